@@ -1,0 +1,151 @@
+"""What the outside must offer to a task driver: a log, a state store, a place to spill. Back ends implement these.
+
+Contract suites in tests/contracts run over every implementation. Nothing here knows the protocol: values are bytes.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from protocol.ids import TopicPartition
+
+# offset, append time (ms, the log's clock), the record's own timestamp (ms), key, value, headers (encoded, see protocol.frames)
+LogRow = tuple[int, int, int, bytes | None, bytes | None, bytes | None]
+
+
+class ExternalRecord(NamedTuple):
+    """A plain record for a topic outside of the job: what any consumer of that topic sees."""
+
+    partition: TopicPartition
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: bytes | None = None
+
+
+class Delivery(NamedTuple):
+    """The log's answer to one send: it is in the log at ``offset``, or was refused because of a higher fence."""
+
+    owner: int
+    token: int
+    offset: int
+    append_time_ms: int
+    fenced: bool = False
+
+
+class Log(Protocol):
+    """A partitioned log, as one process sees it. Not thread safe. Sends queue up; ``poll`` reports what became of them.
+
+    1. Messages that one process sends to one partition are appended in the order of the sends, or a later one is not reported.
+    2. A delivery is reported once per send, and only when the message survives a crash of this process
+       (``sync=True``: also a power loss).
+    3. Offsets of a partition are contiguous from 0; trimming moves the start only.
+    4. ``read`` never blocks and never returns a message before ``offset``.
+    """
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """Make sure that the topic exists. Raises ConfigError if it exists with another number of partitions."""
+        ...
+
+    def partitions(self, topic: str) -> int | None:
+        """Return the number of partitions, or None if there is no such topic."""
+        ...
+
+    def topics(self) -> Sequence[str]:
+        """Return the names of all topics, sorted."""
+        ...
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """Return (offset of the first message still there, offset of the next message to come)."""
+        ...
+
+    def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
+        """Return messages from ``offset`` on, in order: at least one if there is one, then up to about ``max_bytes``.
+
+        Raises OffsetOutOfRange if ``offset`` is before the start or beyond the end.
+        """
+        ...
+
+    def send(
+        self,
+        owner: int,
+        token: int,
+        partition: TopicPartition,
+        value: bytes,
+        *,
+        fence: int | None = None,
+        sync: bool = False,
+        outputs: Sequence[ExternalRecord] = (),
+    ) -> None:
+        """Queue one internal message. ``outputs`` become visible atomically with it (S1).
+
+        ``fence`` is a generation: refused (``Delivery.fenced``) if this partition has seen a higher one; else it is remembered.
+        A log that cannot compare and append ignores it (the core checks offsets, C3).
+        """
+        ...
+
+    def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
+        """Queue plain records for topics outside of the job; one delivery for all of them (offset: of the last)."""
+        ...
+
+    def poll(self) -> list[Delivery]:
+        """Push out what is queued and return what became known since the last call. Raises TransientError (disk full, busy)."""
+        ...
+
+    def wait(self, timeout_ms: float) -> None:
+        """Return when something new may be readable or deliverable, at the latest after ``timeout_ms``."""
+        ...
+
+    def trim(self, partition: TopicPartition, before: int) -> None:
+        """Delete messages with offset < ``before``; a no-op if they are gone. Raises OffsetOutOfRange beyond the end."""
+        ...
+
+    def close(self) -> None:
+        """Release files and connections; what is queued and was not polled is given up."""
+        ...
+
+
+Write = tuple[int, bytes, bytes | None]  # store id, key, value or None for a delete
+
+
+class StateStore(Protocol):
+    """The local key-value store of one task: several stores by id, and one pointer. Every write is atomic."""
+
+    def pointer(self) -> bytes | None:
+        """Return the pointer written last (protocol.pointer), or None in an empty store."""
+        ...
+
+    def get(self, store: int, key: bytes) -> bytes | None:
+        """Return the value or None."""
+        ...
+
+    def scan(self, store: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) with start <= key < end in key order, as of the call."""
+        ...
+
+    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
+        """Apply all writes, and the pointer if one is given, atomically. Survives a kill of the process."""
+        ...
+
+    def wipe(self) -> None:
+        """Empty all stores and the pointer (a directory is renamed first, so that a crash never leaves half a store)."""
+        ...
+
+    def close(self) -> None:
+        """Release the store."""
+        ...
+
+
+class Spill(Protocol):
+    """Where payloads of early frames go when they no longer fit in memory (A5): a cache, emptied at start and rollback."""
+
+    def put(self, payload: bytes) -> tuple[int, int]:
+        """Write a payload, return where it is."""
+        ...
+
+    def get(self, place: tuple[int, int]) -> bytes:
+        """Read a payload back. Raises StoreCorrupted if it is not what was written."""
+        ...
+
+    def clear(self) -> None:
+        """Forget everything."""
+        ...

@@ -1,0 +1,43 @@
+"""Settings: plain, frozen, validated data. Each field has its unit in its name and its reason beside it."""
+
+from typing import Literal
+
+import msgspec
+
+from framework.errors import ConfigError
+
+KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a job runs; the same for all of its workers. What changes results or formats is not a setting."""
+
+    guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
+    interval_ms: int = 200  # sources close a version this often (A1); a sink's output waits for about half of it
+    frame_bytes_max: int = 512 * KiB  # an output frame is closed here or at the end of a batch (design 1.2)
+    batch_bytes_max: int = 256 * KiB  # read from one partition at a time; a larger batch means larger frames, later answers
+    early_memory_bytes_max: int = 16 * MiB  # early frames of one task in memory; beyond, on disk (A4)
+    early_bytes_max: int = 1 * GiB  # early frames of one task in all; beyond, skip and seek back (A5); 0 = always skip
+    layer_bytes_max: int = 256 * MiB  # uncommitted state of one task; beyond, the task stops (A9)
+    sink_bytes_max: int = 64 * MiB  # outputs that a sink holds back for the next version; beyond, it stops processing (A8)
+    unacked_bytes_max: int = 32 * MiB  # sent and not yet acknowledged; beyond, the task stops reading (B1)
+    unacked_ms_max: int = 600_000  # a message unacknowledged this long ends the process with exit code 1 (B1)
+    lag_bytes_max: int = 256 * MiB  # a source pauses while a consumer of its streams is this far behind (B1)
+    rocksdb_bytes: int = 256 * MiB  # block cache and memtables of the whole process: one budget
+    history_ms: int = 86_400_000  # changelog kept for as-of reads after it is no longer needed for restore (K2)
+    label_ahead_ms: int = 60_000  # a label this far ahead of its append time is reported (A1)
+    shutdown_ms: int = 10_000  # graceful stop waits this long for its barrier (R6)
+    backoff_ms: int = 200  # first wait before a crashed worker is restarted; doubles up to backoff_ms_max
+    backoff_ms_max: int = 10_000
+    crashes_max: int = 10  # crashes of one worker in a row without a commit in between; then the supervisor gives up
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError on a value that cannot work."""
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, int) and value < (0 if name in ("early_bytes_max", "history_ms", "early_memory_bytes_max") else 1):
+                raise ConfigError(f"setting {name} = {value}: must be positive")
+        if self.layer_bytes_max < 4 * self.batch_bytes_max:
+            raise ConfigError(
+                f"setting layer_bytes_max = {self.layer_bytes_max} is below 4 × batch_bytes_max = {4 * self.batch_bytes_max}: raise it"
+            )

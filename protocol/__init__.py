@@ -1,0 +1,1 @@
+"""Bytes and values: every message that Grete writes, and nothing that does I/O (see README.md)."""
