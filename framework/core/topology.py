@@ -1,0 +1,86 @@
+"""The job's graph as the protocol sees it: stages, streams and partition counts by number. Plain data."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage: ``ordinal`` is its index in the job and half of its tasks' producer ids (design 1.2)."""
+
+    name: str
+    ordinal: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One edge, producing stage → consuming stage, and its internal log topic.
+
+    ``topic`` is the name in the log, ``user_topic`` the name that the task author gave; ``partitions`` is the consumer's count.
+    """
+
+    topic: str
+    producer: int
+    consumer: int
+    partitions: int
+    user_topic: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Stages in order of their ordinals, the streams between them, and the external topics that each stage reads."""
+
+    job: str
+    stages: tuple[Stage, ...]
+    streams: tuple[Stream, ...]
+    external_inputs: Mapping[int, tuple[str, ...]] = field(default_factory=dict, hash=False)  # stage ordinal → topics; absent: none
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless ordinals are indexes, streams join stages of this job, and stream topics are unique."""
+        ordinals = range(len(self.stages))
+        for index, stage in enumerate(self.stages):
+            if stage.ordinal != index:
+                raise ValueError(f"stage {stage.name!r} has ordinal {stage.ordinal} at index {index}: they must agree")
+        for stream in self.streams:
+            if stream.producer not in ordinals or stream.consumer not in ordinals:
+                raise ValueError(f"stream {stream.topic!r} joins stages {stream.producer} → {stream.consumer} of {len(self.stages)}")
+            if stream.partitions != self.stages[stream.consumer].partitions:
+                raise ValueError(f"stream {stream.topic!r} has {stream.partitions} partitions, its consumer another count")
+        topics = [stream.topic for stream in self.streams]
+        for topic in topics:
+            if topics.count(topic) > 1:
+                raise ValueError(f"stream topic {topic!r} stands for two edges: each (producer, topic, consumer) needs its own")
+
+    def fingerprint(self) -> int:
+        """Return a non-negative INT64 over stages, edges and partition counts: equal in every process and release (design 1.2)."""
+        lines = [f"{stage.ordinal} {stage.name} {stage.partitions}" for stage in self.stages]
+        lines += sorted(f"{stream.producer} {stream.topic} {stream.consumer} {stream.partitions}" for stream in self.streams)
+        digest = hashlib.sha256("\n".join([self.job, *lines]).encode()).digest()
+        return int.from_bytes(digest[:8], "big") >> 1
+
+    def streams_into(self, stage: int) -> tuple[Stream, ...]:
+        """Return the streams that the stage reads; none for a source (A1)."""
+        return tuple(stream for stream in self.streams if stream.consumer == stage)
+
+    def streams_out_of(self, stage: int) -> tuple[Stream, ...]:
+        """Return the streams that the stage writes."""
+        return tuple(stream for stream in self.streams if stream.producer == stage)
+
+    def externals_of(self, stage: int) -> tuple[str, ...]:
+        """Return the external topics that the stage reads."""
+        return self.external_inputs.get(stage, ())
+
+    def is_source(self, stage: int) -> bool:
+        """Return whether the stage has no internal input (design 1.1)."""
+        return not any(stream.consumer == stage for stream in self.streams)
+
+    def changelog(self, stage: int) -> str:
+        """Return the name of the stage's changelog topic; it has a partition per task."""
+        return f"{self.job}.{self.stages[stage].name}.changelog"
+
+
+def stream_topic(job: str, producer: str, topic: str, consumer: str) -> str:
+    """Return the name of the internal topic of one edge."""
+    return f"{job}.{producer}.{topic}.{consumer}"
