@@ -1,0 +1,81 @@
+# Everything a newcomer or a build machine needs; each target sets itself up. Python >= 3.11 and make are enough.
+#
+#   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka://host:9092  SPARK=1
+#   make test    lint, types, import direction, then all tests
+#   make bench   the benchmarks
+#   make lint    only the checks that run no code
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PINS := pyproject.toml constraints.txt
+PYTEST_WORKERS ?= auto
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Read by `grete demo` from the environment.
+export DIR FOLLOW GUARANTEE LOG SPARK
+
+# The first Python that is new enough, unless PYTHON names one.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+# install(extras): uv where there is one (faster), else pip; the same exact versions either way.
+define install
+	@echo "Installing grete$(1) into $(VENV) (once)"
+	@if command -v uv >/dev/null && uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.$(1)' 2>/dev/null; \
+	then :; else $(BIN)/python -m pip install --quiet -c constraints.txt -e '.$(1)'; fi
+	@touch $@
+endef
+
+.PHONY: help demo test bench lint format venv clean
+
+help:
+	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed $(if $(SPARK),$(VENV)/.installed-spark)
+	@$(BIN)/grete demo
+
+test: lint
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal
+
+bench: $(VENV)/.installed
+	$(BIN)/python -m benchmarks
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+venv: $(VENV)/.installed-dev
+
+clean:
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: newer than pyproject.toml and constraints.txt means nothing to do.
+$(VENV)/.installed: $(PINS) | $(BIN)/python
+	$(call install,)
+
+$(VENV)/.installed-dev: $(PINS) | $(BIN)/python
+	$(call install,[dev])
+	@touch $(VENV)/.installed
+
+$(VENV)/.installed-spark: $(PINS) | $(BIN)/python
+	$(call install,[spark])
+
+$(BIN)/python:
+	@if [ -z "$(PYTHON)" ] || ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+		echo "grete needs Python 3.11 or newer; found: $$(python3 --version 2>&1 || true)." >&2; \
+		echo "Install one, or name one: make $(or $(MAKECMDGOALS),test) PYTHON=/path/to/python3.11" >&2; exit 1; fi
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "$(PYTHON) cannot make a virtual environment: install its venv module" >&2; \
+		echo "(Debian, Ubuntu: apt install python3-venv) and run make again." >&2; exit 1; }
