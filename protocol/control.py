@@ -1,0 +1,102 @@
+"""Messages of a channel that carry no record: marker (A6), restore (R2), heartbeat (D1)."""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from protocol._wire import check_range, check_room, check_size, pack, truncated
+from protocol.envelope import HEADER_SIZE, Header, MessageType, decode_header_of, encode_header
+from protocol.errors import UnsupportedFormat
+from protocol.ids import LineageEntry
+
+_AT_END = 1
+_MARKER = struct.Struct(">B")
+_RESTORE = struct.Struct(">qi")
+_ENTRY = struct.Struct(">iq")
+_HEARTBEAT = struct.Struct(">qi")
+_RESTORED_NOTHING = -1  # an incarnation that found no commit
+
+
+class Marker(NamedTuple):
+    """All records of version ≤ ``header.version`` have a seq below ``header.seq``; ``at_end``: the inputs have ended (A2b)."""
+
+    header: Header
+    at_end: bool
+
+
+class Restore(NamedTuple):
+    """As ``header.generation`` the producer went back to ``header.version``; its next seq is ``header.seq`` (R2)."""
+
+    header: Header
+    fingerprint: int
+    lineage: tuple[LineageEntry, ...]
+
+
+class Heartbeat(NamedTuple):
+    """Nothing at or below (``t`` µs, ``source``) is still to come in this channel (D1)."""
+
+    header: Header
+    t: int
+    source: int
+
+
+def encode_marker(producer: int, generation: int, version: int, seq: int, at_end: bool) -> bytes:  # noqa: FBT001  # the wire's order
+    """Return a marker. Raises ValueError out of range."""
+    return encode_header(Header(MessageType.MARKER, producer, generation, version, seq)) + _MARKER.pack(_AT_END if at_end else 0)
+
+
+def decode_marker(message: bytes) -> Marker:
+    """Raise UnsupportedFormat or DecodeError if it is not a marker."""
+    header = decode_header_of(MessageType.MARKER, message)
+    check_size("marker", message, HEADER_SIZE + _MARKER.size)
+    (flags,) = _MARKER.unpack_from(message, HEADER_SIZE)
+    if flags & ~_AT_END:
+        raise UnsupportedFormat(f"marker: flags {flags:#04x}, this build knows {_AT_END:#04x}: upgrade before reading")
+    return Marker(header, bool(flags))
+
+
+def encode_restore(  # noqa: PLR0913  # the wire's fields
+    producer: int, generation: int, version: int, seq: int, fingerprint: int, lineage: Sequence[LineageEntry]
+) -> bytes:
+    """Return a restore. Raises ValueError out of range."""
+    for entry in lineage:
+        if entry.generation < 0 or entry.restored < _RESTORED_NOTHING:
+            raise ValueError(f"restore: {entry}: generation must be at least 0, restored at least {_RESTORED_NOTHING}")
+    parts = [
+        encode_header(Header(MessageType.RESTORE, producer, generation, version, seq)),
+        pack("restore: fingerprint, count", _RESTORE, fingerprint, len(lineage)),
+    ]
+    parts += [pack("restore: lineage entry", _ENTRY, entry.generation, entry.restored) for entry in lineage]
+    return b"".join(parts)
+
+
+def decode_restore(message: bytes) -> Restore:
+    """Raise UnsupportedFormat or DecodeError if it is not a restore."""
+    header = decode_header_of(MessageType.RESTORE, message)
+    at = HEADER_SIZE + _RESTORE.size
+    if len(message) < at:
+        raise truncated("restore", at, message)
+    fingerprint, count = _RESTORE.unpack_from(message, HEADER_SIZE)
+    check_range("restore: lineage count", count)
+    check_room(f"restore: lineage count {count}", message, at, count * _ENTRY.size)
+    check_size("restore", message, at + count * _ENTRY.size)
+    lineage = tuple(LineageEntry(*fields) for fields in _ENTRY.iter_unpack(message[at:]))
+    for entry in lineage:
+        check_range("restore: lineage generation", entry.generation)
+        check_range("restore: lineage restored version", entry.restored, _RESTORED_NOTHING)
+    return Restore(header, fingerprint, lineage)
+
+
+def encode_heartbeat(  # noqa: PLR0913  # the wire's fields
+    producer: int, generation: int, version: int, seq: int, t: int, source: int
+) -> bytes:
+    """Return a heartbeat. Raises ValueError out of range."""
+    header = encode_header(Header(MessageType.HEARTBEAT, producer, generation, version, seq))
+    return header + pack("heartbeat: t, source", _HEARTBEAT, t, source)
+
+
+def decode_heartbeat(message: bytes) -> Heartbeat:
+    """Raise UnsupportedFormat or DecodeError if it is not a heartbeat."""
+    header = decode_header_of(MessageType.HEARTBEAT, message)
+    check_size("heartbeat", message, HEADER_SIZE + _HEARTBEAT.size)
+    return Heartbeat(header, *_HEARTBEAT.unpack_from(message, HEADER_SIZE))

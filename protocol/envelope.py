@@ -1,0 +1,65 @@
+"""The 25 bytes in front of every message of a stream (design 1.2)."""
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from protocol._wire import pack, truncated, type_byte, unknown_type
+from protocol.errors import DecodeError
+
+
+class MessageType(IntEnum):
+    """What a message of a stream is. 8 to 15 belong to the changelog."""
+
+    FRAME = 0
+    MARKER = 1
+    RESTORE = 2
+    HEARTBEAT = 3
+
+
+class Header(NamedTuple):
+    """Who says it: producer id, its generation, the version that labels it, and a number in the channel.
+
+    ``seq``: frame: of its first record; marker: the first not in ≤ version; restore: the next after version.
+    """
+
+    type: MessageType
+    producer: int
+    generation: int
+    version: int
+    seq: int
+
+
+_LAYOUT = struct.Struct(">Biiqq")
+_TYPES = {type_byte(kind): kind for kind in MessageType}
+
+HEADER_SIZE = _LAYOUT.size
+
+
+def encode_header(header: Header) -> bytes:
+    """Return 25 bytes. Raises ValueError if a field is negative or too large."""
+    kind, producer, generation, version, seq = header
+    if producer < 0 or generation < 0 or version < 0 or seq < 0:
+        raise ValueError(f"{header}: no field may be negative")
+    return pack("header", _LAYOUT, type_byte(kind), producer, generation, version, seq)
+
+
+def decode_header(message: bytes) -> Header:
+    """Return the header of a message of any type. Raises UnsupportedFormat, DecodeError."""
+    if len(message) < HEADER_SIZE:
+        raise truncated("header", HEADER_SIZE, message)
+    byte, producer, generation, version, seq = _LAYOUT.unpack_from(message)
+    kind = _TYPES.get(byte)
+    if kind is None:
+        raise unknown_type(byte, [f"{known.name} ({known.value})" for known in MessageType])
+    if producer < 0 or generation < 0 or version < 0 or seq < 0:
+        raise DecodeError(f"header: producer {producer}, generation {generation}, version {version}, seq {seq}: none may be negative")
+    return Header(kind, producer, generation, version, seq)
+
+
+def decode_header_of(kind: MessageType, message: bytes) -> Header:
+    """Return the header of a message that must be of one type. Raises UnsupportedFormat, DecodeError."""
+    header = decode_header(message)
+    if header.type is not kind:
+        raise DecodeError(f"expected a {kind.name}, found a {header.type.name}")
+    return header

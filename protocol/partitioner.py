@@ -1,0 +1,34 @@
+"""One partitioner everywhere, Kafka's: a record with a key goes where any other Kafka producer would put it."""
+
+import struct
+from functools import lru_cache
+
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+_SIGN = 0x80000000
+
+
+def murmur2(key: bytes) -> int:
+    """Return Kafka's 32-bit murmur2 of the key, signed as in Java."""
+    size = len(key)
+    h = _SEED ^ size
+    words = size >> 2
+    for k in struct.unpack_from(f"<{words}I", key):
+        k = k * _M & _MASK  # noqa: PLW2901  # the word is used up in place: this loop is the cost of a key
+        h = (h * _M & _MASK) ^ ((k ^ k >> 24) * _M & _MASK)
+    if size & 3:
+        h = (h ^ int.from_bytes(key[words << 2 :], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    h ^= h >> 15
+    return h - (1 << 32) if h & _SIGN else h
+
+
+@lru_cache(maxsize=1 << 14)  # keys repeat; about 3 MB of short keys
+def partition_of(key: bytes | None, partitions: int) -> int:
+    """Return (murmur2(key) & 0x7fffffff) % partitions. Raises ValueError on a null key, whose partition the caller chooses."""
+    if key is None:
+        raise ValueError("a null key has no partition: choose one")
+    if partitions < 1:
+        raise ValueError(f"partitions = {partitions}: must be at least 1")
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
