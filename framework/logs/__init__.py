@@ -1,0 +1,1 @@
+"""Back ends of framework.ports.Log: embedded (SQLite), memory, Kafka."""

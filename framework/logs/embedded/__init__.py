@@ -1,0 +1,5 @@
+"""The embedded log: one SQLite file a job, written and read by all of its processes on one machine (design 2.3)."""
+
+from framework.logs.embedded.log import EmbeddedLog
+
+__all__ = ["EmbeddedLog"]

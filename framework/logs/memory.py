@@ -1,0 +1,169 @@
+"""The log in memory: the same port in plain lists, for the test kit and as the base of the simulator's log."""
+
+from collections.abc import Callable, Sequence
+
+from framework.errors import ConfigError, OffsetOutOfRange
+from framework.ports import Delivery, ExternalRecord, LogRow
+from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
+
+ROW_BYTES = 48  # what a row counts beside its blobs, as in the embedded log
+
+
+class MemoryPartition:
+    """One partition: ``rows[0]`` is at offset ``start``."""
+
+    __slots__ = ("append_time_ms", "fence", "rows", "start")
+
+    def __init__(self) -> None:
+        """Start empty, at offset 0, with no fence."""
+        self.start = 0
+        self.rows: list[LogRow] = []
+        self.fence = -1
+        self.append_time_ms = 0
+
+    @property
+    def end(self) -> int:
+        """The offset of the next message to come."""
+        return self.start + len(self.rows)
+
+
+class MemoryLogData:
+    """What all connections of one log share. ``clock`` gives the time in ms; append times never go back, whatever it says."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        """Start without topics."""
+        self.clock = clock
+        self.partition_counts: dict[str, int] = {}
+        self.partitions: dict[TopicPartition, MemoryPartition] = {}
+
+    def partition(self, partition: TopicPartition) -> MemoryPartition:
+        """Return the partition. Raises ConfigError if there is none."""
+        found = self.partitions.get(partition)
+        if found is None:
+            raise ConfigError(f"there is no partition {partition}: create the topic first")
+        return found
+
+    def append(
+        self,
+        partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int | None,
+        headers: bytes | None,
+    ) -> tuple[int, int]:
+        """Append one message (``timestamp_ms`` None: its append time). Return its offset and append time."""
+        into = self.partition(partition)
+        offset = into.end
+        into.append_time_ms = time_ms = max(into.append_time_ms, self.clock())
+        into.rows.append((offset, time_ms, time_ms if timestamp_ms is None else timestamp_ms, key, value, headers))
+        return offset, time_ms
+
+
+class MemoryLog:
+    """framework.ports.Log: one connection to a MemoryLogData. Dropping it loses what it queued, as a killed process does."""
+
+    def __init__(self, data: MemoryLogData) -> None:
+        """Connect; any number of connections may share the data, all in one thread."""
+        self.data = data
+        self._queue: list[tuple[int, int, TopicPartition | None, bytes, int | None, Sequence[ExternalRecord]]] = []
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """Make sure that the topic exists. Raises ConfigError on a bad name or if it has another number of partitions."""
+        try:
+            check_name("topic", topic)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}")
+        found = self.data.partition_counts.setdefault(topic, partitions)
+        if found != partitions:
+            raise ConfigError(
+                f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic"
+            )
+        for number in range(partitions):
+            self.data.partitions.setdefault(TopicPartition(topic, number), MemoryPartition())
+
+    def partitions(self, topic: str) -> int | None:
+        """Return the number of partitions, or None if there is no such topic."""
+        return self.data.partition_counts.get(topic)
+
+    def topics(self) -> Sequence[str]:
+        """Return the names of all topics, sorted."""
+        return sorted(self.data.partition_counts)
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """Return (offset of the first message still there, offset of the next message to come)."""
+        found = self.data.partition(partition)
+        return found.start, found.end
+
+    def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
+        """Return messages from ``offset`` on: at least one if there is one, then up to about ``max_bytes``. Raises OffsetOutOfRange."""
+        found = self.data.partition(partition)
+        if not found.start <= offset <= found.end:
+            raise OffsetOutOfRange(f"{partition}: offset {offset} is outside of {found.start} to {found.end}")
+        first = stop = offset - found.start
+        while stop < len(found.rows) and (max_bytes > 0 or stop == first):
+            row = found.rows[stop]
+            max_bytes -= ROW_BYTES + len(row[3] or b"") + len(row[4] or b"") + len(row[5] or b"")
+            stop += 1
+        return found.rows[first:stop]
+
+    def send(
+        self,
+        owner: int,
+        token: int,
+        partition: TopicPartition,
+        value: bytes,
+        *,
+        fence: int | None = None,
+        sync: bool = False,  # noqa: ARG002  memory survives neither a crash nor a power loss
+        outputs: Sequence[ExternalRecord] = (),
+    ) -> None:
+        """Queue one internal message; see framework.ports.Log."""
+        for each in (partition, *(record.partition for record in outputs)):
+            self.data.partition(each)
+        self._queue.append((owner, token, partition, value, fence, tuple(outputs)))
+
+    def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
+        """Queue plain records; one delivery for all of them (offset: of the last, -1 if there are none)."""
+        for record in records:
+            self.data.partition(record.partition)
+        self._queue.append((owner, token, None, b"", None, tuple(records)))
+
+    def poll(self) -> list[Delivery]:
+        """Append all that is queued, in order, and return the deliveries."""
+        queue, self._queue = self._queue, []
+        deliveries = []
+        for owner, token, partition, value, fence, outputs in queue:
+            offset, time_ms = -1, self.data.clock()
+            if partition is not None:
+                into = self.data.partition(partition)
+                if fence is not None and into.fence > fence:
+                    deliveries.append(Delivery(owner, token, -1, max(into.append_time_ms, time_ms), True))
+                    continue
+                into.fence = into.fence if fence is None else fence
+                offset, time_ms = self.data.append(partition, None, value, None, None)
+            for record in outputs:
+                placed = self.data.append(
+                    record.partition, record.key, record.value, record.timestamp_ms, record.headers
+                )
+                if partition is None:
+                    offset, time_ms = placed
+            deliveries.append(Delivery(owner, token, offset, time_ms))
+        return deliveries
+
+    def wait(self, timeout_ms: float) -> None:
+        """Return at once: nothing can happen while this thread waits."""
+
+    def trim(self, partition: TopicPartition, before: int) -> None:
+        """Delete messages with offset < ``before``; a no-op if they are gone. Raises OffsetOutOfRange beyond the end."""
+        found = self.data.partition(partition)
+        if before > found.end:
+            raise OffsetOutOfRange(f"{partition}: cannot trim before {before}: the log ends at {found.end}")
+        if before > found.start:
+            del found.rows[: before - found.start]
+            found.start = before
+
+    def close(self) -> None:
+        """Give up what is queued and was not polled."""
+        self._queue = []
