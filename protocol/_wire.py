@@ -1,4 +1,4 @@
-"""What several formats share: the type byte, text, and columns with their count and checksum. Not for use outside of this package."""
+"""What several formats share: the type byte, text, columns with their count and checksum. For this package only."""
 
 import struct
 import zlib
@@ -9,6 +9,7 @@ from typing import cast
 from protocol.errors import DecodeError, UnsupportedFormat
 
 FORMAT_VERSION = 1
+NONCE_SIZE = 16  # of a claim; commits and the pointer repeat it
 TEXT_BYTES_MAX = 32_767  # lengths of texts are INT16
 
 _PREFIX = struct.Struct(">BiI")  # flags, count, crc32 of everything after it
@@ -25,10 +26,15 @@ def unknown_type(byte: int, names: Sequence[str]) -> UnsupportedFormat:
     """Return the error for a first byte that this build does not know."""
     version, kind = byte >> 4, byte & 0xF
     if version != FORMAT_VERSION:
-        return UnsupportedFormat(
-            f"type byte {byte:#04x}: format version {version}, this build reads {FORMAT_VERSION}: upgrade before reading"
-        )
-    return UnsupportedFormat(f"type byte {byte:#04x}: type {kind} is none of {', '.join(names)}: wrong topic, or upgrade before reading")
+        found = f"format version {version}, this build reads {FORMAT_VERSION}"
+    else:
+        found = f"type {kind} is none of {', '.join(names)}"
+    return UnsupportedFormat(f"type byte {byte:#04x}: {found}: the wrong topic, or upgrade before reading")
+
+
+def unknown_flags(what: str, flags: int, known: int) -> UnsupportedFormat:
+    """Return the error for a flag that this build does not know: what it changes in the layout cannot be guessed."""
+    return UnsupportedFormat(f"{what}: flags {flags:#04x}, this build knows {known:#04x}: upgrade before reading")
 
 
 def truncated(what: str, need: int, message: bytes) -> DecodeError:
@@ -92,7 +98,7 @@ def read_prefix(what: str, message: bytes, at: int, flags_known: int) -> tuple[i
         raise truncated(what, at + PREFIX_SIZE, message)
     flags, count, crc = _PREFIX.unpack_from(message, at)
     if flags & ~flags_known:
-        raise UnsupportedFormat(f"{what}: flags {flags:#04x}, this build knows {flags_known:#04x}: upgrade before reading")
+        raise unknown_flags(what, flags, flags_known)
     check_range(f"{what}: count", count)
     return flags, count, crc
 
@@ -105,7 +111,7 @@ def check_crc(what: str, message: bytes, at: int, crc: int) -> None:
 
 
 def check_room(what: str, message: bytes, at: int, size: int) -> None:
-    """Raise DecodeError if ``size`` bytes of columns do not fit after ``at``: called before anything of that size is allocated."""
+    """Raise DecodeError if ``size`` bytes do not fit after ``at``; called before anything of that size is allocated."""
     if size > len(message) - at:
         raise DecodeError(f"{what}: columns need {size} bytes, the message has {len(message) - at} left")
 
@@ -119,13 +125,13 @@ def measure(cells: Sequence[bytes | None]) -> tuple[list[int], Iterable[bytes]]:
 
 
 def cut(what: str, message: bytes, at: int, lengths: Sequence[int]) -> tuple[list[bytes], int]:
-    """Return (one slice per length, position after the last). Raises DecodeError on a negative length or beyond the end."""
+    """Return (one slice per length, position after the last). Raises DecodeError: a negative length, past the end."""
     if lengths and min(lengths) < 0:
         raise DecodeError(f"{what}: length {min(lengths)}")
     ends = list(accumulate(lengths, initial=at))
     if ends[-1] > len(message):
         raise truncated(what, ends[-1], message)
-    return [message[start:end] for start, end in zip(ends, ends[1:], strict=False)], ends[-1]
+    return [message[start:end] for start, end in zip(ends, ends[1:], strict=False)], ends[-1]  # noqa: RUF007  # pairwise: half the speed
 
 
 def cut_nullable(what: str, message: bytes, at: int, lengths: Sequence[int]) -> tuple[list[bytes | None], int]:

@@ -1,4 +1,4 @@
-"""Messages of a task's changelog: header, data, claim, decision, lease (design 1.2, 1.3, D2). Commits: protocol.commit."""
+"""Messages of a changelog: header, data, claim, decision, lease (design 1.2, 1.3, D2). Commits: protocol.commit."""
 
 import struct
 from collections.abc import Sequence
@@ -7,10 +7,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from protocol import _wire
-from protocol._wire import PREFIX_SIZE
+from protocol._wire import NONCE_SIZE, PREFIX_SIZE
 from protocol.errors import DecodeError
-
-NONCE_SIZE = 16
 
 
 class ChangelogType(IntEnum):
@@ -33,7 +31,7 @@ class ChangelogHeader(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Writes in order; a value of None is a tombstone. ``reset_stores``: they start empty here; None if this is no reset."""
+    """Writes in order; a value of None is a tombstone. ``reset_stores`` start empty here; None: this is no reset."""
 
     stores: Sequence[int]
     keys: list[bytes]
@@ -51,12 +49,12 @@ class Claim(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A source read ``count`` records of an external partition from ``first_offset`` on, at t from ``first_t`` to ``last_t`` µs (D2)."""
+    """A source took ``records`` records from ``first_offset`` on, at t from ``first_t`` to ``last_t`` µs (D2)."""
 
     topic: str
     partition: int
     first_offset: int
-    count: int
+    records: int
     first_t: int
     last_t: int
 
@@ -95,7 +93,7 @@ def decode_changelog_header(message: bytes) -> ChangelogHeader:
     if kind is None:
         raise _wire.unknown_type(byte, [f"{known.name} ({known.value})" for known in ChangelogType])
     if generation < 0 or seq < 0 or attempt < 0:
-        raise DecodeError(f"changelog header: generation {generation}, seq {seq}, attempt {attempt}: none may be negative")
+        raise DecodeError(f"changelog header: generation {generation}, seq {seq}, attempt {attempt}: negative")
     return ChangelogHeader(kind, generation, seq, attempt)
 
 
@@ -121,14 +119,16 @@ def encode_data(
     values: Sequence[bytes | None],
     reset_stores: Sequence[int] | None = None,
 ) -> bytes:
-    """Return a data message; with ``reset_stores`` those stores start empty here, before its writes. Raises ValueError."""
+    """Return a data message; ``reset_stores`` start empty here, before its writes. Raises ValueError."""
     head, count = encode_header_of(ChangelogType.DATA, header), len(keys)
     key_lengths = list(map(len, keys))
     value_lengths, cells = _wire.measure(values)
     if count != len(stores) or count != len(value_lengths):
         raise ValueError(f"data of {len(stores)} store ids, {count} keys, {len(values)} values: need equal counts")
     try:
-        resets = b"" if reset_stores is None else struct.pack(f">h{len(reset_stores)}h", len(reset_stores), *reset_stores)
+        resets = b""
+        if reset_stores is not None:
+            resets = struct.pack(f">h{len(reset_stores)}h", len(reset_stores), *reset_stores)
         fixed = struct.pack(f">{count}h{count}i{count}i", *stores, *key_lengths, *value_lengths)
     except struct.error as error:
         raise ValueError(f"data of {count} writes: a store id or a length is out of range: {error}") from error
@@ -198,12 +198,12 @@ def decode_decision(message: bytes) -> Decision:
     at = CHANGELOG_HEADER_SIZE + _DECISION.size
     if len(message) < at:
         raise _wire.truncated("decision", at, message)
-    partition, first_offset, count, first_t, last_t = _DECISION.unpack_from(message, CHANGELOG_HEADER_SIZE)
+    partition, first_offset, records, first_t, last_t = _DECISION.unpack_from(message, CHANGELOG_HEADER_SIZE)
     topic, end = _wire.unpack_text("decision: topic", message, at)
     _wire.check_size("decision", message, end)
-    for name, value in (("partition", partition), ("first offset", first_offset), ("count", count)):
+    for name, value in (("partition", partition), ("first offset", first_offset), ("records", records)):
         _wire.check_range(f"decision: {name}", value)
-    return Decision(topic, partition, first_offset, count, first_t, last_t)
+    return Decision(topic, partition, first_offset, records, first_t, last_t)
 
 
 def encode_lease(header: ChangelogHeader, lease: Lease) -> bytes:
@@ -214,6 +214,5 @@ def encode_lease(header: ChangelogHeader, lease: Lease) -> bytes:
 def decode_lease(message: bytes) -> Lease:
     """Raise UnsupportedFormat or DecodeError if it is not a lease."""
     decode_changelog_header_of(ChangelogType.LEASE, message)
-    check = CHANGELOG_HEADER_SIZE + _LEASE.size
-    _wire.check_size("lease", message, check)
+    _wire.check_size("lease", message, CHANGELOG_HEADER_SIZE + _LEASE.size)
     return Lease(*_LEASE.unpack_from(message, CHANGELOG_HEADER_SIZE))

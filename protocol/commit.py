@@ -1,4 +1,4 @@
-"""Commit messages: one version of one task, everything that a restart needs (design 1.2). Schema: schemas/commit.v1.avsc."""
+"""Commit messages: one version of one task, all that a restart needs (design 1.2; schemas/commit.v1.avsc)."""
 
 import json
 import struct
@@ -9,10 +9,9 @@ from typing import Any
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
-from protocol._wire import check_range, truncated
+from protocol._wire import NONCE_SIZE, check_range, truncated
 from protocol.changelog import (
     CHANGELOG_HEADER_SIZE,
-    NONCE_SIZE,
     ChangelogHeader,
     ChangelogType,
     decode_changelog_header_of,
@@ -24,12 +23,13 @@ from protocol.ids import LineageEntry
 SCHEMA_VERSION = 1
 
 _VERSION = struct.Struct(">h")
-_SCHEMA = parse_schema(json.loads(files("protocol").joinpath(f"schemas/commit.v{SCHEMA_VERSION}.avsc").read_text("utf-8")))
+_SCHEMA_FILE = files("protocol") / "schemas" / f"commit.v{SCHEMA_VERSION}.avsc"
+_SCHEMA = parse_schema(json.loads(_SCHEMA_FILE.read_text("utf-8")))
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelCommit:
-    """One producer's records in a partition: the last ``seq`` included, and the offset of its first record not included."""
+    """One producer's records in a partition: the last ``seq`` included, the offset of the first record not included."""
 
     producer: int
     generation: int
@@ -76,7 +76,7 @@ class ProducerLineage:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """How far a channel is known in deterministic mode: nothing below (``t`` µs, ``source``) may still come (D1); its digest (D3)."""
+    """How far a channel is known: nothing below (``t`` µs, ``source``) may still come (D1); its digest (D3)."""
 
     topic: str
     partition: int
@@ -88,7 +88,7 @@ class Front:
 
 @dataclass(frozen=True, slots=True)
 class DeterministicCommit:
-    """Where logical time stands: of a source its position, last t and lease in µs (D2); of any task the fronts of its channels."""
+    """Where logical time stands: a source's position, last t and lease in µs (D2); the fronts of the channels read."""
 
     position: int
     last_t: int
@@ -123,7 +123,7 @@ class Commit:
 
 
 def encode_commit(header: ChangelogHeader, commit: Commit) -> bytes:
-    """Return a whole commit message. Raises ValueError if header and commit disagree or a field does not fit its type."""
+    """Return a whole commit message. Raises ValueError: header and commit disagree, a field does not fit its type."""
     if header.generation != commit.generation:
         raise ValueError(f"commit of generation {commit.generation} under a header of generation {header.generation}")
     out = BytesIO()
@@ -144,13 +144,15 @@ def decode_commit(message: bytes) -> Commit:
         raise truncated("commit: schema version", at, message)
     (version,) = _VERSION.unpack_from(message, CHANGELOG_HEADER_SIZE)
     if version != SCHEMA_VERSION:
-        raise UnsupportedFormat(f"commit: schema version {version}, this build reads {SCHEMA_VERSION}: upgrade before reading")
+        found = f"schema version {version}, this build reads {SCHEMA_VERSION}"
+        raise UnsupportedFormat(f"commit: {found}: upgrade before reading")
     source = BytesIO(message)
     source.seek(at)
     try:
         commit = _from_avro(schemaless_reader(source, _SCHEMA, None))
     except (EOFError, LookupError, ValueError, TypeError, OverflowError, MemoryError) as error:
-        raise DecodeError(f"commit: byte {source.tell()} of {len(message)} does not follow the schema: {error!r}") from error
+        at = source.tell()
+        raise DecodeError(f"commit: byte {at} of {len(message)} does not follow the schema: {error!r}") from error
     if source.tell() != len(message):
         raise DecodeError(f"commit: {len(message) - source.tell()} bytes after its end at {source.tell()}")
     if commit.generation != header.generation:
@@ -164,12 +166,12 @@ def _to_avro(commit: Commit) -> dict[str, Any]:  # Any: what fastavro takes
     """Return plain dicts in the schema's field names."""
     record = _fields(commit)
     record["lineage"] = _lineage_to_avro(commit.lineage)
-    record["outputs"] = [_fields(output) for output in commit.outputs]
-    record["inputs"] = [{**_fields(read), "channels": [_fields(channel) for channel in read.channels]} for read in commit.inputs]
-    record["known"] = [{"producer": known.producer, "lineage": _lineage_to_avro(known.lineage)} for known in commit.known]
-    record["external"] = [_fields(external) for external in commit.external]
+    record["outputs"] = list(map(_fields, commit.outputs))
+    record["inputs"] = [{**_fields(read), "channels": list(map(_fields, read.channels))} for read in commit.inputs]
+    record["known"] = [{"producer": of.producer, "lineage": _lineage_to_avro(of.lineage)} for of in commit.known]
+    record["external"] = list(map(_fields, commit.external))
     if commit.deterministic is not None:
-        fronts = [_fields(front) for front in commit.deterministic.fronts]
+        fronts = list(map(_fields, commit.deterministic.fronts))
         record["deterministic"] = {**_fields(commit.deterministic), "fronts": fronts}
     return record
 
@@ -191,7 +193,9 @@ def _from_avro(record: Any) -> Commit:
     for read in record["inputs"]:
         read["channels"] = tuple(ChannelCommit(**channel) for channel in read["channels"])
     record["inputs"] = tuple(InputCommit(**read) for read in record["inputs"])
-    record["known"] = tuple(ProducerLineage(known["producer"], _lineage_from_avro(known["lineage"])) for known in record["known"])
+    record["known"] = tuple(
+        ProducerLineage(of["producer"], _lineage_from_avro(of["lineage"])) for of in record["known"]
+    )
     record["lineage"] = _lineage_from_avro(record["lineage"])
     record["outputs"] = tuple(OutputCommit(**output) for output in record["outputs"])
     record["external"] = tuple(ExternalInput(**external) for external in record["external"])

@@ -4,9 +4,8 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from protocol._wire import check_range, check_room, check_size, pack, truncated
+from protocol._wire import check_range, check_room, check_size, pack, truncated, unknown_flags
 from protocol.envelope import HEADER_SIZE, Header, MessageType, decode_header_of, encode_header
-from protocol.errors import UnsupportedFormat
 from protocol.ids import LineageEntry
 
 _AT_END = 1
@@ -18,7 +17,7 @@ _RESTORED_NOTHING = -1  # an incarnation that found no commit
 
 
 class Marker(NamedTuple):
-    """All records of version ≤ ``header.version`` have a seq below ``header.seq``; ``at_end``: the inputs have ended (A2b)."""
+    """All records of version ≤ ``header.version`` have a seq < ``header.seq``; ``at_end``: the inputs ended (A2b)."""
 
     header: Header
     at_end: bool
@@ -40,9 +39,10 @@ class Heartbeat(NamedTuple):
     source: int
 
 
-def encode_marker(producer: int, generation: int, version: int, seq: int, at_end: bool) -> bytes:  # noqa: FBT001  # the wire's order
+def encode_marker(producer: int, generation: int, version: int, seq: int, at_end: bool) -> bytes:
     """Return a marker. Raises ValueError out of range."""
-    return encode_header(Header(MessageType.MARKER, producer, generation, version, seq)) + _MARKER.pack(_AT_END if at_end else 0)
+    header = encode_header(Header(MessageType.MARKER, producer, generation, version, seq))
+    return header + _MARKER.pack(_AT_END if at_end else 0)
 
 
 def decode_marker(message: bytes) -> Marker:
@@ -51,11 +51,11 @@ def decode_marker(message: bytes) -> Marker:
     check_size("marker", message, HEADER_SIZE + _MARKER.size)
     (flags,) = _MARKER.unpack_from(message, HEADER_SIZE)
     if flags & ~_AT_END:
-        raise UnsupportedFormat(f"marker: flags {flags:#04x}, this build knows {_AT_END:#04x}: upgrade before reading")
+        raise unknown_flags("marker", flags, _AT_END)
     return Marker(header, bool(flags))
 
 
-def encode_restore(  # noqa: PLR0913  # the wire's fields
+def encode_restore(
     producer: int, generation: int, version: int, seq: int, fingerprint: int, lineage: Sequence[LineageEntry]
 ) -> bytes:
     """Return a restore. Raises ValueError out of range."""
@@ -87,9 +87,7 @@ def decode_restore(message: bytes) -> Restore:
     return Restore(header, fingerprint, lineage)
 
 
-def encode_heartbeat(  # noqa: PLR0913  # the wire's fields
-    producer: int, generation: int, version: int, seq: int, t: int, source: int
-) -> bytes:
+def encode_heartbeat(producer: int, generation: int, version: int, seq: int, t: int, source: int) -> bytes:
     """Return a heartbeat. Raises ValueError out of range."""
     header = encode_header(Header(MessageType.HEARTBEAT, producer, generation, version, seq))
     return header + pack("heartbeat: t, source", _HEARTBEAT, t, source)

@@ -53,7 +53,8 @@ def decode_header(message: bytes) -> Header:
     if kind is None:
         raise unknown_type(byte, [f"{known.name} ({known.value})" for known in MessageType])
     if producer < 0 or generation < 0 or version < 0 or seq < 0:
-        raise DecodeError(f"header: producer {producer}, generation {generation}, version {version}, seq {seq}: none may be negative")
+        fields = f"producer {producer}, generation {generation}, version {version}, seq {seq}"
+        raise DecodeError(f"header: {fields}: none may be negative")
     return Header(kind, producer, generation, version, seq)
 
 

@@ -1,4 +1,4 @@
-"""Frames: consecutive records of one channel, in columns, so that Python decodes each column with one call (design 1.2).
+"""Frames: consecutive records of one channel, in columns: Python decodes a column with one call (design 1.2).
 
 This is the hot path of every stage: no object, branch or call per record beyond the slices of its key and value.
 """
@@ -25,8 +25,8 @@ _HEADER_BYTES_MIN = 6  # of one user header: name length INT16, value length INT
 class Columns(NamedTuple):
     """The records of a frame, column by column; all of the same length, at least 1.
 
-    ``timestamps`` in ms. ``headers``: each from ``encode_headers``, None for a record without; None if no record has any.
-    ``logical``: deterministic mode's (times in µs, source ids), None elsewhere; ``digest``: of the channel before this frame (D3), else 0.
+    ``timestamps`` in ms. ``headers``: cells for ``decode_headers``, None where a record has none; or None for all.
+    Deterministic mode: ``logical`` is (times in µs, source ids), ``digest`` the channel's before this frame (D3).
     """
 
     keys: list[bytes | None]
@@ -37,7 +37,7 @@ class Columns(NamedTuple):
     digest: int = 0
 
 
-def encode_columns(  # noqa: PLR0913  # one parameter per column
+def encode_columns(
     keys: Sequence[bytes | None],
     values: Sequence[bytes | None],
     timestamps: Sequence[int],
@@ -46,12 +46,13 @@ def encode_columns(  # noqa: PLR0913  # one parameter per column
     logical: tuple[Sequence[int], Sequence[int]] | None = None,
     digest: int = 0,
 ) -> bytes:
-    """Return the body of a frame, to be put after its header. Raises ValueError if it is empty, uneven or out of range."""
+    """Return the body of a frame, without its header. Raises ValueError if it is empty, uneven or out of range."""
     count = len(keys)
     key_lengths, key_cells = _wire.measure(keys)
     value_lengths, value_cells = _wire.measure(values)
     if not count or count != len(value_lengths) or count != len(timestamps):
-        raise ValueError(f"frame of {count} keys, {len(values)} values, {len(timestamps)} timestamps: need equal counts, at least 1")
+        counts = f"{count} keys, {len(values)} values, {len(timestamps)} timestamps"
+        raise ValueError(f"frame of {counts}: need equal counts, at least 1")
     flags = 0
     header_cells: Sequence[bytes] = ()
     try:
@@ -75,7 +76,7 @@ def frame_count(message: bytes) -> int:
 
 
 def decode_columns(message: bytes) -> Columns:
-    """Return the records of a whole frame (header included). Raises UnsupportedFormat, DecodeError; never reads past a column."""
+    """Return the records of a whole frame, header included. Raises UnsupportedFormat, DecodeError."""
     flags, count, crc = _prefix(message)
     _wire.check_crc("frame", message, _COLUMNS_AT, crc)
     at = _COLUMNS_AT
@@ -118,7 +119,7 @@ def _prefix(message: bytes) -> tuple[int, int, int]:
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes]]) -> bytes:
-    """Return the user headers of one record as one cell: names may repeat, order is kept. Raises ValueError on a name too long."""
+    """Return one record's user headers as one cell: names may repeat, order is kept. Raises ValueError: a long name."""
     parts = [_INT32.pack(len(headers))]
     for name, value in headers:
         parts += _wire.pack_text("header name", name), _INT32.pack(len(value)), value

@@ -26,7 +26,7 @@ def murmur2(key: bytes) -> int:
 
 @lru_cache(maxsize=1 << 14)  # keys repeat; about 3 MB of short keys
 def partition_of(key: bytes | None, partitions: int) -> int:
-    """Return (murmur2(key) & 0x7fffffff) % partitions. Raises ValueError on a null key, whose partition the caller chooses."""
+    """Return (murmur2(key) & 0x7fffffff) % partitions. Raises ValueError on a null key: the caller chooses."""
     if key is None:
         raise ValueError("a null key has no partition: choose one")
     if partitions < 1:

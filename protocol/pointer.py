@@ -3,13 +3,11 @@
 import struct
 from typing import NamedTuple
 
-from protocol._wire import check_range, check_size, pack
-
-NONCE_SIZE = 16
+from protocol._wire import NONCE_SIZE, check_range, check_size, pack
 
 
 class Pointer(NamedTuple):
-    """Changelog offset of a commit, its generation and version, and the nonce of the claim under which it was written."""
+    """Changelog offset of a commit, its generation and version, and the nonce of the claim it was written under."""
 
     offset: int
     generation: int
