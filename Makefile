@@ -16,8 +16,8 @@ PINS := pyproject.toml constraints.txt
 PYTEST_WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# Read by `grete demo` from the environment.
-export DIR FOLLOW GUARANTEE LOG SPARK
+# Read by `grete demo` from the environment; only those that were given.
+$(foreach v,DIR FOLLOW GUARANTEE LOG SPARK,$(if $($v),$(eval export $v)))
 
 # The first Python that is new enough, unless PYTHON names one.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \

@@ -1,0 +1,41 @@
+"""What every test shares: Hypothesis profiles, and no silent skips."""
+
+import os
+from collections.abc import Generator
+
+import pytest
+from hypothesis import settings
+
+pytest_plugins = ["pytester"]
+
+CI = os.environ.get("CI", "").lower() in {"1", "true"}
+
+# A build is repeatable; a developer's run explores; HYPOTHESIS_PROFILE=thorough is for a night.
+settings.register_profile("dev", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
+settings.register_profile("thorough", deadline=None, max_examples=5_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if CI else "dev"))
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Turn a skip into a failure where CI=true: what is not run there is not known to work."""
+    if CI and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"skips are failures where CI=true: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Judge each test's report."""
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Judge each module's report: a module may skip as a whole."""
+    report = yield
+    _refuse_skip(report)
+    return report

@@ -1,0 +1,34 @@
+"""The test suite's own rules hold: see conftest.py."""
+
+from pathlib import Path
+
+import pytest
+
+SKIPPING = """
+import pytest
+
+def test_skips():
+    pytest.skip("no broker answers at the given address")
+"""
+
+
+@pytest.mark.parametrize(("ci", "expected"), [("true", {"failed": 1}), ("", {"skipped": 1})])
+def test_skip_fails_only_in_ci(
+    ci: str, expected: dict[str, int], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A skipped test fails the build where CI=true, and is only reported elsewhere."""
+    monkeypatch.setenv("CI", ci)
+    pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text())
+    pytester.makepyfile(SKIPPING)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(**expected)
+    if ci:
+        result.stdout.fnmatch_lines(["*skips are failures where CI=true: *no broker answers*"])
+
+
+def test_skipped_module_fails_in_ci(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that skips as a whole while it is collected fails the build too."""
+    monkeypatch.setenv("CI", "true")
+    pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text())
+    pytester.makepyfile("import pytest\n\npytest.importorskip('no_such_module_anywhere')\n")
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(errors=1)

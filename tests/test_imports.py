@@ -1,0 +1,42 @@
+"""What an import loads: import-linter reads the source, this runs it.
+
+`framework/__init__.py` re-exports framework.api, so Python runs the API's modules before any module of framework.core.
+The contract in pyproject.toml judges what the core itself imports; here we see that what comes with it stays light, too.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HEAVY = {"confluent_kafka", "pyspark", "rich", "rocksdict", "sqlite3", "structlog", "typer"}
+BELOW = ("framework.api", "framework.core", "framework.errors", "framework.ports", "framework.settings")
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Return the names of all modules that a fresh interpreter has loaded after the statement."""
+    code = f"import sys; {statement}; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert not result.returncode, result.stderr
+    return set(result.stdout.split())
+
+
+@pytest.mark.parametrize("statement", ["import framework", "import protocol", "import framework.core"])
+def test_import_loads_no_heavy_client(statement: str) -> None:
+    """Importing the public API, the core or the wire format loads no Kafka client, store, Spark or command line."""
+    assert loaded_by(statement) & HEAVY == set()
+
+
+def test_core_loads_nothing_above_it() -> None:
+    """All modules of the core together load no back end, runtime, simulation or command line of ours."""
+    modules = sorted(f"framework.core.{path.stem}" for path in (ROOT / "framework/core").glob("[!_]*.py"))
+    loaded = loaded_by("import " + ", ".join(["framework.core", *modules]))
+    assert [m for m in loaded if m.startswith("framework.") and not m.startswith(BELOW)] == []
+
+
+def test_protocol_loads_none_of_the_framework() -> None:
+    """The wire format can be used alone."""
+    modules = sorted(f"protocol.{path.stem}" for path in (ROOT / "protocol").glob("[!_]*.py"))
+    assert [m for m in loaded_by("import " + ", ".join(modules)) if m.split(".")[0] in ("framework", "tasks")] == []

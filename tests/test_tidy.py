@@ -1,0 +1,170 @@
+"""The house rules that no linter knows. Each failure lists every offender with file and line."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+REASON_WORDS_MIN = 4
+
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")  # in pieces: this file is searched, too
+PRIVATE = re.compile(
+    r"(?<![\w.])/(root|home|Users|work)/"  # a machine's folders
+    r"|\w+://[^/\s:@'\"]+:[^/\s@'\"]+@\w"  # a URL with a password
+    r"|--(extra-)?index-[u]rl|--find-[l]inks|[p]ypi\.org|[p]ythonhosted|[a]rtifactory"  # where packages come from
+)
+# Word that must not stand in code or its comments → what docs/GLOSSARY.md calls it.
+BANNED = {
+    r"snapshot[ _]version": "version",
+    r"checkpoint[ _]version": "version",
+    r"checkpoint[ _]command": "marker or restore",
+    r"(commit|checkpoint)[ _]marker": "marker (in a channel) or commit (in the changelog)",
+    r"abort[ _]message": "nothing: an abort is a claim, see docs/decisions/0004-superseded-formats.md",
+    r"restore[ _]marker": "restore",
+    r"\bepoch[ _](id|number)": "generation (of a task) or version (of the job)",
+    r"processing node": "task",
+    r"sequence_number": "seq",
+    r"(exactly|at[ -]least)[ -]ones|exaclty|excatly|atleast": "exactly once, at least once",
+    r"\b(master|slave|whitelist|blacklist)\b": "a word that says what it does",
+}
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Return the files under version control that match, as absolute paths."""
+    listed = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def matches(pattern: re.Pattern[str], paths: list[Path]) -> list[str]:
+    """Return "file:line: text" for each line in which the pattern is found; binary files are passed over."""
+    found = []
+    for path in paths:
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if pattern.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
+    return found
+
+
+def functions(paths: list[Path]) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Yield ("file:line", function) for each function and method."""
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", node
+
+
+def skips_quietly(node: ast.AST) -> bool:
+    """Whether the node skips a test, or expects it to fail, without a reason of some words that stands beside it."""
+    names = {"skip", "skipif", "xfail"}
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in names | {"importorskip"}
+    ):
+        first = node.args[:1] if node.func.attr in ("skip", "xfail") else []
+        reasons = [keyword.value for keyword in node.keywords if keyword.arg == "reason"] or first
+        return not any(
+            len(ast.unparse(reason).split()) >= REASON_WORDS_MIN
+            for reason in reasons
+            if isinstance(reason, ast.JoinedStr) or (isinstance(reason, ast.Constant) and isinstance(reason.value, str))
+        )
+    return isinstance(node, ast.FunctionDef | ast.ClassDef) and any(
+        isinstance(decorator, ast.Attribute) and decorator.attr in names for decorator in node.decorator_list
+    )
+
+
+def test_modules_fit_in_a_reading() -> None:
+    """No module is longer than 400 lines."""
+    lengths = {path: len(path.read_text().splitlines()) for path in tracked("*.py")}
+    assert [f"{p.relative_to(ROOT)}: {n} lines" for p, n in lengths.items() if n > MODULE_LINES_MAX] == []
+
+
+def test_functions_fit_on_a_screen() -> None:
+    """No function is longer than 60 lines, docstring included."""
+    lengths = [
+        (at, node.name, (node.end_lineno or node.lineno) - node.lineno + 1) for at, node in functions(tracked("*.py"))
+    ]
+    assert [f"{at}: {name} has {n} lines" for at, name, n in lengths if n > FUNCTION_LINES_MAX] == []
+
+
+def test_tests_say_what_they_hold() -> None:
+    """Each test function has a docstring: the property that would be lost."""
+    tests = [(at, node) for at, node in functions(tracked("tests/*.py")) if node.name.startswith("test_")]
+    assert [f"{at}: {node.name}" for at, node in tests if not ast.get_docstring(node)] == []
+
+
+def test_nothing_is_left_unfinished() -> None:
+    """No file carries a mark of unfinished work: an issue does."""
+    assert matches(UNFINISHED, tracked()) == []
+
+
+def test_no_test_is_skipped_quietly() -> None:
+    """Each skip and each expected failure gives its reason in words, where it is made."""
+    offenders = []
+    for path in tracked("tests/*.py"):
+        quiet = [node for node in ast.walk(ast.parse(path.read_text())) if skips_quietly(node)]
+        offenders += [f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}" for node in quiet]
+    assert offenders == []
+
+
+def test_no_machine_is_named() -> None:
+    """No file names a folder of one machine, a password in a URL or a package registry."""
+    assert matches(PRIVATE, tracked()) == []
+
+
+def test_each_document_has_one_title() -> None:
+    """Each Markdown file has exactly one first-level heading (code blocks aside)."""
+    titles = {
+        path: re.findall(
+            r"^# ",
+            re.sub(r"^(```|~~~).*?^\1", "", path.read_text(), flags=re.MULTILINE | re.DOTALL),
+            flags=re.MULTILINE,
+        )
+        for path in tracked("*.md")
+    }
+    assert [f"{path.relative_to(ROOT)}: {len(found)} titles" for path, found in titles.items() if len(found) != 1] == []
+
+
+@pytest.mark.parametrize("word", BANNED)
+def test_one_name_for_each_thing(word: str) -> None:
+    """The code uses the words of docs/GLOSSARY.md and no second word for the same thing."""
+    pattern = re.compile(word, re.IGNORECASE)
+    assert matches(pattern, tracked("protocol/*.py", "framework/*.py", "tasks/*.py")) == [], f"say: {BANNED[word]}"
+
+
+@pytest.mark.parametrize(
+    ("source", "quiet"),
+    [
+        ("pytest.skip()", True),
+        ("pytest.skip('no broker')", True),
+        ("pytest.importorskip('pyspark')", True),
+        ("pytest.mark.skipif(True, reason='later')", True),
+        ("@pytest.mark.skip\ndef test_x(): pass", True),
+        ("pytest.skip(f'no Kafka broker answers at {address}')", False),
+        ("pytest.importorskip('pyspark', reason='the extra spark is not installed')", False),
+    ],
+)
+def test_quiet_skips_are_found(source: str, quiet: bool) -> None:
+    """The search for quiet skips finds them, and only them."""
+    assert any(skips_quietly(node) for node in ast.walk(ast.parse(source))) is quiet
+
+
+@pytest.mark.parametrize(
+    ("pattern", "bad", "good"),
+    [
+        (UNFINISHED, "# TO" + "DO: later", "# to do is not to be"),
+        (PRIVATE, "cd /ro" + "ot/project", "https://example.org/home/page"),
+        (PRIVATE, "https://user:pw" + "@registry.example/simple", "kafka://host:9092"),
+        (PRIVATE, "--index-" + "url=x", "the index of the url"),
+    ],
+)
+def test_patterns_find_what_they_forbid(pattern: re.Pattern[str], bad: str, good: str) -> None:
+    """A search for forbidden text that finds nothing has been seen to find something."""
+    assert pattern.search(bad)
+    assert not pattern.search(good)
