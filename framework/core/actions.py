@@ -1,0 +1,178 @@
+"""What must be done, each with its order obligation. A driver performs them strictly in the order of the list."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from protocol.ids import TopicPartition
+from protocol.pointer import Pointer
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChangelog:
+    """Read the own changelog from ``offset`` to its present end: ChangelogRow for each message, then ChangelogEnd.
+
+    Before anything else is asked for. The rows before own claim decide what is committed (C1, C2).
+    """
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WipeStore:
+    """Empty the local store: its pointer is not a valid commit of this log (R1). Before any ApplySegment."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplySegment:
+    """Write these data messages of one valid commit to the store, in order, without a pointer. ``offset``: of the commit, for progress."""
+
+    messages: Sequence[bytes]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WritePointer:
+    """Write the pointer; after every ApplySegment is in the store."""
+
+    pointer: Pointer
+
+
+@dataclass(frozen=True, slots=True)
+class AppendChangelog:
+    """Append a claim or commit to the changelog, durably; answer ChangelogAppended.
+
+    After everything sent before is acknowledged (A7). ``with_outputs``: what a sink held back for this version becomes visible with
+    it, atomically (S1).
+    """
+
+    value: bytes
+    generation: int
+    with_outputs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Append a message to a partition of a stream; in order for each partition. Its token is acknowledged by Acked."""
+
+    token: int
+    partition: TopicPartition
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Seek:
+    """Read this input partition from ``offset`` on next; what was prefetched is discarded (R5)."""
+
+    partition: TopicPartition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """Move the payload of an early frame to disk (A4); the core keeps only ``key``. Until Process, DropSpilled or ClearSpill."""
+
+    key: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Run the task on one frame, then answer Processed. ``value`` is None for a frame that was spilled under ``key``.
+
+    ``skip`` records at its head are known already and left out. Outputs may be collected until FlushOutputs or the batch's end.
+    """
+
+    partition: TopicPartition
+    offset: int
+    value: bytes | None
+    key: int
+    skip: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlushOutputs:
+    """Close all output frames and answer OutputFrames, at once and even if there is none. Before the Freeze that follows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """Make the open layer immutable and put a fresh one on top (A8); what a sink holds back belongs to ``version`` from here on."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteData:
+    """Send the dirty keys of the frozen layer and the next slice of the sweep as data messages; answer DataWritten.
+
+    After all outputs of the version are acknowledged, before the commit. ``first_seq``: ChangelogSeq of the first message.
+    """
+
+    generation: int
+    first_seq: int
+    cursor: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyFrozen:
+    """Write the frozen layer to the store in chunks, the pointer in the last (A7); answer Applied.
+
+    After the commit is known to be valid (A9, C3), before its markers.
+    """
+
+    pointer: Pointer
+
+
+@dataclass(frozen=True, slots=True)
+class DropOpen:
+    """Drop the open layer, collected outputs and what a sink holds back; restart the task's code from the committed state (R4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClearSpill:
+    """Forget all spilled frames: the early buffer is a cache (A5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Delete messages before ``offset``: after the commit that no longer needs them is valid and applied (K2, K3)."""
+
+    partition: TopicPartition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """For the driver's counters: ``version`` is committed, applied and its markers are sent."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The task is done: 0 after a graceful stop, 3 fenced (C5)."""
+
+    code: int
+    reason: str
+
+
+Action = (
+    ReadChangelog
+    | WipeStore
+    | ApplySegment
+    | WritePointer
+    | AppendChangelog
+    | Send
+    | Seek
+    | Spill
+    | Process
+    | FlushOutputs
+    | Freeze
+    | WriteData
+    | ApplyFrozen
+    | DropOpen
+    | ClearSpill
+    | Trim
+    | Committed
+    | Exit
+)

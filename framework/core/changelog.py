@@ -1,0 +1,133 @@
+"""Reading a changelog: which messages are valid (C2), which data a valid commit closes (R1). Pure folding over messages in log order.
+
+Used by a task's start, by its check after a commit (C3), by audits and, later, by Spark: the one place that knows validity.
+"""
+
+import zlib
+from typing import NamedTuple
+
+from framework.errors import Halted
+from protocol.changelog import ChangelogType, decode_changelog_header
+from protocol.commit import Commit, decode_commit
+from protocol.errors import DecodeError
+from protocol.ids import LineageEntry
+
+
+class Segment(NamedTuple):
+    """The data messages that one valid commit closes, in order."""
+
+    commit: Commit
+    offset: int
+    messages: tuple[bytes, ...]
+
+
+class ChangelogFold:
+    """Feeds on every message of a changelog from some offset on, and knows what is committed.
+
+    ``start`` is the offset read first. 0 is the genesis; anything else must be a valid commit that the reader trusts: its local pointer,
+    the round start named by a commit, or the start of a trimmed log (K2). That commit's own data lies before ``start``.
+    """
+
+    def __init__(self, name: str, start: int) -> None:
+        self.name = name  # of the changelog, for errors
+        self.start = start
+        self.next_offset = start
+        self.top = 0  # highest generation seen
+        self.lineage: tuple[LineageEntry, ...] = ()
+        self.last: Commit | None = None  # last valid commit
+        self.last_offset = -1
+        self.base: Commit | None = None  # the commit at ``start``
+        self.round_ended = False  # a complete sweep round stands after ``start`` (R1)
+        self.void_messages = 0
+        self._seqs: dict[int, int] = {}  # attempt -> last ChangelogSeq, of generation ``top``
+        self._segments: dict[int, list[bytes]] = {}  # attempt -> open data
+
+    @property
+    def complete(self) -> bool:
+        """Whether the messages since ``start`` give the whole state (R1)."""
+        return self.start == 0 or self.round_ended
+
+    def feed(self, offset: int, value: bytes) -> Segment | None:
+        """Take the next message; return the segment that it closes, if it is a valid commit. Raises Halted on a broken log."""
+        if offset < self.next_offset:
+            raise Halted(f"{self.name}: read offset {offset} after {self.next_offset - 1}: the log went backwards")
+        try:
+            kind, generation, seq, attempt = decode_changelog_header(value)
+            first = offset == self.start
+            self.next_offset = offset + 1
+            if generation < self.top:
+                self.void_messages += 1
+                return None
+            if generation > self.top:
+                self._new_generation(generation)
+                if first and self.start and kind is not ChangelogType.CLAIM:
+                    self._seqs[attempt] = seq - 1  # the base: its predecessors are trimmed
+            if not self._admit(offset, seq, attempt):
+                return None
+            if kind is ChangelogType.DATA:
+                self._segments.setdefault(attempt, []).append(value)
+                return None
+            if kind is ChangelogType.COMMIT:
+                return self._commit(offset, decode_commit(value), is_base=first and self.start > 0)
+        except DecodeError as error:
+            raise Halted(
+                f"{self.name}, offset {offset}: {error}; the changelog is damaged: restore the topic, or delete the job's state"
+            ) from error
+        return None
+
+    def _new_generation(self, generation: int) -> None:
+        restored = self.last.version if self.last is not None else 0
+        self.void_messages += sum(map(len, self._segments.values()))
+        self.top = generation
+        self.lineage = extend_lineage(self.lineage, LineageEntry(generation, restored))
+        self._seqs, self._segments = {}, {}
+
+    def _admit(self, offset: int, seq: int, attempt: int) -> bool:
+        last = self._seqs.get(attempt, -1 if attempt == 0 else 0)
+        if seq <= last:
+            return False  # a repeat of an at-least-once log
+        if seq != last + 1:
+            raise Halted(
+                f"{self.name}, offset {offset}: ChangelogSeq {seq} after {last} in generation {self.top}: a message was lost; "
+                "check acks and retention of the topic"
+            )
+        self._seqs[attempt] = seq
+        return True
+
+    def _commit(self, offset: int, commit: Commit, *, is_base: bool) -> Segment:
+        messages = tuple(self._segments.pop(commit.attempt, ()))
+        if is_base:
+            self.base, messages = commit, ()
+        else:
+            digest = 0
+            for message in messages:
+                digest = zlib.crc32(message, digest)
+            if (len(messages), digest) != (commit.data_count, commit.data_digest):
+                raise Halted(
+                    f"{self.name}, offset {offset}: commit of version {commit.version} closes {commit.data_count} data messages with digest "
+                    f"{commit.data_digest:#x}, found {len(messages)} with {digest:#x}: the changelog is damaged"
+                )
+            if self.last is not None and commit.version <= self.last.version:
+                raise Halted(f"{self.name}, offset {offset}: commit of version {commit.version} after {self.last.version}")
+            if not commit.cursor and (self.base is None or commit.version > self.base.version):
+                self.round_ended = True
+        self._segments = {}
+        self.last, self.last_offset = commit, offset
+        self.lineage = commit.lineage
+        return Segment(commit, offset, messages)
+
+
+def extend_lineage(lineage: tuple[LineageEntry, ...], entry: LineageEntry) -> tuple[LineageEntry, ...]:
+    """Append an incarnation and drop what it makes superfluous: (g, R) void everything that an older (g1, R) voids."""
+    kept = tuple(e for e in lineage if e.restored < entry.restored)
+    return (*kept, entry)
+
+
+def is_void(lineage: tuple[LineageEntry, ...], generation: int, version: int) -> bool:
+    """Tell whether a later incarnation has taken back what ``generation`` made for ``version`` (R3)."""
+    for later, restored in reversed(lineage):
+        if later <= generation:
+            return False
+        if restored < version:
+            return True
+    return False

@@ -1,0 +1,104 @@
+"""Early arrivals (A4, A5): frames of a later version than the current one, in memory up to a budget, then on disk, bounded in all."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from framework.core.actions import Process, Spill
+from protocol.envelope import Header
+from protocol.ids import TopicPartition
+
+
+@dataclass(slots=True)
+class EarlyFrame:
+    """One admitted frame that waits for its version. ``value`` is None once it was spilled under ``key``."""
+
+    key: int
+    partition: TopicPartition
+    offset: int
+    header: Header
+    count: int
+    skip: int
+    size: int
+    value: bytes | None
+
+    def process(self) -> Process:
+        """Return the action that runs the task on this frame."""
+        return Process(self.partition, self.offset, self.value, self.key, self.skip)
+
+
+class EarlyBuffer:
+    """Frames by version, in the order of arrival within a version. A cache: never the truth."""
+
+    def __init__(self, memory_bytes_max: int, bytes_max: int) -> None:
+        self.memory_bytes_max = memory_bytes_max
+        self.bytes_max = bytes_max
+        self.clear()
+        self._key = 0
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._versions: dict[int, deque[EarlyFrame]] = {}
+        self.bytes = 0
+        self.memory_bytes = 0
+
+    def fits(self, size: int) -> bool:
+        """Tell whether a frame of this size stays within the bound."""
+        return self.bytes + size <= self.bytes_max
+
+    def add(self, frame: EarlyFrame) -> Spill | None:
+        """Take a frame; return the action that moves it to disk if memory is full."""
+        assert self.fits(frame.size)
+        self._key += 1
+        frame.key = self._key
+        self._versions.setdefault(frame.header.version, deque()).append(frame)
+        self.bytes += frame.size
+        value = frame.value
+        if value is None or self.memory_bytes + frame.size <= self.memory_bytes_max:
+            self.memory_bytes += frame.size
+            return None
+        frame.value = None
+        return Spill(frame.key, value)
+
+    def least_version(self) -> int | None:
+        """Return the smallest version that has frames."""
+        return min(self._versions, default=None)
+
+    def pop(self, version_max: int) -> EarlyFrame | None:
+        """Take out the oldest frame of the smallest version, if that is at most ``version_max``."""
+        version = self.least_version()
+        if version is None or version > version_max:
+            return None
+        frames = self._versions[version]
+        frame = frames.popleft()
+        if not frames:
+            del self._versions[version]
+        self._account(frame)
+        return frame
+
+    def drop(self, void: Callable[[Header], bool]) -> int:
+        """Drop frames whose header is void; return how many records that were."""
+        dropped = 0
+        for version, frames in list(self._versions.items()):
+            kept = deque[EarlyFrame]()
+            for frame in frames:
+                if void(frame.header):
+                    self._account(frame)
+                    dropped += frame.count
+                else:
+                    kept.append(frame)
+            if kept:
+                self._versions[version] = kept
+            else:
+                del self._versions[version]
+        return dropped
+
+    def __iter__(self) -> Iterator[EarlyFrame]:
+        """Iterate over all frames."""
+        for frames in self._versions.values():
+            yield from frames
+
+    def _account(self, frame: EarlyFrame) -> None:
+        self.bytes -= frame.size
+        if frame.value is not None:
+            self.memory_bytes -= frame.size

@@ -1,0 +1,131 @@
+"""What may happen to a task. The driver reports these; the core answers with actions. Times arrive as numbers of the driver."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from protocol.ids import TopicPartition
+from protocol.pointer import Pointer
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The process is up. ``nonce`` is 16 random bytes; ``bounds`` maps each partition the task touches to (start, end) offsets."""
+
+    mono_ms: int
+    nonce: bytes
+    host: str
+    pid: int
+    wall_ms: int
+    pointer: Pointer | None
+    bounds: dict[TopicPartition, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogRow:
+    """One message of the own changelog, read on request of ReadChangelog."""
+
+    offset: int
+    append_time_ms: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogEnd:
+    """The changelog was read up to its end as of the request; the next message will have this offset."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogAppended:
+    """The claim or commit that was asked for is in the changelog, or was refused because of a higher generation."""
+
+    offset: int
+    append_time_ms: int
+    mono_ms: int
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """Every send with a token up to ``token`` is known to have been delivered."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The next message of an internal input partition, whole."""
+
+    partition: TopicPartition
+    offset: int
+    append_time_ms: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalProcessed:
+    """Records of an external input up to ``next_offset`` were processed (or there were none); ``ended``: none is left now."""
+
+    partition: TopicPartition
+    next_offset: int
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """The frame of the last Process action was processed; the open layer holds about ``open_bytes``."""
+
+    open_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFrames:
+    """The answer to FlushOutputs, or a batch's end: bodies of frames, as (partition, number of records, body)."""
+
+    frames: Sequence[tuple[TopicPartition, int, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class DataWritten:
+    """The answer to WriteData: what was sent, and where the sweep stands (K2)."""
+
+    count: int
+    digest: int
+    cursor: bytes
+    round_done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The frozen layer and its pointer are in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed; ``open_bytes`` as in Processed."""
+
+    mono_ms: int
+    open_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Finish gracefully (R6): commit once more if there is something to commit, then Exit."""
+
+
+Event = (
+    Start
+    | ChangelogRow
+    | ChangelogEnd
+    | ChangelogAppended
+    | Acked
+    | Message
+    | ExternalProcessed
+    | Processed
+    | OutputFrames
+    | DataWritten
+    | Applied
+    | Tick
+    | Stop
+)

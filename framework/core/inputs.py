@@ -1,0 +1,231 @@
+"""What a task knows of its internal inputs: channels, lineages, positions; what is admitted, what is early, what is void (A3-A6, R3, R4)."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from framework.core.actions import Process, Spill
+from framework.core.changelog import is_void
+from framework.core.early import EarlyBuffer, EarlyFrame
+from framework.errors import Halted
+from protocol.commit import ChannelCommit, Commit, InputCommit, ProducerLineage
+from protocol.control import Marker, Restore
+from protocol.envelope import Header
+from protocol.frames import frame_count
+from protocol.ids import LineageEntry, TopicPartition
+
+
+@dataclass(slots=True)
+class Channel:
+    """One FIFO of one producer in one partition; a function of the last commit and of what was read since."""
+
+    producer: int
+    partition: TopicPartition
+    next_seq: int = 1  # admitted next
+    included: int = 0  # last seq in the state, open layer included
+    generation: int = 0  # announced last
+    marker: int = 0  # all records up to this version have been read
+    ended: bool = False  # the last marker said that its producer's inputs have ended (A2b)
+    skip_version: int | None = None  # label of the first skipped record (A5)
+    skip_offset: int = 0
+    future: list[tuple[int, int]] = field(default_factory=list)  # (version, offset) of markers that a restart must read again
+
+    def proves(self, version: int, offset: int, frozen: int) -> None:
+        """Note that all records up to ``version`` stand before ``offset``."""
+        if self.skip_version is not None:
+            version = min(version, self.skip_version - 1)  # proves only what lies below the first skipped record
+        elif version > frozen:
+            self.future.append((version, offset))
+        self.marker = max(self.marker, version)
+
+
+class Inputs:
+    """All channels into one task. ``aligned`` is False in at-least-once mode (1.5): no labels, no early buffer, no rollback."""
+
+    def __init__(
+        self, name: str, channels: Sequence[tuple[int, TopicPartition]], early: EarlyBuffer, fingerprint: int, *, aligned: bool
+    ) -> None:
+        self.name = name  # of the task, for errors
+        self.aligned = aligned
+        self.early = early
+        self.fingerprint = fingerprint
+        self.channels = {key: Channel(*key) for key in sorted(channels)}
+        self.position: dict[TopicPartition, int] = {partition: 0 for _, partition in sorted(channels)}
+        self.known: dict[int, tuple[LineageEntry, ...]] = {producer: () for producer, _ in sorted(channels)}
+        self.included: dict[tuple[int, int], int] = {}  # (producer, generation) -> greatest label in the open layer
+        self.seen: Counter[str] = Counter()
+
+    # --- what is read ---------------------------------------------------------------------------------------------------------
+
+    def read(self, partition: TopicPartition, offset: int) -> None:
+        """Note that the message at ``offset`` was read (R5). Raises Halted if it lies before the position."""
+        if offset < self.position[partition]:
+            raise Halted(f"{self.name}: {partition} offset {offset} was delivered at position {self.position[partition]}")
+        self.position[partition] = offset + 1
+
+    def frame(self, partition: TopicPartition, offset: int, header: Header, value: bytes, frozen: int) -> Process | Spill | None:
+        """Admit a frame (A3, A4): process it, keep it for its version, skip it or drop it."""
+        channel = self._channel(header, partition, offset)
+        count = frame_count(value)
+        if self.is_void(header):
+            self.seen["void records dropped"] += count
+            return None
+        if channel.skip_version is not None:
+            return None
+        if header.generation > channel.generation:
+            raise Halted(self._at(partition, offset, header, f"generation was never announced (last: {channel.generation})"))
+        known = max(0, channel.next_seq - header.seq)
+        if known >= count:
+            self.seen["known records dropped"] += count
+            return None
+        if header.seq > channel.next_seq:
+            raise Halted(self._at(partition, offset, header, f"expected seq {channel.next_seq}: a record was lost"))
+        if self.aligned and header.version <= frozen:
+            raise Halted(self._at(partition, offset, header, f"new record of version {header.version}, but {frozen} is closed"))
+        frame = EarlyFrame(0, partition, offset, header, count, known, len(value), value)
+        if self.aligned and header.version > frozen + 1:
+            if not self.early.fits(frame.size):
+                self.seen["early frames skipped"] += 1
+                channel.skip_version, channel.skip_offset = header.version, offset
+                return None
+            self.seen["early records"] += count - known
+            channel.next_seq = header.seq + count
+            spill = self.early.add(frame)
+            self.seen["early records on disk"] += 0 if spill is None else count
+            return spill
+        channel.next_seq = header.seq + count
+        return self.include(frame)
+
+    def include(self, frame: EarlyFrame) -> Process:
+        """Account a frame to the open layer, and return the action that processes it."""
+        header = frame.header
+        self.channels[header.producer, frame.partition].included = header.seq + frame.count - 1
+        key = (header.producer, header.generation)
+        self.included[key] = max(self.included.get(key, 0), header.version)
+        self.seen["records"] += frame.count - frame.skip
+        return frame.process()
+
+    def marker(self, partition: TopicPartition, offset: int, marker: Marker, frozen: int) -> None:
+        """Take a marker (A6): cumulative, idempotent."""
+        channel = self._channel(marker.header, partition, offset)
+        if self.is_void(marker.header):
+            self.seen["void markers dropped"] += 1
+            return
+        if channel.skip_version is None and marker.header.seq > channel.next_seq:
+            raise Halted(self._at(partition, offset, marker.header, f"expected seq {channel.next_seq}: a record before the marker was lost"))
+        if marker.header.version <= channel.marker:
+            self.seen["duplicate markers"] += 1
+        channel.ended = marker.at_end
+        channel.proves(marker.header.version, offset, frozen)
+
+    def restore(self, partition: TopicPartition, offset: int, restore: Restore, frozen: int) -> bool:
+        """Take a restore (R4); return whether the open layer contains records that it voids, so that the task must roll back."""
+        header = restore.header
+        producer, generation, restored = header.producer, header.generation, header.version
+        channel = self._channel(header, partition, offset)
+        if restore.fingerprint != self.fingerprint:
+            raise Halted(
+                self._at(partition, offset, header, f"its topology {restore.fingerprint:#x} is not ours {self.fingerprint:#x}: "
+                "run all workers of a job with the same code, and rescale instead of changing partition counts")
+            )
+        if restore.lineage[-1:] != (LineageEntry(generation, restored),):
+            raise Halted(self._at(partition, offset, header, f"its lineage {restore.lineage[-3:]} does not end with itself"))
+        if generation <= channel.generation:
+            self.seen["stale restores"] += 1
+            return False
+        channel.generation = generation
+        lineage = self.known[producer]
+        fresh = not lineage or generation > lineage[-1].generation
+        if fresh:
+            if self.aligned and restored < frozen:
+                raise Halted(
+                    self._at(partition, offset, header, f"went back to version {restored}, but {frozen} is committed here: its changelog was cut")
+                )
+            self.known[producer] = restore.lineage
+            self.seen["restores"] += 1
+            self.seen["restores ahead of the task"] += restored > frozen
+            self.seen["void records dropped"] += self.early.drop(self.is_void)
+        if not self.aligned:
+            channel.next_seq, channel.included = header.seq, header.seq - 1
+            return False
+        if channel.skip_version is not None and channel.skip_version > restored:
+            channel.skip_version = None  # all that it skipped is void
+        if channel.skip_version is None:
+            channel.next_seq = header.seq
+        channel.proves(restored, offset, frozen)
+        return fresh and any(
+            u == producer and is_void(self.known[u], g, label) for (u, g), label in self.included.items()
+        )
+
+    # --- what is committed ----------------------------------------------------------------------------------------------------
+
+    def least_marker(self) -> int:
+        """Return the version up to which every producer has sent all of its records (A6)."""
+        return min(channel.marker for channel in self.channels.values())
+
+    def commit(self, version: int) -> tuple[InputCommit, ...]:
+        """Close ``version``: return where a restart must read again, and begin the next open layer."""
+        first: dict[tuple[int, TopicPartition], int] = {}
+        for frame in self.early:
+            key = (frame.header.producer, frame.partition)
+            first[key] = min(first.get(key, frame.offset), frame.offset)
+        inputs: dict[TopicPartition, list[ChannelCommit]] = {partition: [] for partition in self.position}
+        for key, channel in self.channels.items():
+            channel.future = [(v, offset) for v, offset in channel.future if v > version]
+            offsets = [self.position[channel.partition], first.get(key, self.position[channel.partition])]
+            offsets += [offset for _, offset in channel.future]
+            if channel.skip_version is not None:
+                offsets.append(channel.skip_offset)
+            inputs[channel.partition].append(
+                ChannelCommit(channel.producer, channel.generation, version, channel.included, min(offsets))
+            )
+        self.included = {}
+        return tuple(
+            InputCommit(partition.topic, partition.partition, min(c.recovery_offset for c in channels), tuple(channels))
+            for partition, channels in inputs.items()
+        )
+
+    def lineages(self) -> tuple[ProducerLineage, ...]:
+        """Return the lineage tables for the commit."""
+        return tuple(ProducerLineage(producer, lineage) for producer, lineage in self.known.items())
+
+    @property
+    def skipping(self) -> bool:
+        """Whether a record was skipped since the last commit (A5)."""
+        return any(channel.skip_version is not None for channel in self.channels.values())
+
+    def reset(self, commit: Commit) -> None:
+        """Go back to a commit: everything here is a function of it and of what will be read again; what is known of lineages stays."""
+        self.rewind(commit.inputs)
+        for entry in commit.known:
+            lineage = self.known.get(entry.producer, ())
+            if entry.lineage and (not lineage or lineage[-1].generation < entry.lineage[-1].generation):
+                self.known[entry.producer] = entry.lineage
+
+    def rewind(self, inputs: Sequence[InputCommit]) -> None:
+        """Set positions, seqs, generations and markers as the inputs of a commit say; buffers empty."""
+        self.early.clear()
+        self.included = {}
+        for entry in inputs:
+            partition = TopicPartition(entry.topic, entry.partition)
+            self.position[partition] = entry.resume
+            for c in entry.channels:
+                self.channels[c.producer, partition] = Channel(
+                    c.producer, partition, c.seq + 1, c.seq, c.generation, max(c.version, 0)
+                )
+
+    def is_void(self, header: Header) -> bool:
+        """Tell whether a later incarnation of the producer has taken this message back (R3)."""
+        return is_void(self.known[header.producer], header.generation, header.version)
+
+    def _channel(self, header: Header, partition: TopicPartition, offset: int) -> Channel:
+        channel = self.channels.get((header.producer, partition))
+        if channel is None:
+            raise Halted(self._at(partition, offset, header, "this producer does not belong to the stream"))
+        return channel
+
+    def _at(self, partition: TopicPartition, offset: int, header: Header, text: str) -> str:
+        return (
+            f"{self.name}: {partition} offset {offset}: producer {header.producer} generation {header.generation} "
+            f"version {header.version} seq {header.seq}: {text}"
+        )

@@ -1,0 +1,129 @@
+"""How a task starts: find what is committed, claim a generation, make the local store agree (C1, C2, R1)."""
+
+from enum import Enum, auto
+
+from framework.core.actions import Action, AppendChangelog, ApplySegment, ReadChangelog, WipeStore, WritePointer
+from framework.core.changelog import ChangelogFold
+from framework.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, Start
+from framework.core.ownership import Ownership
+from framework.errors import Fenced, Halted
+from protocol.changelog import ChangelogType, Claim, decode_changelog_header
+from protocol.commit import decode_commit
+from protocol.errors import DecodeError
+from protocol.ids import TopicPartition
+from protocol.pointer import Pointer
+
+TAIL = 64  # messages looked at for a commit that names the last complete round; without one, the bootstrap reads from the log's start
+
+
+class Phase(Enum):
+    """Where a start stands."""
+
+    PROBING = auto()  # looking for a round start near the end of the changelog
+    READING = auto()  # folding the changelog up to its end
+    CLAIMING = auto()  # waiting for the own claim's offset
+    VERIFYING = auto()  # reading up to the own claim
+    DONE = auto()
+
+
+class StartUp:
+    """The start of one process for one task. When ``phase`` is DONE, ``fold`` says what is committed and the store agrees with it."""
+
+    def __init__(self, name: str, changelog: TopicPartition, event: Start) -> None:
+        self.name = name
+        self.ownership = Ownership(str(changelog), Claim(event.nonce, event.host, event.pid, event.wall_ms))
+        self.phase = Phase.READING
+        self.bootstrapped = False
+        self.segments = 0
+        self._changelog = changelog
+        self._log_start, self._log_end = event.bounds[changelog]
+        self._pointer = event.pointer
+        self._base = -1
+        self._own_offset = -1
+        self._lost = False
+        self.fold = ChangelogFold(str(changelog), 0)
+
+    def begin(self) -> list[Action]:
+        """Return the first actions: redo from a pointer that the log still holds, else bootstrap."""
+        pointer = self._pointer
+        if pointer is not None and self._log_start <= pointer.offset < self._log_end:
+            self.fold = ChangelogFold(str(self._changelog), pointer.offset)
+            return [ReadChangelog(pointer.offset)]
+        return self._probe()
+
+    def _probe(self) -> list[Action]:
+        self.bootstrapped = True
+        wipe: list[Action] = [WipeStore()] if self._pointer is not None or self._log_end > 0 else []
+        self.phase = Phase.PROBING
+        return [*wipe, ReadChangelog(max(self._log_start, self._log_end - TAIL))]
+
+    def row(self, event: ChangelogRow) -> list[Action]:
+        """Take one message of the changelog."""
+        if self.phase is Phase.PROBING:
+            self._look_for_base(event)
+            return []
+        if not self.bootstrapped and event.offset == self.fold.start and not self._is_pointed_at(event.value):
+            return self._probe()
+        if self.phase is Phase.VERIFYING:
+            if event.offset > self._own_offset:
+                return []  # of no concern here: C3 finds a later claim when it matters
+            if event.offset == self._own_offset and self.fold.top >= self.ownership.generation:
+                self._lost = True
+        segment = self.fold.feed(event.offset, event.value)
+        if segment is None or not segment.messages:
+            return []
+        self.segments += 1
+        return [ApplySegment(segment.messages, segment.offset)]
+
+    def end(self, event: ChangelogEnd) -> list[Action]:
+        """The changelog was read to its end."""
+        if self.phase is Phase.PROBING:
+            begin = max(self._log_start, self._base)
+            self.phase, self.fold = Phase.READING, ChangelogFold(str(self._changelog), begin)
+            return [ReadChangelog(begin)]
+        if self.phase is Phase.VERIFYING:
+            if self.fold.next_offset <= self._own_offset:
+                raise Halted(f"{self.name}: own claim at offset {self._own_offset}, but the changelog ends at {event.offset}")
+            if not self._lost:
+                return self._finish()
+        self.phase, self._lost = Phase.CLAIMING, False
+        generation = self.fold.top + 1
+        return [AppendChangelog(self.ownership.claim_message(generation), generation)]
+
+    def appended(self, event: ChangelogAppended) -> list[Action]:
+        """The claim is in the log, or was refused because of a claim that was not seen yet."""
+        if event.fenced:
+            self.phase = Phase.READING
+        else:
+            self.phase, self._own_offset = Phase.VERIFYING, event.offset
+        return [ReadChangelog(self.fold.next_offset)]
+
+    def _finish(self) -> list[Action]:
+        if self.bootstrapped and not self.fold.complete:
+            raise Fenced(
+                f"{self.name}: the changelog was trimmed while it was read from offset {self.fold.start}: a newer generation is at work"
+            )
+        self.phase = Phase.DONE
+        self.ownership.settle(self._own_offset)
+        last = self.fold.last
+        if last is None:
+            return []
+        return [WritePointer(Pointer(self.fold.last_offset, last.generation, last.version, last.nonce))]
+
+    def _look_for_base(self, event: ChangelogRow) -> None:
+        try:
+            if decode_changelog_header(event.value).type is ChangelogType.COMMIT:
+                self._base = max(self._base, decode_commit(event.value).base)
+        except DecodeError as error:
+            raise Halted(f"{self._changelog} offset {event.offset}: {error}; the changelog is damaged") from error
+
+    def _is_pointed_at(self, value: bytes) -> bool:
+        pointer = self._pointer
+        assert pointer is not None
+        try:
+            if decode_changelog_header(value).type is not ChangelogType.COMMIT:
+                return False
+            commit = decode_commit(value)
+        except DecodeError:
+            return False
+        return (commit.generation, commit.version, commit.nonce) == (pointer.generation, pointer.version, pointer.nonce)
