@@ -9,8 +9,16 @@ class ConfigError(FrameworkError):
     """A setting, a topic or a job graph is wrong: fix it before the start; nothing has been written."""
 
 
+class GraphError(ConfigError):
+    """The declarations of a job contradict each other: fix the named stage, topic or store."""
+
+
 class TaskError(FrameworkError):
     """The task's own code raised: fix the task. The cause is chained."""
+
+
+class SerdeError(TaskError):
+    """A serde refused a value or bytes: fix the task, the declaration or the input. The cause is chained."""
 
 
 class TransientError(FrameworkError):

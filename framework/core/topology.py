@@ -35,7 +35,9 @@ class Topology:
     job: str
     stages: tuple[Stage, ...]
     streams: tuple[Stream, ...]
-    external_inputs: Mapping[int, tuple[str, ...]] = field(default_factory=dict, hash=False)  # stage ordinal → topics; absent: none
+    external_inputs: Mapping[int, tuple[str, ...]] = field(
+        default_factory=dict, hash=False
+    )  # stage ordinal → topics; absent: none
 
     def __post_init__(self) -> None:
         """Raise ValueError unless ordinals are indexes, streams join stages of this job, and stream topics are unique."""
@@ -45,18 +47,26 @@ class Topology:
                 raise ValueError(f"stage {stage.name!r} has ordinal {stage.ordinal} at index {index}: they must agree")
         for stream in self.streams:
             if stream.producer not in ordinals or stream.consumer not in ordinals:
-                raise ValueError(f"stream {stream.topic!r} joins stages {stream.producer} → {stream.consumer} of {len(self.stages)}")
+                raise ValueError(
+                    f"stream {stream.topic!r} joins stages {stream.producer} → {stream.consumer} of {len(self.stages)}"
+                )
             if stream.partitions != self.stages[stream.consumer].partitions:
-                raise ValueError(f"stream {stream.topic!r} has {stream.partitions} partitions, its consumer another count")
+                raise ValueError(
+                    f"stream {stream.topic!r} has {stream.partitions} partitions, its consumer another count"
+                )
         topics = [stream.topic for stream in self.streams]
         for topic in topics:
             if topics.count(topic) > 1:
-                raise ValueError(f"stream topic {topic!r} stands for two edges: each (producer, topic, consumer) needs its own")
+                raise ValueError(
+                    f"stream topic {topic!r} stands for two edges: each (producer, topic, consumer) needs its own"
+                )
 
     def fingerprint(self) -> int:
         """Return a non-negative INT64 over stages, edges and partition counts: equal in every process and release (design 1.2)."""
         lines = [f"{stage.ordinal} {stage.name} {stage.partitions}" for stage in self.stages]
-        lines += sorted(f"{stream.producer} {stream.topic} {stream.consumer} {stream.partitions}" for stream in self.streams)
+        lines += sorted(
+            f"{stream.producer} {stream.topic} {stream.consumer} {stream.partitions}" for stream in self.streams
+        )
         digest = hashlib.sha256("\n".join([self.job, *lines]).encode()).digest()
         return int.from_bytes(digest[:8], "big") >> 1
 

@@ -1,0 +1,149 @@
+"""The declarations of one task class as plain data, checked on their own. ``framework.api.job`` checks them against each other."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from framework.api.files import Files
+from framework.api.store import Store
+from framework.api.task import Task
+from framework.api.timers import Timers
+from framework.api.topic import DeadLetter, Input, Output, Topic
+from framework.api.windows import TumblingWindow
+from framework.errors import GraphError
+from protocol.ids import check_name
+
+FIRST_USER_STORE = 10  # store ids below are the runtime's own (framework.runtime.reserved)
+
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+@dataclass(frozen=True, slots=True)
+class StageGraph:
+    """One stage. Each dict goes from the attribute of the task to its declaration, in order of declaration, base classes first."""
+
+    name: str
+    ordinal: int
+    task: type[Task]
+    inputs: dict[str, Input[Any, Any]]
+    outputs: dict[str, Output[Any, Any]]
+    stores: dict[str, Store[Any, Any]]
+    windows: dict[str, TumblingWindow[Any, Any]]
+    timers: str | None  # the attribute of Timers()
+    batch: bool  # process_batch instead of process
+
+    def store_ids(self) -> dict[str, int]:
+        """Return store name → id, from FIRST_USER_STORE on in order of declaration, windows after stores."""
+        return {name: FIRST_USER_STORE + index for index, name in enumerate(self.store_names())}
+
+    def store_names(self) -> list[str]:
+        """Return the names of stores, then of windows, in order of declaration."""
+        return [store.name for store in self.stores.values()] + [window.name for window in self.windows.values()]
+
+    def topics_read(self) -> list[Topic[Any, Any]]:
+        """Return the topics of all inputs."""
+        return [declared.topic for declared in self.inputs.values()]
+
+    def topics_written(self) -> list[Topic[Any, Any]]:
+        """Return the topics of all outputs but files and dead letters."""
+        return [declared.target for declared in self.outputs.values() if isinstance(declared.target, Topic)]
+
+    def dead_letters(self) -> list[Topic[Any, Any]]:
+        """Return the topics of all dead letters."""
+        return [declared.errors.topic for declared in self.inputs.values() if isinstance(declared.errors, DeadLetter)]
+
+
+def stage_name(task: type[Task]) -> str:
+    """Return the class attribute ``name``, or the class name in kebab case: CountWords → count-words, HTTPLog → http-log."""
+    return getattr(task, "name", None) or _WORD_START.sub("-", task.__name__).lower()
+
+
+def describe(task: object, ordinal: int) -> StageGraph:
+    """Return the declarations of a task class. Raises GraphError if they contradict each other."""
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        raise GraphError(f"stage {ordinal} is {task!r}: stages are subclasses of Task, not instances or names")
+    name = checked_name("stage", stage_name(task))
+    declared: dict[str, object] = {}
+    for base in reversed(task.__mro__):
+        declared.update(vars(base))
+    timers = [attribute for attribute, value in declared.items() if isinstance(value, Timers)]
+    stage = StageGraph(
+        name=name,
+        ordinal=ordinal,
+        task=task,
+        inputs={attribute: value for attribute, value in declared.items() if isinstance(value, Input)},
+        outputs={attribute: value for attribute, value in declared.items() if isinstance(value, Output)},
+        stores={attribute: value for attribute, value in declared.items() if isinstance(value, Store)},
+        windows={attribute: value for attribute, value in declared.items() if isinstance(value, TumblingWindow)},
+        timers=timers[0] if timers else None,
+        batch=callable(declared.get("process_batch")),
+    )
+    _check_methods(stage, declared, timers)
+    _check_names(stage)
+    _check_ends(stage)
+    return stage
+
+
+def _check_methods(stage: StageGraph, declared: dict[str, object], timers: list[str]) -> None:
+    """Refuse a task that lacks the method which its declarations call, or has two of a kind."""
+    where = f"stage {stage.name!r} ({stage.task.__name__})"
+    single, batch = callable(declared.get("process")), stage.batch
+    if single and batch:
+        raise GraphError(f"{where} has both process and process_batch: keep one")
+    if not single and not batch:
+        raise GraphError(f"{where} has no process method: define process(self, record) or process_batch(self, records)")
+    if len(timers) > 1:
+        raise GraphError(
+            f"{where} declares Timers() twice, as {timers[0]!r} and {timers[1]!r}: keep one and tell timers apart by key"
+        )
+    if timers and not callable(declared.get("on_timer")):
+        raise GraphError(f"{where} declares Timers() and has no on_timer(self, timer)")
+    if stage.windows and not callable(declared.get("on_window")):
+        raise GraphError(f"{where} declares a TumblingWindow and has no on_window(self, window)")
+
+
+def _check_names(stage: StageGraph) -> None:
+    """Refuse store names that clash: they are one namespace with windows, and become directories."""
+    for name in stage.store_names():
+        checked_name(f"stage {stage.name!r}: store", name)
+    refuse_clashes(f"stage {stage.name!r}: store", stage.store_names(), "give each its own name")
+
+
+def _check_ends(stage: StageGraph) -> None:
+    """Refuse a stage without inputs, and two inputs or two outputs that are one."""
+    if not stage.inputs:
+        raise GraphError(f"stage {stage.name!r} has no input: declare one as a class attribute, lines = Input(topic)")
+    for attribute, source in stage.inputs.items():
+        if not isinstance(source.topic, Topic):
+            raise GraphError(f"stage {stage.name!r}: input {attribute!r} is of {source.topic!r}: need a Topic")
+        if source.errors != "fail" and not isinstance(source.errors, DeadLetter):
+            raise GraphError(
+                f"stage {stage.name!r}: input {attribute!r}: errors={source.errors!r}: need 'fail' or DeadLetter(topic)"
+            )
+    for attribute, sink in stage.outputs.items():
+        if not isinstance(sink.target, (Topic, Files)):
+            raise GraphError(f"stage {stage.name!r}: output {attribute!r} is of {sink.target!r}: need a Topic or Files")
+    refuse_clashes(
+        f"stage {stage.name!r}: input topic", (topic.name for topic in stage.topics_read()), "declare the input once"
+    )
+    directories = (sink.target.directory for sink in stage.outputs.values() if isinstance(sink.target, Files))
+    refuse_clashes(f"stage {stage.name!r}: output directory", directories, "one output per directory")
+
+
+def checked_name(kind: str, name: str) -> str:
+    """Return the name. Raises GraphError if it cannot name a topic, a directory and a column family alike."""
+    try:
+        return check_name(kind, name)
+    except ValueError as error:
+        raise GraphError(str(error)) from error
+
+
+def refuse_clashes(kind: str, names: Iterable[str], remedy: str, fold: Callable[[str], str] = str.casefold) -> None:
+    """Raise GraphError if two names are equal once folded: as directories or Kafka topics they would be one."""
+    seen: dict[str, str] = {}
+    for name in names:
+        folded = fold(name)
+        if folded in seen:
+            raise GraphError(f"{kind} {name!r} clashes with {seen[folded]!r}: {remedy}")
+        seen[folded] = name

@@ -1,0 +1,139 @@
+"""A job: stages joined by the topics that they share, checked as a whole when it is built."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from framework.api.graph import StageGraph, checked_name, describe, refuse_clashes
+from framework.api.task import Task
+from framework.api.topic import Topic
+from framework.core.topology import Stage, Stream, Topology, stream_topic
+from framework.errors import GraphError
+
+JOB_PARTITIONS_MAX = 1_000
+TOPIC_CHARS_MAX = 249  # Kafka's limit on a topic name
+
+
+class Job:
+    """Named stages that form an acyclic graph. ``partitions``: tasks per stage, and partitions per internal stream.
+
+    A stage's place in ``stages`` is its ordinal, part of every producer id: between two runs add new stages after the others.
+    Raises GraphError, naming what to change, for a graph that cannot run. Nothing is opened or written.
+    """
+
+    def __init__(self, name: str, stages: Sequence[type[Task]], partitions: int = 1) -> None:
+        """Check and build the graph."""
+        self.name = checked_name("job", name)
+        if not 1 <= partitions <= JOB_PARTITIONS_MAX:
+            raise GraphError(f"job {name!r}: partitions = {partitions}: need 1 to {JOB_PARTITIONS_MAX}")
+        if not stages:
+            raise GraphError(f"job {name!r} has no stages: Job({name!r}, stages=[YourTask])")
+        self.partitions = partitions
+        self.stages: tuple[StageGraph, ...] = tuple(describe(task, ordinal) for ordinal, task in enumerate(stages))
+        refuse_clashes(
+            "stage", (stage.name for stage in self.stages), "give each its own name by the class attribute 'name'"
+        )
+        self._check_topics()
+        self._topology = self._build_topology()
+        self._refuse_cycles()
+        self._check_log_names()
+
+    def topology(self) -> Topology:
+        """Return the graph by number, as the protocol needs it."""
+        return self._topology
+
+    def stage(self, name: str) -> StageGraph:
+        """Return the stage of that name. Raises GraphError if there is none."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise GraphError(
+            f"job {self.name!r} has no stage {name!r}: it has {', '.join(stage.name for stage in self.stages)}"
+        )
+
+    def external_sinks(self) -> dict[str, Topic[Any, Any]]:
+        """Return name → topic of all that the job only writes, dead letters included."""
+        read = {topic.name for stage in self.stages for topic in stage.topics_read()}
+        written = (topic for stage in self.stages for topic in (*stage.topics_written(), *stage.dead_letters()))
+        return {topic.name: topic for topic in written if topic.name not in read}
+
+    def _check_topics(self) -> None:
+        """Refuse a topic name with two meanings, and dead letters that would come back."""
+        topics: dict[str, Topic[Any, Any]] = {}
+        read = {topic.name: stage.name for stage in self.stages for topic in stage.topics_read()}
+        for stage in self.stages:
+            for topic in (*stage.topics_read(), *stage.topics_written(), *stage.dead_letters()):
+                checked_name("topic", topic.name)
+                known = topics.setdefault(topic.name, topic)
+                for end, ours, theirs in (("key", topic.key, known.key), ("value", topic.value, known.value)):
+                    if ours != theirs:
+                        raise GraphError(
+                            f"topic {topic.name!r} has two {end} serdes, {theirs.name} and (stage {stage.name!r}) {ours.name}: "
+                            "declare the Topic once and share it"
+                        )
+            for topic in stage.dead_letters():
+                if topic.name in read:
+                    raise GraphError(
+                        f"dead-letter topic {topic.name!r} of stage {stage.name!r} is an input of stage {read[topic.name]!r}: "
+                        "use a topic that this job does not read"
+                    )
+        refuse_clashes("topic", topics, "use names that differ in more than case")
+
+    def _build_topology(self) -> Topology:
+        """Join each topic's writers and readers: one stream per (producing stage, topic, consuming stage)."""
+        streams = []
+        external: dict[int, tuple[str, ...]] = {}
+        for consumer in self.stages:
+            for topic in consumer.topics_read():
+                producers = [
+                    stage for stage in self.stages if topic.name in {written.name for written in stage.topics_written()}
+                ]
+                if not producers:
+                    external[consumer.ordinal] = (*external.get(consumer.ordinal, ()), topic.name)
+                for producer in producers:
+                    log_topic = stream_topic(self.name, producer.name, topic.name, consumer.name)
+                    streams.append(Stream(log_topic, producer.ordinal, consumer.ordinal, self.partitions, topic.name))
+        refuse_clashes(
+            "internal stream", (stream.topic for stream in streams), "rename a stage or topic: dots make them one"
+        )
+        stages = tuple(Stage(stage.name, stage.ordinal, self.partitions) for stage in self.stages)
+        return Topology(self.name, stages, tuple(streams), external)
+
+    def _refuse_cycles(self) -> None:
+        """Raise GraphError naming a cycle: markers would go round it forever (design 1.1: a job is acyclic)."""
+        done: set[int] = set()
+
+        def visit(stage: int, path: tuple[int, ...]) -> None:
+            if stage in path:
+                names = [self.stages[ordinal].name for ordinal in (*path[path.index(stage) :], stage)]
+                raise GraphError(
+                    f"job {self.name!r} has a cycle: {' → '.join(names)}: break it with an external topic of another job"
+                )
+            if stage not in done:
+                for stream in self._topology.streams_out_of(stage):
+                    visit(stream.consumer, (*path, stage))
+                done.add(stage)
+
+        for stage in range(len(self.stages)):
+            visit(stage, ())
+
+    def _check_log_names(self) -> None:
+        """Refuse log topics that Kafka would refuse, or that an external topic of the job already has."""
+        topology = self._topology
+        internal = [
+            *(stream.topic for stream in topology.streams),
+            *(topology.changelog(stage.ordinal) for stage in self.stages),
+        ]
+        for topic in internal:
+            if len(topic) > TOPIC_CHARS_MAX:
+                raise GraphError(
+                    f"internal topic {topic!r} has {len(topic)} characters, more than {TOPIC_CHARS_MAX}: use shorter names"
+                )
+        external = {topic for topics in topology.external_inputs.values() for topic in topics} | set(
+            self.external_sinks()
+        )
+        refuse_clashes("log topic", [*sorted(external), *internal], "rename one", fold=_kafka_fold)
+
+
+def _kafka_fold(topic: str) -> str:
+    """Return the name as Kafka compares it: '.' and '_' are one in its metrics, so it refuses two topics that differ by that only."""
+    return topic.replace(".", "_").casefold()

@@ -1,0 +1,22 @@
+"""What ``process`` gets."""
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Headers = tuple[tuple[str, bytes], ...]
+
+
+class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
+    """One record of an input, decoded. A null key or value is None, whatever the serde (Kafka's tombstone)."""
+
+    key: K
+    value: V
+    timestamp: int  # ms since 1970, set by whoever wrote the record into the job's first topic; children inherit it
+    headers: Headers
+    topic: str  # as declared in Topic
+    partition: int  # of the topic, or of the internal stream
+    offset: int  # of the message that carries it: records of an internal stream share one

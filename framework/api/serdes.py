@@ -1,0 +1,193 @@
+"""Serdes: how keys and values become bytes. A serde is a name and two functions; write your own by giving an object these three."""
+
+import io
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+import fastavro
+import msgspec
+
+from framework.errors import ConfigError, SerdeError
+
+T = TypeVar("T")
+
+_REPR_CHARS_MAX = 80
+
+
+class Serde(Protocol[T]):
+    """What declarations ask of a serde. ``encode`` and ``decode`` may raise anything; Grete turns it into a SerdeError."""
+
+    @property
+    def name(self) -> str:
+        """How errors and ``grete state`` call it."""
+        ...
+
+    def encode(self, value: T) -> bytes:
+        """Return the bytes of a value."""
+        ...
+
+    def decode(self, data: bytes) -> T:
+        """Return the value of the bytes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[T]):
+    """A serde of two plain functions. ``functions`` gives them bare for hot loops; the methods translate errors.
+
+    Two codecs are equal when name and ``schema`` agree: that is how one topic name with two serdes is noticed.
+    """
+
+    name: str
+    functions: tuple[Callable[[T], bytes], Callable[[bytes], T]]
+    schema: object = None
+
+    def encode(self, value: T) -> bytes:
+        """Return the bytes of a value. Raises SerdeError naming serde and value."""
+        try:
+            return self.functions[0](value)
+        except Exception as error:
+            raise encode_error(self, value, error) from error
+
+    def decode(self, data: bytes) -> T:
+        """Return the value of the bytes. Raises SerdeError naming serde and bytes."""
+        try:
+            return self.functions[1](data)
+        except Exception as error:
+            raise decode_error(self, data, error) from error
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by what is written, not by which object writes it."""
+        return isinstance(other, Codec) and (self.name, self.schema) == (other.name, other.schema)
+
+    def __hash__(self) -> int:
+        """Hash by the name, as equality does."""
+        return hash(self.name)
+
+
+def functions_of(serde: Serde[T]) -> tuple[Callable[[T], bytes], Callable[[bytes], T]]:
+    """Return (encode, decode) without error translation: call ``encode_error`` or ``decode_error`` when they raise."""
+    return serde.functions if isinstance(serde, Codec) else (serde.encode, serde.decode)
+
+
+def encode_error(serde: Serde[Any], value: object, cause: Exception) -> SerdeError:
+    """Return the error for a value that the serde refused."""
+    if isinstance(cause, SerdeError):
+        return cause
+    return SerdeError(f"serde {serde.name} cannot encode {_short(value)}: {type(cause).__name__}: {cause}")
+
+
+def decode_error(serde: Serde[Any], data: object, cause: Exception) -> SerdeError:
+    """Return the error for bytes that the serde refused."""
+    if isinstance(cause, SerdeError):
+        return cause
+    return SerdeError(f"serde {serde.name} cannot decode {_short(data)}: {type(cause).__name__}: {cause}")
+
+
+def _short(value: object) -> str:
+    """Return the value's repr, cut."""
+    text = f"{type(value).__name__} {value!r}"
+    return text if len(text) <= _REPR_CHARS_MAX else text[:_REPR_CHARS_MAX] + "…"
+
+
+def _same_bytes(data: bytes) -> bytes:
+    """Return the bytes; anything else is refused, so that a str does not travel as bytes by accident."""
+    if type(data) is not bytes:
+        raise TypeError("need bytes")
+    return data
+
+
+_LONG = struct.Struct(">q")
+_ORDERED = struct.Struct(">Q")
+_SIGN = 1 << 63
+
+
+def _decode_int64(data: bytes) -> int:
+    """Return the number of 8 big-endian bytes in two's complement."""
+    number: int = _LONG.unpack(data)[0]
+    return number
+
+
+def _encode_ordered(value: int) -> bytes:
+    """Return 8 bytes whose order as bytes is the order of the numbers: the sign bit is flipped."""
+    return _ORDERED.pack(value + _SIGN)
+
+
+def _decode_ordered(data: bytes) -> int:
+    """Undo ``_encode_ordered``."""
+    number: int = _ORDERED.unpack(data)[0]
+    return number - _SIGN
+
+
+utf8: Serde[str] = Codec("utf8", (str.encode, bytes.decode))
+bytes_serde: Serde[bytes] = Codec("bytes", (_same_bytes, _same_bytes))
+int64: Serde[int] = Codec(
+    "int64", (_LONG.pack, _decode_int64)
+)  # as Kafka's LongSerializer, so that other consumers read it
+ordered_int64: Serde[int] = Codec("int64", (_encode_ordered, _decode_ordered), schema="ordered")
+
+
+def key_serde(serde: Serde[T]) -> Serde[T]:
+    """Return the serde for keys of a store: where ``serde`` does not sort as its values do, the form that does."""
+    return ordered_int64 if serde is int64 else serde  # type: ignore[return-value]  # T is int in that branch
+
+
+def _json_codec(type_: type[T]) -> Codec[T]:
+    """Return JSON through msgspec. Dicts and sets are written sorted: equal values have equal bytes, as keys need."""
+    name = "json" if type_ is Any else f"json({getattr(type_, '__name__', type_)})"
+    try:
+        decode = msgspec.json.Decoder(type_).decode
+    except TypeError as error:
+        raise ConfigError(f"{name}: msgspec cannot decode into this type: {error}") from error
+    return Codec(name, (msgspec.json.Encoder(order="deterministic").encode, decode), schema=type_)
+
+
+class Json(Codec[Any]):
+    """``json`` is a serde of plain JSON values; ``json(Type)`` one of msgspec structs, dataclasses, TypedDicts, list[int].
+
+    Dicts and sets are written sorted.
+    """
+
+    __slots__ = ()
+
+    @overload
+    def __call__(self, type_: type[T]) -> Serde[T]: ...
+
+    @overload
+    def __call__(self, type_: Any) -> Serde[Any]: ...
+
+    def __call__(self, type_: Any) -> Serde[Any]:
+        """Return a serde that decodes into ``type_`` and refuses JSON that does not fit. Raises ConfigError for odd types."""
+        return _json_codec(type_)
+
+
+json = Json("json", _json_codec(Any).functions, schema=Any)
+
+
+def avro(schema: Mapping[str, Any] | str) -> Serde[Any]:
+    """Return a serde of schemaless Avro records: no header, no schema id. ``schema``: a parsed schema or its JSON text.
+
+    Raises ConfigError if it is not an Avro schema.
+    """
+    try:
+        raw: Any = msgspec.json.decode(schema) if isinstance(schema, str) else schema
+        parsed = fastavro.parse_schema(raw)
+    except Exception as error:
+        raise ConfigError(f"avro: not a schema: {type(error).__name__}: {error}: {_short(schema)}") from error
+
+    def encode(value: Any) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, value, strict=True)
+        return out.getvalue()
+
+    def decode(data: bytes) -> Any:
+        stream = io.BytesIO(data)
+        value = fastavro.schemaless_reader(stream, parsed, None)
+        if stream.tell() != len(data):
+            raise ValueError(f"{len(data) - stream.tell()} bytes are left over")
+        return value
+
+    name = raw.get("name", raw.get("type")) if isinstance(raw, Mapping) else raw
+    return Codec(f"avro({name})", (encode, decode), schema=raw)

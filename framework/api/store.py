@@ -1,0 +1,62 @@
+"""A task's key-value state, as its author sees it."""
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar, overload
+
+from framework.api.serdes import Serde, key_serde
+from framework.errors import TaskError
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+
+class Store(Generic[K, V]):
+    """A class attribute of a task: a durable, partitioned map. On the running task the methods below are bound.
+
+    Values are encoded at put and decoded at get (A8): changing an object that was put changes nothing, put it again.
+    Scans see the store as it was when they began, in the order of the encoded keys: of code points for utf8, of numbers for int64.
+    Every method raises TaskError on a store that is not part of a running task, and SerdeError on a bad key or value.
+    """
+
+    def __init__(self, name: str, key: Serde[K], value: Serde[V]) -> None:
+        """Declare the store. ``name`` and the order of declaration are pinned by the first run: add new stores after the others."""
+        self.name = name
+        self.key = key_serde(key)
+        self.value = value
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+
+    @overload
+    def get(self, key: K, default: D) -> V | D: ...
+
+    def get(self, key: K, default: object = None) -> object:
+        """Return the value, or ``default``."""
+        raise self._unbound()
+
+    def put(self, key: K, value: V) -> None:
+        """Set the value of a key."""
+        raise self._unbound()
+
+    def delete(self, key: K) -> None:
+        """Remove a key; nothing happens if it is not there."""
+        raise self._unbound()
+
+    def range(self, start: K | None = None, end: K | None = None) -> Iterator[tuple[K, V]]:
+        """Yield (key, value) with start <= key < end; None leaves that side open."""
+        raise self._unbound()
+
+    def prefix(self, prefix: K) -> Iterator[tuple[K, V]]:
+        """Yield (key, value) whose encoded key starts with the encoded ``prefix``: for utf8 and bytes keys."""
+        raise self._unbound()
+
+    def all(self) -> Iterator[tuple[K, V]]:
+        """Yield every (key, value)."""
+        raise self._unbound()
+
+    def _unbound(self) -> TaskError:
+        return TaskError(
+            f"store {self.name!r} is a declaration here: it holds data only on a task that Grete runs "
+            "(self.<attribute> in init, process, on_timer, …); in tests use framework.testing"
+        )

@@ -1,0 +1,22 @@
+"""The base class of a stage's code."""
+
+from typing import ClassVar
+
+
+class Task:
+    """The code of one stage. A subclass declares Input, Output, Store, Timers, TumblingWindow as class attributes, and has methods.
+
+    - ``process(self, record)`` for each record, or ``process_batch(self, records)`` for a list of them, not both;
+    - ``on_timer(self, timer)`` if it declares Timers, ``on_window(self, window)`` if it declares a TumblingWindow.
+
+    A new instance is made at each start and after each rollback: only stores are durable, other attributes are caches.
+    Keep to one thread, and touch nothing outside but through declared outputs: what else it does may happen twice.
+    """
+
+    name: ClassVar[str]  # of the stage; by default the class name in kebab case: CountWords → count-words
+
+    def init(self) -> None:
+        """Prepare: stores and timers hold the restored state; sending is not possible yet."""
+
+    def close(self) -> None:
+        """Release what ``init`` took. Called at a graceful end and before a rollback, never after a crash."""

@@ -1,0 +1,34 @@
+"""Durable timers in event time."""
+
+import msgspec
+
+from framework.errors import TaskError
+
+
+class Timer(msgspec.Struct, frozen=True, gc=False):
+    """What ``on_timer`` gets: the time it was set for (ms) and the key it was set with."""
+
+    at: int
+    key: str
+
+
+class Timers:
+    """A class attribute of a task, at most one: timers that are part of its state, so they survive crashes and roll back with it.
+
+    Time is the task's stream time: the highest timestamp of the records that it has processed. A timer fires once,
+    after the record (or batch) with which stream time reaches ``at``, in the order of (at, key). A timer for the past fires
+    after the current record. On an idle input nothing fires: stream time stands still.
+    """
+
+    def schedule(self, at: int, key: str = "") -> None:
+        """Set a timer for ``at`` (ms since 1970). The same (at, key) twice is one timer. Raises TaskError on a bad value."""
+        raise self._unbound()
+
+    def cancel(self, at: int, key: str = "") -> None:
+        """Remove a timer; nothing happens if it is not there."""
+        raise self._unbound()
+
+    def _unbound(self) -> TaskError:
+        return TaskError(
+            "Timers() is a declaration here: use it on a task that Grete runs; in tests use framework.testing"
+        )

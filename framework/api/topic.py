@@ -1,0 +1,78 @@
+"""Topics and the two ends that a task may hold: Input and Output."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar, overload
+
+from framework.api.files import Files
+from framework.api.serdes import Serde
+from framework.errors import TaskError
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic(Generic[K, V]):
+    """A named stream of keyed records, declared once and shared by both ends.
+
+    Only read in a job: an external source. Only written: an external sink. Written by one stage and read by another: an
+    internal stream, partitioned by key, that exists per edge and is not for outside readers.
+    """
+
+    name: str
+    key: Serde[K]
+    value: Serde[V]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Error policy: a record that cannot be decoded or processed goes to ``topic``, and what it did is undone.
+
+    Key and value are written as the bytes that came, whatever the topic's serdes; headers ``grete.error``, ``grete.stage``,
+    ``grete.partition``, ``grete.topic``, ``grete.offset`` and ``grete.index`` are added. It is an output of the version like any other.
+    """
+
+    topic: Topic[Any, Any]
+
+
+class Input(Generic[K, V]):
+    """A class attribute of a task: read this topic. ``errors``: "fail" stops the task, DeadLetter sets the record aside."""
+
+    def __init__(self, topic: Topic[K, V], errors: Literal["fail"] | DeadLetter = "fail") -> None:
+        """Declare the input."""
+        self.topic = topic
+        self.errors = errors
+
+
+class Output(Generic[K, V]):
+    """A class attribute of a task: write this topic, or files. On the running task ``send`` is bound."""
+
+    target: Topic[K, V] | Files[V]
+
+    @overload
+    def __init__(self, target: Topic[K, V]) -> None: ...
+
+    @overload
+    def __init__(self: "Output[None, V]", target: Files[V]) -> None: ...
+
+    def __init__(self, target: Any) -> None:
+        """Declare the output."""
+        self.target = target
+
+    def send(
+        self,
+        key: K | None,
+        value: V | None,
+        *,
+        timestamp: int | None = None,
+        headers: Sequence[tuple[str, bytes]] = (),
+        partition: int | None = None,
+    ) -> None:
+        """Write a record of the current version.
+
+        ``timestamp`` (ms) is that of the record or timer being processed unless given. ``partition`` is murmur2(key), as Kafka's;
+        without a key, each in turn. To Files: key None, no headers, no partition. Raises SerdeError, or TaskError if the
+        partition does not exist or the task is not running (``init`` and ``close`` may not send).
+        """
+        raise TaskError(f"output {self.target!r} is used outside of process, process_batch, on_timer or on_window")
