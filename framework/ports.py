@@ -126,6 +126,17 @@ class StateStore(Protocol):
         """Apply all writes, and the pointer if one is given, atomically. Survives a kill of the process."""
         ...
 
+    def load(self, store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Apply one data message's columns to one store, atomically (restore). It survives a kill only after ``flush``.
+
+        Reads see it at once. Any ``write`` flushes first, so a pointer never covers what is not on disk.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Make what was loaded survive a kill of the process."""
+        ...
+
     def wipe(self) -> None:
         """Empty all stores and the pointer (a directory is renamed first, so that a crash never leaves half a store)."""
         ...

@@ -1,0 +1,79 @@
+"""The directory of one store: private, owned by one process at a time, and emptied by a rename so that no crash leaves half of it."""
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+from framework.errors import ConfigError, TransientError
+
+
+def make_private(directory: Path) -> None:
+    """Make the directory and its missing parents, readable by this user only. Raises ConfigError if that cannot be."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    try:
+        for path in reversed(missing):
+            path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the directory {directory}: {error}: choose another state directory") from error
+    if not directory.is_dir() or not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+        raise ConfigError(f"{directory} is not a directory that this process may write: choose another state directory")
+
+
+class StoreDirectory:
+    """A locked directory. The lock is a file beside it, so that it is held across a wipe.
+
+    RocksDB's own LOCK goes away with the directory: the next owner could open what is half deleted (KAFKA-9618).
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Lock and make the directory. Raises TransientError if another process has it, ConfigError if it cannot be made."""
+        self.path = path
+        make_private(path.parent)
+        lock = path.with_name(path.name + ".lock")
+        try:
+            self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(f"cannot open the lock file {lock}: {error}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise TransientError(
+                f"{path} is in use by another process (or twice in this one; lock file {lock}): wait for it to end, or stop it"
+            ) from error
+        try:
+            for leftover in self._wiped():
+                shutil.rmtree(leftover, ignore_errors=True)
+            make_private(path)
+        except BaseException:
+            self.close()
+            raise
+
+    def wipe(self) -> None:
+        """Empty the directory: rename it, make a new one, delete the old one. Raises TransientError if it cannot be renamed."""
+        number = max((int(path.name.rpartition("-")[2]) for path in self._wiped()), default=0) + 1
+        aside = self.path.with_name(f"{self.path.name}.wiped-{number}")
+        try:
+            self.path.rename(aside)
+        except OSError as error:
+            raise TransientError(f"cannot rename {self.path} to {aside}: {error}") from error
+        make_private(self.path)
+        shutil.rmtree(aside, ignore_errors=True)  # what is left is deleted at the next start
+
+    def close(self) -> None:
+        """Give up the lock."""
+        os.close(self._lock)
+
+    def _wiped(self) -> list[Path]:
+        prefix = f"{self.path.name}.wiped-"
+        return [path for path in self.path.parent.iterdir() if path.name.startswith(prefix) and path.name[len(prefix) :].isdigit()]
+
+
+def wipe_directory(path: Path) -> None:
+    """Empty the directory of a store that cannot even be opened. Raises TransientError if a process has it open."""
+    directory = StoreDirectory(path)
+    try:
+        directory.wipe()
+    finally:
+        directory.close()

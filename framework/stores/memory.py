@@ -1,0 +1,86 @@
+"""The state store of the test kit and the simulator: sorted dicts. What must survive a crash lives in a MemoryDisk."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from framework.errors import ConfigError
+from framework.ports import Write
+from framework.stores.sorted_view import SortedView
+
+
+@dataclass(slots=True)
+class MemoryDisk:
+    """What a crash leaves: hand it to the next MemoryStore of the task."""
+
+    names: dict[int, str] = field(default_factory=dict)
+    stores: dict[int, SortedView] = field(default_factory=dict)
+    pointer: bytes | None = None
+
+
+class MemoryStore:
+    """ports.StateStore in memory."""
+
+    def __init__(self, stores: Mapping[int, str], disk: MemoryDisk | None = None) -> None:
+        """Open what ``disk`` holds (nothing: a new one). Raises ConfigError if a store id had another name before."""
+        self.disk = disk if disk is not None else MemoryDisk()
+        for store, name in stores.items():
+            check_same_name(store, self.disk.names.setdefault(store, name), name)
+            self.disk.stores.setdefault(store, SortedView({}))
+
+    def pointer(self) -> bytes | None:
+        """Return the pointer written last, or None."""
+        return self.disk.pointer
+
+    def get(self, store: int, key: bytes) -> bytes | None:
+        """Return the value or None. Raises ConfigError for an unknown store id."""
+        return self._view(store).values.get(key)
+
+    def scan(self, store: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) with start <= key < end in key order, as of the call."""
+        return cast("Iterator[tuple[bytes, bytes]]", self._view(store).scan(start, end))  # no None is ever stored here
+
+    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
+        """Apply all writes and the pointer. Raises ConfigError for an unknown store id, with nothing applied."""
+        for view, key, value in [(self._view(store), key, value) for store, key, value in writes]:
+            view.touch(key, gone=value is None)
+            if value is None:
+                view.values.pop(key, None)
+            else:
+                view.values[key] = value
+        if pointer is not None:
+            self.disk.pointer = pointer
+
+    def load(self, store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Apply one data message's columns to one store (restore)."""
+        self.write([(store, key, value) for key, value in zip(keys, values, strict=True)])
+
+    def flush(self) -> None:
+        """Do nothing: what is loaded is there."""
+
+    def wipe(self) -> None:
+        """Empty all stores and the pointer."""
+        self.disk.stores = {store: SortedView({}) for store in self.disk.stores}
+        self.disk.pointer = None
+
+    def close(self) -> None:
+        """Do nothing: the disk stays."""
+
+    def _view(self, store: int) -> SortedView:
+        try:
+            return self.disk.stores[store]
+        except KeyError:
+            raise unknown_store(store, self.disk.names) from None
+
+
+def unknown_store(store: int, names: Mapping[int, str]) -> ConfigError:
+    """Return the error for a store id that the job does not declare."""
+    return ConfigError(f"store id {store} is not one of this task's stores {dict(names)}: a store must not be removed from a job")
+
+
+def check_same_name(store: int, before: str, now: str) -> None:
+    """Raise ConfigError if a store id now stands for another store: its data would be read as the other's."""
+    if before != now:
+        raise ConfigError(
+            f"store id {store} is {before!r} on disk and {now!r} in the job: stores must keep their ids; declare new stores last, rename none"
+        )

@@ -1,0 +1,377 @@
+"""The layers above the state store of a task: open → frozen → clean reads → StateStore (A8, A9).
+
+User code writes into the open layer. At a freeze it becomes immutable and a fresh one is put on top; it is written to the
+state store in chunks once its commit is valid, and goes away with the last chunk. Dropping a layer is the whole revert.
+"""
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, repeat
+
+from framework.errors import ConfigError, Halted
+from framework.ports import StateStore, Write
+from framework.stores.sorted_view import Item, SortedView
+
+Row = tuple[bytes, bytes]
+Layer = dict[bytes, bytes | None]  # None = deleted
+
+ENTRY_BYTES = 120  # what a key and a value cost beyond their own bytes: two object headers and a slot of the dict
+_NOTHING = bytes(bytearray(b"no entry"))  # told apart by identity, so no stored value can be taken for it
+_CURSOR = struct.Struct(">h")  # store id; the key follows
+
+
+class LayeredStore:
+    """One store as the task sees it: the newest layer that knows a key answers."""
+
+    __slots__ = ("_base", "_clean", "_clean_old", "_frozen", "_frozen_keys", "_id", "_open", "_overlay", "_view")
+
+    def __init__(self, overlay: "Overlay", base: StateStore, store: int) -> None:
+        """Made by the Overlay only."""
+        self._overlay = overlay
+        self._base = base
+        self._id = store
+        self._open: Layer = {}
+        self._view: SortedView | None = None  # of the open layer; from the first scan on
+        self._frozen: Layer = {}
+        self._frozen_keys: list[bytes] | None = None  # sorted; made when first asked for
+        self._clean: Layer = {}
+        self._clean_old: Layer = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value or None."""
+        value = self._open.get(key, _NOTHING)
+        if value is not _NOTHING:
+            return value
+        value = self._frozen.get(key, _NOTHING)
+        if value is not _NOTHING:
+            return value
+        value = self._clean.get(key, _NOTHING)
+        if value is not _NOTHING:
+            return value
+        return self._fetch(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value. Raises Halted when the open layer has outgrown its bound (A9)."""
+        overlay = self._overlay
+        if overlay.journal is not None:
+            overlay.journal.append((self, key, self._open.get(key, _NOTHING)))
+        if self._view is not None:
+            self._view.touch(key)
+        self._open[key] = value
+        overlay.open_bytes += len(key) + len(value) + ENTRY_BYTES
+        if overlay.open_bytes > overlay.recount_bytes:
+            overlay.recount()
+
+    def delete(self, key: bytes) -> None:
+        """Delete the key; nothing happens if there is none. Raises Halted as ``put`` does."""
+        overlay = self._overlay
+        if overlay.journal is not None:
+            overlay.journal.append((self, key, self._open.get(key, _NOTHING)))
+        if self._view is not None:
+            self._view.touch(key)
+        self._open[key] = None
+        overlay.open_bytes += len(key) + ENTRY_BYTES
+        if overlay.open_bytes > overlay.recount_bytes:
+            overlay.recount()
+
+    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[Row]:
+        """Return (key, value) with start <= key < end in key order, as of the call, whatever is written meanwhile."""
+        if self._view is None:
+            self._view = SortedView(self._open)
+        rows = self._base.scan(self._id, start, end)
+        if self._frozen:
+            rows = _merge(self._scan_frozen(start, end), rows)
+        if self._open:
+            rows = _merge(self._view.scan(start, end), rows)
+        return rows
+
+    def _fetch(self, key: bytes) -> bytes | None:
+        value = self._clean_old.get(key, _NOTHING)
+        if value is _NOTHING:
+            value = self._base.get(self._id, key)
+        self._overlay.make_room(len(key) + (0 if value is None else len(value)) + ENTRY_BYTES)
+        self._clean[key] = value
+        return value
+
+    def _scan_frozen(self, start: bytes, end: bytes | None) -> Iterator[Item]:
+        frozen, keys = self._frozen, self.frozen_keys()
+        stop = len(keys) if end is None else bisect_left(keys, end)
+        return ((key, frozen[key]) for key in map(keys.__getitem__, range(bisect_left(keys, start), stop)))
+
+    def frozen_keys(self) -> list[bytes]:
+        """Return the keys that are dirty in the frozen layer, sorted. For the Overlay."""
+        if self._frozen_keys is None:
+            self._frozen_keys = sorted(self._frozen)
+        return self._frozen_keys
+
+    # --- For the Overlay only ---
+
+    def restore(self, key: bytes, value: bytes | None) -> None:
+        """Take one write back: ``value`` is what the open layer held before, or the sentinel for nothing."""
+        gone = value is _NOTHING
+        if self._view is not None:
+            self._view.touch(key, gone=gone)
+        if gone:
+            self._open.pop(key, None)
+        else:
+            self._open[key] = value
+
+    def open_size(self) -> tuple[int, int]:
+        """Return (keys, exact bytes) of the open layer."""
+        return len(self._open), _bytes_of(self._open)
+
+    def frozen_size(self) -> tuple[int, int]:
+        """Return (keys, exact bytes) of the frozen layer."""
+        return len(self._frozen), _bytes_of(self._frozen)
+
+    def freeze(self) -> None:
+        """Put a fresh layer on top of the open one."""
+        self._frozen, self._frozen_keys = self._open, None if self._view is None else self._view.keys()
+        self.drop_open()
+
+    def drop_open(self) -> None:
+        """Forget the open layer. A scan that has begun keeps what it saw: the dict is left behind, not emptied."""
+        self._open = {}
+        if self._view is not None:
+            self._view = SortedView(self._open)
+
+    def drop_frozen(self) -> None:
+        """Forget the frozen layer."""
+        self._frozen, self._frozen_keys = {}, None
+
+    def drop_clean(self) -> None:
+        """Forget what was read."""
+        self._clean, self._clean_old = {}, {}
+
+    def age_clean(self) -> None:
+        """Make the recent clean reads the old ones; the old ones go."""
+        self._clean_old, self._clean = self._clean, {}
+
+    def frozen_to_clean(self, part: float) -> None:
+        """Turn the frozen layer, now in the state store, into clean reads. Of a part < 1, all else must have been dropped."""
+        kept = self._frozen if part >= 1 else islice(self._frozen.items(), int(part * len(self._frozen)))
+        self._clean.update(kept)  # a copy: a scan may still be reading the frozen dict
+        self.drop_frozen()
+
+    def frozen_items(self) -> Iterator[Write]:
+        """Yield (store id, key, value or None) of the frozen layer in key order."""
+        keys = self.frozen_keys()
+        return zip(repeat(self._id), keys, map(self._frozen.__getitem__, keys))
+
+    def is_frozen(self, key: bytes) -> bool:
+        """Return whether the key is dirty in the frozen layer."""
+        return key in self._frozen
+
+
+class Overlay:
+    """The layers of all stores of one task. Not thread safe.
+
+    Order obligations: ``freeze`` → data and commit in the changelog, valid by C3 → ``apply_chunk`` until True. Until the last
+    chunk the frozen layer goes on answering, so reads are right at every moment in between.
+    """
+
+    def __init__(self, store: StateStore, store_ids: Sequence[int], *, layer_bytes_max: int, clean_bytes_max: int) -> None:
+        """``layer_bytes_max`` bounds the open layer (as much again may be frozen), ``clean_bytes_max`` the cache of clean reads.
+
+        Raises ConfigError for store ids that are not different INT16s ≥ 0.
+        """
+        if len(set(store_ids)) != len(store_ids) or not all(0 <= store_id < 1 << 15 for store_id in store_ids):
+            raise ConfigError(f"store ids {list(store_ids)}: must be different and within 0 to 32767")
+        self._base = store
+        self._stores = {store_id: LayeredStore(self, store, store_id) for store_id in sorted(store_ids)}
+        self._layer_bytes_max = layer_bytes_max
+        self._clean_half = clean_bytes_max // 2  # two generations, each at most this
+        self._clean_bytes = 0
+        self.open_bytes = 0  # never too low; a key that is put again counts again until the next recount
+        self.recount_bytes = layer_bytes_max  # open_bytes beyond which it is counted exactly
+        self.journal: list[tuple[LayeredStore, bytes, bytes | None]] | None = None
+        self.has_frozen = False
+        self._frozen_count = 0
+        self._frozen_bytes = 0
+        self._unapplied: Iterator[Write] = iter(())
+        self._chunk: list[Write] = []
+        self._applied_count = 0
+
+    def store(self, store_id: int) -> LayeredStore:
+        """Return the handle of a store; it stays valid for the life of the overlay. Raises ConfigError for an unknown id."""
+        if store_id not in self._stores:
+            raise ConfigError(f"store id {store_id} is not one of this task's stores {list(self._stores)}")
+        return self._stores[store_id]
+
+    # --- Writes of one record, taken back if the task raises ---
+
+    def begin_undo(self) -> None:
+        """Remember from here on what each write replaces, until ``undo`` or ``end_undo``."""
+        self.journal = []
+
+    def undo(self) -> None:
+        """Take back all writes since ``begin_undo`` and end it."""
+        journal, self.journal = self.journal, None
+        for store, key, value in reversed(journal or ()):
+            store.restore(key, value)
+
+    def end_undo(self) -> None:
+        """Keep the writes since ``begin_undo``."""
+        self.journal = None
+
+    # --- The frozen layer ---
+
+    @property
+    def frozen_size(self) -> int:
+        """Number of keys that are dirty in the frozen layer, deletes included."""
+        return self._frozen_count
+
+    @property
+    def frozen_bytes(self) -> int:
+        """Bytes of the frozen layer, counted as ``open_bytes`` is, exactly."""
+        return self._frozen_bytes
+
+    def freeze(self) -> None:
+        """Make the open layer immutable and put a fresh one on top (A8). Only when nothing is frozen and no undo is open."""
+        assert not self.has_frozen, "freeze: the last frozen layer has not been applied or dropped"
+        assert self.journal is None, "freeze: within begin_undo and end_undo"
+        for store in self._stores.values():
+            store.freeze()
+        sizes = [store.frozen_size() for store in self._stores.values()]
+        self.has_frozen = True
+        self._frozen_count, self._frozen_bytes = sum(size[0] for size in sizes), sum(size[1] for size in sizes)
+        self._unapplied, self._chunk, self._applied_count = self.frozen_items(), [], 0
+        self._reset_open()
+
+    def frozen_items(self) -> Iterator[Write]:
+        """Yield (store id, key, value or None) of the frozen layer, by store id, then by key."""
+        return chain.from_iterable(store.frozen_items() for store in self._stores.values())
+
+    def apply_chunk(self, pointer: bytes, keys_max: int = 1000) -> bool:
+        """Write the next dirty keys to the state store, the pointer with the last ones; return True when all are written.
+
+        Only after the commit is valid (A7, A9). When it raises, nothing of the chunk was written: it may be called again.
+        """
+        assert self.has_frozen, "apply_chunk: nothing is frozen"
+        if not self._chunk:
+            self._chunk = list(islice(self._unapplied, keys_max))
+        last = self._applied_count + len(self._chunk) == self._frozen_count
+        self._base.write(self._chunk, pointer if last else None)
+        self._applied_count += len(self._chunk)
+        self._chunk = []
+        if last:
+            self._retire_frozen()
+        return last
+
+    def drop_open(self) -> None:
+        """Forget the open layer (rollback, R4)."""
+        for store in self._stores.values():
+            store.drop_open()
+        self.journal = None
+        self._reset_open()
+
+    def drop_all(self) -> None:
+        """Forget all layers and clean reads: what answers now is the state store alone.
+
+        After some but not all chunks were applied that is no version at all: redo from the pointer, or wipe (R1).
+        """
+        self.drop_open()
+        for store in self._stores.values():
+            store.drop_frozen()
+            store.drop_clean()
+        self._clean_bytes = 0
+        self._forget_frozen()
+
+    # --- The sweep ---
+
+    def sweep(self, cursor: bytes, keys_max: int, bytes_max: int) -> tuple[list[tuple[int, bytes, bytes]], bytes, bool]:
+        """Return (live keys after ``cursor`` as (store id, key, value), next cursor, whether the round is done) (K2).
+
+        The state is that of the frozen version; its dirty keys are left out, they stand in the changelog anyway. So what
+        remains is exactly what the state store and the frozen version agree on, however many chunks have been applied.
+        A slice passes at most ``keys_max`` keys, dirty ones included, and ends when it holds ``bytes_max`` bytes of keys
+        and values. Cursor: INT16 store id + key passed last; b"" = start of a round, and what a finished one returns.
+        Raises Halted for a cursor that cannot be one.
+        """
+        assert keys_max > 0, "sweep: keys_max must be positive, or the round never ends"
+        if 0 < len(cursor) < _CURSOR.size:
+            raise Halted(f"sweep cursor {cursor!r}: need {_CURSOR.size} bytes of store id and a key; the commit is damaged")
+        swept: list[tuple[int, bytes, bytes]] = []
+        passed = size = 0
+        for store_id, key, value in self._rows_after(cursor):
+            if passed == keys_max or size >= bytes_max > 0:
+                return swept, cursor, False
+            cursor = _CURSOR.pack(store_id) + key
+            passed += 1
+            if not self._stores[store_id].is_frozen(key):
+                swept.append((store_id, key, value))
+                size += len(key) + len(value)
+        return swept, b"", True
+
+    def _rows_after(self, cursor: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+        first = _CURSOR.unpack_from(cursor)[0] if cursor else -1
+        for store_id in self._stores:
+            if store_id >= first:
+                start = cursor[_CURSOR.size :] + b"\0" if store_id == first else b""  # the least key after the cursor's
+                for key, value in self._base.scan(store_id, start, None):
+                    yield store_id, key, value
+
+    # --- Bounds; called by the stores ---
+
+    def recount(self) -> None:
+        """Count the open layer exactly. Raises Halted if it has outgrown its bound (A9)."""
+        sizes = [store.open_size() for store in self._stores.values()]
+        self.open_bytes = sum(size[1] for size in sizes)
+        if self.open_bytes > self._layer_bytes_max:
+            raise Halted(
+                f"uncommitted state of {sum(size[0] for size in sizes)} keys takes {self.open_bytes} bytes, more than setting "
+                f"layer_bytes_max = {self._layer_bytes_max}: raise it, or make versions smaller (lower interval_ms, more partitions)"
+            )
+        # The layer may grow a sixteenth beyond its bound unseen, so that close to it not every put counts all keys.
+        self.recount_bytes = max(self._layer_bytes_max, self.open_bytes + self._layer_bytes_max // 16)
+
+    def make_room(self, size: int) -> None:
+        """Account for a clean read; when the recent ones fill their half of the cache they become the old ones."""
+        self._clean_bytes += size
+        if self._clean_bytes > self._clean_half:
+            for store in self._stores.values():
+                store.age_clean()
+            self._clean_bytes = size
+
+    def _retire_frozen(self) -> None:
+        part = 1.0
+        if self._frozen_bytes > self._clean_half:  # more than fits: part of it replaces all, as older reads may be out of date
+            part = self._clean_half / self._frozen_bytes
+            for store in self._stores.values():
+                store.drop_clean()
+            self._clean_bytes = self._clean_half
+        else:
+            self.make_room(self._frozen_bytes)
+        for store in self._stores.values():
+            store.frozen_to_clean(part)
+        self._forget_frozen()
+
+    def _forget_frozen(self) -> None:
+        self.has_frozen = False
+        self._frozen_count = self._frozen_bytes = self._applied_count = 0
+        self._unapplied, self._chunk = iter(()), []
+
+    def _reset_open(self) -> None:
+        self.open_bytes = 0
+        self.recount_bytes = self._layer_bytes_max
+
+
+def _bytes_of(layer: Layer) -> int:
+    return len(layer) * ENTRY_BYTES + sum(map(len, layer)) + sum(len(value) for value in layer.values() if value is not None)
+
+
+def _merge(upper: Iterable[Item], lower: Iterator[Row]) -> Iterator[Row]:
+    """Yield what is alive when ``upper`` hides ``lower``: both sorted by key."""
+    row = next(lower, None)
+    for key, value in upper:
+        while row is not None and row[0] < key:
+            yield row
+            row = next(lower, None)
+        if row is not None and row[0] == key:
+            row = next(lower, None)
+        if value is not None:
+            yield key, value
+    if row is not None:
+        yield row
+        yield from lower

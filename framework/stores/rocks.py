@@ -1,0 +1,273 @@
+"""The state store in production: one RocksDB a task, one column family a store, one memory budget a process."""
+
+import os
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    ColumnFamily,
+    DbClosedError,
+    DBCompressionType,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+    WriteOptions,
+)
+
+from framework.errors import ConfigError, FrameworkError, StoreCorrupted, TransientError
+from framework.ports import Write
+from framework.stores.directory import StoreDirectory
+from framework.stores.memory import check_same_name, unknown_store
+from protocol.ids import check_name
+
+_POINTER = b"pointer"
+_KiB, _MiB = 1 << 10, 1 << 20
+
+
+class RocksMemory:
+    """What all stores of the process share: one block cache; the memtables are charged to it, so it is the whole budget."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """Take a budget in bytes (setting rocksdb_bytes). Raises ConfigError below 8 MiB."""
+        if bytes_max < 8 * _MiB:
+            raise ConfigError(f"setting rocksdb_bytes = {bytes_max}: RocksDB needs at least {8 * _MiB}")
+        self.bytes_max = bytes_max
+        self._cache = Cache(bytes_max)
+        # At half of the budget in memtables the largest is flushed. Never stall: a stalled write would hold the GIL.
+        self._buffers = WriteBufferManager.new_write_buffer_manager_with_cache(bytes_max // 2, False, self._cache)
+
+    def used(self) -> int:
+        """Return the bytes in use now, by all stores together: blocks, indexes, filters, memtables."""
+        return self._cache.get_usage()
+
+    def options(self) -> Options:
+        """Return the options of a database and of each of its column families: the same ones at every start."""
+        table = BlockBasedOptions()
+        table.set_block_cache(self._cache)
+        table.set_bloom_filter(10, block_based=False)
+        table.set_cache_index_and_filter_blocks(True)  # otherwise they live outside of the budget
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.create_missing_column_families(True)
+        options.set_block_based_table_factory(table)
+        options.set_write_buffer_manager(self._buffers)
+        options.set_write_buffer_size(min(64 * _MiB, self.bytes_max // 4))
+        options.set_arena_block_size(min(_MiB, self.bytes_max // 256))  # many small stores must fit in the budget
+        options.set_atomic_flush(True)  # all column families of a database reach the disk at the same point
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_max_background_jobs(2)
+        options.set_max_open_files(64)  # a process hosts many databases and may have 1,024 descriptors
+        options.set_keep_log_file_num(2)
+        options.set_max_log_file_size(_MiB)
+        options.set_stats_dump_period_sec(0)
+        options.set_stats_persist_period_sec(0)
+        return options
+
+
+class RocksStore:
+    """ports.StateStore on RocksDB. The pointer is in the default column family, in the same batch as the data it covers."""
+
+    def __init__(self, directory: Path, stores: Mapping[int, str], memory: RocksMemory) -> None:
+        """Open or make the store. New store ids may be added at any start; those on disk that are not named stay as they are.
+
+        Raises TransientError if another process has it open, ConfigError if the directory cannot be used or a store id
+        had another name, StoreCorrupted if RocksDB cannot read it (then ``directory.wipe_directory`` and open again).
+        """
+        for name in stores.values():
+            check_name("store", name)
+        self._names = dict(stores)
+        self._memory = memory
+        self._unlogged = False
+        self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
+        self._logged_not = WriteOptions()
+        self._logged_not.disable_wal = True
+        self._directory = StoreDirectory(directory)
+        try:
+            self._open()
+        except BaseException:
+            self._directory.close()
+            raise
+
+    def _open(self) -> None:
+        path = self._directory.path
+        options = self._memory.options()
+        families = {_family(store, name): self._memory.options() for store, name in self._names.items()}
+        try:
+            for family in self._families_on_disk(path):
+                # All must be opened, and with these options: RocksDB would take its defaults for those left out.
+                families.setdefault(family, self._memory.options())
+            self._db = Rdict(str(path), options, column_families=families)
+        except FrameworkError:
+            raise
+        except Exception as error:
+            raise self._failure("open", error) from error
+        self._stores = {store: self._db.get_column_family(_family(store, name)) for store, name in self._names.items()}
+        self._handles = {store: self._db.get_column_family_handle(_family(store, name)) for store, name in self._names.items()}
+        self._closed = False
+
+    def _families_on_disk(self, path: Path) -> list[str]:
+        if not (path / "CURRENT").exists():
+            if any(path.glob("*.sst")) or any(path.glob("MANIFEST-*")):
+                raise StoreCorrupted(f"{path} has data but no CURRENT file: wipe it and bootstrap")
+            return []
+        families = [family for family in Rdict.list_cf(str(path), Options(raw_mode=True)) if family != "default"]
+        for family in families:
+            number, _, name = family.partition(".")
+            if int(number) in self._names:
+                check_same_name(int(number), name, self._names[int(number)])
+        return families
+
+    def pointer(self) -> bytes | None:
+        """Return the pointer written last, or None. Raises StoreCorrupted."""
+        try:
+            return self._db.get(_POINTER)
+        except Exception as error:
+            raise self._failure("read the pointer of", error) from error
+
+    def get(self, store: int, key: bytes) -> bytes | None:
+        """Return the value or None. Raises StoreCorrupted; ConfigError for an unknown store id."""
+        try:
+            return self._stores[store].get(key)
+        except Exception as error:
+            raise self._failure("read", error, store) from error
+
+    def scan(self, store: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) with start <= key < end in key order, as of the call. Raises StoreCorrupted, also midway."""
+        try:
+            options = ReadOptions()
+            if end is not None:
+                options.set_iterate_upper_bound(end)
+            iterator = self._stores[store].iter(options)
+            iterator.seek(start)
+        except Exception as error:
+            raise self._failure("scan", error, store) from error
+        scan = _Scan(iterator)
+        self._scans.add(scan)
+        return self._rows(scan, store)
+
+    def _rows(self, scan: "_Scan", store: int) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            while True:
+                iterator = scan.iterator
+                if iterator is None:
+                    raise FrameworkError(f"a scan of store {store} in {self._directory.path} outlived it: scan again")
+                if not iterator.valid():
+                    iterator.status()  # the end, or a block that cannot be read: only the status tells
+                    return
+                row = iterator.key(), iterator.value()
+                iterator.next()
+                del iterator  # or a suspended scan would keep the database open after close
+                yield row
+        except FrameworkError:
+            raise
+        except Exception as error:
+            raise self._failure("scan", error, store) from error
+
+    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
+        """Apply all writes and the pointer atomically. Raises TransientError (disk full), ConfigError for an unknown store id."""
+        try:
+            if self._unlogged:
+                self.flush()
+            batch = WriteBatch(raw_mode=True)
+            put, delete, handles = batch.put, batch.delete, self._handles
+            for store, key, value in writes:
+                if value is None:
+                    delete(key, handles[store])
+                else:
+                    put(key, value, handles[store])
+            if pointer is not None:
+                put(_POINTER, pointer)
+            self._db.write(batch)
+        except FrameworkError:
+            raise
+        except Exception as error:
+            raise self._failure("write", error) from error
+
+    def load(self, store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Apply one data message's columns to one store, atomically but outside of the write-ahead log (see ``flush``)."""
+        try:
+            batch = WriteBatch(raw_mode=True)
+            batch.set_default_column_family(self._handles[store])
+            put, delete = batch.put, batch.delete
+            for key, value in zip(keys, values, strict=True):
+                if value is None:
+                    delete(key)
+                else:
+                    put(key, value)
+            self._unlogged = True
+            self._db.write(batch, self._logged_not)
+        except Exception as error:
+            raise self._failure("load", error, store) from error
+
+    def flush(self) -> None:
+        """Make what was loaded survive a kill. ``write`` does it by itself, so a pointer never covers what is not there.
+
+        A bootstrap that is interrupted starts over, from the same pointer or from none: logging it would be wasted.
+        """
+        try:
+            for family in self._stores.values():
+                family.flush(True)
+        except Exception as error:
+            raise self._failure("flush", error) from error
+        self._unlogged = False
+
+    def wipe(self) -> None:
+        """Empty all stores and the pointer: close, rename the directory, make a new one, delete the old one, under the lock."""
+        self._close_database()
+        self._directory.wipe()
+        self._open()
+
+    def close(self) -> None:
+        """Release the database and the lock; running scans end with an error. A second close does nothing."""
+        if self._closed:
+            return
+        self._close_database()
+        self._directory.close()
+
+    def _close_database(self) -> None:
+        if self._closed:
+            return
+        for scan in list(self._scans):
+            scan.iterator = None
+        self._handles.clear()
+        for family in self._stores.values():
+            family.close()
+        self._db.close()
+        self._unlogged = False
+        self._closed = True
+
+    def _failure(self, what: str, error: Exception, store: int | None = None) -> FrameworkError:
+        """Return what the caller must do about an error of rocksdict, which has one exception class and tells by text."""
+        text = str(error)
+        where = f"cannot {what} {self._directory.path}" + (f", store {store}" if store is not None else "") + f": {text}"
+        if isinstance(error, KeyError) and not self._closed:
+            return unknown_store(error.args[0], self._names)
+        if isinstance(error, DbClosedError | KeyError):
+            return FrameworkError(f"{where}: it was closed")
+        if isinstance(error, TypeError | ValueError):
+            return ConfigError(f"{where}: keys and values must be bytes, as many of one as of the other")
+        if any(words in text for words in ("No space left", "quota exceeded", "Too many open files", "LOCK", "Input/output error")):
+            return TransientError(f"{where}: free the disk or its owner and start again")
+        if any(words in text for words in ("Permission denied", "Read-only file system")):
+            return ConfigError(f"{where}: this process must be able to write there")
+        return StoreCorrupted(f"{where}: wipe it and bootstrap")
+
+
+class _Scan:
+    """Holds the iterator of one scan, so that close can take it away."""
+
+    __slots__ = ("__weakref__", "iterator")
+
+    def __init__(self, iterator: RdictIter) -> None:
+        self.iterator: RdictIter | None = iterator
+
+
+def _family(store: int, name: str) -> str:
+    return f"{store}.{name}"

@@ -1,0 +1,68 @@
+"""A dict with a sorted index of its keys whose scans see it as it was when they began."""
+
+import weakref
+from collections.abc import Iterator
+
+from sortedcontainers import SortedList
+
+Item = tuple[bytes, bytes | None]  # key, value or None for a deleted key
+
+
+class SortedView:
+    """The sorted keys of ``values``, a dict that its owner changes. Scans are lazy until the first change after they began.
+
+    The owner calls ``touch`` before each change. It never takes a key away except through ``touch`` with ``gone=True``.
+    Copying what a scan has still to yield happens only if something changes meanwhile, so that
+    "take the first of a long queue" does not copy the queue.
+    """
+
+    __slots__ = ("_keys", "_scans", "values")
+
+    def __init__(self, values: dict[bytes, bytes | None]) -> None:
+        """Index the keys that are there."""
+        self.values = values
+        self._keys = SortedList(values)
+        self._scans: list[weakref.ref[_Scan]] = []
+
+    def touch(self, key: bytes, *, gone: bool = False) -> None:
+        """Note that ``key`` is about to be set (or, with ``gone``, to be taken away)."""
+        if self._scans:
+            for reference in self._scans:
+                scan = reference()
+                if scan is not None:
+                    scan.copy_rest()
+            self._scans.clear()
+        if gone:
+            self._keys.discard(key)
+        elif key not in self.values:
+            self._keys.add(key)
+
+    def keys(self) -> list[bytes]:
+        """Return all keys, sorted."""
+        return list(self._keys)
+
+    def scan(self, start: bytes, end: bytes | None) -> Iterator[Item]:
+        """Yield (key, value) with start <= key < end in key order, as of now."""
+        values = self.values
+        scan = _Scan((key, values[key]) for key in self._keys.irange(start, end, inclusive=(True, False)))
+        self._scans = [reference for reference in self._scans if reference() is not None]
+        self._scans.append(weakref.ref(scan))
+        return scan
+
+
+class _Scan:
+    """One scan: over the live index as long as nothing changes, then over a copy of the rest."""
+
+    __slots__ = ("__weakref__", "_items")
+
+    def __init__(self, items: Iterator[Item]) -> None:
+        self._items = items
+
+    def copy_rest(self) -> None:
+        self._items = iter(list(self._items))
+
+    def __iter__(self) -> Iterator[Item]:
+        return self
+
+    def __next__(self) -> Item:
+        return next(self._items)
