@@ -12,8 +12,8 @@ V = TypeVar("V")
 class Files(Generic[V]):
     """A directory that receives ``part-{stage}-{partition}-{version}.jsonl``, one encoded value per line.
 
-    The name of the file is the key of its application: applied again, it is the same file. So a value's bytes must hold no
-    newline (json and utf8 text without one do).
+    The name of the file is the key of its application: applied again, it is the same file. A value's bytes must hold no
+    newline, or the send raises SerdeError: use json, or utf8 for lines.
     """
 
     directory: str

@@ -1,4 +1,4 @@
-"""The declarations of one task class as plain data, checked on their own. ``framework.api.job`` checks them against each other."""
+"""The declarations of one task class as plain data, checked on their own; ``framework.api.job`` joins them."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 @dataclass(frozen=True, slots=True)
 class StageGraph:
-    """One stage. Each dict goes from the attribute of the task to its declaration, in order of declaration, base classes first."""
+    """One stage. Dicts: attribute of the task → declaration, in order of declaration, base classes first."""
 
     name: str
     ordinal: int
@@ -55,7 +55,7 @@ class StageGraph:
 
 
 def stage_name(task: type[Task]) -> str:
-    """Return the class attribute ``name``, or the class name in kebab case: CountWords → count-words, HTTPLog → http-log."""
+    """Return the class attribute ``name``, or the class name in kebab case: CountWords → count-words."""
     return getattr(task, "name", None) or _WORD_START.sub("-", task.__name__).lower()
 
 
@@ -95,7 +95,7 @@ def _check_methods(stage: StageGraph, declared: dict[str, object], timers: list[
         raise GraphError(f"{where} has no process method: define process(self, record) or process_batch(self, records)")
     if len(timers) > 1:
         raise GraphError(
-            f"{where} declares Timers() twice, as {timers[0]!r} and {timers[1]!r}: keep one and tell timers apart by key"
+            f"{where} declares Timers() twice, {timers[0]!r} and {timers[1]!r}: keep one, tell timers apart by key"
         )
     if timers and not callable(declared.get("on_timer")):
         raise GraphError(f"{where} declares Timers() and has no on_timer(self, timer)")

@@ -16,7 +16,7 @@ TOPIC_CHARS_MAX = 249  # Kafka's limit on a topic name
 class Job:
     """Named stages that form an acyclic graph. ``partitions``: tasks per stage, and partitions per internal stream.
 
-    A stage's place in ``stages`` is its ordinal, part of every producer id: between two runs add new stages after the others.
+    A stage's place in ``stages`` is its ordinal, part of every producer id: between two runs, add new stages last.
     Raises GraphError, naming what to change, for a graph that cannot run. Nothing is opened or written.
     """
 
@@ -67,14 +67,14 @@ class Job:
                 for end, ours, theirs in (("key", topic.key, known.key), ("value", topic.value, known.value)):
                     if ours != theirs:
                         raise GraphError(
-                            f"topic {topic.name!r} has two {end} serdes, {theirs.name} and (stage {stage.name!r}) {ours.name}: "
-                            "declare the Topic once and share it"
+                            f"topic {topic.name!r} has two {end} serdes, {theirs.name} and {ours.name} "
+                            f"(stage {stage.name!r}): declare the Topic once and share it"
                         )
             for topic in stage.dead_letters():
                 if topic.name in read:
                     raise GraphError(
-                        f"dead-letter topic {topic.name!r} of stage {stage.name!r} is an input of stage {read[topic.name]!r}: "
-                        "use a topic that this job does not read"
+                        f"dead-letter topic {topic.name!r} of stage {stage.name!r} is an input of stage "
+                        f"{read[topic.name]!r}: use a topic that this job does not read"
                     )
         refuse_clashes("topic", topics, "use names that differ in more than case")
 
@@ -106,7 +106,7 @@ class Job:
             if stage in path:
                 names = [self.stages[ordinal].name for ordinal in (*path[path.index(stage) :], stage)]
                 raise GraphError(
-                    f"job {self.name!r} has a cycle: {' → '.join(names)}: break it with an external topic of another job"
+                    f"job {self.name!r} has a cycle, {' → '.join(names)}: break it with a topic that another job writes"
                 )
             if stage not in done:
                 for stream in self._topology.streams_out_of(stage):
@@ -126,7 +126,7 @@ class Job:
         for topic in internal:
             if len(topic) > TOPIC_CHARS_MAX:
                 raise GraphError(
-                    f"internal topic {topic!r} has {len(topic)} characters, more than {TOPIC_CHARS_MAX}: use shorter names"
+                    f"internal topic {topic!r} has {len(topic)} characters, over {TOPIC_CHARS_MAX}: use shorter names"
                 )
         external = {topic for topics in topology.external_inputs.values() for topic in topics} | set(
             self.external_sinks()
@@ -135,5 +135,5 @@ class Job:
 
 
 def _kafka_fold(topic: str) -> str:
-    """Return the name as Kafka compares it: '.' and '_' are one in its metrics, so it refuses two topics that differ by that only."""
+    """Return the name as Kafka compares it: '.' and '_' are one in its metrics, so it refuses a second such topic."""
     return topic.replace(".", "_").casefold()

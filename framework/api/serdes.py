@@ -1,4 +1,4 @@
-"""Serdes: how keys and values become bytes. A serde is a name and two functions; write your own by giving an object these three."""
+"""Serdes: how keys and values become bytes. A serde is a name and two functions; any object with these will do."""
 
 import io
 import struct
@@ -17,7 +17,7 @@ _REPR_CHARS_MAX = 80
 
 
 class Serde(Protocol[T]):
-    """What declarations ask of a serde. ``encode`` and ``decode`` may raise anything; Grete turns it into a SerdeError."""
+    """What declarations ask of a serde. The two functions may raise anything; Grete makes a SerdeError of it."""
 
     @property
     def name(self) -> str:
@@ -145,7 +145,7 @@ def _json_codec(type_: type[T]) -> Codec[T]:
 
 
 class Json(Codec[Any]):
-    """``json`` is a serde of plain JSON values; ``json(Type)`` one of msgspec structs, dataclasses, TypedDicts, list[int].
+    """``json`` is a serde of plain JSON values; ``json(Type)`` one of a struct, dataclass, list[int] and so on.
 
     Dicts and sets are written sorted.
     """
@@ -159,7 +159,7 @@ class Json(Codec[Any]):
     def __call__(self, type_: Any) -> Serde[Any]: ...
 
     def __call__(self, type_: Any) -> Serde[Any]:
-        """Return a serde that decodes into ``type_`` and refuses JSON that does not fit. Raises ConfigError for odd types."""
+        """Return a serde that decodes into ``type_``, refusing JSON that does not fit. Raises ConfigError: odd type."""
         return _json_codec(type_)
 
 

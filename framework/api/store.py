@@ -15,12 +15,12 @@ class Store(Generic[K, V]):
     """A class attribute of a task: a durable, partitioned map. On the running task the methods below are bound.
 
     Values are encoded at put and decoded at get (A8): changing an object that was put changes nothing, put it again.
-    Scans see the store as it was when they began, in the order of the encoded keys: of code points for utf8, of numbers for int64.
+    Scans see the store as it was when they began, in the order of encoded keys: utf8 by code points, int64 by number.
     Every method raises TaskError on a store that is not part of a running task, and SerdeError on a bad key or value.
     """
 
     def __init__(self, name: str, key: Serde[K], value: Serde[V]) -> None:
-        """Declare the store. ``name`` and the order of declaration are pinned by the first run: add new stores after the others."""
+        """Declare the store. The first run pins name and order of declaration: add new stores after the others."""
         self.name = name
         self.key = key_serde(key)
         self.value = value

@@ -4,8 +4,9 @@ from typing import ClassVar
 
 
 class Task:
-    """The code of one stage. A subclass declares Input, Output, Store, Timers, TumblingWindow as class attributes, and has methods.
+    """The code of one stage. A subclass has Input, Output, Store, Timers, TumblingWindow as class attributes.
 
+    Its methods:
     - ``process(self, record)`` for each record, or ``process_batch(self, records)`` for a list of them, not both;
     - ``on_timer(self, timer)`` if it declares Timers, ``on_window(self, window)`` if it declares a TumblingWindow.
 

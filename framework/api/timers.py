@@ -13,15 +13,15 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Timers:
-    """A class attribute of a task, at most one: timers that are part of its state, so they survive crashes and roll back with it.
+    """A class attribute of a task, at most one: timers that are part of its state, and survive and roll back with it.
 
     Time is the task's stream time: the highest timestamp of the records that it has processed. A timer fires once,
-    after the record (or batch) with which stream time reaches ``at``, in the order of (at, key). A timer for the past fires
-    after the current record. On an idle input nothing fires: stream time stands still.
+    after the record (or batch) with which stream time reaches ``at``, in the order of (at, key). A timer for the past
+    fires after the current record. On an idle input nothing fires: stream time stands still.
     """
 
     def schedule(self, at: int, key: str = "") -> None:
-        """Set a timer for ``at`` (ms since 1970). The same (at, key) twice is one timer. Raises TaskError on a bad value."""
+        """Set a timer for ``at`` (ms since 1970). The same (at, key) twice is one timer. Raises TaskError."""
         raise self._unbound()
 
     def cancel(self, at: int, key: str = "") -> None:

@@ -29,15 +29,16 @@ class Topic(Generic[K, V]):
 class DeadLetter:
     """Error policy: a record that cannot be decoded or processed goes to ``topic``, and what it did is undone.
 
-    Key and value are written as the bytes that came, whatever the topic's serdes; headers ``grete.error``, ``grete.stage``,
-    ``grete.partition``, ``grete.topic``, ``grete.offset`` and ``grete.index`` are added. It is an output of the version like any other.
+    Key and value are written as the bytes that came, whatever the topic's serdes, with headers ``grete.error``,
+    ``grete.stage``, ``grete.partition``, ``grete.topic``, ``grete.source`` (the partition read), ``grete.offset`` and
+    ``grete.index`` (in the message) added. It is an output of the version like any other.
     """
 
     topic: Topic[Any, Any]
 
 
 class Input(Generic[K, V]):
-    """A class attribute of a task: read this topic. ``errors``: "fail" stops the task, DeadLetter sets the record aside."""
+    """A class attribute of a task: read this topic. ``errors``: "fail" stops the task, DeadLetter sets it aside."""
 
     def __init__(self, topic: Topic[K, V], errors: Literal["fail"] | DeadLetter = "fail") -> None:
         """Declare the input."""
@@ -71,8 +72,8 @@ class Output(Generic[K, V]):
     ) -> None:
         """Write a record of the current version.
 
-        ``timestamp`` (ms) is that of the record or timer being processed unless given. ``partition`` is murmur2(key), as Kafka's;
-        without a key, each in turn. To Files: key None, no headers, no partition. Raises SerdeError, or TaskError if the
-        partition does not exist or the task is not running (``init`` and ``close`` may not send).
+        ``timestamp`` (ms) is that of the record or timer in process unless given. ``partition`` is that of Kafka's
+        murmur2(key); without a key, each in turn. To Files only the value counts. Raises SerdeError, or TaskError
+        if the partition does not exist or the task is not running (``init`` and ``close`` may not send).
         """
         raise TaskError(f"output {self.target!r} is used outside of process, process_batch, on_timer or on_window")

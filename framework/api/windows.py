@@ -18,7 +18,7 @@ _SIGN = 1 << 63
 
 
 class Window(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
-    """What ``on_window`` gets when a window closes: one per key, in the order of the keys. start <= timestamp < end, in ms."""
+    """What ``on_window`` gets when a window closes, one per key in key order: start <= timestamp < end, in ms."""
 
     name: str  # of the TumblingWindow
     start: int
@@ -28,7 +28,7 @@ class Window(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
 
 
 def _pane_serde(key: Serde[K]) -> Serde[tuple[int, K | None]]:
-    """Return the serde of (window start, key): sorted by start, so that a window's keys are one prefix; key None = that prefix."""
+    """Return the serde of (window start, key): a window's keys are one prefix, which is what key None gives."""
     encode_key, decode_key = functions_of(key_serde(key))
 
     def encode(pane: tuple[int, K | None]) -> bytes:
@@ -42,14 +42,14 @@ def _pane_serde(key: Serde[K]) -> Serde[tuple[int, K | None]]:
 
 
 class TumblingWindow(Generic[K, V]):
-    """A class attribute of a task: one value per key and window of ``size_ms``, given to ``on_window`` when the window closes.
+    """A class attribute of a task: one value per key and window of ``size_ms``, given to ``on_window`` at its close.
 
-    Windows are aligned to 1970. A window closes once stream time reaches its end + ``grace_ms``. A record for a closed window
-    is late: dropped, and counted in ``late``. A window whose input goes idle stays open: stream time stands still.
+    Windows are aligned to 1970. A window closes once stream time (see Timers) reaches its end + ``grace_ms``. A record
+    for a closed window is late: dropped, and counted in ``late``. On an idle input windows stay open.
     """
 
     def __init__(self, name: str, size_ms: int, key: Serde[K], value: Serde[V], grace_ms: int = 0) -> None:
-        """Declare the window; it is also a store of this name. Raises ConfigError unless size_ms >= 1 and grace_ms >= 0."""
+        """Declare the window; it is also a store of this name. Raises ConfigError on a bad size_ms or grace_ms."""
         if size_ms < 1 or grace_ms < 0:
             raise ConfigError(
                 f"window {name!r}: size_ms = {size_ms}, grace_ms = {grace_ms}: need size_ms >= 1, grace_ms >= 0"
@@ -82,7 +82,7 @@ class TumblingWindow(Generic[K, V]):
         return True
 
     def close(self, closes: int, on_window: Callable[[Window[K, V]], None]) -> None:
-        """Give each pane of the window that closes at ``closes`` to ``on_window`` and delete it (the runtime calls this)."""
+        """Give each value of the window that closes at ``closes`` to ``on_window`` and delete it. For the runtime."""
         end = closes - self.grace_ms
         start = end - self.size_ms
         for pane, value in self.panes.prefix((start, None)):

@@ -18,7 +18,7 @@ class Stage:
 class Stream:
     """One edge, producing stage → consuming stage, and its internal log topic.
 
-    ``topic`` is the name in the log, ``user_topic`` the name that the task author gave; ``partitions`` is the consumer's count.
+    ``topic`` is the name in the log, ``user_topic`` the one in the job's code; ``partitions`` is the consumer's count.
     """
 
     topic: str
@@ -40,7 +40,7 @@ class Topology:
     )  # stage ordinal → topics; absent: none
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless ordinals are indexes, streams join stages of this job, and stream topics are unique."""
+        """Raise ValueError unless ordinals are indexes, streams join stages of the job and stream topics are unique."""
         ordinals = range(len(self.stages))
         for index, stage in enumerate(self.stages):
             if stage.ordinal != index:
@@ -62,7 +62,7 @@ class Topology:
                 )
 
     def fingerprint(self) -> int:
-        """Return a non-negative INT64 over stages, edges and partition counts: equal in every process and release (design 1.2)."""
+        """Return a non-negative INT64 over stages, edges and partition counts, equal in every process (design 1.2)."""
         lines = [f"{stage.ordinal} {stage.name} {stage.partitions}" for stage in self.stages]
         lines += sorted(
             f"{stream.producer} {stream.topic} {stream.consumer} {stream.partitions}" for stream in self.streams
