@@ -22,7 +22,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     sink_bytes_max: int = 64 * MiB  # outputs that a sink holds back for the next version; beyond, it stops processing (A8)
     unacked_bytes_max: int = 32 * MiB  # sent and not yet acknowledged; beyond, the task stops reading (B1)
     unacked_ms_max: int = 600_000  # a message unacknowledged this long ends the process with exit code 1 (B1)
-    lag_bytes_max: int = 256 * MiB  # a source pauses while a consumer of its streams is this far behind (B1)
+    lag_messages_max: int = 20_000  # a source pauses while a partition of its streams holds more messages than this untrimmed (B1)
     rocksdb_bytes: int = 256 * MiB  # block cache and memtables of the whole process: one budget
     history_ms: int = 86_400_000  # changelog kept for as-of reads after it is no longer needed for restore (K2)
     label_ahead_ms: int = 60_000  # a label this far ahead of its append time is reported (A1)

@@ -144,19 +144,20 @@ class TaskCore:
 
     def step(self, event: Event) -> Sequence[Action]:
         """Take an event, return what must be done, in order. Raises Fenced (C5), Halted, ConfigError."""
+        actions: list[Action] = []
         match event:
             case Message():
                 actions = self._message(event)
             case Processed():
-                self._processing, self._open_bytes, actions = False, event.open_bytes, []
+                self._processing, self._open_bytes = False, event.open_bytes
             case OutputFrames():
                 actions = self._output_frames(event)
             case Acked():
                 self._acked, actions = event.token, self._on_acked()
             case ExternalProcessed():
-                self.external[event.partition], self.ended[event.partition], actions = event.next_offset, event.ended, []
+                self.external[event.partition], self.ended[event.partition] = event.next_offset, event.ended
             case Tick():
-                self._mono_ms, self._open_bytes, actions = event.mono_ms, event.open_bytes, []
+                self._mono_ms, self._open_bytes = event.mono_ms, event.open_bytes
             case DataWritten():
                 actions = self._data_written(event)
             case ChangelogAppended():
@@ -166,7 +167,7 @@ class TaskCore:
             case ChangelogRow() | ChangelogEnd():
                 actions = self._changelog_read(event)
             case Stop():
-                self._stopping, actions = True, []
+                self._stopping = True
             case Start():
                 self._mono_ms = event.mono_ms
                 self._start = StartUp(self.task.name, self.task.changelog, event)

@@ -1,0 +1,375 @@
+"""Performs a task core's actions on a log and a store, in their order: mechanical, the same for every log and for the simulator.
+
+``tick`` does at most one thing that touches the outside, so that a simulator can crash or pause a task between any two.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.start import Phase
+from framework.core.task import Status, TaskCore
+from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
+from framework.runtime.deliveries import Deliveries
+from framework.runtime.inbox import Inbox
+from framework.runtime.journal import Encoded, apply_segment
+from framework.settings import Settings
+from framework.stores.overlay import Overlay
+from protocol.ids import TopicPartition
+from protocol.pointer import Pointer, decode_pointer, encode_pointer
+
+_CHANGELOG = -1  # token of the claim or commit that is on its way
+_DATA = -2  # token of data messages: their commit's delivery covers them (port contract 1)
+_PRODUCED = -3  # token of plain records of a sink in at-least-once mode
+_LAG_CHECK = 16  # batches of a source between two looks at its consumers' lag
+
+
+class Runner(Protocol):
+    """Runs the user's task over the overlay; framework.runtime.processor is the real one."""
+
+    def reset(self) -> None:
+        """Make a new task instance over the committed state; drop collected outputs."""
+        ...
+
+    def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int) -> None:
+        """Process the records of a frame but for the first ``skip``."""
+        ...
+
+    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+        """Process rows of an external input."""
+        ...
+
+    def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
+        """Return and forget the collected outputs to streams: (partition, records, frame body)."""
+        ...
+
+    def take_external(self) -> list[ExternalRecord]:
+        """Return and forget the collected outputs to topics outside of the job."""
+        ...
+
+    @property
+    def external_bytes(self) -> int:
+        """Size of the collected outputs to topics outside of the job."""
+        ...
+
+    def before_freeze(self, version: int) -> None:
+        """Write what belongs to the state (stream time, applied outbox entries) into the open layer."""
+        ...
+
+    def after_commit(self) -> None:
+        """Apply what the outbox holds: the version is committed and in the store (S2)."""
+        ...
+
+
+class TaskDriver:
+    """One task of this process: its core, its store, its user code. ``owner`` tells its deliveries from those of other tasks."""
+
+    def __init__(
+        self,
+        owner: int,
+        core: TaskCore,
+        log: Log,
+        store: StateStore,
+        overlay: Overlay,
+        spill: Spill,
+        runner: Runner,
+        settings: Settings,
+        mono_ms: Callable[[], float],
+    ) -> None:
+        self.owner = owner
+        self.core = core
+        self.wiring = core.task
+        self.exit: do.Exit | None = None
+        self.counters: Counter[str] = Counter()
+        self.restore_progress = (0, 0)  # changelog offset reached, offset to reach
+        self._log = log
+        self._store = store
+        self._overlay = overlay
+        self._spill = spill
+        self._runner = runner
+        self._settings = settings
+        self._mono_ms = mono_ms
+        self._deliveries = Deliveries(self.wiring.name, settings.unacked_ms_max)
+        self._inbox = Inbox(log, self._input_partitions(), settings.batch_bytes_max)
+        self._todo: deque[do.Action] = deque()
+        self._batch: deque[LogRow] = deque()
+        self._batch_of: TopicPartition | None = None
+        self._internal = {partition for _, partition in self.wiring.channels}
+        self._changelog_rows: deque[LogRow] = deque()
+        self._changelog_next = self._changelog_end = -1
+        self._pointer: bytes | None = None  # of the frozen layer that is being applied
+        self._applied_last = False
+        self._held: list[ExternalRecord] = []  # what a sink holds back for the version being committed (S1)
+        self._unproduced = 0
+        self._spilled: dict[int, tuple[int, int]] = {}
+        self._trimmed: dict[TopicPartition, int] = {}
+        self._unflushed = False  # something was processed since the outputs were flushed
+        self._ready = False
+        self._batches = 0
+        self._lagging = False
+
+    def start(self, *, nonce: bytes, host: str, pid: int, wall_ms: int) -> None:
+        """Begin: nothing is written before the claim (C1)."""
+        partitions = (*self._input_partitions(), self.wiring.changelog)
+        pointer = self._store.pointer()
+        self._spill.clear()
+        self._do(
+            on.Start(
+                int(self._mono_ms()),
+                nonce,
+                host,
+                pid,
+                wall_ms,
+                None if pointer is None else decode_pointer(pointer),
+                {partition: self._log.bounds(partition) for partition in partitions},
+            )
+        )
+
+    def stop(self) -> None:
+        """Ask for a graceful stop (R6); ``exit`` is set when it is done."""
+        self._do(on.Stop())
+
+    def delivered(self, delivery: Delivery) -> None:
+        """Take the log's answer to one of our sends."""
+        if delivery.token == _CHANGELOG:
+            self._do(on.ChangelogAppended(delivery.offset, delivery.append_time_ms, int(self._mono_ms()), delivery.fenced))
+        elif delivery.token == _PRODUCED:
+            self._unproduced -= 1
+        elif delivery.token > 0:
+            before = self._deliveries.watermark
+            self._deliveries.delivered(delivery.token)
+            if self._deliveries.watermark > before or not self._deliveries.bytes:
+                self._do(on.Acked(self._deliveries.watermark))
+
+    def tick(self) -> bool:
+        """Do the next thing; False if there is nothing to do before a delivery, a new message or ``due_in_ms``."""
+        if self.exit is not None:
+            return False
+        if self._todo:
+            return self._perform_next()
+        if self._changelog_next >= 0:
+            return self._read_changelog()
+        if self._pointer is not None and not self._applied_last:
+            self._applied_last = True  # in turn with input: a large version is applied without stalling the task (A8)
+            return self._apply_chunk(self._pointer)
+        self._applied_last = False
+        if self._time() or self._flush_batch() or self._read_input():
+            return True
+        return self._pointer is not None and self._apply_chunk(self._pointer)
+
+    def due_in_ms(self) -> float:
+        """Return how long a driver with nothing to do may wait."""
+        return self.core.due_in_ms(int(self._mono_ms()))
+
+    # --- input ----------------------------------------------------------------------------------------------------------------
+
+    def _input_partitions(self) -> tuple[TopicPartition, ...]:
+        return (*dict.fromkeys(partition for _, partition in self.wiring.channels), *self.wiring.external)
+
+    def _read_input(self) -> bool:
+        if not self.core.wants_input or self._blocked():
+            return False
+        if self._batch_of is None:
+            batch = self._inbox.next_batch()
+            if batch is None:
+                return self._note_ends()
+            partition, rows = batch
+            if partition not in self._internal:
+                return self._external_batch(partition, rows)
+            self._batch_of, self._batch = partition, deque(rows)
+        row = self._batch.popleft()
+        partition = self._batch_of
+        if not self._batch:
+            self._batch_of = None
+        self._do(on.Message(partition, row[0], row[1], row[4] or b""))
+        return True
+
+    def _external_batch(self, partition: TopicPartition, rows: list[LogRow]) -> bool:
+        self._runner.process_rows(partition, rows)
+        self._unflushed = True
+        self.counters["external records"] += len(rows)
+        next_offset = rows[-1][0] + 1
+        self._do(on.ExternalProcessed(partition, next_offset, self._inbox.drained(partition)))
+        return True
+
+    def _note_ends(self) -> bool:
+        """Tell the core of external inputs that have nothing left (A2b); True if that is news."""
+        news = False
+        for partition in self.wiring.external:
+            if not self.core.ended[partition]:
+                self._do(on.ExternalProcessed(partition, self.core.external[partition], ended=True))
+                news = True
+        return news
+
+    def _flush_batch(self) -> bool:
+        """Close the output frames at the end of a batch, never by waiting (design 1.2)."""
+        if not self._unflushed or self._batch_of is not None:
+            return False
+        self._unflushed = False
+        frames = self._runner.take_frames()
+        if frames:
+            self._do(on.OutputFrames(frames))
+        if not self.core.aligned:
+            self._produce(self._runner.take_external())
+        return True
+
+    def _blocked(self) -> bool:
+        """Whether to stop consuming for now: too much unacknowledged, held back by a sink, or consumers too far behind (A8, B1)."""
+        settings = self._settings
+        if self._deliveries.bytes > settings.unacked_bytes_max or self._runner.external_bytes > settings.sink_bytes_max:
+            return True
+        if self.wiring.is_source:
+            self._batches += 1
+            if self._batches % _LAG_CHECK == 0 or self._lagging:
+                bounds = (self._log.bounds(partition) for partition in self.wiring.outputs)
+                self._lagging = any(end - start > settings.lag_messages_max for start, end in bounds)
+        return self._lagging
+
+    def _time(self) -> bool:
+        now = self._mono_ms()
+        self._deliveries.check(now)
+        if self.core.due_in_ms(int(now)) > 0:
+            return False
+        self._do(on.Tick(int(now), self._overlay.open_bytes))
+        return bool(self._todo)
+
+    # --- actions --------------------------------------------------------------------------------------------------------------
+
+    def _do(self, event: on.Event) -> None:
+        self._todo.extend(self.core.step(event))
+        if not self._ready and self.core.start_up.phase is Phase.DONE:
+            self._ready = True
+            self._runner.reset()
+
+    def _perform_next(self) -> bool:
+        action = self._todo.popleft()
+        match action:
+            case do.Process():
+                self._process(action)
+            case do.Send():
+                self._deliveries.sent(action.token, len(action.value), self._mono_ms())
+                self._log.send(self.owner, action.token, action.partition, action.value)
+            case do.FlushOutputs():
+                self._do(on.OutputFrames(self._runner.take_frames()))
+            case do.Freeze():
+                self._runner.before_freeze(action.version)
+                self._overlay.freeze()
+                self._hold_back()
+            case do.WriteData():
+                return self._write_data(action)
+            case do.AppendChangelog():
+                outputs, self._held = (self._held, []) if action.with_outputs else ((), self._held)
+                self._log.send(
+                    self.owner, _CHANGELOG, self.wiring.changelog, action.value, fence=action.generation, sync=True, outputs=outputs
+                )
+            case do.ApplyFrozen():
+                self._pointer = encode_pointer(action.pointer)
+            case do.Seek():
+                self._batch_of, self._batch = None, deque()
+                self._inbox.seek(action.partition, action.offset)
+            case do.Spill():
+                self._spilled[action.key] = self._spill.put(action.value)
+            case do.ClearSpill():
+                self._spilled.clear()
+                self._spill.clear()
+            case do.DropOpen():
+                self._overlay.drop_open()
+                self._runner.reset()
+            case do.Trim():
+                self._trim(action)
+            case do.Committed():
+                self.counters["commits"] += 1
+            case do.Exit():
+                self.exit = action
+            case _:
+                self._perform_restore(action)
+        return True
+
+    def _perform_restore(self, action: do.Action) -> None:
+        """Perform what belongs to a start (R1)."""
+        match action:
+            case do.ReadChangelog(offset):
+                self._changelog_rows.clear()
+                self._changelog_next, self._changelog_end = offset, self._log.bounds(self.wiring.changelog)[1]
+            case do.WipeStore():
+                self._overlay.drop_all()
+                self._store.wipe()
+                self.counters["wipes"] += 1
+            case do.ApplySegment():
+                for message in action.messages:
+                    self.counters["restored records"] += apply_segment(str(self.wiring.changelog), self._store, message)
+            case do.WritePointer(pointer):
+                self._write_pointer(pointer)
+            case _:
+                raise AssertionError(f"no driver for {action}")
+
+    def _process(self, action: do.Process) -> None:
+        value = action.value
+        if value is None:
+            value = self._spill.get(self._spilled.pop(action.key))
+        self._runner.process_frame(action.partition, action.offset, value, action.skip)
+        self._unflushed = True
+        self.counters["frames"] += 1
+        self._do(on.Processed(self._overlay.open_bytes))
+
+    def _hold_back(self) -> None:
+        """What a sink has collected so far belongs to the version just frozen (A8)."""
+        external = self._runner.take_external()
+        if self.core.aligned:
+            self._held = external
+        else:
+            self._produce(external)
+
+    def _produce(self, records: list[ExternalRecord]) -> None:
+        if records:
+            self._unproduced += 1
+            self._log.produce(self.owner, _PRODUCED, records)
+
+    def _write_data(self, action: do.WriteData) -> bool:
+        if self._unproduced:  # all outputs are acknowledged before the commit (A7)
+            self._todo.appendleft(action)
+            return False
+        encoded = Encoded(self._overlay, action.generation, action.first_seq, action.cursor)
+        for message in encoded.messages:
+            self._log.send(self.owner, _DATA, self.wiring.changelog, message, fence=action.generation)
+        self._do(on.DataWritten(len(encoded.messages), encoded.digest, encoded.cursor, encoded.round_done))
+        return True
+
+    def _apply_chunk(self, pointer: bytes) -> bool:
+        if self._overlay.apply_chunk(pointer):
+            self._pointer = None
+            self._runner.after_commit()
+            self._do(on.Applied())
+        return True
+
+    def _trim(self, action: do.Trim) -> None:
+        if self._trimmed.get(action.partition, 0) < action.offset:
+            self._log.trim(action.partition, action.offset)
+            self._trimmed[action.partition] = action.offset
+
+    # --- the own changelog ----------------------------------------------------------------------------------------------------
+
+    def _read_changelog(self) -> bool:
+        if not self._changelog_rows and self._changelog_next < self._changelog_end:
+            rows = self._log.read(self.wiring.changelog, self._changelog_next, 4 * self._settings.batch_bytes_max)
+            self._changelog_rows.extend(rows)
+        if self._changelog_rows and self._changelog_next < self._changelog_end:
+            offset, append_time_ms, _, _, value, _ = self._changelog_rows.popleft()
+            self._changelog_next = offset + 1
+            self.restore_progress = (offset + 1, self._changelog_end)
+            self._do(on.ChangelogRow(offset, append_time_ms, value or b""))
+        else:
+            end, self._changelog_next = self._changelog_next, -1
+            self._do(on.ChangelogEnd(end))
+        return True
+
+    def _write_pointer(self, pointer: Pointer) -> None:
+        self._store.write((), encode_pointer(pointer))
+        self.counters["bootstraps" if self.core.start_up.bootstrapped else "redos"] += 1
+
+    @property
+    def running(self) -> bool:
+        """Whether the task has restored its state and takes input."""
+        return self.core.status is Status.RUNNING

@@ -1,0 +1,54 @@
+"""A task's state between its changelog and its store: data messages out of the overlay (A7, K2), segments into the store (R1)."""
+
+import zlib
+from collections.abc import Iterator
+from itertools import groupby
+
+from framework.errors import Halted
+from framework.ports import StateStore
+from framework.stores.overlay import Overlay
+from protocol.changelog import ChangelogHeader, ChangelogType, decode_data, encode_data
+from protocol.errors import DecodeError
+
+MESSAGE_BYTES_MAX = 256 * 1024  # of one data message: large enough to amortise its header, small against a broker's limit of 1 MiB
+SWEEP_KEYS_MIN = 256  # swept by each commit even if nothing is dirty, so that the log of an idle task is bounded too
+
+
+class Encoded:
+    """The data messages of one version: count, digest and where the sweep stands after them."""
+
+    def __init__(self, overlay: Overlay, generation: int, first_seq: int, cursor: bytes) -> None:
+        dirty = list(overlay.frozen_items())
+        dirty_bytes = sum(len(key) + len(value or b"") for _, key, value in dirty)
+        # two bytes swept for each dirty one: a round ends after half the state was rewritten
+        swept, self.cursor, self.round_done = overlay.sweep(cursor, max(SWEEP_KEYS_MIN, 2 * len(dirty)), max(64 * 1024, 2 * dirty_bytes))
+        self.messages = list(self._encode([*dirty, *swept], generation, first_seq))
+        self.digest = 0
+        for message in self.messages:
+            self.digest = zlib.crc32(message, self.digest)
+
+    @staticmethod
+    def _encode(items: list[tuple[int, bytes, bytes | None]], generation: int, seq: int) -> Iterator[bytes]:
+        start = size = 0
+        for index, (_, key, value) in enumerate(items, 1):
+            size += len(key) + len(value or b"")
+            if size >= MESSAGE_BYTES_MAX or index == len(items):
+                stores, keys, values = zip(*items[start:index], strict=True)
+                yield encode_data(ChangelogHeader(ChangelogType.DATA, generation, seq, 0), stores, keys, values)
+                start, size, seq = index, 0, seq + 1
+
+
+def apply_segment(name: str, store: StateStore, message: bytes) -> int:
+    """Write one data message to the store; return its number of records. Raises Halted on a damaged message."""
+    try:
+        data = decode_data(message)
+    except DecodeError as error:
+        raise Halted(f"{name}: {error}; the changelog is damaged: restore the topic, or delete the job's state") from error
+    if data.reset_stores is not None:
+        raise Halted(f"{name}: its changelog was rewritten by a backfill, which this build cannot bootstrap from: upgrade")
+    start = 0
+    for store_id, run in groupby(data.stores):
+        end = start + sum(1 for _ in run)
+        store.load(store_id, data.keys[start:end], data.values[start:end])
+        start = end
+    return start
