@@ -14,9 +14,9 @@ def murmur2(key: bytes) -> int:
     size = len(key)
     h = _SEED ^ size
     words = size >> 2
-    for k in struct.unpack_from(f"<{words}I", key):
-        k = k * _M & _MASK  # noqa: PLW2901  # the word is used up in place: this loop is the cost of a key
-        h = (h * _M & _MASK) ^ ((k ^ k >> 24) * _M & _MASK)
+    for word in struct.unpack_from(f"<{words}I", key):
+        mixed = word * _M & _MASK
+        h = (h * _M ^ (mixed ^ mixed >> 24) * _M) & _MASK  # the low bits of products and xors need no mask in between
     if size & 3:
         h = (h ^ int.from_bytes(key[words << 2 :], "little")) * _M & _MASK
     h = (h ^ h >> 13) * _M & _MASK

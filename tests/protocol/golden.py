@@ -1,0 +1,198 @@
+"""Frozen bytes of every format, written out by hand, field by field: a change here is a new format version, never an edit."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from protocol.changelog import (
+    ChangelogHeader,
+    ChangelogType,
+    Claim,
+    Data,
+    Decision,
+    Lease,
+    decode_changelog_header,
+    decode_claim,
+    decode_data,
+    decode_decision,
+    decode_lease,
+    encode_changelog_header,
+    encode_claim,
+    encode_data,
+    encode_decision,
+    encode_lease,
+)
+from protocol.commit import (
+    ChannelCommit,
+    Commit,
+    DeterministicCommit,
+    ExternalInput,
+    Front,
+    InputCommit,
+    OutputCommit,
+    ProducerLineage,
+    decode_commit,
+    encode_commit,
+)
+from protocol.control import (
+    Heartbeat,
+    Marker,
+    Restore,
+    decode_heartbeat,
+    decode_marker,
+    decode_restore,
+    encode_heartbeat,
+    encode_marker,
+    encode_restore,
+)
+from protocol.envelope import Header, MessageType, decode_header, encode_header
+from protocol.frames import Columns, decode_columns, decode_headers, encode_columns, encode_headers
+from protocol.ids import LineageEntry
+from protocol.pointer import Pointer, decode_pointer, encode_pointer
+
+
+class Golden(NamedTuple):
+    """One format: its bytes, the value they stand for, and the two functions between them."""
+
+    name: str
+    data: bytes
+    value: Any
+    encode: Callable[[], bytes]
+    decode: Callable[[bytes], Any]
+
+
+# type, producer 1 × 65,536 + 2, generation 3, version 200, seq 7
+WHO = (65_538, 3, 200, 7)
+WHO_HEX = "00010002 00000003 00000000000000c8 0000000000000007"
+FRAME_HEADER = Header(MessageType.FRAME, *WHO)
+# generation 3, ChangelogSeq 5, attempt 0
+DATA_HEADER = ChangelogHeader(ChangelogType.DATA, 3, 5, 0)
+WHERE_HEX = "00000003 0000000000000005 00000000"
+NONCE = bytes(range(16))
+NONCE_HEX = "000102030405060708090a0b0c0d0e0f"
+USER_HEADERS = (("id", b"\x01\x02"), ("id", b""))
+USER_HEADERS_HEX = "00000002 0002 6964 00000002 0102 0002 6964 00000000"
+
+PLAIN = Columns([b"k", b"ab"], [b"v1", b""], (1000, 1001), None)
+PLAIN_HEX = (
+    f"10 {WHO_HEX} 00 00000002 4e61f040"  # flags none, count 2, crc32
+    " 00000001 00000002 00000002 00000000"  # key lengths, value lengths
+    " 00000000000003e8 00000000000003e9"  # timestamps
+    " 6b 6162 7631"  # keys, values
+)
+FULL = Columns([None, b"k"], [b"v", None], (-1, 2), [None, encode_headers(USER_HEADERS)], ((10, 11), (1, 2)), 0xFFFFFFFE)
+FULL_HEX = (
+    f"10 {WHO_HEX} 03 00000002 f58fcbe1"  # logical time and headers, count 2, crc32
+    " ffffffff 00000001 00000001 ffffffff"  # key lengths, value lengths: -1 = null
+    " ffffffffffffffff 0000000000000002"  # timestamps
+    " fffffffe 000000000000000a 000000000000000b 00000001 00000002"  # digest, t, source ids
+    " ffffffff 00000016"  # header lengths
+    f" 6b 76 {USER_HEADERS_HEX}"  # keys, values, headers
+)
+WRITES = Data((0, 7), [b"k", b""], [None, b"xyz"], None)
+WRITES_HEX = (
+    f"18 {WHERE_HEX} 00 00000002 76e2d70c"  # no reset, count 2, crc32
+    " 0000 0007 00000001 00000000 ffffffff 00000003"  # store ids, key lengths, value lengths
+    " 6b 78797a"
+)
+RESET = Data((), [], [], (0, 1))
+RESET_HEX = f"18 {WHERE_HEX} 01 00000000 bc05c255 0002 0000 0001"  # reset, count 0, crc32, 2 stores
+
+COMMIT_HEADER = ChangelogHeader(ChangelogType.COMMIT, 3, 5, 0)
+SMALL = Commit(1, 3, 200, -1, (), (), 0, 0, 0, b"", 0, 0, -2, False, (), (), ())  # noqa: FBT003  # in the order of the bytes
+SMALL_HEX = (
+    f"19 {WHERE_HEX} 0001"  # schema version
+    " 02 06 9003 01"  # producer, generation, version, previous: zigzag varints from here on
+    " 00 00 00 00 00 00"  # lineage, outputs, data count, digest, attempt, cursor
+    " 00 00 03 00"  # round start, base, fingerprint, at end
+    f" 00 00 00 00 00 {'00' * 16}"  # inputs, known, external, deterministic, run id, nonce
+)
+LARGE = Commit(
+    producer=1,
+    generation=3,
+    version=200,
+    previous=100,
+    lineage=(LineageEntry(1, -1), LineageEntry(3, 50)),
+    outputs=(OutputCommit("o", 2, 9),),
+    data_count=4,
+    data_digest=0xFFFFFFFF,
+    attempt=6,
+    cursor=b"\x00c",
+    round_start=10,
+    base=11,
+    fingerprint=12,
+    at_end=True,
+    inputs=(InputCommit("i", 0, 13, (ChannelCommit(1, 2, 3, 4, 14),)),),
+    known=(ProducerLineage(1, (LineageEntry(2, 15),)),),
+    external=(ExternalInput("e", 1, 16),),
+    deterministic=DeterministicCommit(17, 18, 19, (Front("i", 0, 1, 20, 21, 22),)),
+    run_id="r",
+    nonce=NONCE,
+)
+LARGE_HEX = (
+    f"19 {WHERE_HEX} 0001 02 06 9003 c801"
+    " 04 02 01 06 64 00"  # lineage: 2 entries, end
+    " 02 02 6f 04 12 00"  # outputs
+    " 08 feffffff1f 0c 04 0063"  # data count, digest, attempt, cursor
+    " 14 16 18 01"  # round start, base, fingerprint, at end
+    " 02 02 69 00 1a 02 02 04 06 08 1c 00 00"  # inputs with channels
+    " 02 02 02 04 1e 00 00"  # known
+    " 02 02 65 02 20 00"  # external
+    " 02 22 24 26 02 02 69 00 02 28 2a 2c 00"  # deterministic with fronts
+    f" 02 02 72 {NONCE_HEX}"  # run id, nonce
+)
+
+
+def _frame(columns: Columns) -> bytes:
+    keys, values, timestamps, headers, logical, digest = columns
+    return encode_header(FRAME_HEADER) + encode_columns(
+        keys, values, timestamps, headers, logical=logical, digest=digest
+    )
+
+
+def _data(data: Data) -> bytes:
+    return encode_data(DATA_HEADER, *data)
+
+
+def _header(kind: MessageType) -> Header:
+    return Header(kind, *WHO)
+
+
+def _where(kind: ChangelogType) -> ChangelogHeader:
+    return DATA_HEADER._replace(type=kind)
+
+
+_LINEAGE = (LineageEntry(1, -1), LineageEntry(3, 200))
+_CLAIM = Claim(NONCE, "höst", 4711, 1_000)
+_DECISION = Decision("ext", 1, 100, 20, 5, 6)
+
+_ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], ...] = (
+    ("header", f"11 {WHO_HEX}", _header(MessageType.MARKER), lambda: encode_header(_header(MessageType.MARKER)),
+     decode_header),
+    ("frame", PLAIN_HEX, PLAIN, lambda: _frame(PLAIN), decode_columns),
+    ("frame, all columns", FULL_HEX, FULL, lambda: _frame(FULL), decode_columns),
+    ("user headers", USER_HEADERS_HEX, USER_HEADERS, lambda: encode_headers(USER_HEADERS), decode_headers),
+    ("marker", f"11 {WHO_HEX} 00", Marker(_header(MessageType.MARKER), at_end=False),
+     lambda: encode_marker(*WHO, at_end=False), decode_marker),
+    ("marker at end", f"11 {WHO_HEX} 01", Marker(_header(MessageType.MARKER), at_end=True),
+     lambda: encode_marker(*WHO, at_end=True), decode_marker),
+    ("restore", f"12 {WHO_HEX} fffffffffffffffe 00000002 00000001 ffffffffffffffff 00000003 00000000000000c8",
+     Restore(_header(MessageType.RESTORE), -2, _LINEAGE), lambda: encode_restore(*WHO, -2, _LINEAGE), decode_restore),
+    ("heartbeat", f"13 {WHO_HEX} 0000000000000100 00000002", Heartbeat(_header(MessageType.HEARTBEAT), 256, 2),
+     lambda: encode_heartbeat(*WHO, 256, 2), decode_heartbeat),
+    ("changelog header", f"1b {WHERE_HEX}", _where(ChangelogType.DECISION),
+     lambda: encode_changelog_header(_where(ChangelogType.DECISION)), decode_changelog_header),
+    ("data", WRITES_HEX, WRITES, lambda: _data(WRITES), decode_data),
+    ("reset", RESET_HEX, RESET, lambda: _data(RESET), decode_data),
+    ("claim", f"1a {WHERE_HEX} 00001267 00000000000003e8 {NONCE_HEX} 0005 68c3b67374", _CLAIM,
+     lambda: encode_claim(_where(ChangelogType.CLAIM), _CLAIM), decode_claim),
+    ("decision", f"1b {WHERE_HEX} 00000001 0000000000000064 00000014 0000000000000005 0000000000000006 0003 657874",
+     _DECISION, lambda: encode_decision(_where(ChangelogType.DECISION), _DECISION), decode_decision),
+    ("lease", f"1c {WHERE_HEX} 0000000000000100", Lease(256),
+     lambda: encode_lease(_where(ChangelogType.LEASE), Lease(256)), decode_lease),
+    ("commit", SMALL_HEX, SMALL, lambda: encode_commit(COMMIT_HEADER, SMALL), decode_commit),
+    ("commit, all fields", LARGE_HEX, LARGE, lambda: encode_commit(COMMIT_HEADER, LARGE), decode_commit),
+    ("pointer", f"0000000000000064 00000003 00000000000000c8 {NONCE_HEX}", Pointer(100, 3, 200, NONCE),
+     lambda: encode_pointer(Pointer(100, 3, 200, NONCE)), decode_pointer),
+)  # fmt: skip
+
+GOLDEN = tuple(Golden(name, bytes.fromhex(data), value, encode, decode) for name, data, value, encode, decode in _ROWS)
