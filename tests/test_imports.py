@@ -1,7 +1,7 @@
 """What an import loads: import-linter reads the source, this runs it.
 
 `framework/__init__.py` re-exports framework.api, so Python runs the API's modules before any module of framework.core.
-The contract in pyproject.toml judges what the core itself imports; here we see that what comes with it stays light, too.
+The contract in pyproject.toml judges what the core itself imports; here we see that what comes with it stays light.
 """
 
 import subprocess
