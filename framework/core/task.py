@@ -153,7 +153,8 @@ class TaskCore:
             case OutputFrames():
                 actions = self._output_frames(event)
             case Acked():
-                self._acked, actions = event.token, self._on_acked()
+                self._acked = event.token
+                actions = self._on_acked()
             case ExternalProcessed():
                 self.external[event.partition], self.ended[event.partition] = event.next_offset, event.ended
             case Tick():
