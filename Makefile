@@ -46,7 +46,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff check .
+	$(BIN)/ruff check --output-format concise .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
