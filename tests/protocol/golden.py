@@ -1,4 +1,4 @@
-"""Frozen bytes of every format, written out by hand, field by field: a change here is a new format version, never an edit."""
+"""Frozen bytes of every format, written by hand, field by field: a change is a new format version, never an edit."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -79,7 +79,9 @@ PLAIN_HEX = (
     " 00000000000003e8 00000000000003e9"  # timestamps
     " 6b 6162 7631"  # keys, values
 )
-FULL = Columns([None, b"k"], [b"v", None], (-1, 2), [None, encode_headers(USER_HEADERS)], ((10, 11), (1, 2)), 0xFFFFFFFE)
+FULL = Columns(
+    [None, b"k"], [b"v", None], (-1, 2), [None, encode_headers(USER_HEADERS)], ((10, 11), (1, 2)), 0xFFFFFFFE
+)
 FULL_HEX = (
     f"10 {WHO_HEX} 03 00000002 f58fcbe1"  # logical time and headers, count 2, crc32
     " ffffffff 00000001 00000001 ffffffff"  # key lengths, value lengths: -1 = null
@@ -98,7 +100,7 @@ RESET = Data((), [], [], (0, 1))
 RESET_HEX = f"18 {WHERE_HEX} 01 00000000 bc05c255 0002 0000 0001"  # reset, count 0, crc32, 2 stores
 
 COMMIT_HEADER = ChangelogHeader(ChangelogType.COMMIT, 3, 5, 0)
-SMALL = Commit(1, 3, 200, -1, (), (), 0, 0, 0, b"", 0, 0, -2, False, (), (), ())  # noqa: FBT003  # in the order of the bytes
+SMALL = Commit(1, 3, 200, -1, (), (), 0, 0, 0, b"", 0, 0, -2, False, (), (), ())
 SMALL_HEX = (
     f"19 {WHERE_HEX} 0001"  # schema version
     " 02 06 9003 01"  # producer, generation, version, previous: zigzag varints from here on

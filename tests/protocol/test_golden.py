@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from protocol import changelog, commit, envelope
+from protocol.ids import LineageEntry
 from tests.protocol.golden import GOLDEN, Golden
 
 BY_NAME = pytest.mark.parametrize("golden", GOLDEN, ids=[golden.name for golden in GOLDEN])
@@ -48,7 +49,9 @@ def test_schema_explains_and_covers_every_field() -> None:
         elif isinstance(node, dict):
             if node.get("type") == "record":
                 records[node["name"]] = [field["name"] for field in node["fields"]]
-            undocumented.extend(n["name"] for n in [node, *node.get("fields", [])] if "fields" in node and not n.get("doc"))
+            undocumented.extend(
+                n["name"] for n in [node, *node.get("fields", [])] if "fields" in node and not n.get("doc")
+            )
             for item in node.values():
                 visit(item)
 
@@ -57,4 +60,4 @@ def test_schema_explains_and_covers_every_field() -> None:
     assert {name: fields for name, fields in records.items() if name != "LineageEntry"} == {
         name: list(getattr(commit, name).__slots__) for name in records if name != "LineageEntry"
     }
-    assert list(commit.LineageEntry._fields) == records["LineageEntry"]
+    assert list(LineageEntry._fields) == records["LineageEntry"]

@@ -1,0 +1,146 @@
+"""Changelog messages other than commits."""
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.changelog import (
+    CHANGELOG_HEADER_SIZE,
+    ChangelogHeader,
+    ChangelogType,
+    Claim,
+    Data,
+    Decision,
+    Lease,
+    decode_changelog_header,
+    decode_claim,
+    decode_data,
+    decode_decision,
+    decode_lease,
+    encode_changelog_header,
+    encode_claim,
+    encode_data,
+    encode_decision,
+    encode_lease,
+)
+from protocol.errors import DecodeError, UnsupportedFormat
+from tests.protocol.strategies import changelog_headers, data, int64s, naturals32, naturals64, texts
+
+HEADERS = {kind: ChangelogHeader(kind, 3, 5, 0) for kind in ChangelogType}
+CLAIM = Claim(bytes(16), "host", 1, 2)
+
+
+@given(header=st.sampled_from(ChangelogType).flatmap(changelog_headers), body=st.binary(max_size=9))
+def test_headers_survive(header: ChangelogHeader, body: bytes) -> None:
+    """A header is read back as it was written, whatever follows it."""
+    message = encode_changelog_header(header)
+    assert CHANGELOG_HEADER_SIZE == len(message)
+    assert header == decode_changelog_header(message + body)
+
+
+@given(header=changelog_headers(ChangelogType.DATA), written=data())
+def test_data_survives(header: ChangelogHeader, written: Data) -> None:
+    """Writes are read back in order: a tombstone is not an empty value, no reset is not a reset of nothing (R1)."""
+    assert written == decode_data(encode_data(header, *written))
+
+
+@given(
+    header=changelog_headers(ChangelogType.CLAIM),
+    claim=st.builds(Claim, st.binary(min_size=16, max_size=16), texts, naturals32, naturals64),
+)
+def test_claims_survive(header: ChangelogHeader, claim: Claim) -> None:
+    """A claim is read back as it was written (C1)."""
+    assert claim == decode_claim(encode_claim(header, claim))
+
+
+@given(
+    header=changelog_headers(ChangelogType.DECISION),
+    decision=st.builds(Decision, texts, naturals32, naturals64, naturals32, int64s, int64s),
+)
+def test_decisions_survive(header: ChangelogHeader, decision: Decision) -> None:
+    """A decision is read back as it was written (D2)."""
+    assert decision == decode_decision(encode_decision(header, decision))
+
+
+@given(header=changelog_headers(ChangelogType.LEASE), t=int64s)
+def test_leases_survive(header: ChangelogHeader, t: int) -> None:
+    """A lease is read back as it was written (D2)."""
+    assert Lease(t) == decode_lease(encode_lease(header, Lease(t)))
+
+
+@pytest.mark.parametrize(
+    ("byte", "found"), [(0x28, "format version 2"), (0x1D, "type 13"), (0x10, "type 0 is none of")]
+)
+def test_unknown_types_are_refused(byte: int, found: str) -> None:
+    """An unknown format version or type, a stream's among them, is refused, and the error says what was found."""
+    with pytest.raises(UnsupportedFormat, match=found):
+        decode_changelog_header(bytes([byte]) + bytes(16))
+
+
+@pytest.mark.parametrize(("field", "at"), [("generation", 1), ("seq", 5), ("attempt", 13)])
+def test_negative_fields_are_refused(field: str, at: int) -> None:
+    """No field of the header may be negative, neither written nor read."""
+    header, negative = HEADERS[ChangelogType.DATA], dict[str, Any]({field: -1})
+    with pytest.raises(ValueError, match="negative"):
+        encode_changelog_header(header._replace(**negative))
+    message = bytearray(encode_changelog_header(header))
+    message[at] = 0x80
+    with pytest.raises(DecodeError, match=f"{field} -"):
+        decode_changelog_header(bytes(message))
+
+
+def test_types_are_not_mixed_up() -> None:
+    """No message is written under a header of another type, none is read as another type."""
+    claim = encode_claim(HEADERS[ChangelogType.CLAIM], CLAIM)
+    for decode in (decode_data, decode_decision, decode_lease):
+        with pytest.raises(DecodeError, match="found a CLAIM"):
+            decode(claim)
+    with pytest.raises(ValueError, match="a DATA needs a header of that type"):
+        encode_data(HEADERS[ChangelogType.CLAIM], [], [], [])
+
+
+@pytest.mark.parametrize(
+    ("stores", "keys", "values", "found"),
+    [
+        ([1], [], [], "need equal counts"),
+        ([1], [b"k"], [], "need equal counts"),
+        ([2**15], [b"k"], [b"v"], "out of range"),
+    ],
+)
+def test_uneven_data_is_not_written(stores: list[int], keys: list[bytes], values: list[bytes], found: str) -> None:
+    """Columns of different lengths and store ids that do not fit are refused by the writer."""
+    with pytest.raises(ValueError, match=found):
+        encode_data(HEADERS[ChangelogType.DATA], stores, keys, values)
+
+
+def test_broken_data_is_refused() -> None:
+    """A flag of a later build, a negative count and a count beyond the message are refused, each by its name."""
+    message = encode_data(HEADERS[ChangelogType.DATA], [1], [b"k"], [None])
+    with pytest.raises(UnsupportedFormat, match="flags 0x04"):
+        decode_data(message[:17] + b"\x04" + message[18:])
+    for count, found in ((-1, "count = -1"), (2, "columns need 20 bytes")):
+        with pytest.raises(DecodeError, match=found):
+            decode_data(message[:18] + struct.pack(">i", count) + message[22:])
+    with pytest.raises(DecodeError, match="need 26"):
+        decode_data(message[:25])
+
+
+def test_unfit_claims_are_refused() -> None:
+    """A nonce that is not 16 bytes is refused by the writer, a negative process id by the reader."""
+    header = HEADERS[ChangelogType.CLAIM]
+    with pytest.raises(ValueError, match="nonce of 3 bytes"):
+        encode_claim(header, CLAIM._replace(nonce=b"abc"))
+    with pytest.raises(DecodeError, match="pid = -1"):
+        decode_claim(encode_claim(header, CLAIM._replace(pid=-1)))
+
+
+def test_unfit_decisions_are_refused() -> None:
+    """A number that does not fit is refused by the writer, a negative offset by the reader."""
+    header = HEADERS[ChangelogType.DECISION]
+    with pytest.raises(ValueError, match="does not fit"):
+        encode_decision(header, Decision("t", 2**31, 0, 0, 0, 0))
+    with pytest.raises(DecodeError, match="first offset = -5"):
+        decode_decision(encode_decision(header, Decision("t", 0, -5, 0, 0, 0)))

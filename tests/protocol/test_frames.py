@@ -1,0 +1,147 @@
+"""Frames: the records of a channel in columns."""
+
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+
+from protocol.envelope import HEADER_SIZE, Header, MessageType, encode_header
+from protocol.errors import DecodeError, UnsupportedFormat
+from protocol.frames import (
+    Columns,
+    decode_columns,
+    decode_headers,
+    encode_columns,
+    encode_headers,
+    frame_count,
+)
+from tests.protocol.strategies import columns, user_headers
+
+HEADER = encode_header(Header(MessageType.FRAME, 1, 2, 3, 4))
+FLAGS_AT, COUNT_AT, COLUMNS_AT = HEADER_SIZE, HEADER_SIZE + 1, HEADER_SIZE + 9
+
+
+def frame(written: Columns) -> bytes:
+    """Return a whole frame."""
+    keys, values, timestamps, headers, logical, digest = written
+    return HEADER + encode_columns(keys, values, timestamps, headers, logical=logical, digest=digest)
+
+
+def resealed(message: bytes) -> bytes:
+    """Return the frame with its crc32 put right."""
+    crc = zlib.crc32(message[COLUMNS_AT:]).to_bytes(4, "big")
+    return message[: COLUMNS_AT - 4] + crc + message[COLUMNS_AT:]
+
+
+@given(written=columns())
+def test_records_survive(written: Columns) -> None:
+    """Records are read back as they were written: nulls are not empty, order and columns stay."""
+    message = frame(written)
+    assert len(written.keys) == frame_count(message)
+    assert written == decode_columns(message)
+
+
+@given(headers=user_headers)
+def test_user_headers_survive(headers: tuple[tuple[str, bytes], ...]) -> None:
+    """User headers are read back as they were written: order and repeated names stay."""
+    assert headers == decode_headers(encode_headers(headers))
+
+
+def test_large_frames_survive() -> None:
+    """A frame of ten thousand records, with a null in the middle, is read back as it was written."""
+    keys: list[bytes | None] = [b"%d" % number for number in range(10_000)]
+    values: list[bytes | None] = [bytes(number % 50) for number in range(10_000)]
+    keys[5_000] = values[5_001] = None
+    written = Columns(keys, values, tuple(range(10_000)), None)
+    assert written == decode_columns(frame(written))
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "timestamps"),
+    [([], [], []), ([b"k"], [], [1]), ([b"k"], [b"v"], []), ([b"k", b"k"], [b"v"], [1, 2, 3])],
+)
+def test_uneven_columns_are_not_written(keys: list[bytes], values: list[bytes], timestamps: list[int]) -> None:
+    """A frame without records or with columns of different lengths is refused by the writer."""
+    with pytest.raises(ValueError, match="need equal counts, at least 1"):
+        encode_columns(keys, values, timestamps)
+
+
+def test_uneven_optional_columns_are_not_written() -> None:
+    """Columns of headers or logical time of another length, and numbers that do not fit, are refused by the writer."""
+    with pytest.raises(ValueError, match="uneven or out of range"):
+        encode_columns([b"k"], [b"v"], [1], [None, None])
+    with pytest.raises(ValueError, match="uneven or out of range"):
+        encode_columns([b"k"], [b"v"], [1], logical=((1, 2), (1,)))
+    with pytest.raises(ValueError, match="uneven or out of range"):
+        encode_columns([b"k"], [b"v"], [2**63])
+
+
+def test_unknown_flags_are_refused() -> None:
+    """A flag of a later build changes the layout: it is refused as unsupported, not guessed at."""
+    message = bytearray(frame(Columns([b"k"], [b"v"], (1,), None)))
+    message[FLAGS_AT] = 0x80
+    with pytest.raises(UnsupportedFormat, match="flags 0x80, this build knows 0x03"):
+        decode_columns(bytes(message))
+
+
+def test_damage_is_found() -> None:
+    """A changed byte of a value is found by the crc32, and the error gives both."""
+    message = bytearray(frame(Columns([b"k"], [b"v"], (1,), None)))
+    message[-1] ^= 1
+    with pytest.raises(DecodeError, match="crc32 0x"):
+        decode_columns(bytes(message))
+
+
+@pytest.mark.parametrize(("count", "found"), [(0, "count = 0"), (-1, "count = -1"), (2, "columns need 32 bytes")])
+def test_wrong_counts_are_refused(count: int, found: str) -> None:
+    """A count that is not positive, or larger than the message can hold, is refused; no frame is empty."""
+    message = frame(Columns([b"k"], [b"v"], (1,), None))
+    message = message[:COUNT_AT] + struct.pack(">i", count) + message[COUNT_AT + 4 :]
+    for decode in (decode_columns, frame_count):
+        with pytest.raises(DecodeError, match=found):
+            decode(message)
+
+
+def test_wrong_lengths_are_refused() -> None:
+    """A length below -1 is refused even if the others make up for it."""
+    message = frame(Columns([b"k", b"kk"], [b"v", b"v"], (1, 2), None))
+    message = message[:COLUMNS_AT] + struct.pack(">2i", -2, 5) + message[COLUMNS_AT + 8 :]
+    with pytest.raises(DecodeError, match="length -2"):
+        decode_columns(resealed(message))
+
+
+def test_other_messages_are_no_frames() -> None:
+    """A message of another type is refused, and the error names it."""
+    marker = encode_header(Header(MessageType.MARKER, 1, 2, 3, 4)) + b"\0" * 30
+    for decode in (decode_columns, frame_count):
+        with pytest.raises(DecodeError, match="expected a FRAME, found a MARKER"):
+            decode(marker)
+
+
+@pytest.mark.parametrize(
+    ("cell", "found"),
+    [
+        ("0000", "need 4"),
+        ("ffffffff", "count = -1"),
+        ("00000002 0001 6b 00000000", "columns need 12 bytes"),
+        ("00000001 0006 6b 0000 0000", "need 12"),
+        ("00000001 8000 6b6b 00000000", "length = -32768"),
+        ("00000001 0001 ff 00000000", "not UTF-8"),
+        ("00000001 0004 6b6b6b6b", "need 14"),
+        ("00000001 0000 ffffffff", "value length = -1"),
+        ("00000001 0000 00000001", "need 11"),
+        ("00000000 00", "1 bytes after its end"),
+        ("00000002 0005 6b6b6b6b6b 00000000 00", "need 17"),
+    ],
+)
+def test_broken_user_headers_are_refused(cell: str, found: str) -> None:
+    """Each broken length, count and name of user headers is refused, and the error gives the value."""
+    with pytest.raises(DecodeError, match=found):
+        decode_headers(bytes.fromhex(cell))
+
+
+def test_long_header_names_are_not_written() -> None:
+    """A header name that does not fit its length field is refused by the writer."""
+    with pytest.raises(ValueError, match="32768 bytes of UTF-8, at most 32767"):
+        encode_headers([("k" * 32_768, b"")])
