@@ -74,7 +74,7 @@ $(VENV)/.installed-spark: $(PINS) | $(BIN)/python
 
 $(BIN)/python:
 	@if [ -z "$(PYTHON)" ] || ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
-		echo "grete needs Python 3.11 or newer; found: $$(python3 --version 2>&1 || true)." >&2; \
+		echo "grete needs Python 3.11 or newer; found: $$($(or $(PYTHON),python3) --version 2>&1 || true)." >&2; \
 		echo "Install one, or name one: make $(or $(MAKECMDGOALS),test) PYTHON=/path/to/python3.11" >&2; exit 1; fi
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "$(PYTHON) cannot make a virtual environment: install its venv module" >&2; \
