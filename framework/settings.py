@@ -23,6 +23,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     unacked_bytes_max: int = 32 * MiB  # sent and not yet acknowledged; beyond, the task stops reading (B1)
     unacked_ms_max: int = 600_000  # a message unacknowledged this long ends the process with exit code 1 (B1)
     lag_messages_max: int = 20_000  # a source pauses while a partition of its streams holds more messages than this untrimmed (B1)
+    clean_bytes_max: int = 32 * MiB  # values read from RocksDB and kept in memory, per task
     rocksdb_bytes: int = 256 * MiB  # block cache and memtables of the whole process: one budget
     history_ms: int = 86_400_000  # changelog kept for as-of reads after it is no longer needed for restore (K2)
     label_ahead_ms: int = 60_000  # a label this far ahead of its append time is reported (A1)
@@ -41,3 +42,33 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise ConfigError(
                 f"setting layer_bytes_max = {self.layer_bytes_max} is below 4 × batch_bytes_max = {4 * self.batch_bytes_max}: raise it"
             )
+
+
+def changed(settings: Settings) -> dict[str, int | str]:
+    """Return the settings that are not at their defaults."""
+    defaults = Settings()
+    return {name: value for name in settings.__struct_fields__ if (value := getattr(settings, name)) != getattr(defaults, name)}
+
+
+def with_texts(settings: Settings, texts: dict[str, str]) -> Settings:
+    """Return the settings with some replaced by texts, as flags and the environment give them. Raises ConfigError."""
+    known = settings.__struct_fields__
+    values: dict[str, object] = {name: getattr(settings, name) for name in known}
+    for name, text in texts.items():
+        if name not in known:
+            raise ConfigError(f"unknown setting {name!r}: known are {', '.join(known)}")
+        try:
+            values[name] = text if isinstance(values[name], str) else int(text)
+        except ValueError as error:
+            raise ConfigError(f"setting {name} = {text!r}: must be an integer") from error
+    try:
+        return msgspec.convert(values, Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"settings: {error}") from error
+
+
+def from_environment(environment: dict[str, str]) -> Settings:
+    """Return the defaults, overridden by variables such as GRETE_INTERVAL_MS. Raises ConfigError."""
+    prefix = "GRETE_"
+    texts = {name[len(prefix) :].lower(): text for name, text in environment.items() if name.startswith(prefix)}
+    return with_texts(Settings(), texts)

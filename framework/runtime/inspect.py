@@ -1,0 +1,103 @@
+"""Looks into a job from outside: what its tasks have committed, whether its inputs are used up, what a kill has voided. Reads only."""
+
+from typing import NamedTuple
+
+from framework.api.job import Job
+from framework.core.changelog import is_void
+from framework.core.wiring import TaskWiring, wire
+from framework.errors import OffsetOutOfRange
+from framework.ports import Log
+from protocol.changelog import ChangelogType, decode_changelog_header
+from protocol.commit import Commit, decode_commit
+from protocol.envelope import MessageType, decode_header
+from protocol.frames import frame_count
+from protocol.ids import TopicPartition
+
+_WINDOW = 64  # messages read at first from the end of a changelog; grows until a commit is found
+_READ_BYTES = 1 << 20
+
+
+class CommittedAt(NamedTuple):
+    """A valid commit and its offset in the changelog."""
+
+    offset: int
+    append_time_ms: int
+    commit: Commit
+
+
+def all_wirings(job: Job) -> list[TaskWiring]:
+    """Return the wiring of every task of the job, stage by stage."""
+    topology = job.topology()
+    return [wire(topology, stage.ordinal, partition) for stage in topology.stages for partition in range(stage.partitions)]
+
+
+def last_commit(log: Log, changelog: TopicPartition) -> CommittedAt | None:
+    """Return the last valid commit (C2), judged from a window at the end of the changelog; None if there is none."""
+    window = _WINDOW
+    while True:
+        start, end = log.bounds(changelog)
+        begin = max(start, end - window)
+        found = None
+        top = 0
+        for offset, append_time_ms, value in _messages(log, changelog, begin, end):
+            header = decode_changelog_header(value)
+            if header.generation >= top:
+                top = header.generation
+                if header.type is ChangelogType.COMMIT:
+                    found = CommittedAt(offset, append_time_ms, decode_commit(value))
+        if found is not None or begin == start:
+            return found
+        window *= 8
+
+
+def reached(log: Log, job: Job, ends: dict[TopicPartition, int]) -> int | None:
+    """Return the version by which all sources have committed the external inputs up to ``ends``, None if they have not (A2b)."""
+    versions = []
+    for wiring in all_wirings(job):
+        if wiring.external:
+            last = last_commit(log, wiring.changelog)
+            if last is None:
+                return None
+            position = {TopicPartition(e.topic, e.partition): e.offset for e in last.commit.external}
+            if any(position.get(partition, 0) < ends.get(partition, 0) for partition in wiring.external):
+                return None
+            versions.append(last.commit.version)
+    return max(versions, default=0)
+
+
+def all_committed(log: Log, job: Job, version: int) -> bool:
+    """Tell whether every task has committed a version not below ``version``."""
+    commits = (last_commit(log, wiring.changelog) for wiring in all_wirings(job))
+    return all(last is not None and last.commit.version >= version for last in commits)
+
+
+def uncommitted_records(log: Log, wiring: TaskWiring) -> int:
+    """Return how many records of this task stand in its streams beyond its last commit: what its death voids."""
+    last = last_commit(log, wiring.changelog)
+    version = 0 if last is None else last.commit.version
+    lineage = () if last is None else last.commit.lineage
+    count = 0
+    for partition in wiring.outputs:
+        start, end = log.bounds(partition)
+        for _, _, value in _messages(log, partition, start, end):
+            header = decode_header(value)
+            ours = header.type is MessageType.FRAME and header.producer == wiring.producer
+            if ours and header.version > version and not is_void(lineage, header.generation, header.version):
+                count += frame_count(value)
+    return count
+
+
+def _messages(log: Log, partition: TopicPartition, begin: int, end: int) -> list[tuple[int, int, bytes]]:
+    """Return (offset, append time, value) from ``begin`` to ``end``; what is trimmed meanwhile is left out."""
+    messages: list[tuple[int, int, bytes]] = []
+    while begin < end:
+        try:
+            rows = log.read(partition, begin, _READ_BYTES)
+        except OffsetOutOfRange:
+            begin = log.bounds(partition)[0]
+            continue
+        if not rows:
+            break
+        messages += [(row[0], row[1], row[4] or b"") for row in rows if row[0] < end]
+        begin = rows[-1][0] + 1
+    return messages

@@ -1,0 +1,176 @@
+"""Runs the workers of a job on this machine: one process a partition, restarted with back-off, told apart by their exit codes (C5)."""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from framework.errors import Halted
+from framework.runtime.place import Place
+from framework.runtime.worker import EXIT_CRASHED, EXIT_DONE, EXIT_FENCED, EXIT_HALTED
+from framework.settings import Settings, changed
+
+LINE_BYTES_MAX = 64 * 1024  # of a status that never ends; then it is dropped
+
+
+@dataclass
+class WorkerProcess:
+    """One worker as its supervisor sees it."""
+
+    partition: int
+    process: subprocess.Popen[bytes] | None = None
+    pipe: int = -1
+    status: dict[str, Any] = field(default_factory=dict)
+    version: int = -1  # highest version that one of its tasks reported
+    starts: int = 0
+    crashes: int = 0  # in a row, without a commit in between
+    restart_at: float = 0.0
+    exit_code: int | None = None  # of a process that is not to be restarted
+    line: bytes = b""
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None
+
+
+class Supervisor:
+    """Starts workers, takes their statuses, restarts the dead. One a directory; ``poll`` must be called often."""
+
+    def __init__(self, place: Place, reference: str, partitions: Sequence[int], settings: Settings, extra: Sequence[str] = ()) -> None:
+        """Become the supervisor of this place. Raises ConfigError if there is one already."""
+        self._place = place
+        self._reference = reference
+        self._settings = settings
+        self._extra = extra
+        self._lock = place.lock_supervisor()
+        self._selector = selectors.DefaultSelector()
+        self._stopping = False
+        self.workers = {partition: WorkerProcess(partition) for partition in partitions}
+
+    def poll(self, timeout_ms: float = 100) -> None:
+        """Start what is due, take statuses, notice deaths. Raises Halted if a worker needs a person, or crashes again and again."""
+        now = time.monotonic()
+        for worker in self.workers.values():
+            if not worker.running and worker.exit_code is None and not self._stopping and now >= worker.restart_at:
+                self._start(worker)
+        for key, _ in self._selector.select(timeout_ms / 1000):
+            self._read(key.data)
+        for worker in self.workers.values():
+            if worker.process is not None and worker.process.poll() is not None:
+                self._died(worker, worker.process.returncode)
+
+    def stop(self) -> None:
+        """Ask every worker to stop gracefully (R6) and wait; what does not end in time is killed, which is safe."""
+        self._stopping = True
+        for worker in self.workers.values():
+            if worker.process is not None:
+                worker.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + self._settings.shutdown_ms / 1000 + 2
+        while any(worker.running for worker in self.workers.values()):
+            if time.monotonic() > deadline:
+                for worker in self.workers.values():
+                    self.kill(worker.partition)
+            self.poll(20)
+
+    def kill(self, partition: int) -> None:
+        """End a worker by SIGKILL; the next poll restarts it."""
+        process = self.workers[partition].process
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def close(self) -> None:
+        """End what still runs, and give up the place."""
+        self._stopping = True
+        for worker in self.workers.values():
+            self.kill(worker.partition)
+            self._forget(worker)
+        self._selector.close()
+        os.close(self._lock)
+
+    def _start(self, worker: WorkerProcess) -> None:
+        read_end, write_end = os.pipe()
+        os.set_blocking(read_end, False)
+        settings = [f"--set={name}={value}" for name, value in changed(self._settings).items()]
+        command = [sys.executable, "-m", "framework.cli", "worker", self._reference, f"--partition={worker.partition}"]
+        command += [f"--directory={self._place.directory}", f"--status-fd={write_end}", *settings, *self._extra]
+        with self._place.worker_log(worker.partition).open("ab") as log:
+            worker.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, pass_fds=[write_end])
+        os.close(write_end)
+        worker.pipe, worker.status, worker.line, worker.starts = read_end, {}, b"", worker.starts + 1
+        self._selector.register(read_end, selectors.EVENT_READ, worker)
+
+    def _read(self, worker: WorkerProcess) -> None:
+        try:
+            data = os.read(worker.pipe, LINE_BYTES_MAX)
+        except BlockingIOError:
+            return
+        if not data:
+            self._selector.unregister(worker.pipe)
+            os.close(worker.pipe)
+            worker.pipe = -1
+            return
+        *lines, rest = (worker.line + data).split(b"\n")
+        worker.line = rest if len(rest) < LINE_BYTES_MAX else b""
+        for line in lines:
+            try:
+                worker.status = json.loads(line)
+            except ValueError:
+                continue  # a line cut short by a full pipe
+            version = max((task["version"] for task in worker.status.values()), default=-1)
+            if version > worker.version:
+                worker.version, worker.crashes = version, 0
+
+    def _died(self, worker: WorkerProcess, code: int) -> None:
+        if worker.pipe >= 0:
+            self._read(worker)
+        self._forget(worker)
+        if code in (EXIT_DONE, EXIT_FENCED):
+            worker.exit_code = code
+        elif code == EXIT_HALTED:
+            worker.exit_code = code
+            raise Halted(f"worker {worker.partition} halted: {self.last_words(worker.partition)}")
+        elif not self._stopping:
+            self._plan_restart(worker, code)
+
+    def _plan_restart(self, worker: WorkerProcess, code: int) -> None:
+        """Wait before the next start: not at all after the first crash, then longer and longer."""
+        settings = self._settings
+        worker.crashes += 1
+        if worker.crashes > settings.crashes_max:
+            worker.exit_code = EXIT_CRASHED
+            raise Halted(
+                f"worker {worker.partition} crashed {worker.crashes} times without a commit in between (last code {code}): "
+                f"{self.last_words(worker.partition)}"
+            )
+        wait_ms = 0 if worker.crashes == 1 else min(settings.backoff_ms << (worker.crashes - 2), settings.backoff_ms_max)
+        worker.restart_at = time.monotonic() + wait_ms / 1000
+
+    def _forget(self, worker: WorkerProcess) -> None:
+        worker.process = None
+        if worker.pipe >= 0:
+            self._selector.unregister(worker.pipe)
+            os.close(worker.pipe)
+            worker.pipe = -1
+
+    def last_words(self, partition: int) -> str:
+        """Return the last error in a worker's log."""
+        path = self._place.worker_log(partition)
+        lines = path.read_text("utf-8", "replace").splitlines()[-20:] if path.exists() else []
+        for line in reversed(lines):
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if entry.get("level") in ("error", "critical"):
+                return f"{entry.get('event')}: {entry.get('error', entry.get('exception', ''))} (log: {path})"
+        return f"see {path}"
+
+

@@ -1,0 +1,228 @@
+"""A worker process: the tasks of one partition, of all stages or of one, over one log. One thread, one loop."""
+
+import json
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import structlog
+
+from framework.api.job import Job
+from framework.core.limits import Limits
+from framework.core.task import TaskCore
+from framework.core.wiring import wire
+from framework.errors import ConfigError, Fenced, FrameworkError, Halted, StoreCorrupted
+from framework.ports import Log
+from framework.runtime.driver import TaskDriver
+from framework.runtime.place import Place
+from framework.runtime.processor import Processor
+from framework.settings import Settings
+from framework.stores.directory import wipe_directory
+from framework.stores.overlay import Overlay
+from framework.stores.rocks import RocksMemory, RocksStore
+from framework.stores.spill import FileSpill
+
+EXIT_DONE, EXIT_CRASHED, EXIT_FENCED, EXIT_HALTED = 0, 1, 3, 4  # C5
+TICKS_PER_TURN = 64  # of one task before the next one's turn and the log's
+STATUS_MS = 100
+
+logger = structlog.get_logger()
+
+
+def mono_ms() -> float:
+    """Return the monotonic clock in ms."""
+    return time.monotonic() * 1000
+
+
+class Worker:
+    """Hosts the tasks of ``partition``. ``report`` takes a status for the supervisor, about ten times a second."""
+
+    def __init__(
+        self,
+        job: Job,
+        partition: int,
+        log: Log,
+        place: Place,
+        settings: Settings,
+        *,
+        stage: str | None = None,
+        report: Callable[[dict[str, object]], None] = lambda status: None,
+    ) -> None:
+        """Open the stores of the tasks. Raises ConfigError for a partition or stage that the job has not."""
+        stages = [job.stage(stage)] if stage is not None else list(job.stages)
+        if not 0 <= partition < job.partitions:
+            raise ConfigError(f"job {job.name!r} has partitions 0 to {job.partitions - 1}, not {partition}")
+        self._log = log
+        self._settings = settings
+        self._report = report
+        self._reported_ms = 0.0
+        self._stop_by: float | None = None  # set by a signal handler, seen by the loop
+        self._stopping = False
+        self._stores: list[RocksStore] = []
+        self._directories: list[Path] = []
+        memory = RocksMemory(settings.rocksdb_bytes)
+        limits = Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
+        self.drivers: list[TaskDriver] = []
+        for owner, graph in enumerate(stages):
+            wiring = wire(job.topology(), graph.ordinal, partition)
+            directory = place.state(wiring.name)
+            store = open_store(directory, {i: name for name, i in graph.store_ids().items()}, memory)
+            self._stores.append(store)
+            self._directories.append(directory)
+            overlay = Overlay(
+                store,
+                list(graph.store_ids().values()),
+                layer_bytes_max=settings.layer_bytes_max,
+                clean_bytes_max=settings.clean_bytes_max,
+            )
+            core = TaskCore(wiring, limits, aligned=settings.guarantee == "exactly-once")
+            runner = Processor(job, graph, partition, overlay, settings)
+            spill = FileSpill(directory.with_name(f"{directory.name}.early"))
+            self.drivers.append(TaskDriver(owner, core, log, store, overlay, spill, runner, settings, mono_ms))
+
+    def run(self) -> int:
+        """Run until stopped; return the exit code (C5)."""
+        for driver in self.drivers:
+            driver.start(nonce=os.urandom(16), host=platform.node()[:200], pid=os.getpid(), wall_ms=int(time.time() * 1000))
+        self._status(force=True)
+        while any(driver.exit is None for driver in self.drivers):
+            busy = False
+            for driver in self.drivers:
+                for _ in range(TICKS_PER_TURN):
+                    if not driver.tick():
+                        break
+                    busy = True
+            for delivery in self._log.poll():
+                self.drivers[delivery.owner].delivered(delivery)
+                busy = True
+            self._status()
+            if self._stop_by is not None and self._stop_timed_out(self._stop_by):
+                return EXIT_DONE  # a crash is always safe (R6)
+            if not busy:
+                self._log.wait(min(STATUS_MS, *(max(0.5, driver.due_in_ms()) for driver in self.drivers)))
+        self._status(force=True)
+        return EXIT_DONE
+
+    def stop(self) -> None:
+        """Begin a graceful stop (R6); safe to call from a signal handler."""
+        if self._stop_by is None:
+            self._stop_by = mono_ms() + self._settings.shutdown_ms
+
+    def _stop_timed_out(self, stop_by: float) -> bool:
+        if not self._stopping:
+            self._stopping = True
+            for driver in self.drivers:
+                driver.stop()
+        if mono_ms() < stop_by:
+            return False
+        logger.warning("stop timed out", waited_ms=self._settings.shutdown_ms)
+        return True
+
+    def close(self) -> None:
+        """Release stores and log."""
+        for store in self._stores:
+            store.close()
+        self._log.close()
+
+    def wipe(self) -> None:
+        """Give up the local stores: one of them is damaged, and the changelog is the truth."""
+        self.close()
+        for directory in self._directories:
+            wipe_directory(directory)
+
+    def _status(self, *, force: bool = False) -> None:
+        now = mono_ms()
+        if force or now - self._reported_ms >= STATUS_MS:
+            self._reported_ms = now
+            self._report({driver.wiring.name: task_status(driver) for driver in self.drivers})
+
+
+def task_status(driver: TaskDriver) -> dict[str, object]:
+    """Return what a supervisor shows of a task: plain values."""
+    core = driver.core
+    return {
+        "status": core.status.name.lower(),
+        "generation": core.generation,
+        "version": -1 if core.committed is None else core.committed.version,
+        "restore": list(driver.restore_progress),
+        "counters": dict(driver.counters),
+        "seen": dict(core.seen),
+    }
+
+
+def open_store(directory: Path, stores: dict[int, str], memory: RocksMemory) -> RocksStore:
+    """Open a task's store; one that is corrupt is wiped, for the changelog is the truth. Raises TransientError if it is in use."""
+    try:
+        return RocksStore(directory, stores, memory)
+    except StoreCorrupted as error:
+        logger.warning("store wiped, bootstrapping from the changelog", directory=str(directory), error=str(error))
+        wipe_directory(directory)
+        return RocksStore(directory, stores, memory)
+
+
+def run_worker(make: Callable[[], Worker]) -> int:
+    """Make and run a worker with signals, logs and exit codes."""
+    worker: Worker | None = None
+    try:
+        worker = make()
+
+        def on_signal(signum: int, frame: FrameType | None) -> None:
+            assert worker is not None
+            worker.stop()
+
+        signal.signal(signal.SIGTERM, on_signal)
+        signal.signal(signal.SIGINT, on_signal)
+        logger.info("worker started", tasks=[driver.wiring.name for driver in worker.drivers])
+        code = worker.run()
+        logger.info("worker done", code=code)
+    except Fenced as error:
+        logger.warning("fenced", error=str(error))
+        code = EXIT_FENCED
+    except (Halted, ConfigError) as error:
+        logger.error("halted", error=str(error))
+        code = EXIT_HALTED
+    except StoreCorrupted as error:
+        logger.error("store corrupted: wiped, the next start bootstraps from the changelog", error=str(error))
+        if worker is not None:
+            worker.wipe()
+        code = EXIT_CRASHED
+    except FrameworkError as error:
+        logger.error("crashed", error=str(error), cause=repr(error.__cause__))
+        code = EXIT_CRASHED
+    except Exception:
+        logger.exception("crashed by an error that Grete did not foresee")
+        code = EXIT_CRASHED
+    if code == EXIT_DONE and worker is not None:
+        worker.close()
+    return code
+
+
+def report_to(handle: int) -> Callable[[dict[str, object]], None]:
+    """Return a reporter that writes a JSON line to a pipe; a supervisor that is gone or slow is no reason to stop."""
+    os.set_blocking(handle, False)
+
+    def report(status: dict[str, object]) -> None:
+        try:
+            os.write(handle, json.dumps(status).encode() + b"\n")
+        except (BlockingIOError, BrokenPipeError):
+            return
+
+    return report
+
+
+def configure_logs() -> None:
+    """Log lines of this process: one JSON object each, to standard error."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
