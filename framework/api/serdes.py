@@ -69,21 +69,24 @@ class Codec(Generic[T]):
 
 def functions_of(serde: Serde[T]) -> tuple[Callable[[T], bytes], Callable[[bytes], T]]:
     """Return (encode, decode) without error translation: call ``encode_error`` or ``decode_error`` when they raise."""
-    return serde.functions if isinstance(serde, Codec) else (serde.encode, serde.decode)
+    if isinstance(serde, Codec):
+        return serde.functions
+    encode = serde.encode
+
+    def encode_checked(value: T) -> bytes:
+        return same_bytes(encode(value))
+
+    return encode_checked, serde.decode
 
 
-def encode_error(serde: Serde[Any], value: object, cause: Exception) -> SerdeError:
-    """Return the error for a value that the serde refused."""
-    if isinstance(cause, SerdeError):
-        return cause
-    return SerdeError(f"serde {serde.name} cannot encode {_short(value)}: {type(cause).__name__}: {cause}")
+def encode_error(serde: Serde[Any], value: object, cause: Exception, where: str = "") -> SerdeError:
+    """Return the error for a value that the serde refused. ``where`` says who asked and ends in ": "."""
+    return SerdeError(f"{where}serde {serde.name} cannot encode {_short(value)}: {type(cause).__name__}: {cause}")
 
 
-def decode_error(serde: Serde[Any], data: object, cause: Exception) -> SerdeError:
-    """Return the error for bytes that the serde refused."""
-    if isinstance(cause, SerdeError):
-        return cause
-    return SerdeError(f"serde {serde.name} cannot decode {_short(data)}: {type(cause).__name__}: {cause}")
+def decode_error(serde: Serde[Any], data: object, cause: Exception, where: str = "") -> SerdeError:
+    """Return the error for bytes that the serde refused; ``where`` as in ``encode_error``."""
+    return SerdeError(f"{where}serde {serde.name} cannot decode {_short(data)}: {type(cause).__name__}: {cause}")
 
 
 def _short(value: object) -> str:
@@ -92,7 +95,7 @@ def _short(value: object) -> str:
     return text if len(text) <= _REPR_CHARS_MAX else text[:_REPR_CHARS_MAX] + "…"
 
 
-def _same_bytes(data: bytes) -> bytes:
+def same_bytes(data: bytes) -> bytes:
     """Return the bytes; anything else is refused, so that a str does not travel as bytes by accident."""
     if type(data) is not bytes:
         raise TypeError("need bytes")
@@ -122,7 +125,7 @@ def _decode_ordered(data: bytes) -> int:
 
 
 utf8: Serde[str] = Codec("utf8", (str.encode, bytes.decode))
-bytes_serde: Serde[bytes] = Codec("bytes", (_same_bytes, _same_bytes))
+bytes_serde: Serde[bytes] = Codec("bytes", (same_bytes, same_bytes))
 int64: Serde[int] = Codec(
     "int64", (_LONG.pack, _decode_int64)
 )  # as Kafka's LongSerializer, so that other consumers read it

@@ -17,7 +17,8 @@ class Timers:
 
     Time is the task's stream time: the highest timestamp of the records that it has processed. A timer fires once,
     after the record (or batch) with which stream time reaches ``at``, in the order of (at, key). A timer for the past
-    fires after the current record. On an idle input nothing fires: stream time stands still.
+    fires after the current record. What ``on_timer`` sends carries ``at`` unless a timestamp is given. On an idle input
+    nothing fires: stream time stands still.
     """
 
     def schedule(self, at: int, key: str = "") -> None:

@@ -1,0 +1,115 @@
+"""Turns the declarations of a task class into what its instance holds: copies whose methods are closures over state.
+
+Everything known at the start (serdes, layers, destinations) is a local variable of a closure, looked up never again.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from framework.api.serdes import decode_error, encode_error, functions_of
+from framework.api.store import Store
+from framework.api.windows import TumblingWindow
+from framework.stores.overlay import LayeredStore
+
+T = TypeVar("T")
+Rows = Iterator[tuple[bytes, bytes]]
+
+
+def bound(declaration: T, **methods: object) -> T:
+    """Return a copy of a declaration whose methods are those given: same type for readers and checkers, no dispatch."""
+    twin = copy.copy(declaration)
+    vars(twin).update(methods)
+    return twin
+
+
+def bind_store(declared: Store[Any, Any], layer: LayeredStore) -> Store[Any, Any]:
+    """Return the store over its layers: encodes at put, decodes at get (A8)."""
+    where = f"store {declared.name}: "
+    encode_key = functions_of(declared.key)[0]
+    encode_value, decode_value = functions_of(declared.value)
+    layer_get, layer_put, layer_delete = layer.get, layer.put, layer.delete
+
+    def get(key: Any, default: Any = None) -> Any:
+        try:
+            raw_key = encode_key(key)
+        except Exception as error:
+            raise encode_error(declared.key, key, error, where) from error
+        raw = layer_get(raw_key)
+        if raw is None:
+            return default
+        try:
+            return decode_value(raw)
+        except Exception as error:
+            raise decode_error(declared.value, raw, error, where) from error
+
+    def put(key: Any, value: Any) -> None:
+        try:
+            raw_key = encode_key(key)
+        except Exception as error:
+            raise encode_error(declared.key, key, error, where) from error
+        try:
+            raw = encode_value(value)
+        except Exception as error:
+            raise encode_error(declared.value, value, error, where) from error
+        layer_put(raw_key, raw)
+
+    def delete(key: Any) -> None:
+        try:
+            raw_key = encode_key(key)
+        except Exception as error:
+            raise encode_error(declared.key, key, error, where) from error
+        if layer_get(raw_key) is not None:  # else a tombstone would go to the changelog for nothing
+            layer_delete(raw_key)
+
+    return bound(declared, get=get, put=put, delete=delete, **_scans(declared, layer, where))
+
+
+def _scans(declared: Store[Any, Any], layer: LayeredStore, where: str) -> dict[str, Callable[..., object]]:
+    """Return range, prefix and all. The layer's scan begins at the call, not at the first row."""
+    layer_scan = layer.scan
+    encode_key, decode_key = functions_of(declared.key)
+    decode_value = functions_of(declared.value)[1]
+
+    def encoded(key: Any) -> bytes:
+        try:
+            return encode_key(key)
+        except Exception as error:
+            raise encode_error(declared.key, key, error, where) from error
+
+    def decoded(rows: Rows) -> Iterator[tuple[Any, Any]]:
+        for raw_key, raw in rows:
+            try:
+                row = decode_key(raw_key), decode_value(raw)
+            except Exception as error:
+                raise decode_error(declared.value, (raw_key, raw), error, where) from error
+            yield row
+
+    def range_(start: Any = None, end: Any = None) -> Iterator[tuple[Any, Any]]:
+        return decoded(layer_scan(b"" if start is None else encoded(start), None if end is None else encoded(end)))
+
+    def prefix(prefix: Any) -> Iterator[tuple[Any, Any]]:
+        raw = encoded(prefix)
+        return decoded(layer_scan(raw, after_prefix(raw)))
+
+    def all_() -> Iterator[tuple[Any, Any]]:
+        return decoded(layer_scan(b"", None))
+
+    return {"range": range_, "prefix": prefix, "all": all_}
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """Return the least key greater than every key that starts with ``prefix``; None if there is none."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
+
+
+def bind_window(
+    declared: TumblingWindow[Any, Any],
+    layer: LayeredStore,
+    schedule: Callable[[int, str], None],
+    stream_time: Callable[[], int],
+) -> TumblingWindow[Any, Any]:
+    """Return the window over its store, its timers and the task's stream time."""
+    panes = bind_store(declared.panes, layer)
+    return bound(declared, panes=panes, schedule=schedule, stream_time=stream_time, late=0)

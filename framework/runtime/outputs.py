@@ -1,0 +1,252 @@
+"""Collects what a task sends: columns per partition for streams, plain records for topics outside of the job.
+
+``sender`` compiles one Output into a closure, so that a send branches on nothing that was known at the start.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+from framework.api.graph import StageGraph
+from framework.api.serdes import encode_error, functions_of
+from framework.api.topic import Topic
+from framework.core.topology import Topology
+from framework.errors import ConfigError, TaskError
+from framework.ports import ExternalRecord
+from framework.settings import Settings
+from protocol.frames import encode_columns, encode_headers
+from protocol.ids import TopicPartition
+from protocol.partitioner import partition_of
+
+Send = Callable[..., None]  # Output.send
+Headers = Sequence[tuple[str, bytes]]
+Append = Callable[[int, bytes | None, bytes | None, int, Headers], None]  # partition, key, value, timestamp, headers
+
+_INT64_MAX = (1 << 63) - 1
+_RECORD_BYTES = 24  # of a frame: lengths and timestamp; a null key or value costs no more
+_HELD_BYTES = 200  # what an external record held in memory costs beyond its key and value
+
+
+class Buffer:
+    """The open frame of one partition. The lists live as long as the buffer: senders keep their append methods."""
+
+    __slots__ = ("headers", "keys", "partition", "timestamps", "values")
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.timestamps: list[int] = []
+        self.headers: list[bytes | None] = []  # empty, or shorter than the others: the rest has none
+
+    def add_headers(self, headers: Headers) -> None:
+        """Give the record appended last its headers."""
+        self.headers.extend([None] * (len(self.keys) - 1 - len(self.headers)))
+        self.headers.append(encode_headers(headers))
+
+    def drop_last(self) -> None:
+        """Take back the record appended last."""
+        for column in (self.keys, self.values, self.timestamps):
+            column.pop()
+        del self.headers[len(self.keys) :]
+
+    def clear(self) -> None:
+        """Empty all columns."""
+        for column in (self.keys, self.values, self.timestamps, self.headers):
+            column.clear()
+
+    def frames(self, bytes_max: int) -> Iterator[tuple[TopicPartition, int, bytes]]:
+        """Yield (partition, count, body): as few frames as keep to ``bytes_max`` (a larger record stands alone)."""
+        keys, values, times = self.keys, self.values, self.timestamps
+        headers = [*self.headers, *[None] * (len(keys) - len(self.headers))] if self.headers else None
+        start, count = 0, len(keys)
+        for stop in self._cuts(bytes_max):
+            whole = stop - start == count
+            columns = (keys, values, times) if whole else (keys[start:stop], values[start:stop], times[start:stop])
+            cells = headers if whole or headers is None else headers[start:stop]
+            yield self.partition, stop - start, encode_columns(*columns, cells)
+            start = stop
+
+    def _cuts(self, bytes_max: int) -> list[int]:
+        columns: list[list[bytes | None]] = [self.keys, self.values, self.headers]
+        count = len(self.keys)
+        if sum(sum(map(len, filter(None, column))) for column in columns) + count * _RECORD_BYTES <= bytes_max:
+            return [count]
+        sizes = [len(key or b"") + len(value or b"") + _RECORD_BYTES for key, value in zip(*columns[:2], strict=True)]
+        for index, cell in enumerate(self.headers):
+            sizes[index] += len(cell or b"")
+        ends = list(accumulate(sizes))
+        cuts = [0]
+        while cuts[-1] < count:
+            room = (ends[cuts[-1] - 1] if cuts[-1] else 0) + bytes_max
+            cuts.append(max(cuts[-1] + 1, bisect_right(ends, room)))
+        return cuts[1:]
+
+
+class Outputs:
+    """All outputs of one task. ``timestamp`` is what a record inherits: set it before user code runs.
+
+    ``turn`` counts records without a key; they take partitions in turn, and as it is state a replay repeats the turns.
+    """
+
+    def __init__(
+        self, stage: StageGraph, topology: Topology, settings: Settings, partitions: Callable[[str], int | None]
+    ) -> None:
+        """``partitions`` gives the partition count of an external topic, None if there is no such topic."""
+        self.timestamp = 0
+        self.turn = 0
+        self.external_bytes = 0
+        self._stage = stage
+        self._topology = topology
+        self._frame_bytes_max = settings.frame_bytes_max
+        self._partitions = partitions
+        self._used: list[Buffer] = []  # in the order of first use since the last take
+        self._external: list[ExternalRecord] = []
+        self._streams = {
+            stream.topic: [Buffer(TopicPartition(stream.topic, p)) for p in range(stream.partitions)]
+            for stream in topology.streams_out_of(stage.ordinal)
+        }
+        # Each buffer appended to since mark(), for rollback(); None where no error policy needs it.
+        self._journal: list[Buffer] | None = [] if stage.dead_letters() else None
+        self._mark = (0, 0)
+
+    def take(self) -> list[tuple[TopicPartition, int, bytes]]:
+        """Return and forget what goes to streams, as (partition, records, frame body), in order of first use."""
+        used, self._used = self._used, []
+        taken = [frame for buffer in used if buffer.keys for frame in self._emptied(buffer)]
+        self.mark()
+        return taken
+
+    def take_external(self) -> list[ExternalRecord]:
+        """Return and forget what goes to topics outside of the job, in the order of the sends."""
+        taken = self._external.copy()
+        self._external.clear()  # senders keep its append method
+        self.external_bytes = 0
+        self.mark()
+        return taken
+
+    def clear(self) -> None:
+        """Forget everything collected (rollback of the task, R4)."""
+        for buffer in self._used:
+            buffer.clear()
+        self._used = []
+        self.take_external()
+
+    def mark(self) -> None:
+        """Remember this moment for ``rollback``."""
+        if self._journal is not None:
+            self._journal.clear()
+            self._mark = len(self._external), self.external_bytes
+
+    def rollback(self) -> None:
+        """Take back all that was sent since ``mark``. Only in a stage with a dead-letter input."""
+        assert self._journal is not None, "rollback: this stage keeps no marks"
+        for buffer in reversed(self._journal):
+            buffer.drop_last()
+        self._journal.clear()
+        length, self.external_bytes = self._mark
+        del self._external[length:]
+
+    def sender(self, topic: Topic[Any, Any]) -> Send:
+        """Return Output.send for the topic: to every stage that reads it, or to the external topic."""
+        streams = [s for s in self._topology.streams_out_of(self._stage.ordinal) if s.user_topic == topic.name]
+        if not streams:
+            return self._encoding(topic, *self._external_append(topic.name))
+        return self._encoding(topic, *self._stream_append([self._streams[stream.topic] for stream in streams]))
+
+    def dead_letter(self, topic: str) -> Callable[[bytes | None, bytes | None, int, Headers], None]:
+        """Return what writes a record of bytes, (key, value, timestamp, headers), to an external topic."""
+        append, count = self._external_append(topic)
+
+        def write(key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+            append(self._next_turn(count) if key is None else partition_of(key, count), key, value, timestamp, headers)
+
+        return write
+
+    def _next_turn(self, count: int) -> int:
+        turn = self.turn
+        self.turn = turn + 1
+        return turn % count
+
+    def _emptied(self, buffer: Buffer) -> list[tuple[TopicPartition, int, bytes]]:
+        frames = list(buffer.frames(self._frame_bytes_max))
+        buffer.clear()
+        return frames
+
+    def _encoding(self, topic: Topic[Any, Any], append: Append, count: int) -> Send:
+        """Return the sender that encodes, chooses a partition and appends."""
+        encode_key, encode_value = functions_of(topic.key)[0], functions_of(topic.value)[0]
+        outputs, name, partition_by = self, topic.name, partition_of if count > 1 else _only_partition
+
+        def send(
+            key: Any, value: Any, *, timestamp: int | None = None, headers: Headers = (), partition: int | None = None
+        ) -> None:
+            try:
+                raw_key = None if key is None else encode_key(key)
+                raw_value = None if value is None else encode_value(value)
+            except Exception as error:
+                raise _refused(topic, key, value, error) from error
+            if partition is not None:
+                if not 0 <= partition < count:
+                    raise TaskError(f"output to {name}: partition {partition}: there are {count}")
+            elif raw_key is None:
+                partition = outputs._next_turn(count)
+            else:
+                partition = partition_by(raw_key, count)
+            if timestamp is None:
+                timestamp = outputs.timestamp
+            elif type(timestamp) is not int or not -_INT64_MAX <= timestamp <= _INT64_MAX:
+                raise TaskError(f"output to {name}: timestamp {timestamp!r}: need milliseconds since 1970 as an int")
+            append(partition, raw_key, raw_value, timestamp, headers)
+
+        return send
+
+    def _stream_append(self, streams: list[list[Buffer]]) -> tuple[Append, int]:
+        """Return (append to a partition of each of these streams, partitions): a job has one partition count."""
+        by_partition = list(zip(*streams, strict=True))
+        used, journal = self, self._journal
+
+        def append(partition: int, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+            for buffer in by_partition[partition]:
+                if not buffer.keys:
+                    used._used.append(buffer)
+                buffer.keys.append(key)
+                buffer.values.append(value)
+                buffer.timestamps.append(timestamp)
+                if headers:
+                    buffer.add_headers(headers)
+                if journal is not None:
+                    journal.append(buffer)
+
+        return append, len(by_partition)
+
+    def _external_append(self, topic: str) -> tuple[Append, int]:
+        """Return (append to a partition of the external topic, partitions). Raises ConfigError if there is none."""
+        count = self._partitions(topic)
+        if not count:
+            raise ConfigError(f"output topic {topic!r} does not exist: create it, then start the job")
+        partitions = [TopicPartition(topic, p) for p in range(count)]
+        outputs, add, make = self, self._external.append, ExternalRecord._make
+
+        def append(partition: int, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+            add(make((partitions[partition], key, value, timestamp, encode_headers(headers) if headers else None)))
+            outputs.external_bytes += _HELD_BYTES + len(key or b"") + len(value or b"")
+
+        return append, count
+
+
+def _only_partition(_key: bytes, _count: int) -> int:
+    """Return 0 without hashing: the partition of a one-partition topic."""
+    return 0
+
+
+def _refused(topic: Topic[Any, Any], key: object, value: object, cause: Exception) -> Exception:
+    """Return the SerdeError for the half of a record that its serde refuses."""
+    where = f"output to {topic.name}: "
+    try:
+        if key is not None:
+            topic.key.encode(key)
+    except Exception:  # noqa: BLE001  # whatever the serde raised: it was the key
+        return encode_error(topic.key, key, cause, where)
+    return encode_error(topic.value, value, cause, where)

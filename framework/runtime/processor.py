@@ -1,0 +1,223 @@
+"""Runs one task's code over its overlay, a frame or a poll batch at a time: the Runner of the task's driver."""
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from framework.api.files import Files
+from framework.api.graph import StageGraph
+from framework.api.task import Task
+from framework.api.timers import Timer
+from framework.api.topic import Input
+from framework.api.windows import TumblingWindow
+from framework.core.topology import Topology
+from framework.errors import ConfigError, FrameworkError, Halted, TaskError
+from framework.ports import ExternalRecord, LogRow
+from framework.runtime.binding import bind_store, bind_window, bound
+from framework.runtime.loops import Columns, Loop, Site, TimerError, compile_loop
+from framework.runtime.outbox import Outbox
+from framework.runtime.outputs import Outputs
+from framework.runtime.reserved import META, OUTBOX, STREAM_TIME, TIMERS, TURN, pin_key
+from framework.runtime.timers import BEFORE_ALL, Due, TimerQueue
+from framework.stores.overlay import Overlay
+from protocol.errors import DecodeError
+from protocol.frames import decode_columns
+from protocol.ids import TopicPartition
+
+_INT64 = struct.Struct(">q")
+
+
+class Processor:
+    """One task. ``reset`` comes first, once the state is restored, and again after each rollback.
+
+    Errors of user code and serdes come out as TaskError naming stage, partition, topic, offset and index, or go to the
+    input's dead-letter topic. Stream time, timers, turns and the outbox are state in reserved stores (design 1.2).
+    """
+
+    def __init__(
+        self, stage: StageGraph, topology: Topology, partition: int, overlay: Overlay, outputs: Outputs
+    ) -> None:
+        self._stage = stage
+        self._partition = partition
+        self._overlay = overlay
+        self._outputs = outputs
+        self._where = f"stage {stage.name}, partition {partition}"
+        self._meta = overlay.store(META)
+        self._timers = TimerQueue(overlay.store(TIMERS))
+        self._outbox = Outbox(stage.name, partition, overlay.store(OUTBOX))
+        self._inputs = self._inputs_by_log_topic(topology)
+        self._task: Task | None = None
+        self._windows: dict[str, TumblingWindow[Any, Any]] = {}
+        self._loops: dict[str, Loop] = {}
+        self._saved: dict[bytes, bytes] = {}  # what META holds of stream time and turn
+
+    def reset(self) -> None:
+        """Make a new task instance over the state as it is now; drop what was collected.
+
+        Raises ConfigError if the state belongs to other store declarations, TaskError if the task's ``init`` fails,
+        TransientError if committed outputs to files cannot be applied.
+        """
+        if self._task is not None:
+            self.close()
+        self._check_pins()
+        self._outputs.clear()
+        self._outbox.reload()
+        self._saved = {key: raw for key in (STREAM_TIME, TURN) if (raw := self._meta.get(key)) is not None}
+        self._timers.reload(self._saved_number(STREAM_TIME, BEFORE_ALL))
+        self._outputs.turn = self._saved_number(TURN, 0)
+        self._task = self._call("the class", self._stage.task)
+        self._bind_state(self._task)
+        self._call("init", self._task.init)
+        self._bind_outputs(self._task)
+        self._loops = self._compile(self._task)
+
+    def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int = 0) -> None:
+        """Process the records of a frame of a stream but for the first ``skip`` (A3). Raises Halted: damaged frame."""
+        try:
+            keys, values, timestamps, headers, _, _ = decode_columns(message)
+        except DecodeError as error:
+            raise Halted(
+                f"{partition} at offset {offset}: {error}: the log is damaged, or of another release"
+            ) from error
+        if skip:
+            keys, values, timestamps = keys[skip:], values[skip:], timestamps[skip:]
+            headers = headers and headers[skip:]
+        if keys:
+            self._loops[partition.topic](Columns(partition, offset, skip, keys, values, timestamps, headers))
+
+    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+        """Process rows of an external topic."""
+        if rows:
+            offsets, _, timestamps, keys, values, headers = zip(*rows, strict=True)
+            cells = headers if any(headers) else None
+            self._loops[partition.topic](Columns(partition, offsets, 0, keys, values, timestamps, cells))
+
+    def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
+        """Return and forget what goes to streams, as (partition, records, frame body), in order of first use."""
+        return self._outputs.take()
+
+    def take_external(self) -> list[ExternalRecord]:
+        """Return and forget what goes to topics outside of the job."""
+        return self._outputs.take_external()
+
+    @property
+    def external_bytes(self) -> int:
+        """What sinks hold back: records not taken yet, and files whose version is not committed yet (A8)."""
+        return self._outputs.external_bytes + self._outbox.bytes
+
+    @property
+    def late_records(self) -> int:
+        """Records that windows dropped since the last ``reset``."""
+        return sum(window.late for window in self._windows.values())
+
+    def before_freeze(self, version: int) -> None:
+        """Write what belongs to the version's state and is kept in memory; nothing if nothing changed."""
+        self._outbox.close_version(version)
+        for store_id, name in self._pins().items():
+            if self._meta.get(pin_key(store_id)) is None:
+                self._meta.put(pin_key(store_id), name.encode())
+        numbers = {STREAM_TIME: self._timers.now, TURN: self._outputs.turn}
+        for key, raw in ((key, _INT64.pack(number)) for key, number in numbers.items()):
+            if self._saved.get(key) != raw:
+                self._meta.put(key, raw)
+                self._saved[key] = raw
+
+    def after_commit(self) -> None:
+        """Apply committed outputs to files (S2). Before the next freeze. Raises TransientError if the disk refuses."""
+        self._outbox.apply()
+
+    def close(self) -> None:
+        """Close the task instance. Raises TaskError if its ``close`` fails."""
+        task, self._task = self._task, None
+        if task is not None:
+            self._call("close", task.close)
+
+    # --- Binding ---
+
+    def _inputs_by_log_topic(self, topology: Topology) -> dict[str, Input[Any, Any]]:
+        inputs = {declared.topic.name: declared for declared in self._stage.inputs.values()}
+        streams = topology.streams_into(self._stage.ordinal)
+        internal = {stream.topic: inputs[stream.user_topic] for stream in streams}
+        return internal | {topic: inputs[topic] for topic in topology.externals_of(self._stage.ordinal)}
+
+    def _bind_state(self, task: Task) -> None:
+        """Give the instance its stores, timers and windows."""
+        ids, timers = self._stage.store_ids(), self._timers
+        for attribute, store in self._stage.stores.items():
+            setattr(task, attribute, bind_store(store, self._overlay.store(ids[store.name])))
+        self._windows = {}
+        for attribute, window in self._stage.windows.items():
+            layer, schedule = self._overlay.store(ids[window.name]), partial(timers.schedule, window.name)
+            self._windows[window.name] = bind_window(window, layer, schedule, lambda: timers.now)
+            setattr(task, attribute, self._windows[window.name])
+        if self._stage.timers is not None:
+            declared = getattr(self._stage.task, self._stage.timers)
+            schedule, cancel = partial(timers.schedule, ""), partial(timers.cancel, "")
+            setattr(task, self._stage.timers, bound(declared, schedule=schedule, cancel=cancel))
+
+    def _bind_outputs(self, task: Task) -> None:
+        """Give the instance its outputs: after ``init``, whose sends would be repeated at each start."""
+        for attribute, output in self._stage.outputs.items():
+            target = output.target
+            send = self._outbox.sender(target) if isinstance(target, Files) else self._outputs.sender(target)
+            setattr(task, attribute, bound(output, send=send))
+
+    def _compile(self, task: Task) -> dict[str, Loop]:
+        stage = self._stage
+        process = getattr(task, "process_batch" if stage.batch else "process")
+        fire = self._fire if stage.windows or stage.timers is not None else None
+        site = Site(stage.name, self._partition, self._overlay, self._outputs, self._outbox, self._timers, fire)
+        return {
+            topic: compile_loop(site, declared, process, batch=stage.batch) for topic, declared in self._inputs.items()
+        }
+
+    # --- Timers ---
+
+    def _fire(self) -> None:
+        """Run the timers that are due, in order; those that they set may be due, too."""
+        while (due := self._timers.pop()) is not None:
+            try:
+                self._fire_one(due)
+            except Exception as error:
+                if isinstance(error, FrameworkError) and not isinstance(error, TaskError):
+                    raise
+                whose = f"window {due.owner}" if due.owner else f"timer {due.key!r}"
+                raise TimerError(f"{self._where}: {whose} at {due.at}: {type(error).__name__}: {error}") from error
+
+    def _fire_one(self, due: Due) -> None:
+        task: Any = self._task
+        if not due.owner:
+            self._outputs.timestamp = due.at
+            task.on_timer(Timer(due.at, due.key))
+        elif (window := self._windows.get(due.owner)) is not None:
+            self._outputs.timestamp = due.at - window.grace_ms - 1  # the window's last ms
+            window.close(due.at, task.on_window)
+        else:
+            raise ConfigError(f"{self._where}: the state has timers of window {due.owner!r}: declare it again")
+
+    # --- State of our own ---
+
+    def _pins(self) -> dict[int, str]:
+        return {store_id: name for name, store_id in self._stage.store_ids().items()}
+
+    def _check_pins(self) -> None:
+        """Raise ConfigError if a store id stood for another store when the state was written."""
+        for store_id, name in self._pins().items():
+            before = self._meta.get(pin_key(store_id))
+            if before is not None and before != name.encode():
+                raise ConfigError(
+                    f"{self._where}: store {name!r} has id {store_id}, which was {before.decode()!r} when the state "
+                    "was written: declare new stores after the others, and rename or remove none"
+                )
+
+    def _saved_number(self, key: bytes, default: int) -> int:
+        raw = self._saved.get(key)
+        return default if raw is None else int(_INT64.unpack(raw)[0])
+
+    def _call(self, what: str, function: Callable[[], Any]) -> Any:
+        """Call user code outside of the loops. Raises TaskError naming the task."""
+        try:
+            return function()
+        except Exception as error:
+            raise TaskError(f"{self._where}: {what} raised {type(error).__name__}: {error}") from error

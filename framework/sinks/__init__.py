@@ -1,0 +1,1 @@
+"""Where outputs go that are not a log: applied after the commit, once (S2)."""
