@@ -20,6 +20,7 @@ from framework.errors import ConfigError, Fenced, FrameworkError, Halted, StoreC
 from framework.ports import Log
 from framework.runtime.driver import TaskDriver
 from framework.runtime.place import Place
+from framework.runtime.outputs import Outputs
 from framework.runtime.processor import Processor
 from framework.settings import Settings
 from framework.stores.directory import wipe_directory
@@ -81,7 +82,8 @@ class Worker:
                 clean_bytes_max=settings.clean_bytes_max,
             )
             core = TaskCore(wiring, limits, aligned=settings.guarantee == "exactly-once")
-            runner = Processor(job, graph, partition, overlay, settings)
+            outputs = Outputs(graph, job.topology(), settings, log.partitions)
+            runner = Processor(graph, job.topology(), partition, overlay, outputs)
             spill = FileSpill(directory.with_name(f"{directory.name}.early"))
             self.drivers.append(TaskDriver(owner, core, log, store, overlay, spill, runner, settings, mono_ms))
 
