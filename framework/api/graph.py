@@ -14,7 +14,9 @@ from framework.api.windows import TumblingWindow
 from framework.errors import GraphError
 from protocol.ids import check_name
 
-FIRST_USER_STORE = 10  # store ids below are the runtime's own (framework.runtime.reserved)
+# The runtime keeps state of its own beside the user's: no user store begins with "_" (check_name).
+RESERVED_STORES = {"_timers": 0, "_meta": 1, "_outbox": 2}
+FIRST_USER_STORE = 10
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -34,8 +36,8 @@ class StageGraph:
     batch: bool  # process_batch instead of process
 
     def store_ids(self) -> dict[str, int]:
-        """Return store name → id, from FIRST_USER_STORE on in order of declaration, windows after stores."""
-        return {name: FIRST_USER_STORE + index for index, name in enumerate(self.store_names())}
+        """Return store name → id: those reserved, then from FIRST_USER_STORE on in order of declaration, windows last."""
+        return RESERVED_STORES | {name: FIRST_USER_STORE + index for index, name in enumerate(self.store_names())}
 
     def store_names(self) -> list[str]:
         """Return the names of stores, then of windows, in order of declaration."""

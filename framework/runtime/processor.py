@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from framework.api.files import Files
-from framework.api.graph import StageGraph
+from framework.api.graph import FIRST_USER_STORE, StageGraph
 from framework.api.task import Task
 from framework.api.timers import Timer
 from framework.api.topic import Input
@@ -199,7 +199,7 @@ class Processor:
     # --- State of our own ---
 
     def _pins(self) -> dict[int, str]:
-        return {store_id: name for name, store_id in self._stage.store_ids().items()}
+        return {i: name for name, i in self._stage.store_ids().items() if i >= FIRST_USER_STORE}
 
     def _check_pins(self) -> None:
         """Raise ConfigError if a store id stood for another store when the state was written."""
