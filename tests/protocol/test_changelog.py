@@ -1,6 +1,7 @@
 """Changelog messages other than commits."""
 
 import struct
+import zlib
 from typing import Any
 
 import pytest
@@ -126,6 +127,22 @@ def test_broken_data_is_refused() -> None:
             decode_data(message[:18] + struct.pack(">i", count) + message[22:])
     with pytest.raises(DecodeError, match="need 26"):
         decode_data(message[:25])
+
+
+def test_null_keys_are_refused() -> None:
+    """A key of a negative length is refused even if another makes up for it: only values can be null."""
+    message = encode_data(HEADERS[ChangelogType.DATA], [1, 1], [b"k", b"k"], [b"v", b"v"])
+    rest = message[26:30] + struct.pack(">2i", -1, 3) + message[38:]
+    with pytest.raises(DecodeError, match="data: keys: length -1"):
+        decode_data(message[:22] + zlib.crc32(rest).to_bytes(4, "big") + rest)
+
+
+def test_resets_do_not_stand_in_for_columns() -> None:
+    """A reset's store ids take their room: what is left for the columns is measured after them."""
+    message = encode_data(HEADERS[ChangelogType.DATA], [1], [b"k"], [b"v"], range(9))
+    rest = message[26:46]
+    with pytest.raises(DecodeError, match="columns need 10 bytes, the message has 0 left"):
+        decode_data(message[:22] + zlib.crc32(rest).to_bytes(4, "big") + rest)
 
 
 def test_unfit_claims_are_refused() -> None:
