@@ -15,7 +15,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
     interval_ms: int = 200  # sources close a version this often (A1); a sink's output waits for about half of it
     frame_bytes_max: int = 512 * KiB  # an output frame is closed here or at the end of a batch (design 1.2)
-    batch_bytes_max: int = 256 * KiB  # read from one partition at a time; a larger batch means larger frames, later answers
+    batch_bytes_max: int = 64 * KiB  # read from one partition at a time; a larger batch means larger frames, later answers
     early_memory_bytes_max: int = 16 * MiB  # early frames of one task in memory; beyond, on disk (A4)
     early_bytes_max: int = 1 * GiB  # early frames of one task in all; beyond, skip and seek back (A5); 0 = always skip
     layer_bytes_max: int = 256 * MiB  # uncommitted state of one task; beyond, the task stops (A9)

@@ -29,7 +29,7 @@ from framework.stores.rocks import RocksMemory, RocksStore
 from framework.stores.spill import FileSpill
 
 EXIT_DONE, EXIT_CRASHED, EXIT_FENCED, EXIT_HALTED = 0, 1, 3, 4  # C5
-TICKS_PER_TURN = 64  # of one task before the next one's turn and the log's
+TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
 STATUS_MS = 100
 
 logger = structlog.get_logger()
@@ -72,12 +72,13 @@ class Worker:
         for owner, graph in enumerate(stages):
             wiring = wire(job.topology(), graph.ordinal, partition)
             directory = place.state(wiring.name)
-            store = open_store(directory, {i: name for name, i in graph.store_ids().items()}, memory)
+            names = {i: name for name, i in graph.store_ids().items()}
+            store = open_store(directory, names, memory)
             self._stores.append(store)
             self._directories.append(directory)
             overlay = Overlay(
                 store,
-                list(graph.store_ids().values()),
+                list(names),
                 layer_bytes_max=settings.layer_bytes_max,
                 clean_bytes_max=settings.clean_bytes_max,
             )
@@ -95,10 +96,11 @@ class Worker:
         while any(driver.exit is None for driver in self.drivers):
             busy = False
             for driver in self.drivers:
-                for _ in range(TICKS_PER_TURN):
-                    if not driver.tick():
-                        break
+                turn_ends = mono_ms() + TURN_MS
+                while driver.tick():
                     busy = True
+                    if mono_ms() > turn_ends:
+                        break
             for delivery in self._log.poll():
                 self.drivers[delivery.owner].delivered(delivery)
                 busy = True
