@@ -1,0 +1,1 @@
+"""Runs tasks: driver, processor, worker, supervisor."""
