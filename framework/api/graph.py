@@ -36,7 +36,7 @@ class StageGraph:
     batch: bool  # process_batch instead of process
 
     def store_ids(self) -> dict[str, int]:
-        """Return store name → id: those reserved, then from FIRST_USER_STORE on in order of declaration, windows last."""
+        """Return store name → id: those reserved, then FIRST_USER_STORE and on in order of declaration."""
         return RESERVED_STORES | {name: FIRST_USER_STORE + index for index, name in enumerate(self.store_names())}
 
     def store_names(self) -> list[str]:

@@ -137,20 +137,32 @@ def key_serde(serde: Serde[T]) -> Serde[T]:
     return ordered_int64 if serde is int64 else serde  # type: ignore[return-value]  # T is int in that branch
 
 
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
+_encode_unsorted = msgspec.json.Encoder().encode
+
+
+def _encode_json(value: object) -> bytes:
+    """Return JSON in which dicts and sets are sorted: equal values have equal bytes, in every process, as keys need."""
+    try:
+        return _encode_sorted(value)
+    except TypeError:  # msgspec sorts only dicts with str keys; what JSON cannot hold at all is refused here again
+        return _encode_unsorted(value)
+
+
 def _json_codec(type_: type[T]) -> Codec[T]:
-    """Return JSON through msgspec. Dicts and sets are written sorted: equal values have equal bytes, as keys need."""
+    """Return JSON through msgspec. Raises ConfigError if msgspec cannot decode into the type."""
     name = "json" if type_ is Any else f"json({getattr(type_, '__name__', type_)})"
     try:
         decode = msgspec.json.Decoder(type_).decode
     except TypeError as error:
         raise ConfigError(f"{name}: msgspec cannot decode into this type: {error}") from error
-    return Codec(name, (msgspec.json.Encoder(order="deterministic").encode, decode), schema=type_)
+    return Codec(name, (_encode_json, decode), schema=type_)
 
 
 class Json(Codec[Any]):
     """``json`` is a serde of plain JSON values; ``json(Type)`` one of a struct, dataclass, list[int] and so on.
 
-    Dicts and sets are written sorted.
+    Sets, and dicts with str keys, are written sorted, so that equal values have equal bytes.
     """
 
     __slots__ = ()
