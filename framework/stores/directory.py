@@ -1,4 +1,4 @@
-"""The directory of one store: private, owned by one process at a time, and emptied by a rename so that no crash leaves half of it."""
+"""The directory of one store: private, owned by one process at a time, emptied by a rename."""
 
 import fcntl
 import os
@@ -27,7 +27,10 @@ class StoreDirectory:
     """
 
     def __init__(self, path: Path) -> None:
-        """Lock and make the directory. Raises TransientError if another process has it, ConfigError if it cannot be made."""
+        """Lock and make the directory.
+
+        Raises TransientError if another process has it, ConfigError if it cannot be made.
+        """
         self.path = path
         make_private(path.parent)
         lock = path.with_name(path.name + ".lock")
@@ -40,7 +43,7 @@ class StoreDirectory:
         except OSError as error:
             os.close(self._lock)
             raise TransientError(
-                f"{path} is in use by another process (or twice in this one; lock file {lock}): wait for it to end, or stop it"
+                f"{path} is in use by another process, or twice in this one (lock file {lock}): wait, or stop it"
             ) from error
         try:
             for leftover in self._wiped():
@@ -51,7 +54,7 @@ class StoreDirectory:
             raise
 
     def wipe(self) -> None:
-        """Empty the directory: rename it, make a new one, delete the old one. Raises TransientError if it cannot be renamed."""
+        """Rename the directory, make a new one, delete the old one. Raises TransientError if it cannot be renamed."""
         number = max((int(path.name.rpartition("-")[2]) for path in self._wiped()), default=0) + 1
         aside = self.path.with_name(f"{self.path.name}.wiped-{number}")
         try:
@@ -62,12 +65,18 @@ class StoreDirectory:
         shutil.rmtree(aside, ignore_errors=True)  # what is left is deleted at the next start
 
     def close(self) -> None:
-        """Give up the lock."""
-        os.close(self._lock)
+        """Give up the lock. A second close does nothing."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def _wiped(self) -> list[Path]:
         prefix = f"{self.path.name}.wiped-"
-        return [path for path in self.path.parent.iterdir() if path.name.startswith(prefix) and path.name[len(prefix) :].isdigit()]
+        return [
+            path
+            for path in self.path.parent.iterdir()
+            if path.name.startswith(prefix) and path.name[len(prefix) :].isdigit()
+        ]
 
 
 def wipe_directory(path: Path) -> None:

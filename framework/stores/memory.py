@@ -52,7 +52,7 @@ class MemoryStore:
             self.disk.pointer = pointer
 
     def load(self, store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        """Apply one data message's columns to one store (restore)."""
+        """Apply one data message's columns to one store (restore). Raises ValueError for unequal lengths."""
         self.write([(store, key, value) for key, value in zip(keys, values, strict=True)])
 
     def flush(self) -> None:
@@ -75,12 +75,15 @@ class MemoryStore:
 
 def unknown_store(store: int, names: Mapping[int, str]) -> ConfigError:
     """Return the error for a store id that the job does not declare."""
-    return ConfigError(f"store id {store} is not one of this task's stores {dict(names)}: a store must not be removed from a job")
+    return ConfigError(
+        f"store id {store} is not one of this task's stores {dict(names)}: a store must not be removed from a job"
+    )
 
 
 def check_same_name(store: int, before: str, now: str) -> None:
     """Raise ConfigError if a store id now stands for another store: its data would be read as the other's."""
     if before != now:
         raise ConfigError(
-            f"store id {store} is {before!r} on disk and {now!r} in the job: stores must keep their ids; declare new stores last, rename none"
+            f"store id {store} is {before!r} on disk and {now!r} in the job: "
+            "stores must keep their ids; declare new stores last, rename none"
         )

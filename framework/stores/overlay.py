@@ -1,7 +1,7 @@
 """The layers above the state store of a task: open → frozen → clean reads → StateStore (A8, A9).
 
-User code writes into the open layer. At a freeze it becomes immutable and a fresh one is put on top; it is written to the
-state store in chunks once its commit is valid, and goes away with the last chunk. Dropping a layer is the whole revert.
+User code writes into the open layer. At a freeze it becomes immutable and a fresh one is put on top; once its commit is
+valid it is written to the state store in chunks, and goes away with the last one. Dropping a layer is the whole revert.
 """
 
 import struct
@@ -90,8 +90,8 @@ class LayeredStore:
         value = self._clean_old.get(key, _NOTHING)
         if value is _NOTHING:
             value = self._base.get(self._id, key)
-        self._overlay.make_room(len(key) + (0 if value is None else len(value)) + ENTRY_BYTES)
-        self._clean[key] = value
+        if self._overlay.make_room(len(key) + (0 if value is None else len(value)) + ENTRY_BYTES):
+            self._clean[key] = value
         return value
 
     def _scan_frozen(self, start: bytes, end: bytes | None) -> Iterator[Item]:
@@ -149,7 +149,7 @@ class LayeredStore:
         self._clean_old, self._clean = self._clean, {}
 
     def frozen_to_clean(self, part: float) -> None:
-        """Turn the frozen layer, now in the state store, into clean reads. Of a part < 1, all else must have been dropped."""
+        """Turn the frozen layer, now in the state store, into clean reads. Before a part < 1, drop the others."""
         kept = self._frozen if part >= 1 else islice(self._frozen.items(), int(part * len(self._frozen)))
         self._clean.update(kept)  # a copy: a scan may still be reading the frozen dict
         self.drop_frozen()
@@ -167,12 +167,14 @@ class LayeredStore:
 class Overlay:
     """The layers of all stores of one task. Not thread safe.
 
-    Order obligations: ``freeze`` → data and commit in the changelog, valid by C3 → ``apply_chunk`` until True. Until the last
-    chunk the frozen layer goes on answering, so reads are right at every moment in between.
+    Order obligations: ``freeze``, then data and commit in the changelog, valid by C3, then ``apply_chunk`` until True.
+    Until the last chunk the frozen layer goes on answering, so reads are right at every moment in between.
     """
 
-    def __init__(self, store: StateStore, store_ids: Sequence[int], *, layer_bytes_max: int, clean_bytes_max: int) -> None:
-        """``layer_bytes_max`` bounds the open layer (as much again may be frozen), ``clean_bytes_max`` the cache of clean reads.
+    def __init__(
+        self, store: StateStore, store_ids: Sequence[int], *, layer_bytes_max: int, clean_bytes_max: int
+    ) -> None:
+        """``layer_bytes_max`` bounds the open layer (as much again may be frozen), ``clean_bytes_max`` the clean reads.
 
         Raises ConfigError for store ids that are not different INT16s ≥ 0.
         """
@@ -194,7 +196,7 @@ class Overlay:
         self._applied_count = 0
 
     def store(self, store_id: int) -> LayeredStore:
-        """Return the handle of a store; it stays valid for the life of the overlay. Raises ConfigError for an unknown id."""
+        """Return the handle of a store, valid for the life of the overlay. Raises ConfigError for an unknown id."""
         if store_id not in self._stores:
             raise ConfigError(f"store id {store_id} is not one of this task's stores {list(self._stores)}")
         return self._stores[store_id]
@@ -228,7 +230,7 @@ class Overlay:
         return self._frozen_bytes
 
     def freeze(self) -> None:
-        """Make the open layer immutable and put a fresh one on top (A8). Only when nothing is frozen and no undo is open."""
+        """Make the open layer immutable, put a fresh one on top (A8). Only if nothing is frozen and no undo is open."""
         assert not self.has_frozen, "freeze: the last frozen layer has not been applied or dropped"
         assert self.journal is None, "freeze: within begin_undo and end_undo"
         for store in self._stores.values():
@@ -244,9 +246,9 @@ class Overlay:
         return chain.from_iterable(store.frozen_items() for store in self._stores.values())
 
     def apply_chunk(self, pointer: bytes, keys_max: int = 1000) -> bool:
-        """Write the next dirty keys to the state store, the pointer with the last ones; return True when all are written.
+        """Write the next dirty keys to the state store, the pointer with the last; return True when all are written.
 
-        Only after the commit is valid (A7, A9). When it raises, nothing of the chunk was written: it may be called again.
+        Only after the commit is valid (A7, A9). When it raises, nothing of the chunk was written: call it again.
         """
         assert self.has_frozen, "apply_chunk: nothing is frozen"
         if not self._chunk:
@@ -283,22 +285,24 @@ class Overlay:
     def sweep(self, cursor: bytes, keys_max: int, bytes_max: int) -> tuple[list[tuple[int, bytes, bytes]], bytes, bool]:
         """Return (live keys after ``cursor`` as (store id, key, value), next cursor, whether the round is done) (K2).
 
-        The state is that of the frozen version; its dirty keys are left out, they stand in the changelog anyway. So what
-        remains is exactly what the state store and the frozen version agree on, however many chunks have been applied.
-        A slice passes at most ``keys_max`` keys, dirty ones included, and ends when it holds ``bytes_max`` bytes of keys
-        and values. Cursor: INT16 store id + key passed last; b"" = start of a round, and what a finished one returns.
+        The state is that of the frozen version; its dirty keys are left out, they stand in the changelog anyway. So
+        what remains is what the state store and the frozen version agree on, however many chunks have been applied.
+        A slice passes at most ``keys_max`` keys, dirty ones included, and ends once it holds ``bytes_max`` bytes of
+        keys and values (so at least one key is passed). Cursor: INT16 store id + key passed last; b"" starts a round,
+        and is what a finished round returns.
         Raises Halted for a cursor that cannot be one.
         """
         assert keys_max > 0, "sweep: keys_max must be positive, or the round never ends"
         if 0 < len(cursor) < _CURSOR.size:
-            raise Halted(f"sweep cursor {cursor!r}: need {_CURSOR.size} bytes of store id and a key; the commit is damaged")
+            raise Halted(
+                f"sweep cursor {cursor!r}: need {_CURSOR.size} bytes of store id and a key; the commit is damaged"
+            )
         swept: list[tuple[int, bytes, bytes]] = []
-        passed = size = 0
-        for store_id, key, value in self._rows_after(cursor):
-            if passed == keys_max or size >= bytes_max > 0:
+        size = 0
+        for passed, (store_id, key, value) in enumerate(self._rows_after(cursor)):
+            if passed == keys_max or (passed and size >= bytes_max):
                 return swept, cursor, False
             cursor = _CURSOR.pack(store_id) + key
-            passed += 1
             if not self._stores[store_id].is_frozen(key):
                 swept.append((store_id, key, value))
                 size += len(key) + len(value)
@@ -319,24 +323,32 @@ class Overlay:
         sizes = [store.open_size() for store in self._stores.values()]
         self.open_bytes = sum(size[1] for size in sizes)
         if self.open_bytes > self._layer_bytes_max:
+            keys = sum(size[0] for size in sizes)
             raise Halted(
-                f"uncommitted state of {sum(size[0] for size in sizes)} keys takes {self.open_bytes} bytes, more than setting "
-                f"layer_bytes_max = {self._layer_bytes_max}: raise it, or make versions smaller (lower interval_ms, more partitions)"
+                f"uncommitted state of {keys} keys takes {self.open_bytes} bytes, more than setting layer_bytes_max = "
+                f"{self._layer_bytes_max}: raise it, or make versions smaller (lower interval_ms, more partitions)"
             )
         # The layer may grow a sixteenth beyond its bound unseen, so that close to it not every put counts all keys.
         self.recount_bytes = max(self._layer_bytes_max, self.open_bytes + self._layer_bytes_max // 16)
 
-    def make_room(self, size: int) -> None:
-        """Account for a clean read; when the recent ones fill their half of the cache they become the old ones."""
+    def make_room(self, size: int) -> bool:
+        """Account for a clean read, or return False if it is too large to keep.
+
+        When the recent ones fill their half of the cache they become the old ones, and those go.
+        """
+        if size > self._clean_half:
+            return False
         self._clean_bytes += size
         if self._clean_bytes > self._clean_half:
             for store in self._stores.values():
                 store.age_clean()
             self._clean_bytes = size
+        return True
 
     def _retire_frozen(self) -> None:
         part = 1.0
-        if self._frozen_bytes > self._clean_half:  # more than fits: part of it replaces all, as older reads may be out of date
+        if self._frozen_bytes > self._clean_half:
+            # More than fits: part of it replaces everything, because older reads may be out of date.
             part = self._clean_half / self._frozen_bytes
             for store in self._stores.values():
                 store.drop_clean()
@@ -358,7 +370,7 @@ class Overlay:
 
 
 def _bytes_of(layer: Layer) -> int:
-    return len(layer) * ENTRY_BYTES + sum(map(len, layer)) + sum(len(value) for value in layer.values() if value is not None)
+    return len(layer) * ENTRY_BYTES + sum(map(len, layer)) + sum(map(len, filter(None, layer.values())))
 
 
 def _merge(upper: Iterable[Item], lower: Iterator[Row]) -> Iterator[Row]:

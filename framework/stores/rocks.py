@@ -1,6 +1,5 @@
 """The state store in production: one RocksDB a task, one column family a store, one memory budget a process."""
 
-import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 from rocksdict import (
     BlockBasedOptions,
     Cache,
-    ColumnFamily,
     DbClosedError,
     DBCompressionType,
     Options,
@@ -17,21 +15,24 @@ from rocksdict import (
     ReadOptions,
     WriteBatch,
     WriteBufferManager,
-    WriteOptions,
 )
 
 from framework.errors import ConfigError, FrameworkError, StoreCorrupted, TransientError
 from framework.ports import Write
+from framework.stores.bulk import BulkLoad
 from framework.stores.directory import StoreDirectory
 from framework.stores.memory import check_same_name, unknown_store
 from protocol.ids import check_name
 
 _POINTER = b"pointer"
-_KiB, _MiB = 1 << 10, 1 << 20
+_LOADING = "load.part"  # a file on its way into RocksDB
+_MiB = 1 << 20
+_TRANSIENT = ("No space left", "quota exceeded", "Too many open files", "Input/output error", "lock hold by")
+_LOAD_BYTES_MAX = 32 * _MiB  # of one task during a restore, on top of the budget; smaller means more, smaller files
 
 
 class RocksMemory:
-    """What all stores of the process share: one block cache; the memtables are charged to it, so it is the whole budget."""
+    """What all stores of the process share: one block cache. Memtables are charged to it, so it is the whole budget."""
 
     def __init__(self, bytes_max: int) -> None:
         """Take a budget in bytes (setting rocksdb_bytes). Raises ConfigError below 8 MiB."""
@@ -72,22 +73,20 @@ class RocksMemory:
 
 
 class RocksStore:
-    """ports.StateStore on RocksDB. The pointer is in the default column family, in the same batch as the data it covers."""
+    """ports.StateStore on RocksDB. The pointer is in the default column family, in a batch with the data it covers."""
 
     def __init__(self, directory: Path, stores: Mapping[int, str], memory: RocksMemory) -> None:
-        """Open or make the store. New store ids may be added at any start; those on disk that are not named stay as they are.
+        """Open or make the store. Store ids may be added at any start; those on disk and not named stay as they are.
 
         Raises TransientError if another process has it open, ConfigError if the directory cannot be used or a store id
         had another name, StoreCorrupted if RocksDB cannot read it (then ``directory.wipe_directory`` and open again).
         """
         for name in stores.values():
-            check_name("store", name)
+            check_name("store", name.removeprefix("_"))  # the runtime's own stores begin with it
         self._names = dict(stores)
         self._memory = memory
-        self._unlogged = False
+        self._loads: dict[int, BulkLoad] = {}  # by store id; in RocksDB after the next flush
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
-        self._logged_not = WriteOptions()
-        self._logged_not.disable_wal = True
         self._directory = StoreDirectory(directory)
         try:
             self._open()
@@ -100,16 +99,18 @@ class RocksStore:
         options = self._memory.options()
         families = {_family(store, name): self._memory.options() for store, name in self._names.items()}
         try:
-            for family in self._families_on_disk(path):
-                # All must be opened, and with these options: RocksDB would take its defaults for those left out.
-                families.setdefault(family, self._memory.options())
+            on_disk = self._families_on_disk(path)
+            # All must be opened, and with these options: RocksDB would take its defaults for those left out.
+            families |= {family: self._memory.options() for family in on_disk}
             self._db = Rdict(str(path), options, column_families=families)
         except FrameworkError:
             raise
         except Exception as error:
             raise self._failure("open", error) from error
         self._stores = {store: self._db.get_column_family(_family(store, name)) for store, name in self._names.items()}
-        self._handles = {store: self._db.get_column_family_handle(_family(store, name)) for store, name in self._names.items()}
+        self._handles = {
+            store: self._db.get_column_family_handle(_family(store, name)) for store, name in self._names.items()
+        }
         self._closed = False
 
     def _families_on_disk(self, path: Path) -> list[str]:
@@ -120,6 +121,8 @@ class RocksStore:
         families = [family for family in Rdict.list_cf(str(path), Options(raw_mode=True)) if family != "default"]
         for family in families:
             number, _, name = family.partition(".")
+            if not number.isdecimal():
+                raise ConfigError(f"{path} is a RocksDB of another program (column family {family!r}): choose another")
             if int(number) in self._names:
                 check_same_name(int(number), name, self._names[int(number)])
         return families
@@ -133,17 +136,21 @@ class RocksStore:
 
     def get(self, store: int, key: bytes) -> bytes | None:
         """Return the value or None. Raises StoreCorrupted; ConfigError for an unknown store id."""
+        if self._loads:
+            self.flush()
         try:
             return self._stores[store].get(key)
         except Exception as error:
             raise self._failure("read", error, store) from error
 
     def scan(self, store: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) with start <= key < end in key order, as of the call. Raises StoreCorrupted, also midway."""
+        """Yield (key, value), start <= key < end, in key order, as of the call. Raises StoreCorrupted, also midway."""
+        if self._loads:
+            self.flush()
+        options = ReadOptions()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
         try:
-            options = ReadOptions()
-            if end is not None:
-                options.set_iterate_upper_bound(end)
             iterator = self._stores[store].iter(options)
             iterator.seek(start)
         except Exception as error:
@@ -153,81 +160,76 @@ class RocksStore:
         return self._rows(scan, store)
 
     def _rows(self, scan: "_Scan", store: int) -> Iterator[tuple[bytes, bytes]]:
-        try:
-            while True:
-                iterator = scan.iterator
-                if iterator is None:
-                    raise FrameworkError(f"a scan of store {store} in {self._directory.path} outlived it: scan again")
+        while (iterator := scan.iterator) is not None:
+            try:
                 if not iterator.valid():
                     iterator.status()  # the end, or a block that cannot be read: only the status tells
                     return
                 row = iterator.key(), iterator.value()
                 iterator.next()
-                del iterator  # or a suspended scan would keep the database open after close
-                yield row
-        except FrameworkError:
-            raise
-        except Exception as error:
-            raise self._failure("scan", error, store) from error
+            except Exception as error:
+                raise self._failure("scan", error, store) from error
+            del iterator  # or a suspended scan would keep the database open after close
+            yield row
+        raise FrameworkError(f"a scan of store {store} in {self._directory.path} outlived it: scan again")
 
     def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
-        """Apply all writes and the pointer atomically. Raises TransientError (disk full), ConfigError for an unknown store id."""
+        """Apply all writes and the pointer atomically.
+
+        Raises TransientError if the disk is full, ConfigError for an unknown store id; nothing is written then.
+        """
+        if self._loads:
+            self.flush()
+        batch = WriteBatch(raw_mode=True)
+        put, delete, handle_of = batch.put, batch.delete, self._handles.get
+        for store, key, value in writes:
+            handle = handle_of(store)
+            if handle is None:
+                raise self._failure("write", KeyError(store))
+            if value is None:
+                delete(key, handle)
+            else:
+                put(key, value, handle)
+        if pointer is not None:
+            put(_POINTER, pointer)
         try:
-            if self._unlogged:
-                self.flush()
-            batch = WriteBatch(raw_mode=True)
-            put, delete, handles = batch.put, batch.delete, self._handles
-            for store, key, value in writes:
-                if value is None:
-                    delete(key, handles[store])
-                else:
-                    put(key, value, handles[store])
-            if pointer is not None:
-                put(_POINTER, pointer)
             self._db.write(batch)
-        except FrameworkError:
-            raise
         except Exception as error:
             raise self._failure("write", error) from error
 
     def load(self, store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        """Apply one data message's columns to one store, atomically but outside of the write-ahead log (see ``flush``)."""
-        try:
-            batch = WriteBatch(raw_mode=True)
-            batch.set_default_column_family(self._handles[store])
-            put, delete = batch.put, batch.delete
-            for key, value in zip(keys, values, strict=True):
-                if value is None:
-                    delete(key)
-                else:
-                    put(key, value)
-            self._unlogged = True
-            self._db.write(batch, self._logged_not)
-        except Exception as error:
-            raise self._failure("load", error, store) from error
+        """Apply one data message's columns to one store, in memory up to a bound (see ``flush``).
+
+        Raises ConfigError for an unknown store id, TransientError if the disk is full, ValueError for columns of
+        different lengths.
+        """
+        if store not in self._handles:
+            raise self._failure("load", KeyError(store))
+        self._loads.setdefault(store, BulkLoad()).add(keys, values)
+        if sum(load.size_bytes for load in self._loads.values()) > _LOAD_BYTES_MAX:
+            self.flush()
 
     def flush(self) -> None:
-        """Make what was loaded survive a kill. ``write`` does it by itself, so a pointer never covers what is not there.
+        """Make what was loaded survive a kill. Reads and ``write`` do it first, so no pointer covers what is not there.
 
-        A bootstrap that is interrupted starts over, from the same pointer or from none: logging it would be wasted.
+        It does not survive before: a bootstrap that is interrupted starts over, from the same pointer or from none, so
+        logging it would be wasted. Raises TransientError if the disk is full.
         """
         try:
-            for family in self._stores.values():
-                family.flush(True)
+            for store in list(self._loads):
+                self._loads[store].ingest(self._stores[store], self._memory.options(), self._directory.path / _LOADING)
+                del self._loads[store]
         except Exception as error:
-            raise self._failure("flush", error) from error
-        self._unlogged = False
+            raise self._failure("load", error) from error
 
     def wipe(self) -> None:
-        """Empty all stores and the pointer: close, rename the directory, make a new one, delete the old one, under the lock."""
+        """Empty all stores and the pointer: close, rename the directory, delete it, open a new one, all under lock."""
         self._close_database()
         self._directory.wipe()
         self._open()
 
     def close(self) -> None:
         """Release the database and the lock; running scans end with an error. A second close does nothing."""
-        if self._closed:
-            return
         self._close_database()
         self._directory.close()
 
@@ -240,20 +242,22 @@ class RocksStore:
         for family in self._stores.values():
             family.close()
         self._db.close()
-        self._unlogged = False
+        self._loads.clear()
         self._closed = True
 
     def _failure(self, what: str, error: Exception, store: int | None = None) -> FrameworkError:
-        """Return what the caller must do about an error of rocksdict, which has one exception class and tells by text."""
+        """Return what the caller must do about an error of rocksdict, which has one exception class for all of them."""
         text = str(error)
-        where = f"cannot {what} {self._directory.path}" + (f", store {store}" if store is not None else "") + f": {text}"
+        where = (
+            f"cannot {what} {self._directory.path}" + (f", store {store}" if store is not None else "") + f": {text}"
+        )
         if isinstance(error, KeyError) and not self._closed:
             return unknown_store(error.args[0], self._names)
         if isinstance(error, DbClosedError | KeyError):
             return FrameworkError(f"{where}: it was closed")
-        if isinstance(error, TypeError | ValueError):
-            return ConfigError(f"{where}: keys and values must be bytes, as many of one as of the other")
-        if any(words in text for words in ("No space left", "quota exceeded", "Too many open files", "LOCK", "Input/output error")):
+        if isinstance(error, TypeError):
+            return ConfigError(f"{where}: keys and values must be bytes")
+        if any(words in text for words in _TRANSIENT):
             return TransientError(f"{where}: free the disk or its owner and start again")
         if any(words in text for words in ("Permission denied", "Read-only file system")):
             return ConfigError(f"{where}: this process must be able to write there")

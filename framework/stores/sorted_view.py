@@ -9,11 +9,10 @@ Item = tuple[bytes, bytes | None]  # key, value or None for a deleted key
 
 
 class SortedView:
-    """The sorted keys of ``values``, a dict that its owner changes. Scans are lazy until the first change after they began.
+    """The sorted keys of ``values``, a dict that its owner changes, telling ``touch`` before each change.
 
-    The owner calls ``touch`` before each change. It never takes a key away except through ``touch`` with ``gone=True``.
-    Copying what a scan has still to yield happens only if something changes meanwhile, so that
-    "take the first of a long queue" does not copy the queue.
+    Scans are lazy: what one has still to yield is copied only if something changes before it ends. So taking the first
+    entry of a long queue does not copy the queue.
     """
 
     __slots__ = ("_keys", "_scans", "values")

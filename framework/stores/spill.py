@@ -47,13 +47,17 @@ class FileSpill:
         except OSError as error:
             what = "the disk is full: free space" if error.errno in _FULL else "the write failed: look at the disk"
             raise TransientError(
-                f"{self._path}: {what}, or lower setting early_bytes_max (payload of {len(payload)} bytes at {self._end}): {error}"
+                f"{self._path}: {what}, or lower setting early_bytes_max "
+                f"({len(payload)} bytes at offset {self._end}): {error}"
             ) from error
         self._end = written
         return place
 
     def get(self, place: tuple[int, int]) -> bytes:
-        """Read a payload back. Raises StoreCorrupted if it is not what was written, TransientError if it cannot be read."""
+        """Read a payload back.
+
+        Raises StoreCorrupted if it is not what was written, TransientError if it cannot be read.
+        """
         offset, crc = place
         try:
             head = os.pread(self._file, _SIZE.size, offset) if 0 <= offset <= self._end - _SIZE.size else b""
