@@ -60,7 +60,7 @@ class Worker:
             raise ConfigError(f"job {job.name!r} has partitions 0 to {job.partitions - 1}, not {partition}")
         self._log = log
         self._settings = settings
-        self._report = report
+        self.report = report
         self._reported_ms = 0.0
         self._stop_by: float | None = None  # set by a signal handler, seen by the loop
         self._stopping = False
@@ -143,7 +143,7 @@ class Worker:
         now = mono_ms()
         if force or now - self._reported_ms >= STATUS_MS:
             self._reported_ms = now
-            self._report({driver.wiring.name: task_status(driver) for driver in self.drivers})
+            self.report({driver.wiring.name: task_status(driver) for driver in self.drivers})
 
 
 def task_status(driver: TaskDriver) -> dict[str, object]:

@@ -1,0 +1,172 @@
+"""One measurement a process: ``python -m benchmarks.measure NAME key=value …`` prints one JSON object. Run by ``python -m benchmarks``."""
+
+import json
+import random
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.jobs import job
+from framework import int64
+from framework.logs.embedded.log import EmbeddedLog
+from framework.ports import ExternalRecord
+from framework.runtime.inspect import last_commit
+from framework.runtime.place import Place, create_topics
+from framework.runtime.worker import Worker
+from framework.settings import Settings, with_texts
+from framework.stores.directory import wipe_directory
+from protocol.ids import TopicPartition
+
+LINES, WORDS, TOTALS = (TopicPartition(name, 0) for name in ("lines", "words", "totals"))
+WORDS_A_LINE = 8
+Result = dict[str, float | str]
+
+
+def fill(log: EmbeddedLog, words: int, keys: int) -> int:
+    """Put lines of random words into the log; return how many lines."""
+    rng = random.Random(1)
+    vocabulary = [f"word-{number}" for number in range(keys)]
+    lines = words // WORDS_A_LINE
+    for first in range(0, lines, 1000):
+        texts = (" ".join(rng.choices(vocabulary, k=WORDS_A_LINE)) for _ in range(min(1000, lines - first)))
+        log.produce(0, 0, [ExternalRecord(LINES, b"%d" % (first + i), text.encode(), 1_000) for i, text in enumerate(texts)])
+        log.poll()
+    return lines
+
+
+def run_until(worker: Worker, done: Callable[[], bool]) -> float:
+    """Run a worker until ``done``; return the seconds from its start to that moment."""
+    start = time.perf_counter()
+    reached: list[float] = []
+
+    def report(status: dict[str, object]) -> None:
+        if not reached and done():
+            reached.append(time.perf_counter() - start)
+            worker.stop()
+
+    worker.report = report
+    worker.run()
+    return reached[0]
+
+
+def drained(worker: Worker, lines: int) -> Callable[[], bool]:
+    """Return a test of whether both tasks have committed all lines."""
+    source, sink = worker.drivers
+
+    def done() -> bool:
+        taken = source.core.committed
+        if taken is None or not taken.external or taken.external[0].offset < lines:
+            return False
+        counted = sink.core.committed
+        return counted is not None and counted.version >= taken.version
+
+    return done
+
+
+def throughput(directory: Path, words: int, keys: int, settings: Settings) -> Result:
+    """Both stages in one worker: words a second from the first claim to the last commit."""
+    place = Place(directory / "job")
+    log = place.open_log()
+    create_topics(job, log)
+    lines = fill(log, words, keys)
+    worker = Worker(job, 0, log, place, settings)
+    seconds = run_until(worker, drained(worker, lines))
+    totals = log.bounds(TOTALS)[1]
+    if totals < words or (settings.guarantee == "exactly-once" and totals != words):
+        raise SystemExit(f"{totals} totals for {words} words: the measurement is void")
+    seen = worker.drivers[1].core.seen
+    return {
+        "words_per_s": words / seconds,
+        "early_share": seen["early records"] / words,
+        "early_on_disk_share": seen["early records on disk"] / words,
+        "seeks_back": seen["seeks back"],
+        "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def bare(directory: Path, words: int, keys: int) -> Result:
+    """The same work as a plain loop over the same log: records one by one between the stages, a dict for state, no guarantee."""
+    log = Place(directory / "bare").open_log()
+    for topic in (LINES, WORDS, TOTALS):
+        log.create_topic(topic.topic, 1)
+    lines = fill(log, words, keys)
+    encode, decode = int64.encode, int64.decode
+    totals: Counter[str] = Counter()
+    at_line = at_word = 0
+    start = time.perf_counter()
+    while at_line < lines or at_word < words:
+        rows = log.read(LINES, at_line, 64 * 1024)
+        at_line += len(rows)
+        one = encode(1)
+        out = [ExternalRecord(WORDS, w.encode(), one, row[2]) for row in rows for w in (row[4] or b"").decode().split()]
+        rows = log.read(WORDS, at_word, 256 * 1024)
+        at_word += len(rows)
+        for _, _, timestamp, key, value, _ in rows:
+            word = (key or b"").decode()
+            totals[word] += decode(value or b"")
+            out.append(ExternalRecord(TOTALS, key, encode(totals[word]), timestamp))
+        log.produce(0, 0, out)
+        log.poll()
+    seconds = time.perf_counter() - start
+    return {"words_per_s": words / seconds, "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+
+
+def restore(directory: Path, keys: int) -> Result:
+    """Coming back with ``keys`` words: the store kept (redo), then deleted (bootstrap)."""
+    place = Place(directory / "job")
+    log = place.open_log()
+    create_topics(job, log)
+    settings = with_texts(Settings(), {"history_ms": "0"})
+    lines = 0
+    for first in range(0, keys, 1000):  # every word once, 80 bytes
+        texts = [" ".join(f"{n:080d}" for n in range(f, f + WORDS_A_LINE)) for f in range(first, first + 1000, WORDS_A_LINE)]
+        log.produce(0, 0, [ExternalRecord(LINES, None, text.encode(), 1_000) for text in texts])
+        lines += len(texts)
+    log.poll()
+    worker = Worker(job, 0, log, place, settings)
+    run_until(worker, drained(worker, lines))
+    worker.close()
+    result: Result = {}
+    for name in ("redo", "bootstrap"):
+        log = place.open_log()
+        if name == "bootstrap":
+            for wiring in ("split-0", "count-0"):
+                wipe_directory(place.state(wiring))
+        worker = Worker(job, 0, log, place, settings)
+        sink = worker.drivers[1]
+        seconds = run_until(worker, lambda driver=sink: driver.running)  # type: ignore[misc]
+        records = sink.counters["restored records"]
+        result |= {f"{name}_s": seconds, f"{name}_records": records, f"{name}_records_per_s": records / seconds}
+        assert sink.counters["bootstraps"] == (name == "bootstrap"), sink.counters
+        worker.close()
+    last = last_commit(place.open_log(create=False), worker.drivers[1].wiring.changelog)
+    result["version"] = 0 if last is None else last.commit.version
+    return result
+
+
+def main(arguments: list[str]) -> None:
+    """Run one measurement in a directory of its own."""
+    name, pairs = arguments[0], dict(argument.split("=", 1) for argument in arguments[1:])
+    words, keys = int(pairs.pop("words", 400_000)), int(pairs.pop("keys", 10_000))
+    directory = Path(tempfile.mkdtemp(prefix="grete-bench-"))
+    try:
+        if name == "throughput":
+            result = throughput(directory, words, keys, with_texts(Settings(), pairs))
+        elif name == "bare":
+            result = bare(directory, words, keys)
+        elif name == "restore":
+            result = restore(directory, keys)
+        else:
+            raise SystemExit(f"no measurement {name!r}: throughput, bare, restore")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
