@@ -28,7 +28,7 @@ class MemoryPartition:
 
 
 class MemoryLogData:
-    """What all connections of one log share. ``clock`` gives the time in ms; append times never go back, whatever it says."""
+    """What all connections of one log share. ``clock`` gives the time in ms; append times never go back anyway."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         """Start without topics."""
@@ -60,7 +60,7 @@ class MemoryLogData:
 
 
 class MemoryLog:
-    """framework.ports.Log: one connection to a MemoryLogData. Dropping it loses what it queued, as a killed process does."""
+    """framework.ports.Log: one connection to a MemoryLogData. Dropping it loses what it queued, as a kill does."""
 
     def __init__(self, data: MemoryLogData) -> None:
         """Connect; any number of connections may share the data, all in one thread."""
@@ -68,7 +68,7 @@ class MemoryLog:
         self._queue: list[tuple[int, int, TopicPartition | None, bytes, int | None, Sequence[ExternalRecord]]] = []
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Make sure that the topic exists. Raises ConfigError on a bad name or if it has another number of partitions."""
+        """Make sure that the topic exists. Raises ConfigError: a bad name, or it has another number of partitions."""
         try:
             check_name("topic", topic)
         except ValueError as error:
@@ -97,7 +97,10 @@ class MemoryLog:
         return found.start, found.end
 
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
-        """Return messages from ``offset`` on: at least one if there is one, then up to about ``max_bytes``. Raises OffsetOutOfRange."""
+        """Return messages from ``offset`` on: at least one if there is one, then up to about ``max_bytes``.
+
+        Raises OffsetOutOfRange.
+        """
         found = self.data.partition(partition)
         if not found.start <= offset <= found.end:
             raise OffsetOutOfRange(f"{partition}: offset {offset} is outside of {found.start} to {found.end}")
@@ -116,7 +119,7 @@ class MemoryLog:
         value: bytes,
         *,
         fence: int | None = None,
-        sync: bool = False,  # noqa: ARG002  memory survives neither a crash nor a power loss
+        sync: bool = False,
         outputs: Sequence[ExternalRecord] = (),
     ) -> None:
         """Queue one internal message; see framework.ports.Log."""
@@ -156,7 +159,7 @@ class MemoryLog:
         """Return at once: nothing can happen while this thread waits."""
 
     def trim(self, partition: TopicPartition, before: int) -> None:
-        """Delete messages with offset < ``before``; a no-op if they are gone. Raises OffsetOutOfRange beyond the end."""
+        """Delete messages with offset < ``before``; a no-op if they are gone. Raises OffsetOutOfRange."""
         found = self.data.partition(partition)
         if before > found.end:
             raise OffsetOutOfRange(f"{partition}: cannot trim before {before}: the log ends at {found.end}")

@@ -1,0 +1,68 @@
+"""What an error of SQLite or of the disk means to an operator: the class says what to do, the text names the file."""
+
+import errno
+import os
+import sqlite3
+from pathlib import Path
+from types import TracebackType
+
+from framework.errors import ConfigError, FrameworkError, Halted, TransientError
+
+BUSY_MS = 10_000  # only a foreign program can make SQLite itself wait: our writers queue at the writer lock
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
+
+
+class Guard:
+    """A context for everything that touches the file: errors come out as ours, and a use after a fork is refused."""
+
+    def __init__(self, path: Path) -> None:
+        """Guard the use of ``path`` by this process."""
+        self._path = path
+        self._pid = os.getpid()
+
+    def __enter__(self) -> None:
+        # A forked child would share the file locks and SQLite's state with its parent: two writers at once.
+        if os.getpid() != self._pid:
+            raise ConfigError(
+                f"{self._path}: opened in process {self._pid}, used in {os.getpid()} after a fork: open it in the child"
+            )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raise what the error means; what is a bug of the caller (a closed log, another thread) passes as it is."""
+        if isinstance(error, sqlite3.Error | OSError | OverflowError) and not isinstance(
+            error, sqlite3.ProgrammingError
+        ):
+            raise explain(self._path, error) from error
+
+
+def explain(path: Path, error: sqlite3.Error | OSError | OverflowError) -> FrameworkError:
+    """Return what to raise instead of ``error``."""
+    if isinstance(error, OSError):
+        if error.errno in _DISK:
+            return TransientError(f"{path}: {error.strerror}: free disk space or file handles, then restart")
+        return ConfigError(f"{path}: {error.strerror}: name a file in a directory that exists and that you may write")
+    name = getattr(error, "sqlite_errorname", "")
+    match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISMATCH) & 0xFF:  # the low byte: the primary code
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return corrupt(path, str(error))
+        case sqlite3.SQLITE_FULL:
+            return TransientError(
+                f"{path}: {error}: free disk space, then restart; nothing of this write is in the log"
+            )
+        case sqlite3.SQLITE_IOERR:
+            return TransientError(f"{path}: {error} ({name}): check the disk and its free space, then restart")
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
+            return TransientError(f"{path}: {error} for {BUSY_MS} ms: end the other program that uses it, then restart")
+        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
+            return ConfigError(f"{path}: {error}: you must be allowed to read and write the file and its directory")
+        case _:
+            return ConfigError(
+                f"{path}: {error}: keys, values and headers must be bytes or None, timestamps integers of 64 bits"
+            )
+
+
+def corrupt(path: Path, what: str) -> Halted:
+    """Return the error for a file that contradicts itself."""
+    return Halted(f"{path}: {what}: corrupt: restore the file from a copy, or delete the job directory to start over")
