@@ -1,7 +1,7 @@
 """Recommends going out or not: location updates of users joined with a table of weather forecasts.
 
-Locations are keyed by user, forecasts by place. ByPlace sends each visit to where the forecast of its place is; Recommend
-keeps the forecasts in a store, which is all that a table is. A visit to a place without a forecast waits for one.
+Locations are keyed by user, forecasts by place. ByPlace sends each visit to where the forecast of its place is, where
+Recommend keeps them in a store: that is all a table is. A visit to a place without a forecast waits for one.
 """
 
 import msgspec
