@@ -34,7 +34,9 @@ def fill(log: EmbeddedLog, words: int, keys: int) -> int:
     lines = words // WORDS_A_LINE
     for first in range(0, lines, 1000):
         texts = (" ".join(rng.choices(vocabulary, k=WORDS_A_LINE)) for _ in range(min(1000, lines - first)))
-        log.produce(0, 0, [ExternalRecord(LINES, b"%d" % (first + i), text.encode(), 1_000) for i, text in enumerate(texts)])
+        log.produce(
+            0, 0, [ExternalRecord(LINES, b"%d" % (first + i), text.encode(), 1_000) for i, text in enumerate(texts)]
+        )
         log.poll()
     return lines
 
@@ -124,7 +126,9 @@ def restore(directory: Path, keys: int) -> Result:
     settings = with_texts(Settings(), {"history_ms": "0"})
     lines = 0
     for first in range(0, keys, 1000):  # every word once, 80 bytes
-        texts = [" ".join(f"{n:080d}" for n in range(f, f + WORDS_A_LINE)) for f in range(first, first + 1000, WORDS_A_LINE)]
+        texts = [
+            " ".join(f"{n:080d}" for n in range(f, f + WORDS_A_LINE)) for f in range(first, first + 1000, WORDS_A_LINE)
+        ]
         log.produce(0, 0, [ExternalRecord(LINES, None, text.encode(), 1_000) for text in texts])
         lines += len(texts)
     log.poll()

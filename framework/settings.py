@@ -15,14 +15,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
     interval_ms: int = 200  # sources close a version this often (A1); a sink's output waits for about half of it
     frame_bytes_max: int = 512 * KiB  # an output frame is closed here or at the end of a batch (design 1.2)
-    batch_bytes_max: int = 64 * KiB  # read from one partition at a time; a larger batch means larger frames, later answers
+    batch_bytes_max: int = (
+        64 * KiB
+    )  # read from one partition at a time; a larger batch means larger frames, later answers
     early_memory_bytes_max: int = 16 * MiB  # early frames of one task in memory; beyond, on disk (A4)
     early_bytes_max: int = 1 * GiB  # early frames of one task in all; beyond, skip and seek back (A5); 0 = always skip
     layer_bytes_max: int = 256 * MiB  # uncommitted state of one task; beyond, the task stops (A9)
-    sink_bytes_max: int = 64 * MiB  # outputs that a sink holds back for the next version; beyond, it stops processing (A8)
+    sink_bytes_max: int = (
+        64 * MiB
+    )  # outputs that a sink holds back for the next version; beyond, it stops processing (A8)
     unacked_bytes_max: int = 32 * MiB  # sent and not yet acknowledged; beyond, the task stops reading (B1)
     unacked_ms_max: int = 600_000  # a message unacknowledged this long ends the process with exit code 1 (B1)
-    lag_messages_max: int = 20_000  # a source pauses while a partition of its streams holds more messages than this untrimmed (B1)
+    lag_messages_max: int = (
+        20_000  # a source pauses while a partition of its streams holds more messages than this untrimmed (B1)
+    )
     clean_bytes_max: int = 32 * MiB  # values read from RocksDB and kept in memory, per task
     rocksdb_bytes: int = 256 * MiB  # block cache and memtables of the whole process: one budget
     history_ms: int = 86_400_000  # changelog kept for as-of reads after it is no longer needed for restore (K2)
@@ -36,7 +42,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """Raise ConfigError on a value that cannot work."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, int) and value < (0 if name in ("early_bytes_max", "history_ms", "early_memory_bytes_max") else 1):
+            if isinstance(value, int) and value < (
+                0 if name in ("early_bytes_max", "history_ms", "early_memory_bytes_max") else 1
+            ):
                 raise ConfigError(f"setting {name} = {value}: must be positive")
         if self.layer_bytes_max < 4 * self.batch_bytes_max:
             raise ConfigError(
@@ -47,7 +55,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 def changed(settings: Settings) -> dict[str, int | str]:
     """Return the settings that are not at their defaults."""
     defaults = Settings()
-    return {name: value for name in settings.__struct_fields__ if (value := getattr(settings, name)) != getattr(defaults, name)}
+    return {
+        name: value
+        for name in settings.__struct_fields__
+        if (value := getattr(settings, name)) != getattr(defaults, name)
+    }
 
 
 def with_texts(settings: Settings, texts: dict[str, str]) -> Settings:

@@ -28,7 +28,9 @@ class CommittedAt(NamedTuple):
 def all_wirings(job: Job) -> list[TaskWiring]:
     """Return the wiring of every task of the job, stage by stage."""
     topology = job.topology()
-    return [wire(topology, stage.ordinal, partition) for stage in topology.stages for partition in range(stage.partitions)]
+    return [
+        wire(topology, stage.ordinal, partition) for stage in topology.stages for partition in range(stage.partitions)
+    ]
 
 
 def last_commit(log: Log, changelog: TopicPartition) -> CommittedAt | None:

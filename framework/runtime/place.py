@@ -96,5 +96,7 @@ def _load_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
-            raise ConfigError(f"no module {name!r}: give a module such as tasks.word_count, or the path of a file") from error
+            raise ConfigError(
+                f"no module {name!r}: give a module such as tasks.word_count, or the path of a file"
+            ) from error
         raise

@@ -43,7 +43,9 @@ class WorkerProcess:
 class Supervisor:
     """Starts workers, takes their statuses, restarts the dead. One a directory; ``poll`` must be called often."""
 
-    def __init__(self, place: Place, reference: str, partitions: Sequence[int], settings: Settings, extra: Sequence[str] = ()) -> None:
+    def __init__(
+        self, place: Place, reference: str, partitions: Sequence[int], settings: Settings, extra: Sequence[str] = ()
+    ) -> None:
         """Become the supervisor of this place. Raises ConfigError if there is one already."""
         self._place = place
         self._reference = reference
@@ -102,7 +104,9 @@ class Supervisor:
         command = [sys.executable, "-m", "framework.cli", "worker", self._reference, f"--partition={worker.partition}"]
         command += [f"--directory={self._place.directory}", f"--status-fd={write_end}", *settings, *self._extra]
         with self._place.worker_log(worker.partition).open("ab") as log:
-            worker.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, pass_fds=[write_end])
+            worker.process = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, pass_fds=[write_end]
+            )
         os.close(write_end)
         worker.pipe, worker.status, worker.line, worker.starts = read_end, {}, b"", worker.starts + 1
         self._selector.register(read_end, selectors.EVENT_READ, worker)
@@ -150,7 +154,9 @@ class Supervisor:
                 f"worker {worker.partition} crashed {worker.crashes} times without a commit in between (last code {code}): "
                 f"{self.last_words(worker.partition)}"
             )
-        wait_ms = 0 if worker.crashes == 1 else min(settings.backoff_ms << (worker.crashes - 2), settings.backoff_ms_max)
+        wait_ms = (
+            0 if worker.crashes == 1 else min(settings.backoff_ms << (worker.crashes - 2), settings.backoff_ms_max)
+        )
         worker.restart_at = time.monotonic() + wait_ms / 1000
 
     def _forget(self, worker: WorkerProcess) -> None:
@@ -172,5 +178,3 @@ class Supervisor:
             if entry.get("level") in ("error", "critical"):
                 return f"{entry.get('event')}: {entry.get('error', entry.get('exception', ''))} (log: {path})"
         return f"see {path}"
-
-
