@@ -18,9 +18,15 @@ class Guard:
     def __init__(self, path: Path) -> None:
         """Guard the use of ``path`` by this process."""
         self._path = path
-        self._pid = os.getpid()
+        self._pid: int | None = os.getpid()
+
+    def end(self) -> None:
+        """Refuse every use from now on: a file lock by a number that is another file's by now would be a disaster."""
+        self._pid = None
 
     def __enter__(self) -> None:
+        if self._pid is None:
+            raise ValueError(f"{self._path}: used after close()")
         # A forked child would share the file locks and SQLite's state with its parent: two writers at once.
         if os.getpid() != self._pid:
             raise ConfigError(
@@ -45,7 +51,7 @@ def explain(path: Path, error: sqlite3.Error | OSError | OverflowError) -> Frame
         return ConfigError(f"{path}: {error.strerror}: name a file in a directory that exists and that you may write")
     name = getattr(error, "sqlite_errorname", "")
     match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISMATCH) & 0xFF:  # the low byte: the primary code
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:  # ERROR: a table is not there
             return corrupt(path, str(error))
         case sqlite3.SQLITE_FULL:
             return TransientError(

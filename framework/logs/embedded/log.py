@@ -65,7 +65,8 @@ class EmbeddedLog:
                 self._bell = Bell(self._lock.path)
                 opened.callback(self._bell.close)
                 self._sql = open_file(path, self._lock, create=create)
-                opened.pop_all()  # from here on close() is responsible
+                opened.callback(self._sql.close)
+                self._opened = opened.pop_all()  # from here on close() is responsible
         self._full = False  # PRAGMA synchronous as it stands
         self._queue: list[_Queued] = []
         self._queue_sync = False
@@ -262,12 +263,9 @@ class EmbeddedLog:
                 self._bell.sleep(left)
 
     def close(self) -> None:
-        """Release the file; what is queued and was not polled is given up."""
-        self._queue = []
-        with self._guard:
-            self._sql.close()
-            self._bell.close()
-            self._lock.close()
+        """Release the file; what is queued and was not polled is given up. A second close does nothing."""
+        self._guard.end()
+        self._opened.close()
 
     # --- inside ---
 

@@ -1,0 +1,440 @@
+"""What every log must keep: the numbered statements of framework.ports.Log, over each back end."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from framework.errors import ConfigError, OffsetOutOfRange
+from framework.logs.embedded import EmbeddedLog
+from framework.logs.memory import MemoryLog, MemoryLogData
+from framework.ports import Delivery, ExternalRecord, Log
+from protocol.ids import TopicPartition
+
+A0, A1, OUT = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("out", 0)
+MiB = 1 << 20
+
+
+class World:
+    """One log, as many connections as a test wants, and its clock."""
+
+    def __init__(self, connect: Callable[["World"], Log]) -> None:
+        self.now_ms = 1_000
+        self._connect = connect
+        self._opened: list[Log] = []
+
+    def open(self) -> Log:
+        """Return another connection to the same log."""
+        self._opened.append(self._connect(self))
+        return self._opened[-1]
+
+    def close(self) -> None:
+        """Close all connections."""
+        for log in self._opened:
+            log.close()
+
+
+@pytest.fixture(params=["embedded", "memory"])
+def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """An empty log with the topics ``a`` (two partitions) and ``out`` (one)."""
+    if request.param == "memory":
+        data = MemoryLogData(lambda: made.now_ms)
+        made = World(lambda _: MemoryLog(data))
+    else:
+        made = World(lambda _: EmbeddedLog(tmp_path / "log.db"))
+        monkeypatch.setattr("time.time_ns", lambda: made.now_ms * 1_000_000)
+    log = made.open()
+    log.create_topic("a", 2)
+    log.create_topic("out", 1)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def log(world: World) -> Log:
+    """One connection."""
+    return world.open()
+
+
+def values(log: Log, partition: TopicPartition, offset: int = 0) -> list[bytes | None]:
+    """Return all values from ``offset`` on, read in small pieces."""
+    found: list[bytes | None] = []
+    while rows := log.read(partition, offset, 200):
+        found += [row[4] for row in rows]
+        offset = rows[-1][0] + 1
+    return found
+
+
+def record(value: bytes) -> ExternalRecord:
+    """Return a plain record for OUT."""
+    return ExternalRecord(OUT, b"k", value, 7)
+
+
+# --- topics ---
+
+
+def test_a_topic_is_made_once(world: World, log: Log) -> None:
+    """Making a topic again with the same number of partitions changes nothing, on any connection."""
+    log.send(0, 0, A0, b"kept")
+    log.poll()
+    world.open().create_topic("a", 2)
+    assert (log.partitions("a"), values(log, A0)) == (2, [b"kept"])
+
+
+def test_another_number_of_partitions_is_refused(log: Log) -> None:
+    """A topic that exists with another number of partitions is a ConfigError that names both numbers."""
+    with pytest.raises(ConfigError, match=r"topic a has 2 partitions, not 3"):
+        log.create_topic("a", 3)
+    assert log.partitions("a") == 2
+
+
+@pytest.mark.parametrize(("name", "partitions"), [("", 1), ("a/b", 1), ("x" * 121, 1), ("b", 0), ("b", 65_537)])
+def test_bad_topics_are_refused(log: Log, name: str, partitions: int) -> None:
+    """Bad names and impossible numbers of partitions are ConfigErrors and leave nothing behind."""
+    with pytest.raises(ConfigError):
+        log.create_topic(name, partitions)
+    assert log.topics() == ["a", "out"]
+
+
+def test_topics_are_listed_sorted(log: Log) -> None:
+    """All names are listed, sorted; a topic that is not there has no partitions."""
+    log.create_topic("Z", 1)
+    assert (log.topics(), log.partitions("b")) == (["Z", "a", "out"], None)
+
+
+@pytest.mark.parametrize("partition", [TopicPartition("b", 0), TopicPartition("a", 2), TopicPartition("a", -1)])
+def test_an_unknown_partition_is_refused(log: Log, partition: TopicPartition) -> None:
+    """Every use of a partition that is not there is a ConfigError that names it, at the call, not at the poll."""
+    uses: list[Callable[[], object]] = [
+        lambda: log.bounds(partition),
+        lambda: log.read(partition, 0, 1),
+        lambda: log.trim(partition, 0),
+        lambda: log.send(0, 0, partition, b""),
+        lambda: log.send(0, 0, A0, b"", outputs=[record(b"")._replace(partition=partition)]),
+        lambda: log.produce(0, 0, [record(b"")._replace(partition=partition)]),
+    ]
+    for use in uses:
+        with pytest.raises(ConfigError, match=partition.topic):
+            use()
+    assert log.poll() == []
+
+
+# --- 1 and 2: order and deliveries ---
+
+
+def test_sends_are_appended_in_order(log: Log) -> None:
+    """Statement 1: messages to one partition stand in the order of the sends, whatever goes elsewhere in between."""
+    for number in range(30):
+        log.send(0, number, (A0, A1)[number % 2], b"%d" % number)
+    log.poll()
+    assert [b"%d" % number for number in range(0, 30, 2)] == values(log, A0)
+    assert [b"%d" % number for number in range(1, 30, 2)] == values(log, A1)
+
+
+def test_each_send_has_one_delivery(log: Log) -> None:
+    """Statement 2: each send is reported once, with owner, token, offset and append time."""
+    log.send(5, 50, A0, b"x")
+    log.send(6, 60, A0, b"y")
+    log.send(5, 51, A1, b"z")
+    assert log.poll() == [Delivery(5, 50, 0, 1_000), Delivery(6, 60, 1, 1_000), Delivery(5, 51, 0, 1_000)]
+    assert log.poll() == []
+
+
+def test_a_delivered_message_is_there_for_all(world: World, log: Log) -> None:
+    """Statement 2: what was delivered is read by other connections, also after this one is gone."""
+    log.send(0, 0, A0, b"x", sync=True)
+    log.poll()
+    log.close()
+    assert values(world.open(), A0) == [b"x"]
+
+
+def test_what_was_not_polled_is_lost(world: World, log: Log) -> None:
+    """Statement 2: a connection that ends before its poll leaves nothing."""
+    log.send(0, 0, A0, b"x", outputs=[record(b"o")])
+    log.produce(0, 1, [record(b"p")])
+    log.close()
+    other = world.open()
+    assert (other.poll(), other.bounds(A0), other.bounds(OUT)) == ([], (0, 0), (0, 0))
+
+
+def test_connections_share_the_offsets(world: World, log: Log) -> None:
+    """Statement 3: two writers of one partition continue each other's offsets."""
+    other = world.open()
+    offsets = []
+    for number in range(6):
+        writer = (log, other)[number % 2]
+        writer.send(0, 0, A0, b"%d" % number)
+        offsets += [delivery.offset for delivery in writer.poll()]
+    assert offsets == list(range(6))
+    assert values(log, A0) == [b"%d" % number for number in range(6)]
+
+
+def test_an_internal_message_comes_back_as_it_was_sent(log: Log) -> None:
+    """An internal message is a value with no key and no headers; its timestamp is its append time."""
+    log.send(0, 0, A0, b"")
+    log.poll()
+    assert log.read(A0, 0, 1) == [(0, 1_000, 1_000, None, b"", None)]
+
+
+def test_append_times_never_go_back(world: World, log: Log) -> None:
+    """A1: the append time is the later of the partition's last one and the clock."""
+    times = []
+    for world.now_ms in (1_000, 3_000, 2_000, 4_000):
+        log.send(0, 0, A0, b"x")
+        times += [delivery.append_time_ms for delivery in log.poll()]
+    assert times == [row[1] for row in log.read(A0, 0, MiB)] == [1_000, 3_000, 3_000, 4_000]
+
+
+# --- plain records and outputs ---
+
+
+def test_plain_records_have_one_delivery(log: Log) -> None:
+    """Produced records are reported together, by the offset of the last one; none at all by offset -1."""
+    log.produce(1, 10, [record(b"x"), record(b"y")])
+    log.produce(1, 11, [])
+    log.produce(1, 12, [record(b"z")])
+    assert [(delivery.token, delivery.offset) for delivery in log.poll()] == [(10, 1), (11, -1), (12, 2)]
+    assert values(log, OUT) == [b"x", b"y", b"z"]
+
+
+@pytest.mark.parametrize("key", [None, b"", b"k"])
+@pytest.mark.parametrize("value", [None, b"", b"v\x00"])
+@pytest.mark.parametrize("headers", [None, b"h"])
+def test_plain_records_come_back_as_produced(
+    log: Log, key: bytes | None, value: bytes | None, headers: bytes | None
+) -> None:
+    """Null and empty are different; timestamps are the record's own, before 1970 too."""
+    log.produce(0, 0, [ExternalRecord(OUT, key, value, -5, headers)])
+    log.poll()
+    assert log.read(OUT, 0, 1) == [(0, 1_000, -5, key, value, headers)]
+
+
+def test_outputs_appear_with_their_message(world: World, log: Log) -> None:
+    """S1: nobody sees outputs before their message, nor the message without them."""
+    log.send(0, 0, A0, b"commit", outputs=[record(b"x"), record(b"y")])
+    other = world.open()
+    assert (values(other, A0), values(other, OUT)) == ([], [])
+    assert log.poll() == [Delivery(0, 0, 0, 1_000)]
+    assert (values(other, A0), values(other, OUT)) == ([b"commit"], [b"x", b"y"])
+
+
+# --- fences (C3) ---
+
+
+def test_a_lower_generation_is_fenced_with_its_outputs(world: World, log: Log) -> None:
+    """C3: after a send of generation 2, one of generation 1 is refused on any connection, and its outputs too."""
+    log.send(0, 0, A0, b"two", fence=2)
+    log.poll()
+    zombie = world.open()
+    zombie.send(0, 1, A0, b"one", fence=1, outputs=[record(b"stale")])
+    (delivery,) = zombie.poll()
+    assert (delivery.token, delivery.fenced) == (1, True)
+    assert (values(log, A0), values(log, OUT)) == ([b"two"], [])
+
+
+def test_a_fence_counts_within_one_batch(log: Log) -> None:
+    """C3: the order of the sends decides, also inside of one poll; the own and higher generations pass."""
+    for token, generation in enumerate([1, 1, 3, 2, 3, 4]):
+        log.send(0, token, A0, b"%d" % generation, fence=generation)
+    assert [delivery.fenced for delivery in log.poll()] == [False, False, False, True, False, False]
+    assert values(log, A0) == [b"1", b"1", b"3", b"3", b"4"]
+
+
+def test_a_fence_holds_for_its_partition_only(log: Log) -> None:
+    """A fence on one partition lets lower generations pass on another, and sends without a fence everywhere."""
+    log.send(0, 0, A0, b"x", fence=9)
+    log.send(0, 1, A1, b"y", fence=1)
+    log.send(0, 2, A0, b"z")
+    assert not any(delivery.fenced for delivery in log.poll())
+    assert (values(log, A0), values(log, A1)) == ([b"x", b"z"], [b"y"])
+
+
+def test_a_fenced_send_leaves_the_others(log: Log) -> None:
+    """Other sends of the same poll are appended without a gap when one of them is fenced."""
+    log.send(0, 0, A0, b"claim", fence=2)
+    log.send(0, 1, A0, b"stale", fence=1)
+    log.send(0, 2, A1, b"frame")
+    log.send(0, 3, A0, b"data", fence=2)
+    assert [(each.offset, each.fenced) for each in log.poll() if not each.fenced] == [
+        (0, False),
+        (0, False),
+        (1, False),
+    ]
+    assert (values(log, A0), values(log, A1)) == ([b"claim", b"data"], [b"frame"])
+
+
+# --- 3 and 4: bounds, reading, trimming ---
+
+
+def fill(log: Log, count: int, size: int = 10) -> None:
+    """Append ``count`` messages to A0."""
+    for number in range(count):
+        log.send(0, number, A0, b"%d" % number + b" " * (size - len(b"%d" % number)))
+    log.poll()
+
+
+def test_bounds_follow_appends_and_trims(log: Log) -> None:
+    """Statement 3: offsets start at 0; a trim moves the start only."""
+    assert log.bounds(A0) == (0, 0)
+    fill(log, 5)
+    assert log.bounds(A0) == (0, 5)
+    log.trim(A0, 3)
+    assert log.bounds(A0) == (3, 5)
+    fill(log, 1)
+    assert (log.bounds(A0), [row[0] for row in log.read(A0, 3, MiB)]) == ((3, 6), [3, 4, 5])
+
+
+def test_reading_starts_at_the_offset(log: Log) -> None:
+    """Statement 4: nothing before the offset is returned; at the end there is nothing, and no waiting."""
+    fill(log, 5)
+    assert [[row[0] for row in log.read(A0, offset, MiB)] for offset in (0, 3, 4, 5)] == [
+        [0, 1, 2, 3, 4],
+        [3, 4],
+        [4],
+        [],
+    ]
+
+
+def test_reading_is_bounded_by_bytes(log: Log) -> None:
+    """At least one message, else no more than the budget and one message beyond it."""
+    fill(log, 50, 1_000)
+    sizes = [len(log.read(A0, 0, budget)) for budget in (0, 1, 1_000, 10_000)]
+    assert sizes[:3] == [1, 1, 1]
+    assert 8 <= sizes[3] <= 10
+    assert len(log.read(A0, 0, MiB)) == 50
+
+
+def test_tiny_messages_are_bounded_too(log: Log) -> None:
+    """Empty messages count as something, so that a read of a long partition ends."""
+    for _ in range(500):
+        log.send(0, 0, A0, b"")
+    log.poll()
+    assert len(log.read(A0, 0, 1_000)) < 100
+
+
+def test_out_of_range_is_an_error(log: Log) -> None:
+    """A read before the start or beyond the end raises, and the text has the offset and both bounds."""
+    fill(log, 5)
+    log.trim(A0, 2)
+    for offset in (-1, 0, 1, 6, 1 << 41):
+        with pytest.raises(OffsetOutOfRange, match=rf"a\[0\]: offset {offset} is outside of 2 to 5"):
+            log.read(A0, offset, MiB)
+
+
+def test_trimming_is_idempotent(log: Log) -> None:
+    """K3: a trim to where the start is or was does nothing; one beyond the end is an error and does nothing."""
+    fill(log, 5)
+    for before in (3, 3, 1, 0):
+        log.trim(A0, before)
+    with pytest.raises(OffsetOutOfRange):
+        log.trim(A0, 6)
+    assert log.bounds(A0) == (3, 5)
+
+
+def test_a_trim_to_the_end_keeps_the_offsets(world: World, log: Log) -> None:
+    """Statement 3: an emptied partition goes on where it was, with its fence and its time."""
+    log.send(0, 0, A0, b"x", fence=3)
+    log.poll()
+    log.trim(A0, 1)
+    world.now_ms = 10
+    again = world.open()
+    again.send(0, 1, A0, b"stale", fence=2)
+    again.send(0, 2, A0, b"y", fence=3)
+    stale, delivered = again.poll()
+    assert stale.fenced
+    assert delivered == Delivery(0, 2, 1, 1_000)
+    assert again.read(A0, 1, 1) == [(1, 1_000, 1_000, None, b"y", None)]
+
+
+def test_a_trim_leaves_the_other_partitions(log: Log) -> None:
+    """The neighbours of a trimmed partition keep every message."""
+    for partition in (A0, A1, OUT):
+        log.send(0, 0, partition, b"x")
+    log.poll()
+    log.trim(A1, 1)
+    assert (log.bounds(A0), log.bounds(A1), log.bounds(OUT)) == ((0, 1), (1, 1), (0, 1))
+
+
+def test_large_payloads_pass(log: Log) -> None:
+    """A message of 1 MiB and 8 MiB of outputs go in one poll, and a small read budget returns them one by one."""
+    outputs = [record(bytes([number]) * MiB) for number in range(8)]
+    log.send(0, 0, A0, b"m" * MiB, sync=True, outputs=outputs)
+    log.poll()
+    assert log.read(A0, 0, 1)[0][4] == b"m" * MiB
+    assert values(log, OUT) == [output.value for output in outputs]
+
+
+def test_a_wait_ends(world: World, log: Log) -> None:
+    """A wait returns when another connection has appended since the last one, and at the time-out when none has."""
+    log.wait(0)
+    log.wait(1)
+    other = world.open()
+    other.send(0, 0, A0, b"x")
+    other.poll()
+    log.wait(600_000)
+    assert values(log, A0) == [b"x"]
+
+
+# --- all of it at once ---
+
+PARTITION = st.sampled_from([A0, A1, OUT])
+OPERATION = st.one_of(
+    st.tuples(st.just("send"), PARTITION, st.binary(max_size=20), st.none() | st.integers(0, 3), st.integers(0, 2)),
+    st.tuples(st.just("produce"), st.lists(PARTITION, max_size=3)),
+    st.tuples(st.just("poll")),
+    st.tuples(st.just("trim"), PARTITION, st.integers(0, 12)),
+    st.tuples(st.just("read"), PARTITION, st.integers(0, 12), st.integers(0, 400)),
+    st.tuples(st.just("bounds"), PARTITION),
+)
+
+
+def answer(log: Log, topic: str, operation: tuple[object, ...]) -> object:
+    """Perform an operation with all topics renamed; return what came of it, errors included."""
+
+    def renamed(partition: TopicPartition) -> TopicPartition:
+        return TopicPartition(f"{topic}-{partition.topic}", partition.partition)
+
+    try:
+        match operation:
+            case ("send", TopicPartition() as partition, bytes() as value, int() | None as fence, int() as outputs):
+                placed = [record(value)._replace(partition=renamed(OUT))] * outputs
+                log.send(1, 2, renamed(partition), value, fence=fence, outputs=placed)
+            case ("produce", list() as partitions):
+                log.produce(3, 4, [record(b"p")._replace(partition=renamed(each)) for each in partitions])
+            case ("poll",):
+                return log.poll()
+            case ("trim", TopicPartition() as partition, int() as before):
+                log.trim(renamed(partition), before)
+            case ("read", TopicPartition() as partition, int() as offset, int() as budget):
+                return log.read(renamed(partition), offset, budget)
+            case ("bounds", TopicPartition() as partition):
+                return log.bounds(renamed(partition))
+            case _:
+                raise AssertionError(operation)
+    except OffsetOutOfRange as error:
+        return str(error)
+    return None
+
+
+def test_all_logs_answer_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any sequence of operations has the same answers from the embedded log as from plain lists."""
+    monkeypatch.setattr("time.time_ns", lambda: 5_000_000)
+    embedded, memory = EmbeddedLog(tmp_path / "log.db"), MemoryLog(MemoryLogData(lambda: 5))
+    runs = 0
+
+    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.lists(OPERATION, max_size=30))
+    def compare(operations: list[tuple[object, ...]]) -> None:
+        nonlocal runs
+        runs += 1
+        embedded.poll(), memory.poll()
+        for log in (embedded, memory):
+            log.create_topic(f"run{runs}-a", 2)
+            log.create_topic(f"run{runs}-out", 1)
+        for operation in [*operations, ("poll",), ("read", A0, 0, MiB), ("read", OUT, 0, MiB)]:
+            assert answer(embedded, f"run{runs}", operation) == answer(memory, f"run{runs}", operation)
+
+    compare()
+    embedded.close()
