@@ -59,7 +59,7 @@ class Buffer:
     def frames(self, bytes_max: int) -> Iterator[tuple[TopicPartition, int, bytes]]:
         """Yield (partition, count, body): as few frames as keep to ``bytes_max`` (a larger record stands alone)."""
         keys, values, times = self.keys, self.values, self.timestamps
-        headers = [*self.headers, *[None] * (len(keys) - len(self.headers))] if self.headers else None
+        headers = [*self.headers, *[None] * (len(keys) - len(self.headers))] if any(self.headers) else None
         start, count = 0, len(keys)
         for stop in self._cuts(bytes_max):
             whole = stop - start == count

@@ -39,7 +39,7 @@ class TimerQueue:
         self._heap = [key for key, _ in self._store.scan()]  # sorted, hence a heap
         self._set_due()
 
-    def schedule(self, owner: str, at: int, key: str) -> None:
+    def schedule(self, owner: str, at: int, key: str = "") -> None:
         """Set a timer; one that is set already stays one. Raises TaskError on a bad time or key."""
         raw = _encode(owner, at, key)
         if self._store.get(raw) is None:
@@ -47,7 +47,7 @@ class TimerQueue:
             heappush(self._heap, raw)
             self.due = min(self.due, at)
 
-    def cancel(self, owner: str, at: int, key: str) -> None:
+    def cancel(self, owner: str, at: int, key: str = "") -> None:
         """Remove a timer if it is set. Raises TaskError on a bad time or key."""
         raw = _encode(owner, at, key)
         if self._store.get(raw) is not None:

@@ -1,0 +1,161 @@
+"""Outputs to files: with the version that made them, once, whatever crashes in between (S2)."""
+
+from pathlib import Path
+
+import pytest
+
+from framework import DeadLetter, Files, Input, Job, Output, Record, Task, Topic, json, utf8
+from framework.errors import SerdeError, TaskError, TransientError
+from framework.runtime.reserved import OUTBOX
+from tests.runtime.harness import Rig
+
+LINES = Topic("lines", key=utf8, value=utf8)
+
+
+def job(directory: Path) -> Job:
+    """Return a job that writes each line to files, and some to a second directory."""
+
+    class Export(Task):
+        lines = Input(LINES, errors=DeadLetter(Topic("letters", key=utf8, value=utf8)))
+        out = Output(Files(str(directory), value=json))
+        second = Output(Files(str(directory / "second"), value=utf8))
+
+        def process(self, record: Record[str, str]) -> None:
+            self.out.send(None, {"line": record.value})
+            if record.key == "both":
+                self.second.send(None, record.value)
+            if record.key == "fail":
+                raise ValueError
+
+    return Job("j", stages=[Export])
+
+
+def files(directory: Path) -> dict[str, str]:
+    """Return name → content of all files below the directory, hidden ones too."""
+    return {str(p.relative_to(directory)): p.read_text() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+def feed(rig: Rig, *lines: str, key: bytes = b"") -> None:
+    """Process lines."""
+    rig.rows("lines", [(key, line.encode(), 1) for line in lines])
+
+
+def test_a_version_is_a_file(tmp_path: Path) -> None:
+    """Nothing shows before the commit; then the version's lines stand in one file named after task and version."""
+    rig = Rig(job(tmp_path))
+    feed(rig, "a", "b")
+    rig.freeze()
+    assert files(tmp_path) == {}
+    assert rig.overlay.apply_chunk(b"pointer")
+    rig.processor.after_commit()
+    assert files(tmp_path) == {"part-export-0-1.jsonl": '{"line":"a"}\n{"line":"b"}\n'}
+    feed(rig, "c")
+    rig.commit()
+    rig.commit()
+    assert files(tmp_path)["part-export-0-2.jsonl"] == '{"line":"c"}\n'
+    assert len(files(tmp_path)) == 2, "a version without outputs makes no file"
+
+
+def test_each_output_has_its_directory(tmp_path: Path) -> None:
+    """Two outputs to files of one task do not mix."""
+    rig = Rig(job(tmp_path))
+    feed(rig, "a", key=b"both")
+    feed(rig, "b")
+    rig.commit()
+    assert files(tmp_path) == {
+        "part-export-0-1.jsonl": '{"line":"a"}\n{"line":"b"}\n',
+        "second/part-export-0-1.jsonl": "a\n",
+    }
+
+
+def test_outputs_made_while_a_version_commits_belong_to_the_next(tmp_path: Path) -> None:
+    """What is sent after the freeze waits for its own version (A8)."""
+    rig = Rig(job(tmp_path))
+    feed(rig, "a")
+    rig.freeze()
+    feed(rig, "b")
+    assert rig.overlay.apply_chunk(b"pointer")
+    rig.processor.after_commit()
+    assert files(tmp_path) == {"part-export-0-1.jsonl": '{"line":"a"}\n'}
+    rig.commit()
+    assert files(tmp_path)["part-export-0-2.jsonl"] == '{"line":"b"}\n'
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_crash_after_the_commit_loses_and_repeats_nothing(tmp_path: Path, *, applied: bool) -> None:
+    """A committed version is applied at the start; one that was applied already stays as it is (S2)."""
+    rig = Rig(job(tmp_path))
+    feed(rig, "a")
+    rig.freeze()
+    assert rig.overlay.apply_chunk(b"pointer")
+    if applied:
+        rig.processor.after_commit()
+    again = Rig(job(tmp_path), disk=rig.disk)
+    assert files(tmp_path) == {"part-export-0-1.jsonl": '{"line":"a"}\n'}
+    again.version = 1
+    feed(again, "b")
+    again.commit()
+    assert files(tmp_path) == {"part-export-0-1.jsonl": '{"line":"a"}\n', "part-export-0-2.jsonl": '{"line":"b"}\n'}
+
+
+def test_a_rollback_takes_uncommitted_outputs_back(tmp_path: Path) -> None:
+    """What was not committed never becomes a file, and its replay is not mixed with it (R4)."""
+    rig = Rig(job(tmp_path))
+    feed(rig, "a")
+    rig.commit()
+    feed(rig, "lost")
+    rig.roll_back()
+    feed(rig, "again")
+    rig.commit()
+    assert files(tmp_path) == {"part-export-0-1.jsonl": '{"line":"a"}\n', "part-export-0-2.jsonl": '{"line":"again"}\n'}
+
+
+def test_applied_entries_leave_the_state_in_the_next_version(tmp_path: Path) -> None:
+    """The outbox does not grow: entries are deleted in the version after the one that was applied."""
+    rig = Rig(job(tmp_path))
+    feed(rig, "a", "b")
+    rig.commit()
+    assert len(rig.disk.stores[OUTBOX].values) == 3
+    rig.commit()
+    assert rig.disk.stores[OUTBOX].values == {}
+
+
+def test_a_dead_letter_takes_its_lines_with_it(tmp_path: Path) -> None:
+    """Lines of a record that failed are undone, and those around it stand in order."""
+    rig = Rig(job(tmp_path))
+    feed(rig, "a")
+    feed(rig, "bad", key=b"fail")
+    feed(rig, "b")
+    rig.commit()
+    assert files(tmp_path) == {"part-export-0-1.jsonl": '{"line":"a"}\n{"line":"b"}\n'}
+
+
+def test_waiting_entries_count_as_held_back(tmp_path: Path) -> None:
+    """The size of what waits for its commit grows with each line and is zero after (A8)."""
+    rig = Rig(job(tmp_path))
+    feed(rig, "x" * 1000)
+    assert rig.processor.external_bytes >= 1000
+    rig.commit()
+    assert rig.processor.external_bytes == 0
+
+
+def test_a_newline_is_refused(tmp_path: Path) -> None:
+    """A value that would be two lines is refused by name."""
+    rig = Rig(job(tmp_path))
+    with pytest.raises(SerdeError, match=r"output to files .*second: a value of serde utf8 has a newline"):
+        rig.task.second.send(None, "a\nb")
+    with pytest.raises(TaskError, match="serde utf8 cannot encode int 5"):
+        rig.task.second.send(None, 5)
+
+
+def test_a_directory_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
+    """The error is transient and names the file; once the way is free the next start applies the version."""
+    directory = tmp_path / "out"
+    directory.write_text("in the way")
+    rig = Rig(job(directory))
+    feed(rig, "a")
+    with pytest.raises(TransientError, match=r"cannot write .*part-export-0-1\.jsonl"):
+        rig.commit()
+    directory.unlink()
+    Rig(job(directory), disk=rig.disk)
+    assert files(directory) == {"part-export-0-1.jsonl": '{"line":"a"}\n'}
