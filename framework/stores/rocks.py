@@ -1,5 +1,6 @@
 """The state store in production: one RocksDB a task, one column family a store, one memory budget a process."""
 
+import contextlib
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from protocol.ids import check_name
 _POINTER = b"pointer"
 _LOADING = "load.part"  # a file on its way into RocksDB
 _MiB = 1 << 20
-_TRANSIENT = ("No space left", "quota exceeded", "Too many open files", "Input/output error", "lock hold by")
+_TRANSIENT = ("No space left", "quota exceeded", "Too many open files", "File too large", "Input/output error", "lock hold by")
 _LOAD_BYTES_MAX = 32 * _MiB  # of one task during a restore, on top of the budget; smaller means more, smaller files
 
 
@@ -118,7 +119,7 @@ class RocksStore:
             if any(path.glob("*.sst")) or any(path.glob("MANIFEST-*")):
                 raise StoreCorrupted(f"{path} has data but no CURRENT file: wipe it and bootstrap")
             return []
-        families = [family for family in Rdict.list_cf(str(path), Options(raw_mode=True)) if family != "default"]
+        families = sorted(set(Rdict.list_cf(str(path), Options(raw_mode=True))) - {"default"})
         for family in families:
             number, _, name = family.partition(".")
             if not number.isdecimal():
@@ -239,9 +240,10 @@ class RocksStore:
         for scan in list(self._scans):
             scan.iterator = None
         self._handles.clear()
-        for family in self._stores.values():
-            family.close()
-        self._db.close()
+        for database in (*self._stores.values(), self._db):
+            # After a failed write RocksDB complains once more; every write that succeeded is in its log.
+            with contextlib.suppress(Exception):
+                database.close()
         self._loads.clear()
         self._closed = True
 

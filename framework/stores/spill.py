@@ -11,6 +11,7 @@ import zlib
 from pathlib import Path
 
 from framework.errors import StoreCorrupted, TransientError
+from framework.stores.directory import make_private
 
 _SIZE = struct.Struct(">I")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -23,11 +24,11 @@ class FileSpill:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Start empty. Raises TransientError if the file cannot be made."""
+        """Start empty. Raises ConfigError if the directory cannot be used, TransientError if the file cannot be made."""
         self._path = directory / "early.spill"
         self._end = 0
+        make_private(directory)
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             # A file of its own, not a truncated one: a dying predecessor may still write into what it has open.
             self._path.unlink(missing_ok=True)
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
