@@ -51,11 +51,14 @@ class Rig:
         self.offset += len(rows)
         self.processor.process_rows(TopicPartition(topic, 0), batch)
 
-    def frame(self, rows: Sequence[Row], *, stream: int = 0, offset: int = 0, skip: int = 0) -> None:
-        """Process a frame of one of the streams into the stage."""
-        topic = self.topology.streams_into(self.processor._stage.ordinal)[stream].topic
+    def frame(
+        self, rows: Sequence[Row], headers: Sequence[bytes | None] | None = None, *, offset: int = 0, skip: int = 0
+    ) -> None:
+        """Process a frame of the first stream into the stage."""
+        topic = self.topology.streams_into(self.processor._stage.ordinal)[0].topic
         keys, values, timestamps = zip(*rows, strict=True)
-        message = encode_header(Header(MessageType.FRAME, 0, 1, 1, 1)) + encode_columns(keys, values, timestamps)
+        message = encode_header(Header(MessageType.FRAME, 0, 1, 1, 1))
+        message += encode_columns(keys, values, timestamps, headers)
         self.processor.process_frame(TopicPartition(topic, 0), offset, message, skip)
 
     def external(self) -> list[tuple[str, bytes | None, bytes | None, int]]:

@@ -124,7 +124,10 @@ def test_a_dead_letter_takes_its_lines_with_it(tmp_path: Path) -> None:
     """Lines of a record that failed are undone, and those around it stand in order."""
     rig = Rig(job(tmp_path))
     feed(rig, "a")
+    held = rig.processor.external_bytes
     feed(rig, "bad", key=b"fail")
+    assert len(rig.external()) == 1
+    assert rig.processor.external_bytes == held
     feed(rig, "b")
     rig.commit()
     assert files(tmp_path) == {"part-export-0-1.jsonl": '{"line":"a"}\n{"line":"b"}\n'}

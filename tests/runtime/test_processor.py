@@ -103,9 +103,12 @@ def test_known_records_of_a_frame_are_skipped() -> None:
         lines = Input(WORDS)
 
     rig = Rig(Job("j", stages=[SplitLines, KeepWords]), 1)
-    rig.frame([(b"a", b"1", 1), (b"b", b"2", 2), (b"c", b"3", 3)], offset=5, skip=2)
+    headers = (("h", b"3"),)
+    rig.frame(
+        [(b"a", b"1", 1), (b"b", b"2", 2), (b"c", b"3", 3)], [None, None, encode_headers(headers)], offset=5, skip=2
+    )
     rig.frame([(b"d", b"4", 4)], offset=6, skip=1)
-    assert rig.task.seen == [Record("c", "3", 3, (), "words", 0, 5)]
+    assert rig.task.seen == [Record("c", "3", 3, headers, "words", 0, 5)]
 
 
 def test_a_damaged_frame_halts() -> None:
@@ -326,6 +329,30 @@ def test_close_is_called_at_the_end_and_before_a_rollback() -> None:
     rig.processor.close()
     rig.processor.close()
     assert closed == [first, second]
+
+
+def test_turns_of_records_without_a_key_are_state() -> None:
+    """A replay after a rollback or restart sends records without a key to the same partitions as before."""
+
+    class Forward(Task):
+        lines = Input(LINES)
+        out = Output(WORDS)
+
+        def process(self, record: Record[str, str]) -> None:
+            self.out.send(None, record.value)
+
+    def partitions(rig: Rig) -> list[int]:
+        rig.rows("lines", [(None, b"", 1)] * 2)
+        return [record.partition.partition for record in rig.processor.take_external()]
+
+    job = Job("j", stages=[Forward])
+    rig = Rig(job, external_partitions=5)
+    assert partitions(rig) == [0, 1]
+    rig.commit()
+    assert partitions(rig) == [2, 3]
+    rig.roll_back()
+    assert partitions(rig) == [2, 3]
+    assert partitions(Rig(job, disk=rig.disk, external_partitions=5)) == [2, 3]
 
 
 def test_an_idle_version_writes_nothing() -> None:

@@ -71,7 +71,7 @@ def _is_log(path: Path, connection: sqlite3.Connection, *, empty_is_fine: bool) 
         raise ConfigError(
             f"{path}: schema version {version}, this build reads {SCHEMA_VERSION}: use the build that wrote it"
         )
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0]
     if application == 0 and tables == 0 and empty_is_fine:
         return False
     raise ConfigError(

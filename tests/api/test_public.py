@@ -1,0 +1,66 @@
+"""The public API: its names, and the design's example as it stands there."""
+
+import framework
+from framework import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from tests.runtime.harness import Rig
+
+sentences = Topic("sentences", key=utf8, value=utf8)
+totals = Topic("word-totals", key=utf8, value=int64)
+
+
+class CountWords(Task):
+    lines = Input(sentences)
+    counts = Store("counts", key=utf8, value=int64)
+    out = Output(totals)
+
+    def process(self, record: Record[str, str]) -> None:
+        for word in record.value.split():
+            n = self.counts.get(word, 0) + 1
+            self.counts.put(word, n)
+            self.out.send(word, n)
+
+
+job = Job("word-count", stages=[CountWords])
+
+
+def test_the_designs_word_count_runs() -> None:
+    """Design 2.2's first example, line by line, counts words (and mypy --strict reads it here)."""
+    rig = Rig(job)
+    rig.rows("sentences", [(None, b"to be or not to be", 5), (None, b"be", 6)])
+    sent = [(key, int64.decode(value or b""), timestamp) for _, key, value, timestamp in rig.external()]
+    assert sent == [
+        (b"to", 1, 5),
+        (b"be", 1, 5),
+        (b"or", 1, 5),
+        (b"not", 1, 5),
+        (b"to", 2, 5),
+        (b"be", 2, 5),
+        (b"be", 3, 6),
+    ]
+    assert list(rig.task.counts.all()) == [("be", 3), ("not", 1), ("or", 1), ("to", 2)]
+
+
+def test_the_public_names_are_these() -> None:
+    """A name is added to or taken from the public API on purpose."""
+    assert framework.__all__ == [
+        "DeadLetter",
+        "Files",
+        "Input",
+        "Job",
+        "Output",
+        "Record",
+        "Serde",
+        "Store",
+        "Task",
+        "Timer",
+        "Timers",
+        "Topic",
+        "TumblingWindow",
+        "Window",
+        "avro",
+        "bytes_serde",
+        "int64",
+        "json",
+        "utf8",
+    ]
+    assert all(hasattr(framework, name) for name in framework.__all__)
