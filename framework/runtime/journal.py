@@ -12,6 +12,7 @@ from protocol.errors import DecodeError
 
 MESSAGE_BYTES_MAX = 256 * 1024  # of one data message: large enough to amortise its header, small against a broker's limit of 1 MiB
 SWEEP_KEYS_MIN = 256  # swept by each commit even if nothing is dirty, so that the log of an idle task is bounded too
+SWEEP_BYTES_MIN = 64 * 1024  # likewise
 
 
 class Encoded:
@@ -21,7 +22,7 @@ class Encoded:
         dirty = list(overlay.frozen_items())
         dirty_bytes = sum(len(key) + len(value or b"") for _, key, value in dirty)
         # two bytes swept for each dirty one: a round ends after half the state was rewritten
-        swept, self.cursor, self.round_done = overlay.sweep(cursor, max(SWEEP_KEYS_MIN, 2 * len(dirty)), max(64 * 1024, 2 * dirty_bytes))
+        swept, self.cursor, self.round_done = overlay.sweep(cursor, max(SWEEP_KEYS_MIN, 2 * len(dirty)), max(SWEEP_BYTES_MIN, 2 * dirty_bytes))
         self.messages = list(self._encode([*dirty, *swept], generation, first_seq))
         self.digest = 0
         for message in self.messages:

@@ -1,0 +1,323 @@
+"""The invariants, each with a name, checked when something reaches the log or a store. Log order decides, so a check is never too early."""
+
+from collections import Counter
+from collections.abc import Sequence
+from zlib import crc32
+
+from framework.core.changelog import ChangelogFold
+from framework.errors import Halted
+from framework.ports import ExternalRecord, Write
+from framework.simulation.disk import content
+from framework.simulation.log import SharedLog
+from framework.simulation.oracle import Recorder, TaskHistory, Violation
+from framework.simulation.usercode import OUTSIDE, Step, stage_code
+from framework.simulation.world import Plan
+from framework.stores.memory import MemoryDisk
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data
+from protocol.commit import Commit, decode_commit
+from protocol.envelope import Header, MessageType, decode_header
+from protocol.frames import frame_count
+from protocol.ids import TopicPartition
+from protocol.pointer import decode_pointer
+
+INVARIANTS = {
+    "ownership": "each message of a changelog was written by the one process that holds its generation (C1, C2)",
+    "generation": "a generation says one thing: no two restores, no two frames with the same seq (C6)",
+    "restore": "a restore names the last version that was valid when its generation was claimed (R2)",
+    "marker": "a marker follows a valid commit of its version (A7, C3)",
+    "order": "versions and generations of a task only grow, and each commit names the one before (one valid commit per version)",
+    "closure": "a task commits V only after all of its producers have",
+    "void": "no record that was taken back is in a committed version",
+    "duplicate": "no record is in the committed versions of a task twice",
+    "lost": "a committed version holds all records of its channels up to it",
+    "ahead": "a committed version holds no record of a later one",
+    "seq": "a commit's seqs are those of the records it holds, in and out",
+    "position": "a commit's positions in external inputs are those of the records it holds (A2)",
+    "resume": "the resume offset is not beyond the first record that is not included (A7)",
+    "output": "what a commit makes visible is what its steps produce (S1)",
+    "sink": "nothing becomes visible without a valid commit (S1)",
+    "exactly once": "each record leaves each of its marks in the external topics once",
+    "uncommitted": "nothing reaches a store before its commit is valid (A9)",
+    "store": "a store with a pointer is the committed state of that version",
+    "bootstrap": "the changelog, from wherever it starts, gives the committed state (R1, K2)",
+    "trim": "a stream is trimmed up to the committed resume offset at most (K3)",
+    "at end": "a commit says that its inputs have ended only if it stands at their ends (A2b)",
+    "fenced": "a process gives up as fenced only if another has claimed its task (C5)",
+    "halted": "no process halts: nothing was broken on purpose",
+    "error": "no process ends by an error that is not foreseen",
+    "recorder": "what is committed was frozen by somebody",
+    "liveness": "when faults stop, everything is committed by every sink within bounded steps",
+}
+
+
+class Claims:
+    """The claims of one task in log order, and what each took over."""
+
+    def __init__(self) -> None:
+        self.top = 0
+        self.restored: dict[int, int] = {}  # generation -> last valid version before its claim
+        self.nonces: dict[int, list[bytes]] = {}  # generation -> who claimed it
+        self.messages: dict[tuple[int, int], int] = {}  # (generation, ChangelogSeq) -> crc: to tell repeats from a second writer
+
+    def is_void(self, generation: int, version: int) -> bool:
+        """Tell whether a later claim has taken back what ``generation`` made for ``version`` (R3)."""
+        return any(g > generation and restored < version for g, restored in self.restored.items())
+
+
+class Checker:
+    """Watches log and stores. Raises Violation."""
+
+    def __init__(self, plan: Plan, log: SharedLog, recorder: Recorder) -> None:
+        self.plan = plan
+        self.seen: Counter[str] = Counter()
+        self.missing = set(plan.expected)
+        self.histories = {task: TaskHistory(wiring, stage_code(plan, task)) for task, wiring in plan.wirings.items()}
+        self.claims = {task: Claims() for task in plan.wirings}
+        self.ended_before: dict[bytes, bool] = {}  # nonce -> all external input was there when the process started
+        self._log = log
+        self._recorder = recorder
+        self._changelogs = {wiring.changelog: task for task, wiring in plan.wirings.items()}
+        self._readers = {p: task for task, wiring in plan.wirings.items() for _, p in wiring.channels}
+        self._said: dict[tuple[object, ...], object] = {}
+        self._outside: Counter[bytes] = Counter()
+
+    # --- the log --------------------------------------------------------------------------------------------------------------
+
+    def appended(self, partition: TopicPartition, offset: int, value: bytes, outputs: Sequence[ExternalRecord]) -> None:
+        """Check an internal message that is now in the log."""
+        task = self._changelogs.get(partition)
+        if task is None:
+            self._stream(partition, value)
+        else:
+            self._changelog(task, offset, value, outputs)
+
+    def produced(self, records: Sequence[ExternalRecord]) -> None:
+        """Check plain records that are now in the log."""
+        for record in records:
+            mark = b";".join((record.value or b"").split(b";", 2)[:2])
+            if mark not in self.plan.expected:
+                raise Violation("exactly once", f"{mark!r} is in {record.partition} and should not exist")
+            self._outside[mark] += 1
+            self.missing.discard(mark)
+            if self._outside[mark] > 1:
+                self.seen["repeated in at-least-once mode"] += 1
+                if self.plan.aligned:
+                    raise Violation("exactly once", f"{mark!r} is in the external topics twice, now in {record.partition}")
+
+    def trimmed(self, partition: TopicPartition, before: int) -> None:
+        """Check a trim that is about to happen."""
+        if before <= self._log.partition(partition).start:
+            return
+        if partition in self._changelogs:
+            self.seen["changelog trims"] += 1
+            self.audit(self._changelogs[partition], before)
+            return
+        self.seen["stream trims"] += 1
+        reader = self.histories[self._readers[partition]]
+        if before > reader.resume[partition]:
+            raise Violation("trim", f"{partition} is trimmed before {before}, {reader.wiring.name} resumes at {reader.resume[partition]}")
+
+    def _say(self, key: tuple[object, ...], what: object, text: str) -> None:
+        if self._said.setdefault(key, what) != what:
+            raise Violation("generation", f"{text}: {what}, before it was {self._said[key]}")
+
+    def _stream(self, partition: TopicPartition, value: bytes) -> None:
+        header = decode_header(value)
+        task, generation, version = header.producer, header.generation, header.version
+        name = f"{self.plan.wirings[task].name} generation {generation} in {partition}"
+        history = self.histories[task]
+        if header.type is MessageType.FRAME:
+            self._say((partition, task, generation, header.seq), (version, crc32(value)), f"{name}: frame of seq {header.seq}")
+        elif header.type is MessageType.RESTORE:
+            self._say((partition, task, generation), (version, header.seq), f"{name}: restore")
+            restored = self.claims[task].restored.get(generation)
+            if restored != version or header.seq != history.sent_up_to(partition, version) + 1:
+                raise Violation("restore", f"{name}: restore says version {version} seq {header.seq}, the log says {restored}")
+        elif history.generations.get(version) != generation:
+            raise Violation("marker", f"{name}: marker of version {version}, valid commits: {history.generations}")
+
+    # --- changelogs -----------------------------------------------------------------------------------------------------------
+
+    def _changelog(self, task: int, offset: int, value: bytes, outputs: Sequence[ExternalRecord]) -> None:
+        kind, generation, seq, _ = decode_changelog_header(value)
+        claims, history = self.claims[task], self.histories[task]
+        if kind is ChangelogType.CLAIM:
+            claims.nonces.setdefault(generation, []).append(decode_claim(value).nonce)
+            if generation > claims.top:
+                claims.top = generation
+                claims.restored[generation] = max(history.version, 0)
+                claims.messages[generation, 0] = crc32(value)
+            elif claims.messages.get((generation, 0)) != crc32(value):
+                self.seen["claims that lost a race"] += 1
+            return
+        name = f"{history.wiring.name} generation {generation} ChangelogSeq {seq}"
+        if generation not in claims.nonces:
+            raise Violation("ownership", f"{name}: was never claimed")
+        before = claims.messages.setdefault((generation, seq), crc32(value))
+        if before != crc32(value):
+            raise Violation("ownership", f"{name}: two different messages")
+        if kind is not ChangelogType.COMMIT:
+            return
+        commit = decode_commit(value)
+        if commit.version in history.offsets and history.generations[commit.version] == generation:
+            return  # a repeat
+        if generation < claims.top:
+            self.seen["zombie commits that are void"] += 1
+            if outputs:
+                raise Violation("sink", f"{name}: {len(outputs)} outputs became visible with a void commit")
+            return
+        self._commit(history, commit, offset, outputs)
+
+    def _commit(self, history: TaskHistory, commit: Commit, offset: int, outputs: Sequence[ExternalRecord]) -> None:
+        name = f"{history.wiring.name} version {commit.version} generation {commit.generation}"
+        steps = self._recorder.take(commit)
+        before = history.commit
+        if before is not None and not (commit.version > before.version == commit.previous and commit.generation >= before.generation):
+            raise Violation("order", f"{name}: previous {commit.previous}, after version {before.version} generation {before.generation}")
+        if self.plan.aligned:
+            self._closure(name, history, commit)
+            self._channels(name, history, commit, steps)
+        else:
+            history.received.update(step.value for step in steps)
+        self._external(name, history, commit, steps)
+        expected = history.replay(steps)
+        if self.plan.aligned:
+            if expected != list(outputs):
+                raise Violation("output", f"{name}: {len(outputs)} outputs are visible: {outputs[:3]}, expected {expected[:3]}")
+            self.produced(outputs)
+            if commit.version > 0:
+                self._resume(name, history, commit)
+        history.close(commit, offset)
+        self._seqs(name, history, commit)
+        self.seen["commits"] += 1
+        self.seen["commits with a sweep cursor"] += commit.cursor != b""
+
+    def _closure(self, name: str, history: TaskHistory, commit: Commit) -> None:
+        for producer, _ in history.wiring.channels:
+            if 0 < commit.version > self.histories[producer].version:
+                theirs = f"{self.plan.wirings[producer].name} has committed {self.histories[producer].version}"
+                raise Violation("closure", f"{name}: {theirs}")
+
+    def _channels(self, name: str, history: TaskHistory, commit: Commit, steps: Sequence[Step]) -> None:
+        for partition, producer, offset, value, _ in steps:
+            if producer == OUTSIDE:
+                continue
+            sent = self.histories[producer].outputs[partition]
+            at = history.cursors[producer, partition]
+            if at >= len(sent) or sent[at] != value:
+                kind = "duplicate" if value in sent[:at] else "lost" if value in sent else "void"
+                raise Violation(kind, f"{name}: {partition} offset {offset}: took {value!r} as number {at + 1} of producer {producer}")
+            history.cursors[producer, partition] = at + 1
+        if commit.version == 0:
+            return
+        for (producer, partition), at in history.cursors.items():
+            expected = self.histories[producer].sent_up_to(partition, commit.version)
+            if at != expected:
+                kind = "lost" if at < expected else "ahead"
+                raise Violation(kind, f"{name}: holds {at} records of producer {producer} in {partition}, {expected} were committed")
+
+    def _external(self, name: str, history: TaskHistory, commit: Commit, steps: Sequence[Step]) -> None:
+        for step in steps:
+            if step.producer == OUTSIDE:
+                if step.offset != history.external[step.partition]:
+                    raise Violation("position", f"{name}: {step.partition} offset {step.offset} after {history.external[step.partition] - 1}")
+                history.external[step.partition] += 1
+        said = {TopicPartition(e.topic, e.partition): e.offset for e in commit.external}
+        if said != history.external:
+            raise Violation("position", f"{name}: says {said}, holds what is before {history.external}")
+        if commit.at_end and self.ended_before[commit.nonce]:
+            ends = {partition: self._log.partition(partition).end for partition in said}
+            if said != ends:
+                raise Violation("at end", f"{name}: says that its inputs have ended at {said}, they end at {ends}")
+
+    def _seqs(self, name: str, history: TaskHistory, commit: Commit) -> None:
+        for o in commit.outputs:
+            expected = len(history.outputs[TopicPartition(o.topic, o.partition)]) + 1
+            if o.next_seq != expected:
+                raise Violation("seq", f"{name}: next seq {o.next_seq} in {o.topic}[{o.partition}], expected {expected}")
+        if not self.plan.aligned:
+            return
+        for i in commit.inputs:
+            for c in i.channels:
+                at = history.cursors[c.producer, TopicPartition(i.topic, i.partition)]
+                if c.seq != at:
+                    raise Violation("seq", f"{name}: seq {c.seq} of producer {c.producer} in {i.topic}[{i.partition}], holds {at}")
+
+    def _resume(self, name: str, history: TaskHistory, commit: Commit) -> None:
+        for i in commit.inputs:
+            partition = TopicPartition(i.topic, i.partition)
+            rows, start = self._log.partition(partition).rows, self._log.partition(partition).start
+            for row in rows[history.resume[partition] - start : i.resume - start]:
+                value = row[4] or b""
+                header = decode_header(value)
+                if header.type is MessageType.FRAME and self._is_left_out(history, partition, header, frame_count(value)):
+                    raise Violation("resume", f"{name}: resumes {partition} at {i.resume}, but offset {row[0]} is not included: {header}")
+
+    def _is_left_out(self, history: TaskHistory, partition: TopicPartition, header: Header, count: int) -> bool:
+        included = history.cursors[header.producer, partition]
+        return header.seq + count - 1 > included and not self.claims[header.producer].is_void(header.generation, header.version)
+
+    # --- stores and processes -------------------------------------------------------------------------------------------------
+
+    def stored(self, task: int, version: int, disk: MemoryDisk, writes: Sequence[Write], pointer: bytes | None) -> None:
+        """Check a write to a store by a process whose core holds ``version`` to be committed."""
+        history = self.histories[task]
+        state = history.states.get(version)
+        for store, key, value in writes:
+            if state is None or state.get((store, key)) != value:
+                raise Violation("uncommitted", f"{history.wiring.name}: {key!r} = {value!r} is not of committed version {version}")
+        if pointer is None:
+            return
+        decoded = decode_pointer(pointer)
+        expected = history.states.get(decoded.version)
+        if expected is None or history.generations[decoded.version] != decoded.generation:
+            raise Violation("uncommitted", f"{history.wiring.name}: {decoded} is not a valid commit")
+        if content(disk) != expected:
+            found = sorted(content(disk).items() ^ expected.items())
+            raise Violation("store", f"{history.wiring.name}: {decoded}: store and committed state differ: {found[:6]}")
+
+    def audit(self, task: int, start: int) -> None:
+        """Bootstrap from the changelog as if it began at ``start``, and compare with what was committed."""
+        history = self.histories[task]
+        name = str(history.wiring.changelog)
+        state: dict[tuple[int, bytes], bytes] = {}
+        try:
+            fold = ChangelogFold(name, start)
+            for row in self._log.partition(history.wiring.changelog).rows:
+                segment = fold.feed(row[0], row[4] or b"") if row[0] >= start else None
+                for message in () if segment is None else segment.messages:
+                    data = decode_data(message)
+                    for store, key, value in zip(data.stores, data.keys, data.values, strict=True):
+                        if value is None:
+                            state.pop((store, key), None)
+                        else:
+                            state[store, key] = value
+        except Halted as error:
+            raise Violation("bootstrap", str(error)) from error
+        if history.commit is None:
+            return
+        if not fold.complete or fold.last is None or fold.last.version != history.version:
+            raise Violation("bootstrap", f"{name} from {start}: complete: {fold.complete}, last {fold.last}, committed {history.version}")
+        if state != history.states[history.version]:
+            found = sorted(state.items() ^ history.states[history.version].items())
+            raise Violation("bootstrap", f"{name} from {start} gives another state than version {history.version}: {found[:6]}")
+
+    def fenced(self, task: int, generation: int, nonce: bytes, reason: str) -> None:
+        """Check a process that gives up as fenced."""
+        if not any(g >= generation and any(n != nonce for n in nonces) for g, nonces in self.claims[task].nonces.items()):
+            raise Violation("fenced", f"{self.plan.wirings[task].name} generation {generation}, and nobody else has claimed it: {reason}")
+
+    def finish(self) -> None:
+        """Check the world at rest."""
+        for task, history in self.histories.items():
+            self.audit(task, self._log.partition(history.wiring.changelog).start)
+        if not self.plan.aligned and not self.nothing_missing():
+            raise Violation("lost", "a record that was committed by its producer was not committed by its consumer")
+
+    def nothing_missing(self) -> bool:
+        """Tell whether every record that a task has committed was committed by its consumers, too (1.5)."""
+        return not any(
+            set(self.histories[producer].outputs[partition]) - history.received
+            for history in self.histories.values()
+            for producer, partition in history.wiring.channels
+        )

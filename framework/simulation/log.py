@@ -1,0 +1,254 @@
+"""The simulated log: what a process sends is queued, applied later or never, acknowledged later or never, and sometimes twice.
+
+It keeps the port's contract (framework.ports.Log) and nothing more: order within a partition of one sender, no gap in a
+queue, one delivery per send. Everything else is up to the scheduler.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from framework.logs.memory import MemoryLog, MemoryLogData, MemoryPartition
+from framework.ports import Delivery, ExternalRecord, LogRow
+from framework.simulation.boundary import Boundary
+from protocol.ids import TopicPartition
+
+
+class Sent(NamedTuple):
+    """One send that is on its way."""
+
+    token: int
+    partition: TopicPartition | None  # None: only plain records
+    value: bytes
+    fence: int | None
+    outputs: tuple[ExternalRecord, ...]
+
+
+class Queue:
+    """What one process has sent to one partition and the log has not yet applied. ``sender`` is None when that process is dead."""
+
+    __slots__ = ("acks", "items", "not_before", "partition", "sender")
+
+    def __init__(self, sender: "SimLog | None", partition: TopicPartition | None) -> None:
+        self.sender = sender
+        self.partition = partition
+        self.items: deque[Sent] = deque()
+        self.not_before = 0  # time until which it stays in the network
+        self.acks = True  # False: an acknowledgement was lost, so no later one is reported either
+
+
+class Observer(Protocol):
+    """Who watches the log: the checker of the invariants."""
+
+    def appended(self, partition: TopicPartition, offset: int, value: bytes, outputs: Sequence[ExternalRecord]) -> None:
+        """Take note of an internal message that is now in the log, with what became visible together with it."""
+        ...
+
+    def produced(self, records: Sequence[ExternalRecord]) -> None:
+        """Take note of plain records that are now in the log."""
+        ...
+
+    def trimmed(self, partition: TopicPartition, before: int) -> None:
+        """Take note of a trim that is about to happen."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """How a log treats its clients. ``fenced`` tells the partitions in which it compares and appends."""
+
+    fenced: Callable[[TopicPartition], bool]
+    repeat_rate: float
+    clock_goes_back: bool
+
+
+class SharedLog(MemoryLogData):
+    """What all processes share. ``rand`` is the scheduler's generator; ``now`` the virtual time."""
+
+    def __init__(self, now: Callable[[], int], rand: Callable[[], float], behaviour: Behaviour) -> None:
+        super().__init__(now)
+        self.observer: Observer
+        self.queues: list[Queue] = []  # those that hold something
+        self.blocked_until: dict[TopicPartition | None, int] = {}
+        self.skew: dict[TopicPartition, int] = {}  # of the clock of the partition's leader
+        self.repeats: list[Sent] = []  # may be appended once more
+        self.seen: Counter[str] = Counter()
+        self.rand = rand
+        self._behaviour = behaviour
+
+    def add(self, partition: TopicPartition) -> None:
+        """Make an empty partition."""
+        self.partitions[partition] = MemoryPartition()
+
+    def append(
+        self, partition: TopicPartition, key: bytes | None, value: bytes | None, timestamp_ms: int | None, headers: bytes | None
+    ) -> tuple[int, int]:
+        """Append one message by the clock of the partition's leader."""
+        into = self.partition(partition)
+        time_ms = self.clock() + self.skew.get(partition, 0)
+        if not self._behaviour.clock_goes_back:
+            time_ms = max(time_ms, into.append_time_ms)
+        into.append_time_ms, offset = time_ms, into.end
+        into.rows.append((offset, time_ms, time_ms if timestamp_ms is None else timestamp_ms, key, value, headers))
+        return offset, time_ms
+
+    def pump(self) -> bool:
+        """Apply the next message of a random queue; False if there is none, or its partition does not answer."""
+        queues = self.queues
+        if not queues:
+            return False
+        at = int(self.rand() * len(queues))
+        queue = queues[at]
+        if max(queue.not_before, self.blocked_until.get(queue.partition, 0)) > self.clock():
+            return False
+        if queue.sender is not None and queue.sender.stalled:
+            return False
+        sent = queue.items.popleft()
+        if not queue.items:
+            queues[at] = queues[-1]
+            queues.pop()
+        delivery = self._apply(sent)
+        if queue.sender is not None:
+            if queue.sender.lose_ack:
+                queue.sender.lose_ack, queue.acks = False, False
+            if queue.acks:
+                queue.sender.deliveries.append(delivery)
+            else:
+                queue.sender.lost_acks.append((sent, delivery))
+        return True
+
+    def _apply(self, sent: Sent) -> Delivery:
+        if sent.partition is None:
+            offset = -1
+            for record in sent.outputs:
+                offset, _ = self.append(record.partition, record.key, record.value, record.timestamp_ms, record.headers)
+            self.observer.produced(sent.outputs)
+            return Delivery(0, sent.token, offset, self.clock())
+        if not self._admits(sent):
+            self.seen["refused by the fence"] += 1
+            return Delivery(0, sent.token, -1, self.clock(), True)
+        offset, time_ms = self.append(sent.partition, None, sent.value, None, None)
+        for record in sent.outputs:
+            self.append(record.partition, record.key, record.value, record.timestamp_ms, record.headers)
+        self.observer.appended(sent.partition, offset, sent.value, sent.outputs)
+        if self.rand() < self._behaviour.repeat_rate:
+            self.repeats.append(sent._replace(outputs=()))
+            if self.rand() < 0.3:  # the sender's own retry: the second one is acknowledged
+                offset, time_ms = self.repeat(-1) or (offset, time_ms)
+        return Delivery(0, sent.token, offset, time_ms)
+
+    def repeat(self, at: int) -> tuple[int, int] | None:
+        """Append ``repeats[at]`` once more; None if the fence refuses it."""
+        sent = self.repeats[at]
+        if self.rand() < 0.7:
+            del self.repeats[at]
+        assert sent.partition is not None
+        if not self._admits(sent):
+            return None
+        offset, time_ms = self.append(sent.partition, None, sent.value, None, None)
+        self.seen["repeated messages"] += 1
+        self.observer.appended(sent.partition, offset, sent.value, ())
+        return offset, time_ms
+
+    def _admits(self, sent: Sent) -> bool:
+        assert sent.partition is not None
+        if sent.fence is None or not self._behaviour.fenced(sent.partition):
+            return True
+        into = self.partition(sent.partition)
+        if into.fence > sent.fence:
+            return False
+        into.fence = sent.fence
+        return True
+
+
+class SimLog(MemoryLog):
+    """framework.ports.Log of one process."""
+
+    def __init__(self, shared: SharedLog, boundary: Boundary) -> None:
+        super().__init__(shared)
+        self.shared = shared
+        self.deliveries: list[Delivery] = []
+        self.lost_acks: list[tuple[Sent, Delivery]] = []
+        self.stalled = False  # the process is paused, and its client's thread with it
+        self.lose_ack = False  # the next acknowledgement gets lost
+        self._boundary = boundary
+        self._queued: dict[TopicPartition | None, Queue] = {}
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """Return (start, end) offsets."""
+        self._boundary.before("bounds")
+        found = super().bounds(partition)
+        self._boundary.after("bounds")
+        return found
+
+    def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
+        """Return messages from ``offset`` on. Raises OffsetOutOfRange."""
+        self._boundary.before("read")
+        rows = super().read(partition, offset, max_bytes)
+        self._boundary.after("read")
+        return rows
+
+    def send(
+        self,
+        owner: int,
+        token: int,
+        partition: TopicPartition,
+        value: bytes,
+        *,
+        fence: int | None = None,
+        sync: bool = False,
+        outputs: Sequence[ExternalRecord] = (),
+    ) -> None:
+        """Queue one internal message."""
+        self._boundary.before("send")
+        self._put(Sent(token, partition, value, fence, tuple(outputs)))
+        self._boundary.after("send")
+
+    def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
+        """Queue plain records."""
+        self._boundary.before("produce")
+        self._put(Sent(token, None, b"", None, tuple(records)))
+        self._boundary.after("produce")
+
+    def poll(self) -> list[Delivery]:
+        """Return what became known since the last call."""
+        self._boundary.before("poll")
+        deliveries, self.deliveries = self.deliveries, []
+        self._boundary.after("poll")
+        return deliveries
+
+    def trim(self, partition: TopicPartition, before: int) -> None:
+        """Delete messages before an offset."""
+        self._boundary.before("trim")
+        self.shared.observer.trimmed(partition, before)
+        super().trim(partition, before)
+        self._boundary.after("trim")
+
+    def _put(self, sent: Sent) -> None:
+        queue = self._queued.get(sent.partition)
+        if queue is None:
+            queue = self._queued[sent.partition] = Queue(self, sent.partition)
+        if not queue.items:
+            self.shared.queues.append(queue)
+        queue.items.append(sent)
+
+    def unapplied(self) -> list[Queue]:
+        """Return the queues that hold something."""
+        return [queue for queue in self._queued.values() if queue.items]
+
+    def die(self) -> list[Sent]:
+        """The process is dead: of what it sent, each queue keeps a random beginning, to be applied late. Return what was lost."""
+        rand, lost = self.shared.rand, []
+        for queue in self.unapplied():
+            kept = int(rand() * (len(queue.items) + 1)) if rand() < 0.7 else 0
+            while len(queue.items) > kept:
+                lost.append(queue.items.pop())
+            queue.sender = None
+            if not queue.items:
+                self.shared.queues.remove(queue)
+            elif rand() < 0.6:
+                self.shared.seen["late appends of the dead"] += kept
+                queue.not_before = self.shared.clock() + int(rand() * 400)
+        self._queued = {}
+        return lost

@@ -1,0 +1,119 @@
+"""What is right: the recorder keeps the order in which each attempt processed its records; a plain interpreter replays it.
+
+The recorder lives outside of the crash domain. Of all attempts at a version the log chooses one: the one whose commit is valid (C2).
+Its steps are replayed on dicts, by the same user code, without failures, versions or layers. What a task has sent, written
+to the outside and stored must be just that: an explicit witness of a failure-free run with the same outcome (design 3.2).
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from framework.core.wiring import TaskWiring
+from framework.ports import ExternalRecord
+from framework.simulation.usercode import CHAINS, COUNTS, StageCode, Step, work
+from protocol.commit import Commit
+from protocol.ids import TopicPartition
+
+Content = dict[tuple[int, bytes], bytes]
+
+
+class Violation(Exception):
+    """Something happened that must never happen. ``name``: of the invariant."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"{name}: {text}")
+        self.name = name
+
+
+class PlainStore:
+    """A store without layers."""
+
+    def __init__(self, store: int, content: Content) -> None:
+        self._store = store
+        self._content = content
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value or None."""
+        return self._content.get((self._store, key))
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value."""
+        self._content[self._store, key] = value
+
+    def delete(self, key: bytes) -> None:
+        """Delete the key."""
+        self._content.pop((self._store, key), None)
+
+    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what lies between, in key order."""
+        for (store, key), value in sorted(self._content.items()):
+            if store == self._store and start <= key and (end is None or key < end):
+                yield key, value
+
+
+class Recorder:
+    """The steps of every version that any attempt has frozen."""
+
+    def __init__(self) -> None:
+        self._frozen: dict[tuple[bytes, int, int], list[Step]] = {}
+
+    def froze(self, nonce: bytes, generation: int, version: int, steps: list[Step]) -> None:
+        """Keep what a process did for a version, as one of its generations."""
+        self._frozen[nonce, generation, version] = steps
+
+    def take(self, commit: Commit) -> list[Step]:
+        """Return the steps of the attempt that won. Raises Violation if nobody ever froze that."""
+        steps = self._frozen.pop((commit.nonce, commit.generation, commit.version), None)
+        if steps is None:
+            raise Violation("recorder", f"version {commit.version} of generation {commit.generation} was committed and never frozen")
+        return steps
+
+
+class TaskHistory:
+    """What one task has committed so far, according to the reference interpreter."""
+
+    def __init__(self, wiring: TaskWiring, code: StageCode) -> None:
+        self.wiring = wiring
+        self.commit: Commit | None = None  # the last valid one
+        self.offsets: dict[int, int] = {}  # of each version's commit in the changelog
+        self.generations: dict[int, int] = {}  # of each version's commit
+        self.states: dict[int, Content] = {}
+        self.outputs: dict[TopicPartition, list[bytes]] = {partition: [] for partition in wiring.outputs}
+        self.cursors: dict[tuple[int, TopicPartition], int] = dict.fromkeys(wiring.channels, 0)
+        self.received: set[bytes] = set()
+        self.external: dict[TopicPartition, int] = dict.fromkeys(wiring.external, 0)
+        self.resume: dict[TopicPartition, int] = {partition: 0 for _, partition in wiring.channels}
+        self._code = code
+        self._state: Content = {}
+        self._stores = PlainStore(COUNTS, self._state), PlainStore(CHAINS, self._state)
+        self._labels: list[int] = []
+        self._counts: dict[TopicPartition, list[int]] = {partition: [0] for partition in wiring.outputs}
+
+    @property
+    def version(self) -> int:
+        """The last committed version; -1 before the genesis."""
+        return -1 if self.commit is None else self.commit.version
+
+    def sent_up_to(self, partition: TopicPartition, version: int) -> int:
+        """Return how many records to ``partition`` carry a label of at most ``version``."""
+        return self._counts[partition][bisect_right(self._labels, version)]
+
+    def replay(self, steps: Sequence[Step]) -> list[ExternalRecord]:
+        """Run the steps of the next committed version; return what they write to the outside."""
+        external: list[ExternalRecord] = []
+        for step in steps:
+            streams, records = work(self._code, *self._stores, step.value, step.draw)
+            for partition, sent in streams:
+                self.outputs[partition].append(sent)
+            external += records
+        return external
+
+    def close(self, commit: Commit, offset: int) -> None:
+        """Take a valid commit, after its steps were replayed."""
+        self._labels.append(self.version + 1)
+        for partition, counts in self._counts.items():
+            counts.append(len(self.outputs[partition]))
+        self.commit = commit
+        self.offsets[commit.version], self.generations[commit.version] = offset, commit.generation
+        self.states[commit.version] = dict(self._state)
+        self.resume |= {TopicPartition(i.topic, i.partition): i.resume for i in commit.inputs}

@@ -1,0 +1,279 @@
+"""The seeded scheduler: lets processes tick, the log apply, time pass and faults happen, in one thread and virtual time."""
+
+import random
+from collections import Counter, deque
+from collections.abc import Sequence
+from zlib import crc32
+
+from framework.errors import Fenced, FrameworkError, OffsetOutOfRange, StoreCorrupted, TransientError
+from framework.ports import ExternalRecord
+from framework.simulation.boundary import Crashed
+from framework.simulation.disk import Host, copy_of
+from framework.simulation.faults import FAULTS
+from framework.simulation.invariants import Checker
+from framework.simulation.log import Behaviour, SharedLog
+from framework.simulation.oracle import Recorder, Violation
+from framework.simulation.process import Process
+from framework.simulation.trace import Trace
+from framework.simulation.world import Plan, out_topic
+from protocol.changelog import ChangelogType, decode_changelog_header
+from protocol.ids import TopicPartition, split_producer_id
+
+FAULTY = 0.6  # of the steps; then faults stop, and the world must come to rest
+REST = 10  # times the steps, at most, until everything is committed
+SETTLE = 60  # steps after that, for what is late
+HOSTS = 3
+EPOCH_MS = 1_000_000
+_CHANGELOG = -1  # the driver's token for a claim or commit
+
+
+class Simulation:
+    """The world of one seed. ``run`` raises Violation."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.now = EPOCH_MS
+        self.step = 0
+        self.seen: Counter[str] = Counter()
+        self.faults: list[str] = []
+        self.trace = Trace()
+        self.rand = random.Random(f"run {plan.seed}").random
+        sinks = {w.changelog for w in plan.wirings.values() if split_producer_id(w.producer)[0] in plan.out_partitions}
+        behaviour = Behaviour(
+            # a sink's outputs are fenced by the log even where all others are protected by C3 alone (S1)
+            fenced=(lambda _: True) if plan.compare_and_append else sinks.__contains__,
+            repeat_rate=plan.repeat_rate,
+            clock_goes_back=not plan.compare_and_append,
+        )
+        self.log = SharedLog(lambda: self.now, self.rand, behaviour)
+        self.recorder = Recorder()
+        self.checker = Checker(plan, self.log, self.recorder)
+        self.log.observer = self
+        self._create_topics()
+        arrivals = [(int(at * plan.steps), partition, value) for partition, rows in plan.inputs.items() for at, value in rows]
+        self._arrivals = deque(sorted(arrivals))
+        self._hosts = {task: [Host(n) for n in range(HOSTS)] for task in plan.wirings}
+        self._last_host = dict.fromkeys(plan.wirings, 0)
+        self._processes: list[Process] = []
+        self._number = 0
+        self._restarts: list[tuple[int, int, int]] = [(0, task, 0) for task in plan.wirings]  # step, task, crash at this crossing
+        self._idle = 0
+        self._late = 0.0
+        self._fault_steps = deque(sorted(int(self.rand() * FAULTY * plan.steps) for _ in range(plan.faults)))
+        self._kinds, self._weights = list(FAULTS), [weight for _, weight in FAULTS.values()]
+
+    def _create_topics(self) -> None:
+        partitions = [*self.plan.inputs, *(w.changelog for w in self.plan.wirings.values())]
+        partitions += [p for w in self.plan.wirings.values() for _, p in w.channels]
+        partitions += [TopicPartition(out_topic(s), p) for s, count in self.plan.out_partitions.items() for p in range(count)]
+        for partition in dict.fromkeys(partitions):
+            self.log.add(partition)
+
+    # --- the loop -------------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run until everything is committed and the world is at rest."""
+        quiet, limit = int(self.plan.steps * FAULTY), self.plan.steps * REST
+        while self.step < limit:
+            self._one_step()
+            if self.step == quiet:
+                self._calm()
+            if self.step > quiet and self.step % 20 == 0 and self._complete():
+                break
+        else:
+            stuck = {p.name: (p.core.status.name, p.core.frozen) for p in self._processes}
+            raise Violation("liveness", f"{len(self.checker.missing)} outputs are missing: {sorted(self.checker.missing)[:3]}; {stuck}")
+        for _ in range(SETTLE):
+            self._one_step()
+        self.checker.finish()
+        for process in self._processes:
+            self._count(process)
+
+    def _one_step(self) -> None:
+        self.step += 1
+        while self._arrivals and self._arrivals[0][0] <= self.step:
+            _, partition, value = self._arrivals.popleft()
+            self.log.append(partition, None, value, None, None)
+        self._start_due()
+        while self._fault_steps and self._fault_steps[0] <= self.step:
+            self._fault_steps.popleft()
+            self._fault()
+        busy = False
+        awake = self.awake()
+        if awake:
+            busy = self._turn(awake[int(self.rand() * len(awake))])
+        for _ in range(int(self.rand() * 8)):
+            busy = self.log.pump() or busy
+        if self.log.repeats and self.rand() < 0.03:
+            self.log.repeat(int(self.rand() * len(self.log.repeats)))
+        self._pass_time(busy, len(awake))
+
+    def _pass_time(self, busy: bool, awake: int) -> None:
+        interval = self.plan.settings.interval_ms
+        self._late += self.rand() * interval / (3 + 3 * awake)
+        self._idle = 0 if busy else self._idle + 1
+        if self._idle > 2 * awake:
+            self._idle, self._late = 0, self._late + interval / 4
+        self.now += int(self._late)
+        self._late -= int(self._late)
+
+    def awake(self) -> list[Process]:
+        """Return the processes that are not paused."""
+        return [process for process in self._processes if not process.paused]
+
+    def _turn(self, process: Process) -> bool:
+        """Let a process do a few things; True if it did any."""
+        driver, busy = process.driver, False
+        try:
+            if not process.started:
+                process.start(self.now)
+                return True
+            if process.stop_by and self.now > process.stop_by:
+                self.kill(process, "stop timed out")
+                return True
+            for _ in range(1 + int(self.rand() * 12)):
+                if not driver.tick():
+                    break
+                busy = True
+            if self.rand() < 0.7:
+                for delivery in process.log.poll():
+                    driver.delivered(delivery)
+                    busy = True
+            if driver.exit is not None:
+                self.seen["graceful stops"] += 1
+                self.kill(process, "exit 0")
+        except Crashed:
+            self.seen[f"crash {process.boundary.where}"] += 1
+            self.kill(process, f"crashed {process.boundary.where}")
+        except Fenced as error:
+            self.seen["fenced"] += 1
+            self.checker.fenced(process.task, process.core.generation, process.nonce, str(error))
+            self.kill(process, "exit 3")
+        except (TransientError, OffsetOutOfRange, StoreCorrupted) as error:
+            self.seen[f"exit 1 by {type(error).__name__}"] += 1
+            self.kill(process, f"exit 1: {error}")
+        except FrameworkError as error:
+            raise Violation("halted", f"{process.name}: {error}") from error
+        except Violation:
+            raise
+        except Exception as error:
+            raise Violation("error", f"{process.name}: {error!r}") from error
+        return busy
+
+    def _complete(self) -> bool:
+        return not self.checker.missing and (self.plan.aligned or self.checker.nothing_missing())
+
+    # --- processes ------------------------------------------------------------------------------------------------------------
+
+    def restart(self, task: int, delay: int, crash_at: int = 0) -> None:
+        """Start a process of the task after so many steps."""
+        self._restarts.append((self.step + delay, task, crash_at))
+
+    def _start_due(self) -> None:
+        for process in self._processes:
+            if process.paused and process.wake_at <= self.step:
+                process.paused = process.log.stalled = False
+                self.trace.note(self.step, self.now, f"{process.name} goes on")
+        if not self._restarts:
+            return
+        due = [entry for entry in self._restarts if entry[0] <= self.step]
+        self._restarts = [entry for entry in self._restarts if entry[0] > self.step]
+        for _, task, crash_at in due:
+            self._number += 1
+            nonce = crc32(b"%d" % self._number).to_bytes(16, "big")
+            self.checker.ended_before[nonce] = not self._arrivals
+            process = Process(
+                self.plan, task, self._number, self._host(task), nonce, self.log, self.checker, self.recorder,
+                now=lambda: self.now, draw=lambda: int(self.rand() * (1 << 32)),
+            )
+            if crash_at:
+                process.boundary.arm_crash(crash_at)
+            self._processes.append(process)
+            self.trace.note(self.step, self.now, f"{process.name} starts on host {process.host.number}")
+
+    def _host(self, task: int) -> Host:
+        hosts = self._hosts[task]
+        free = [host for host in hosts if not host.in_use]
+        if not free:
+            free = [Host(len(hosts))]
+            hosts += free
+        host = free[int(self.rand() * len(free))]
+        last = hosts[self._last_host[task]]
+        if not last.in_use and self.rand() < 0.7:
+            host = last
+        self._last_host[task] = host.number
+        if self.rand() < 0.3:
+            host.backup = copy_of(host.disk)
+        return host
+
+    def kill(self, process: Process, how: str, *, restart: bool = True) -> None:
+        """End a process; it is started again if no other one of its task is awake or about to start."""
+        self.trace.note(self.step, self.now, f"{process.name} {how}")
+        if process.restoring:
+            self.seen["crashes in a restore"] += 1
+        self._count(process)
+        self._count_unacknowledged(process)
+        self._processes.remove(process)
+        process.log.die()
+        process.close(self.rand)
+        task = process.task
+        others = any(p.task == task for p in self.awake()) or any(entry[1] == task for entry in self._restarts)
+        if restart and not others:
+            self.restart(task, int(self.rand() * 25))
+
+    def _count(self, process: Process) -> None:
+        if not process.recorded:
+            process.recorded = True
+            self.seen += process.counted()
+
+    def _count_unacknowledged(self, process: Process) -> None:
+        answers = [(sent, delivery) for sent, delivery in process.log.lost_acks if sent.token == _CHANGELOG]
+        for sent, delivery in answers:
+            if decode_changelog_header(sent.value).type is ChangelogType.COMMIT:
+                won = not delivery.fenced and delivery.offset in self.checker.histories[process.task].offsets.values()
+                self.seen[f"lost acknowledgements of a commit that {'won' if won else 'lost'}"] += 1
+
+    # --- faults ---------------------------------------------------------------------------------------------------------------
+
+    def _fault(self) -> None:
+        awake = self.awake()
+        if not awake:
+            return
+        target = awake[int(self.rand() * len(awake))]
+        at, kind = self.rand() * sum(self._weights), ""
+        for kind, weight in zip(self._kinds, self._weights, strict=True):
+            at -= weight
+            if at < 0:
+                break
+        text = f"step {self.step}: {kind}: {FAULTS[kind][0](self, target)}"
+        self.seen[f"fault: {kind}"] += 1
+        self.faults.append(text)
+        self.trace.note(self.step, self.now, f"FAULT {text}")
+
+    def _calm(self) -> None:
+        """From here on nothing goes wrong any more; zombies go on soon."""
+        self.log.blocked_until.clear()
+        self.log.repeats.clear()
+        for process in self._processes:
+            process.boundary.disarm()
+            process.log.lose_ack = False
+            process.wake_at = min(process.wake_at, self.step + 40)
+        self._restarts = [(step, task, 0) for step, task, _ in self._restarts]
+
+    # --- what the log reports -------------------------------------------------------------------------------------------------
+
+    def appended(self, partition: TopicPartition, offset: int, value: bytes, outputs: Sequence[ExternalRecord]) -> None:
+        """Trace and check an internal message that is now in the log."""
+        self.trace.message(self.step, self.now, partition, offset, value)
+        self.checker.appended(partition, offset, value, outputs)
+
+    def produced(self, records: Sequence[ExternalRecord]) -> None:
+        """Trace and check plain records that are now in the log."""
+        for record in records:
+            self.trace.note(self.step, self.now, f"{record.partition} {record.value!r}")
+        self.checker.produced(records)
+
+    def trimmed(self, partition: TopicPartition, before: int) -> None:
+        """Trace and check a trim that is about to happen."""
+        self.trace.note(self.step, self.now, f"{partition} is trimmed before {before}")
+        self.checker.trimmed(partition, before)

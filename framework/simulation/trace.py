@@ -1,0 +1,57 @@
+"""The trace of a run: a digest over everything, and the last lines for people. Lines are made only when somebody asks."""
+
+from collections import deque
+from zlib import crc32
+
+from protocol.changelog import CHANGELOG_HEADER_SIZE, ChangelogType, decode_changelog_header
+from protocol.commit import decode_commit
+from protocol.envelope import decode_header
+from protocol.errors import DecodeError
+from protocol.frames import frame_count
+from protocol.envelope import MessageType
+from protocol.ids import TopicPartition
+
+LINES = 80
+
+
+class Trace:
+    """Feed it in order; equal digests mean equal runs."""
+
+    def __init__(self, lines: int = LINES) -> None:
+        self.digest = 0
+        self._lines: deque[tuple[int, int, str | tuple[TopicPartition, int, bytes]]] = deque(maxlen=lines)
+
+    def note(self, step: int, now: int, text: str) -> None:
+        """Take a line."""
+        self.digest = crc32(b"%d %d " % (step, now) + text.encode(), self.digest)
+        self._lines.append((step, now, text))
+
+    def message(self, step: int, now: int, partition: TopicPartition, offset: int, value: bytes) -> None:
+        """Take a message that is now in the log."""
+        self.digest = crc32(value, crc32(b"%d %d %d" % (step, now, offset), self.digest))
+        self._lines.append((step, now, (partition, offset, value)))
+
+    def lines(self) -> list[str]:
+        """Return the last lines."""
+        return [f"{step:5} {now:8} ms  {what if isinstance(what, str) else describe(*what)}" for step, now, what in self._lines]
+
+
+def describe(partition: TopicPartition, offset: int, value: bytes) -> str:
+    """Return one line about an internal message."""
+    at = f"{partition}@{offset}"
+    try:
+        header = decode_header(value)
+    except DecodeError:
+        return f"{at} {_describe_changelog(value)}"
+    count = f" x{frame_count(value)}" if header.type is MessageType.FRAME else ""
+    return f"{at} {header.type.name.lower()}{count} of {header.producer:#x} g{header.generation} v{header.version} seq {header.seq}"
+
+
+def _describe_changelog(value: bytes) -> str:
+    header = decode_changelog_header(value)
+    text = f"{header.type.name.lower()} g{header.generation} ({header.seq})"
+    if header.type is not ChangelogType.COMMIT:
+        return f"{text} of {len(value) - CHANGELOG_HEADER_SIZE} bytes"
+    commit = decode_commit(value)
+    inputs = ", ".join(f"{i.topic}[{i.partition}] from {i.resume} seqs {[c.seq for c in i.channels]}" for i in commit.inputs)
+    return f"{text} v{commit.version} after v{commit.previous}; {inputs}; cursor {commit.cursor!r}"

@@ -1,0 +1,162 @@
+"""The task that runs in every simulated stage: keyed counts, a hash chain, deletes, scans, and random routing.
+
+``work`` is a function of (record, state, draw). The draw is its only randomness, so the recorder can keep it and the oracle can
+run the same record again; to the protocol the task is as non-deterministic as can be: each attempt draws anew.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+from zlib import crc32
+
+from framework.ports import ExternalRecord, LogRow
+from framework.simulation.world import Plan, out_topic
+from framework.stores.overlay import Overlay
+from protocol.envelope import decode_header
+from protocol.frames import decode_columns, encode_columns
+from protocol.ids import TopicPartition, split_producer_id
+
+COUNTS, CHAINS = 10, 11  # store ids
+STORES = {COUNTS: "counts", CHAINS: "chains"}
+OUTSIDE = -1  # instead of a producer id: the record came from an external topic
+
+
+class State(Protocol):
+    """One store, as user code sees it."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value or None."""
+        ...
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value."""
+        ...
+
+    def delete(self, key: bytes) -> None:
+        """Delete the key."""
+        ...
+
+    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what lies between, in key order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StageCode:
+    """What ``work`` knows of its place: where its outputs may go."""
+
+    name: bytes
+    keys: int
+    streams: tuple[tuple[TopicPartition, ...], ...]  # of each stream, the partitions
+    external: tuple[TopicPartition, ...]  # the partitions of its external topic, if it writes one
+
+
+class Step(NamedTuple):
+    """One record as an attempt processed it: where it came from, what it was, and what was drawn for it."""
+
+    partition: TopicPartition
+    producer: int
+    offset: int
+    value: bytes
+    draw: int
+
+
+def stage_code(plan: Plan, producer: int) -> StageCode:
+    """Return the code of a task's stage."""
+    stage = split_producer_id(producer)[0]
+    return StageCode(
+        b"%d" % stage,
+        plan.keys,
+        tuple(
+            tuple(TopicPartition(stream.topic, p) for p in range(stream.partitions))
+            for stream in plan.topology.streams_out_of(stage)
+        ),
+        tuple(TopicPartition(out_topic(stage), p) for p in range(plan.out_partitions.get(stage, 0))),
+    )
+
+
+def work(
+    code: StageCode, counts: State, chains: State, value: bytes, draw: int
+) -> tuple[list[tuple[TopicPartition, bytes]], list[ExternalRecord]]:
+    """Process one record ``ident;path;rest``: return what it sends to streams and to the outside."""
+    ident, path, _ = value.split(b";", 2)
+    path += code.name
+    key = b"k%02d" % (crc32(ident) % code.keys)
+    count = int(counts.get(key) or 0) + 1
+    counts.put(key, b"%d" % count)
+    chain = crc32(value, int(chains.get(key) or 0))
+    if draw % 7 == 0:
+        chains.delete(key)
+    else:
+        chains.put(key, b"%d" % chain)
+    if draw % 5 == 0:
+        start = b"k%02d" % (draw // 5 % code.keys)
+        for found, number in (*counts.scan(start), *chains.scan(b"", start)):
+            chain = crc32(found + number, chain)
+    sent = b"%s;%s;%d.%d.%x" % (ident, path, count, chain, draw)
+    streams = [(partitions[(draw >> 8 * i & 255) % len(partitions)], sent) for i, partitions in enumerate(code.streams)]
+    external = [ExternalRecord(code.external[draw % len(code.external)], ident, sent, 0)] if code.external else []
+    return streams, external
+
+
+class SimRunner:
+    """runtime.driver.Runner over the real overlay. ``froze`` gets the steps of each version that is frozen, in order."""
+
+    def __init__(
+        self, code: StageCode, overlay: Overlay, draw: Callable[[], int], froze: Callable[[int, list[Step]], None]
+    ) -> None:
+        self._code = code
+        self._counts, self._chains = overlay.store(COUNTS), overlay.store(CHAINS)
+        self._draw = draw
+        self._froze = froze
+        self.steps: list[Step] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Start over from the committed state."""
+        self.steps = []
+        self._frames: dict[TopicPartition, list[bytes]] = {}
+        self._external: list[ExternalRecord] = []
+        self.external_bytes = 0
+
+    def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int) -> None:
+        """Process the records of a frame but for the first ``skip``."""
+        producer = decode_header(message).producer
+        for value in decode_columns(message).values[skip:]:
+            self._process(partition, producer, offset, value or b"")
+
+    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+        """Process rows of an external input."""
+        for row in rows:
+            self._process(partition, OUTSIDE, row[0], row[4] or b"")
+
+    def _process(self, partition: TopicPartition, producer: int, offset: int, value: bytes) -> None:
+        draw = self._draw()
+        self.steps.append(Step(partition, producer, offset, value, draw))
+        streams, external = work(self._code, self._counts, self._chains, value, draw)
+        for target, sent in streams:
+            self._frames.setdefault(target, []).append(sent)
+        for record in external:
+            self._external.append(record)
+            self.external_bytes += len(record.value or b"")
+
+    def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
+        """Return and forget the outputs to streams."""
+        frames, self._frames = self._frames, {}
+        return [
+            (partition, len(values), encode_columns([None] * len(values), values, [0] * len(values)))
+            for partition, values in frames.items()
+        ]
+
+    def take_external(self) -> list[ExternalRecord]:
+        """Return and forget the outputs to the outside."""
+        external, self._external, self.external_bytes = self._external, [], 0
+        return external
+
+    def before_freeze(self, version: int) -> None:
+        """Hand what was processed for this version to the recorder, which outlives any crash."""
+        steps, self.steps = self.steps, []
+        self._froze(version, steps)
+
+    def after_commit(self) -> None:
+        """Do nothing: there is no outbox here."""

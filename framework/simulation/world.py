@@ -1,0 +1,148 @@
+"""What a seed stands for: a random job, random settings, random inputs and a random load of faults. Plain data."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from framework.core.limits import Limits
+from framework.core.topology import Stage, Stream, Topology, stream_topic
+from framework.core.wiring import TaskWiring, wire
+from framework.settings import Settings
+from protocol.ids import TopicPartition
+
+JOB = "j"
+ROOMY = 1 << 20
+
+# name, edges (producer, consumer) by stage ordinal, how often
+SHAPES: tuple[tuple[str, int, tuple[tuple[int, int], ...], int], ...] = (
+    ("alone", 1, (), 6),
+    ("wide", 2, ((0, 1),), 24),
+    ("chain", 3, ((0, 1), (1, 2)), 18),
+    ("fan-in", 3, ((0, 2), (1, 2)), 16),
+    ("short diamond", 3, ((0, 1), (0, 2), (1, 2)), 16),
+    ("diamond", 4, ((0, 1), (0, 2), (1, 3), (2, 3)), 10),
+    ("long chain", 4, ((0, 1), (1, 2), (2, 3)), 5),
+    ("two arms", 4, ((0, 2), (1, 2), (2, 3)), 5),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Sizes that production fixes and that a small world must make smaller, or nothing would ever be split."""
+
+    chunk_keys: int  # of one write of a frozen layer to the store (A7)
+    sweep_keys: int  # least number of keys swept by a commit (K2)
+    sweep_bytes: int
+    data_bytes: int  # of one data message
+    tail: int  # messages looked at by a bootstrap (R1)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A world before anything has happened in it."""
+
+    seed: int
+    shape: str
+    topology: Topology
+    wirings: Mapping[int, TaskWiring]  # by producer id
+    out_partitions: Mapping[int, int]  # stage that writes an external topic -> its partitions
+    settings: Settings
+    limits: Limits
+    knobs: Knobs
+    aligned: bool
+    compare_and_append: bool  # the log refuses what a higher generation has fenced off; else only C3 protects
+    inputs: Mapping[TopicPartition, tuple[tuple[float, bytes], ...]]  # (share of the steps after which it arrives, value)
+    expected: frozenset[bytes]  # what each record must leave in external topics: ident;path, once each
+    keys: int
+    steps: int
+    faults: int
+    repeat_rate: float  # of internal messages that an at-least-once log repeats
+    tight_layer: bool
+
+
+def out_topic(stage: int) -> str:
+    """Return the external topic that a stage writes."""
+    return f"out.{stage}"
+
+
+def make_plan(seed: int) -> Plan:
+    """Return the world of a seed; the same one in every process."""
+    r = random.Random(seed)
+    shape, stages, edges, _ = r.choices(SHAPES, weights=[entry[3] for entry in SHAPES])[0]
+    aligned = r.random() < 0.88
+    tight_layer = r.random() < 0.15
+    keys = r.choice((3, 6)) if tight_layer else r.choice((1, 4, 12, 40))
+    counts = [r.choice((1, 1, 2, 2, 3)) if stages < 4 else r.choice((1, 1, 2)) for _ in range(stages)]
+    reads = {s for s in range(stages) if all(consumer != s for _, consumer in edges) or r.random() < 0.2}
+    writes = {s for s in range(stages) if all(producer != s for producer, _ in edges) or r.random() < 0.12}
+    topology = Topology(
+        JOB,
+        tuple(Stage("abcd"[s], s, counts[s]) for s in range(stages)),
+        tuple(Stream(stream_topic(JOB, "abcd"[p], "x", "abcd"[c]), p, c, counts[c], "x") for p, c in edges),
+        {s: (f"in.{s}",) for s in sorted(reads)},
+    )
+    inputs = {TopicPartition(f"in.{s}", p): _rows(r, s, p) for s in sorted(reads) for p in range(counts[s])}
+    settings = _settings(r, aligned=aligned, tight_layer=tight_layer, keys=keys)
+    return Plan(
+        seed=seed,
+        shape=shape,
+        topology=topology,
+        wirings={w.producer: w for s in range(stages) for p in range(counts[s]) for w in (wire(topology, s, p),)},
+        out_partitions={s: r.choice((1, 2)) for s in sorted(writes)},
+        settings=settings,
+        limits=Limits(**{name: getattr(settings, name) for name in Limits.__slots__}),
+        knobs=Knobs(r.choice((1, 2, 5)), r.choice((1, 2, 4, 256)), r.choice((1, 40, 1 << 16)), r.choice((1, 60, 1 << 18)), r.choice((1, 6, 64))),
+        aligned=aligned,
+        compare_and_append=r.random() < 0.4,
+        inputs=inputs,
+        expected=_expected(edges, inputs, writes),
+        keys=keys,
+        steps=r.randint(500, 900),
+        faults=r.randint(5, 16),
+        repeat_rate=r.choice((0, 0, 0.01, 0.05)),
+        tight_layer=tight_layer,
+    )
+
+
+def _rows(r: random.Random, stage: int, partition: int) -> tuple[tuple[float, bytes], ...]:
+    """Return the records of one external partition: some producers are idle, some send ten times as much as others."""
+    count = r.choice((0, 2, 4, 8, 8, 12, 30))
+    early = r.random()  # of the records are there at the start
+    arrivals = sorted(0.0 if r.random() < early else r.random() * 0.6 for _ in range(count))
+    return tuple((at, b"%d.%d.%d;;" % (stage, partition, number)) for number, at in enumerate(arrivals))
+
+
+def _settings(r: random.Random, *, aligned: bool, tight_layer: bool, keys: int) -> Settings:
+    batch = r.choice((1, 200, 200, 1000))
+    layer = max(4 * batch, keys * 2 * 150 + 200) if tight_layer else 1 << 24  # two stores: no version can outgrow it
+    interval = r.choice((20, 50, 100))
+    return Settings(
+        guarantee="exactly-once" if aligned else "at-least-once",
+        interval_ms=interval,
+        batch_bytes_max=batch,
+        early_memory_bytes_max=r.choice((0, 150, 400, ROOMY)),
+        early_bytes_max=r.choice((0, 150, 500, 1500, ROOMY, ROOMY)),
+        layer_bytes_max=layer,
+        sink_bytes_max=r.choice((100, ROOMY)),
+        unacked_bytes_max=r.choice((300, ROOMY)),
+        unacked_ms_max=interval * 12,
+        lag_messages_max=r.choice((30, 1000)),
+        clean_bytes_max=r.choice((1, 600, ROOMY)),
+        history_ms=r.choice((0, 0, 0, 8 * interval, 1 << 40)),
+    )
+
+
+def _expected(
+    edges: tuple[tuple[int, int], ...], inputs: Mapping[TopicPartition, tuple[tuple[float, bytes], ...]], writes: set[int]
+) -> frozenset[bytes]:
+    """Return ident;path for each way of each record to a stage that writes to the outside."""
+    expected = set()
+    for partition, rows in inputs.items():
+        ways = [[int(partition.topic.split(".")[1])]]
+        while ways:
+            way = ways.pop()
+            ways += [[*way, consumer] for producer, consumer in edges if producer == way[-1]]
+            if way[-1] in writes:
+                path = b"".join(b"%d" % s for s in way)
+                expected |= {value.split(b";")[0] + b";" + path for _, value in rows}
+    return frozenset(expected)
