@@ -1,6 +1,6 @@
 """A process that writes to an embedded log, for tests: python appender.py MODE PATH NAME COUNT BATCH.
 
-stream: after a line on stdin, append NAME:0, NAME:1, … to shared[0], BATCH at a time, print the offset after each batch.
+stream: after a line on stdin, append NAME:0, NAME:1, … to shared[0], BATCH at a time; print each last offset.
 answer: append one message for each line on stdin.
 hang: append BATCH messages, print a line and stay inside of the transaction until killed.
 """
