@@ -1,0 +1,171 @@
+"""One task of the kit, as a process of its own would host it: what a crash takes and what it leaves."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from framework.api.graph import StageGraph
+from framework.core.limits import Limits
+from framework.core.task import TaskCore
+from framework.core.topology import Topology
+from framework.core.wiring import wire
+from framework.logs.memory import MemoryLog, MemoryLogData
+from framework.runtime.driver import TaskDriver
+from framework.runtime.outputs import Outputs
+from framework.runtime.processor import Processor
+from framework.settings import Settings
+from framework.stores.memory import MemoryDisk, MemoryStore
+from framework.stores.overlay import Overlay
+from framework.stores.spill import MemorySpill
+
+ODDS = 40  # steps of a task per crash: few enough that a task seldom gets through a whole version
+
+
+class Faults:
+    """Crashes still to come, at moments that a seed chooses."""
+
+    def __init__(self, crashes: int, seed: int) -> None:
+        self.left = crashes
+        self._random = random.Random(seed)  # noqa: S311  # a choice that can be repeated is the point
+
+    def strike(self) -> bool:
+        """Whether to crash now: once in about ODDS steps, as long as crashes are left."""
+        if self.left == 0 or self._random.randrange(ODDS):
+            return False
+        self.left -= 1
+        return True
+
+    def host_lost(self) -> bool:
+        """Whether the crash takes the disk with it."""
+        return self._random.randrange(3) == 0
+
+
+@dataclass(slots=True)
+class Process:
+    """What a crash takes."""
+
+    driver: TaskDriver
+    processor: Processor
+    log: MemoryLog
+
+
+@dataclass(slots=True)
+class HostedTask:
+    """One task: its place in the job, its disk, and while it lives its process."""
+
+    graph: StageGraph
+    topology: Topology
+    partition: int
+    settings: Settings
+    clock: Callable[[], int]
+    disk: MemoryDisk = field(default_factory=MemoryDisk)
+    hosts: int = 1
+    starts: int = 0
+    process: Process | None = None
+    past: Counter[str] = field(default_factory=Counter)  # counters of processes that are gone
+
+    @property
+    def name(self) -> str:
+        """Stage and partition."""
+        return f"{self.graph.name}-{self.partition}"
+
+    @property
+    def status(self) -> str:
+        """How it does, for messages."""
+        return "dead" if self.process is None else self.process.driver.core.status.name.lower()
+
+    @property
+    def counters(self) -> Counter[str]:
+        """What all processes of this task have counted."""
+        if self.process is None:
+            return self.past
+        return self.past + self.process.driver.counters + self.process.driver.core.seen
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that it was given is processed and committed. Only of a task that has nothing to do."""
+        if self.process is None or not self.process.driver.running:
+            return False
+        core, log = self.process.driver.core, self.process.log
+        if core.committed is None or core.commit_run is not None or core.inputs.included or core.inputs.early.bytes:
+            return False
+        external = {(entry.topic, entry.partition): entry.offset for entry in core.committed.external}
+        return all(external.get(place) == offset == log.bounds(place)[1] for place, offset in core.external.items())
+
+    def start(self, data: MemoryLogData) -> Process:
+        """Start a process over what is on the disk."""
+        names = {store_id: name for name, store_id in self.graph.store_ids().items()}
+        settings, clock, log = self.settings, self.clock, MemoryLog(data)
+        store = MemoryStore(names, self.disk)
+        overlay = Overlay(
+            store, list(names), layer_bytes_max=settings.layer_bytes_max, clean_bytes_max=settings.clean_bytes_max
+        )
+        outputs = Outputs(self.graph, self.topology, settings, log.partitions)
+        processor = Processor(self.graph, self.topology, self.partition, overlay, outputs)
+        limits = Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
+        wiring = wire(self.topology, self.graph.ordinal, self.partition)
+        core = TaskCore(wiring, limits, aligned=settings.guarantee == "exactly-once")
+        driver = TaskDriver(
+            0, core, log, store, overlay, MemorySpill(), processor, settings, mono_ms=lambda: float(clock())
+        )
+        self.process = Process(driver, processor, log)
+        self.starts += 1
+        nonce = b"%16d" % self.starts  # different at each start of the task: that is what it is for
+        driver.start(nonce=nonce, host=f"host-{self.hosts}", pid=self.starts, wall_ms=clock())
+        return self.process
+
+    def crash(self, *, other_host: bool = False) -> None:
+        """End the process between two steps; with ``other_host`` the next one finds an empty disk."""
+        self.past = self.counters
+        self.process = None
+        if other_host:
+            self.disk = MemoryDisk()
+            self.hosts += 1
+
+    def work(self, data: MemoryLogData, faults: Faults) -> bool:
+        """Do all that there is to do now, or crash on the way. Return whether anything was done."""
+        process = self.process or self.start(data)
+        busy = False
+        try:
+            while process.driver.tick():
+                busy = True
+                if faults.strike():
+                    self.crash(other_host=faults.host_lost())
+                    return True
+            for delivery in process.log.poll():
+                process.driver.delivered(delivery)
+                busy = True
+        except Exception:
+            self.crash()
+            raise
+        return busy
+
+    def stop(self) -> None:
+        """Ask for a graceful stop."""
+        if self.process is not None:
+            self.process.driver.stop()
+
+    def wind_up(self, data: MemoryLogData, faults: Faults) -> bool:
+        """Do as ``work`` does, but start nothing; once the process has ended well, let it go."""
+        process = self.process
+        if process is None:
+            return False
+        busy = self.work(data, faults)
+        if process.driver.exit is not None:
+            self.crash()
+            process.processor.close()
+        return busy
+
+    def due_in_ms(self) -> int:
+        """Return in how many ms there may be something to do."""
+        return 0 if self.process is None else int(self.process.driver.due_in_ms())
+
+    def senders(self) -> list[int]:
+        """Return the producer ids of tasks whose records are processed and not committed."""
+        return [] if self.process is None else [producer for producer, _ in self.process.driver.core.inputs.included]
+
+    def rows(self, store: str) -> Iterator[tuple[bytes, bytes]]:
+        """Return (key, value) of what a store holds on disk: only what is committed gets there (A9)."""
+        store_id = self.graph.store_ids()[store]
+        return MemoryStore({store_id: store}, self.disk).scan(store_id, b"", None)

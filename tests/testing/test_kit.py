@@ -1,0 +1,282 @@
+"""The kit itself: what a reader sees and when, what a crash takes, and that misuse is told."""
+
+import doctest
+from collections.abc import Callable
+from typing import ClassVar
+
+import pytest
+
+import framework.testing
+from framework import (
+    DeadLetter,
+    Input,
+    Job,
+    Output,
+    Record,
+    Store,
+    Task,
+    Topic,
+    TumblingWindow,
+    Window,
+    bytes_serde,
+    int64,
+    utf8,
+)
+from framework.errors import ConfigError, GraphError, SerdeError, TaskError
+from framework.settings import Settings
+from framework.testing import Kit
+from framework.testing.kit import START_MS
+
+words = Topic("words", key=utf8, value=utf8)
+raw_words = Topic("words", key=bytes_serde, value=bytes_serde)
+by_word = Topic("by-word", key=utf8, value=int64)
+totals = Topic("totals", key=utf8, value=int64)
+letters = Topic("letters", key=bytes_serde, value=bytes_serde)
+
+
+class Part(Task):
+    """Sends each word on, keyed by itself."""
+
+    lines = Input(words)
+    out = Output(by_word)
+
+    def process(self, record: Record[str, str]) -> None:
+        for word in record.value.split():
+            self.out.send(word, 1, headers=record.headers)
+
+
+class Add(Task):
+    """Counts words; one that cannot be counted goes to the dead letters."""
+
+    words = Input(by_word, errors=DeadLetter(letters))
+    sums = Store("sums", key=utf8, value=int64)
+    out = Output(totals)
+    closed: ClassVar[list[int]] = []
+
+    def process(self, record: Record[str, int]) -> None:
+        n = self.sums.get(record.key, 0) + record.value
+        self.sums.put(record.key, n)
+        self.out.send(record.key, n, headers=record.headers)
+        if record.key == "bad":
+            raise ValueError("a bad word")
+
+    def close(self) -> None:
+        self.closed.append(len(dict(self.sums.all())))
+
+
+job = Job("adding", stages=[Part, Add], partitions=2)
+
+
+class Refuse(Task):
+    """Takes no word but good."""
+
+    lines = Input(words)
+    seen = Store("seen", key=utf8, value=int64)
+
+    def process(self, record: Record[str, str]) -> None:
+        self.seen.put(record.value, record.partition)
+        if record.value != "good":
+            raise ValueError("not good")
+
+
+class Minute(Task):
+    """Counts per minute."""
+
+    lines = Input(words)
+    counts = TumblingWindow("counts", size_ms=60_000, key=utf8, value=int64)
+    out = Output(totals)
+
+    def process(self, record: Record[str, str]) -> None:
+        self.counts.update(record.value, record.timestamp, lambda n: (n or 0) + 1)
+
+    def on_window(self, window: Window[str, int]) -> None:
+        self.out.send(window.key, window.value)
+
+
+def test_the_example_in_the_documentation_runs() -> None:
+    """The docstring of framework.testing is a program, and says what it prints."""
+    result = doctest.testmod(framework.testing)
+    assert result.attempted > 10
+    assert result.failed == 0
+
+
+def test_a_reader_sees_only_what_is_committed() -> None:
+    """Nothing is visible while time stands still; each version becomes visible as time passes (S1)."""
+    kit = Kit(job)
+    kit.feed(words, "line", "a b a")
+    kit.process()
+    assert (kit.pairs(totals), kit.state(Add.sums)) == ([], {})
+    kit.advance(kit.settings.interval_ms)
+    assert sorted(kit.pairs(totals)) == [("a", 1), ("a", 2), ("b", 1)]
+    assert kit.state(Add.sums) == {"a": 2, "b": 1}
+
+
+def test_time_passes_only_when_asked() -> None:
+    """``process`` takes no time, ``advance`` what it is given, ``run`` on a job at rest none."""
+    kit = Kit(job)
+    kit.process()
+    assert kit.now_ms == START_MS
+    kit.advance(1234)
+    assert kit.now_ms == START_MS + 1234
+    kit.run()
+    before = kit.now_ms
+    kit.run()
+    assert kit.now_ms == before
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    """With crashes at random moments, all counters, outputs and the clock repeat."""
+    runs = []
+    for _ in range(2):
+        kit = Kit(job)
+        for number in range(20):
+            kit.feed(words, f"line {number}", f"a b {number}")
+        kit.run(crashes=10, seed=7)
+        runs.append((kit.counters, kit.outputs(totals), kit.now_ms))
+    assert runs[0] == runs[1]
+    assert runs[0][0]["bootstraps"] > 0
+    assert runs[0][0]["redos"] > 0
+
+
+def test_records_carry_what_they_were_fed_with() -> None:
+    """Timestamp, headers and partition of a record arrive, and its outputs inherit the timestamp."""
+    kit = Kit(job)
+    kit.feed(words, "line", "a", timestamp=5, headers=[("who", b"me")], partition=1)
+    kit.run()
+    (record,) = kit.outputs(totals)
+    assert (record.key, record.value, record.timestamp, record.headers) == ("a", 1, 5, (("who", b"me"),))
+
+
+def test_partitions_are_chosen_as_everywhere() -> None:
+    """A key always goes to one partition; records without a key go to each in turn; the count can be changed."""
+    kit = Kit(Job("refusing", stages=[Refuse]), partitions=3)
+    for _ in range(3):
+        kit.feed(words, None, "good")
+    kit.run()
+    assert [kit.state(Refuse.seen, partition) for partition in range(3)] == [{"good": 0}, {"good": 1}, {"good": 2}]
+    with pytest.raises(ConfigError, match=r"'good' of store 'seen' is in partitions 0 and 1"):
+        kit.state(Refuse.seen)
+
+
+def test_dead_letters_are_outputs() -> None:
+    """A record that fails leaves its letter and nothing else."""
+    kit = Kit(job)
+    kit.feed(words, "line", "good bad good")
+    kit.run()
+    assert dict(kit.pairs(totals)) == kit.state(Add.sums) == {"good": 2}
+    (letter,) = kit.outputs(letters)
+    assert letter.key == b"bad"
+    assert dict(letter.headers)["grete.error"] == b"ValueError: a bad word"
+
+
+def test_what_the_task_raises_comes_out() -> None:
+    """The error names the record; nothing of the batch is committed; the next run meets it again."""
+    kit = Kit(Job("refusing", stages=[Refuse]))
+    kit.feed(words, "line", "good")
+    kit.feed(words, "line", "ugly")
+    for _ in range(2):
+        with pytest.raises(TaskError, match=r"topic words .*offset 1.*ValueError: not good"):
+            kit.run()
+    assert kit.state(Refuse.seen) == {}
+
+
+def test_bytes_that_no_serde_takes_can_be_fed() -> None:
+    """A topic of the same name with other serdes feeds what a foreign writer might."""
+    kit = Kit(job)
+    kit.feed(raw_words, b"line", b"\xff")
+    with pytest.raises(TaskError, match="serde utf8 cannot decode"):
+        kit.run()
+    with pytest.raises(SerdeError, match="serde utf8 cannot encode"):
+        kit.feed(words, "line", "\ud800")
+
+
+def test_a_crash_on_the_same_host_needs_no_bootstrap() -> None:
+    """The counters tell a redo from a bootstrap (R1)."""
+    kit = Kit(job)
+    kit.feed(words, "line", "a b")
+    kit.run()
+    kit.crash_all()
+    kit.run()
+    assert (kit.counters["redos"], kit.counters["bootstraps"]) == (4, 0)
+    kit.crash("add", 1, other_host=True)
+    kit.run()
+    assert (kit.counters["redos"], kit.counters["bootstraps"]) == (4, 1)
+    assert kit.state("sums") == {"a": 1, "b": 1}
+
+
+def test_a_stop_commits_and_closes() -> None:
+    """A graceful stop commits what was fed and closes each task; fed again, the job goes on (R6)."""
+    kit = Kit(job)
+    kit.feed(words, "line", "a b")
+    Add.closed.clear()
+    kit.stop()
+    assert sum(Add.closed) == 2
+    assert sorted(kit.pairs(totals)) == [("a", 1), ("b", 1)]
+    kit.feed(words, "line", "a")
+    kit.run()
+    assert kit.state(Add.sums) == {"a": 2, "b": 1}
+    assert kit.counters["bootstraps"] == 0
+
+
+def test_a_roll_back_is_one() -> None:
+    """The task lives, gives up what its dead producer sent, and ends with the same sums (R4)."""
+    kit = Kit(job, partitions=1)
+    kit.feed(words, "line", "a b")
+    kit.roll_back(Add)
+    kit.run()
+    assert kit.counters["roll backs"] == 1
+    assert kit.state(Add.sums) == {"a": 1, "b": 1}
+
+
+def test_a_roll_back_needs_something_to_take_back() -> None:
+    """A task without uncommitted input, a source among them, is refused with the reason."""
+    kit = Kit(job)
+    kit.feed(words, "line", "a b")
+    kit.run()
+    with pytest.raises(AssertionError, match="add-0 has no uncommitted records of another stage"):
+        kit.roll_back(Add)
+    with pytest.raises(AssertionError, match="part-0 has no uncommitted records"):
+        kit.roll_back(Part)
+
+
+def test_windows_are_state_and_close_by_event_time() -> None:
+    """An open window is seen in the state; it closes with a later record, not with the kit's clock."""
+    kit = Kit(Job("minutes", stages=[Minute]))
+    kit.feed(words, None, "a", timestamp=0)
+    kit.feed(words, None, "a", timestamp=59_999)
+    kit.advance(120_000)
+    assert kit.state(Minute.counts.panes) == kit.state("counts") == {(0, "a"): 2}
+    kit.feed(words, None, "b", timestamp=60_000)
+    kit.run()
+    assert kit.pairs(totals) == [("a", 2)]
+
+
+def test_a_job_without_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that never ends ends, naming the tasks."""
+    monkeypatch.setattr("framework.testing.kit.INTERVALS_MAX", 1)
+    kit = Kit(job)
+    kit.feed(words, "line", "a")
+    with pytest.raises(AssertionError, match=r"not at rest after 1 versions \(.*part-"):
+        kit.run()
+
+
+@pytest.mark.parametrize(
+    ("misuse", "told"),
+    [
+        (lambda kit: kit.feed(by_word, "a", 1), "'by-word' is not fed from outside in job 'adding'; these are: words"),
+        (lambda kit: kit.feed(words, "a", "b", partition=2), "topic words has partitions 0 to 1, not 2"),
+        (lambda kit: kit.outputs(by_word), "'by-word' is not written to the outside .*: totals, letters"),
+        (lambda kit: kit.outputs(words), "'words' is not written to the outside"),
+        (lambda kit: kit.state("products"), "store 'products' is found 0 times: is it declared in a stage"),
+        (lambda kit: kit.state(Refuse.seen), "store 'seen' is found 0 times"),
+        (lambda kit: kit.state(Add.sums, 2), "stage add has partitions 0 to 1, not 2"),
+        (lambda kit: kit.crash(Refuse), "no stage 'refuse': it has part, add"),
+        (lambda kit: kit.crash(Add, 2), "stage add has partitions 0 to 1, not 2"),
+        (lambda _: Kit(job, partitions=0), "partitions = 0"),
+        (lambda _: Kit(job, settings=Settings(interval_ms=0)), "interval_ms = 0"),
+    ],
+)
+def test_misuse_is_told(misuse: Callable[[Kit], object], told: str) -> None:
+    """Each wrong name or number is refused with what there is instead."""
+    with pytest.raises((ConfigError, GraphError), match=told):
+        misuse(Kit(job))
