@@ -11,6 +11,7 @@ from framework.core import actions as do
 from framework.core import events as on
 from framework.core.start import Phase
 from framework.core.task import Status, TaskCore
+from framework.errors import Halted
 from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
 from framework.runtime.deliveries import Deliveries
 from framework.runtime.inbox import Inbox
@@ -217,9 +218,16 @@ class TaskDriver:
 
     def _blocked(self) -> bool:
         """Whether to stop consuming for now: too much unacknowledged, held back by a sink, or consumers too far behind (A8, B1)."""
-        settings = self._settings
-        if self._deliveries.bytes > settings.unacked_bytes_max or self._runner.external_bytes > settings.sink_bytes_max:
+        settings, held = self._settings, self._runner.external_bytes
+        if self._deliveries.bytes > settings.unacked_bytes_max:
             return True
+        if held > settings.sink_bytes_max and self.core.commit_run is not None:
+            return True  # only until its transaction has ended: the marker that ends the open version is still to be read
+        if held > settings.layer_bytes_max:
+            raise Halted(
+                f"{self.wiring.name}: {held} bytes of output in one version (setting layer_bytes_max = "
+                f"{settings.layer_bytes_max}): raise it, or shorten interval_ms = {settings.interval_ms}"
+            )
         if self.wiring.is_source:
             self._batches += 1
             if self._batches % _LAG_CHECK == 0 or self._lagging:
