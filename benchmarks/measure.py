@@ -12,11 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.jobs import job
+from benchmarks.skewed import job as skewed_job
 from framework import int64
 from framework.logs.embedded.log import EmbeddedLog
 from framework.ports import ExternalRecord
-from framework.runtime.inspect import last_commit
+from framework.runtime.inspect import all_committed, last_commit, reached
 from framework.runtime.place import Place, create_topics
+from framework.runtime.supervisor import Supervisor
 from framework.runtime.worker import Worker
 from framework.settings import Settings, with_texts
 from framework.stores.directory import wipe_directory
@@ -27,7 +29,7 @@ WORDS_A_LINE = 8
 Result = dict[str, float | str]
 
 
-def fill(log: EmbeddedLog, words: int, keys: int) -> int:
+def fill(log: EmbeddedLog, words: int, keys: int, partition: int = 0) -> int:
     """Put lines of random words into the log; return how many lines."""
     rng = random.Random(1)
     vocabulary = [f"word-{number}" for number in range(keys)]
@@ -35,7 +37,12 @@ def fill(log: EmbeddedLog, words: int, keys: int) -> int:
     for first in range(0, lines, 1000):
         texts = (" ".join(rng.choices(vocabulary, k=WORDS_A_LINE)) for _ in range(min(1000, lines - first)))
         log.produce(
-            0, 0, [ExternalRecord(LINES, b"%d" % (first + i), text.encode(), 1_000) for i, text in enumerate(texts)]
+            0,
+            0,
+            [
+                ExternalRecord(TopicPartition("lines", partition), b"%d" % (first + i), text.encode(), 1_000)
+                for i, text in enumerate(texts)
+            ],
         )
         log.poll()
     return lines
@@ -88,6 +95,38 @@ def throughput(directory: Path, words: int, keys: int, settings: Settings) -> Re
         "early_on_disk_share": seen["early records on disk"] / words,
         "seeks_back": seen["seeks back"],
         "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def skewed(directory: Path, words: int, keys: int, settings: Settings) -> Result:
+    """Two workers, the source of partition 1 slow: what comes early, and what that costs."""
+    place = Place(directory / "job")
+    log = place.open_log()
+    create_topics(skewed_job, log)
+    lines = [fill(log, words // 2, keys, partition) for partition in (0, 1)]
+    ends = {TopicPartition("lines", partition): count for partition, count in enumerate(lines)}
+    supervisor = Supervisor(place, "benchmarks.skewed", [0, 1], settings)
+    start = time.perf_counter()
+    version = None
+    while version is None or not all_committed(log, skewed_job, version):
+        supervisor.poll(20)
+        version = reached(log, skewed_job, ends)
+    seconds = time.perf_counter() - start
+    seen: Counter[str] = Counter()
+    for worker in supervisor.workers.values():
+        for task in worker.status.values():
+            seen.update(task["seen"])
+    supervisor.stop()
+    supervisor.close()
+    totals = sum(log.bounds(TopicPartition("totals", partition))[1] for partition in (0, 1))
+    if totals != words:
+        raise SystemExit(f"{totals} totals for {words} words: the measurement is void")
+    return {
+        "words_per_s": words / seconds,
+        "early_share": seen["early records"] / words,
+        "early_on_disk_share": seen["early records on disk"] / words,
+        "seeks_back": seen["seeks back"],
+        "frames_skipped": seen["early frames skipped"],
     }
 
 
@@ -161,12 +200,14 @@ def main(arguments: list[str]) -> None:
     try:
         if name == "throughput":
             result = throughput(directory, words, keys, with_texts(Settings(), pairs))
+        elif name == "skewed":
+            result = skewed(directory, words, keys, with_texts(Settings(), pairs))
         elif name == "bare":
             result = bare(directory, words, keys)
         elif name == "restore":
             result = restore(directory, keys)
         else:
-            raise SystemExit(f"no measurement {name!r}: throughput, bare, restore")
+            raise SystemExit(f"no measurement {name!r}: throughput, skewed, bare, restore")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     print(json.dumps(result))
