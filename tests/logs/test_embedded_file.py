@@ -198,6 +198,15 @@ def test_a_missing_message_halts(path: Path, written: bytes, lost: int) -> None:
             values(log)
 
 
+def test_a_lost_table_halts(path: Path, written: bytes) -> None:
+    """A log without one of its tables is damage, not an error of the caller."""
+    assert written
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        file.execute("DROP TABLE message")
+    with pytest.raises(Halted, match="no such table: message: corrupt"):
+        contents(path)
+
+
 def test_a_lost_partition_halts(path: Path, written: bytes) -> None:
     """A partition that is known and whose row is gone is damage, for readers and for writers."""
     assert written
