@@ -1,6 +1,12 @@
 """What a task has sent and not yet seen acknowledged (A7, B1)."""
 
+from itertools import islice
+
 from framework.errors import TransientError
+
+CHANGELOG = -1  # token of the claim or commit that is on its way
+PRODUCED = -3  # token of plain records of a sink in at-least-once mode
+_OTHERS = {CHANGELOG: "a claim or commit", PRODUCED: "a batch of plain records"}
 
 
 class Deliveries:
@@ -11,6 +17,7 @@ class Deliveries:
         self.unacked_ms_max = unacked_ms_max
         self.bytes = 0
         self._pending: dict[int, tuple[int, float]] = {}  # token -> (size, time of the send)
+        self._others: list[tuple[int, float]] = []  # (token below 0, shared by sends of one kind; time of the send)
         self._last = 0
 
     def sent(self, token: int, size: int, mono_ms: float) -> None:
@@ -20,10 +27,21 @@ class Deliveries:
         self._last = token
         self.bytes += size
 
+    def sent_other(self, token: int, mono_ms: float) -> None:
+        """Note a send that the watermark does not count: a claim, a commit, plain records. Its token is below 0."""
+        self._others.append((token, mono_ms))
+
     def delivered(self, token: int) -> None:
         """Note a delivery; they may arrive in any order."""
-        size, _ = self._pending.pop(token)
-        self.bytes -= size
+        if token < 0:
+            self._others.remove(next(other for other in self._others if other[0] == token))
+        else:
+            size, _ = self._pending.pop(token)
+            self.bytes -= size
+
+    def waits_for(self, token: int) -> bool:
+        """Tell whether a send with this token, below 0, is pending."""
+        return any(other == token for other, _ in self._others)
 
     @property
     def watermark(self) -> int:
@@ -31,11 +49,12 @@ class Deliveries:
         return next(iter(self._pending)) - 1 if self._pending else self._last
 
     def check(self, mono_ms: float) -> None:
-        """Raise TransientError if the oldest send has waited too long (B1)."""
-        if self._pending:
-            token, (size, since) = next(iter(self._pending.items()))
+        """Raise TransientError if the oldest send has waited too long (B1): also a commit's, whose fate the next claim decides (C4)."""
+        oldest = [(since, f"send {token} of {size} bytes") for token, (size, since) in islice(self._pending.items(), 1)]
+        oldest += [(since, _OTHERS[token]) for token, since in self._others[:1]]
+        for since, what in oldest:
             if mono_ms - since > self.unacked_ms_max:
                 raise TransientError(
-                    f"{self.name}: send {token} of {size} bytes is unacknowledged for {(mono_ms - since) / 1000:.0f} s "
+                    f"{self.name}: {what} is unacknowledged for {(mono_ms - since) / 1000:.0f} s "
                     f"(setting unacked_ms_max = {self.unacked_ms_max}): is the log up?"
                 )

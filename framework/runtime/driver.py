@@ -13,7 +13,7 @@ from framework.core.start import Phase
 from framework.core.task import Status, TaskCore
 from framework.errors import Halted
 from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
-from framework.runtime.deliveries import Deliveries
+from framework.runtime.deliveries import CHANGELOG, PRODUCED, Deliveries
 from framework.runtime.inbox import Inbox
 from framework.runtime.journal import Encoded, apply_segment
 from framework.settings import Settings
@@ -21,9 +21,7 @@ from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition
 from protocol.pointer import Pointer, decode_pointer, encode_pointer
 
-_CHANGELOG = -1  # token of the claim or commit that is on its way
 _DATA = -2  # token of data messages: their commit's delivery covers them (port contract 1)
-_PRODUCED = -3  # token of plain records of a sink in at-least-once mode
 _LAG_CHECK = 16  # batches of a source between two looks at its consumers' lag
 
 
@@ -103,7 +101,6 @@ class TaskDriver:
         self._pointer: bytes | None = None  # of the frozen layer that is being applied
         self._applied_last = False
         self._held: list[ExternalRecord] = []  # what a sink holds back for the version being committed (S1)
-        self._unproduced = 0
         self._spilled: dict[int, tuple[int, int]] = {}
         self._trimmed: dict[TopicPartition, int] = {}
         self._unflushed = False  # something was processed since the outputs were flushed
@@ -134,10 +131,11 @@ class TaskDriver:
 
     def delivered(self, delivery: Delivery) -> None:
         """Take the log's answer to one of our sends."""
-        if delivery.token == _CHANGELOG:
+        if delivery.token == CHANGELOG:
+            self._deliveries.delivered(CHANGELOG)
             self._do(on.ChangelogAppended(delivery.offset, delivery.append_time_ms, int(self._mono_ms()), delivery.fenced))
-        elif delivery.token == _PRODUCED:
-            self._unproduced -= 1
+        elif delivery.token == PRODUCED:
+            self._deliveries.delivered(PRODUCED)
         elif delivery.token > 0:
             before = self._deliveries.watermark
             self._deliveries.delivered(delivery.token)
@@ -269,8 +267,9 @@ class TaskDriver:
                 return self._write_data(action)
             case do.AppendChangelog():
                 outputs, self._held = (self._held, []) if action.with_outputs else ((), self._held)
+                self._deliveries.sent_other(CHANGELOG, self._mono_ms())
                 self._log.send(
-                    self.owner, _CHANGELOG, self.wiring.changelog, action.value, fence=action.generation, sync=True, outputs=outputs
+                    self.owner, CHANGELOG, self.wiring.changelog, action.value, fence=action.generation, sync=True, outputs=outputs
                 )
             case do.ApplyFrozen():
                 self._pointer = encode_pointer(action.pointer)
@@ -332,11 +331,12 @@ class TaskDriver:
 
     def _produce(self, records: list[ExternalRecord]) -> None:
         if records:
-            self._unproduced += 1
-            self._log.produce(self.owner, _PRODUCED, records)
+            self._deliveries.sent_other(PRODUCED, self._mono_ms())
+            self._log.produce(self.owner, PRODUCED, records)
 
     def _write_data(self, action: do.WriteData) -> bool:
-        if self._unproduced:  # all outputs are acknowledged before the commit (A7)
+        if self._deliveries.waits_for(PRODUCED):  # all outputs are acknowledged before the commit (A7)
+            self._deliveries.check(self._mono_ms())
             self._todo.appendleft(action)
             return False
         encoded = Encoded(self._overlay, action.generation, action.first_seq, action.cursor)
