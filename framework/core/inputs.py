@@ -163,6 +163,11 @@ class Inputs:
         """Return the version up to which every producer has sent all of its records (A6)."""
         return min(channel.marker for channel in self.channels.values())
 
+    @property
+    def greatest_label(self) -> int:
+        """Return the greatest label in the open layer, 0 if it is empty."""
+        return max(self.included.values(), default=0)
+
     def commit(self, version: int) -> tuple[InputCommit, ...]:
         """Close ``version``: return where a restart must read again, and begin the next open layer."""
         first: dict[tuple[int, TopicPartition], int] = {}

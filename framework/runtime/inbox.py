@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from framework.errors import Halted
 from framework.ports import Log, LogRow
 from protocol.ids import TopicPartition
 
@@ -16,7 +17,10 @@ class Inbox:
         self._position: dict[TopicPartition, int] = {}
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read this partition from ``offset`` on next."""
+        """Read this partition from ``offset`` on next. Raises Halted if the log ends before it."""
+        end = self._log.bounds(partition)[1]
+        if offset > end:
+            raise Halted(f"reading {partition} goes on at offset {offset}, but it ends at {end}: it was truncated or recreated (K3)")
         self._position[partition] = offset
 
     def next_batch(self) -> tuple[TopicPartition, list[LogRow]] | None:
