@@ -7,6 +7,7 @@ from zlib import crc32
 
 from framework.errors import Fenced, FrameworkError, OffsetOutOfRange, StoreCorrupted, TransientError
 from framework.ports import ExternalRecord
+from framework.runtime.deliveries import CHANGELOG
 from framework.simulation.boundary import Crashed
 from framework.simulation.disk import Host, copy_of
 from framework.simulation.faults import FAULTS
@@ -24,7 +25,6 @@ REST = 10  # times the steps, at most, until everything is committed
 SETTLE = 60  # steps after that, for what is late
 HOSTS = 3
 EPOCH_MS = 1_000_000
-_CHANGELOG = -1  # the driver's token for a claim or commit
 
 
 class Simulation:
@@ -227,7 +227,7 @@ class Simulation:
             self.seen += process.counted()
 
     def _count_unacknowledged(self, process: Process) -> None:
-        answers = [(sent, delivery) for sent, delivery in process.log.lost_acks if sent.token == _CHANGELOG]
+        answers = [(sent, delivery) for sent, delivery in process.log.lost_acks if sent.token == CHANGELOG]
         for sent, delivery in answers:
             if decode_changelog_header(sent.value).type is ChangelogType.COMMIT:
                 won = not delivery.fenced and delivery.offset in self.checker.histories[process.task].offsets.values()
