@@ -1,4 +1,4 @@
-"""Looks into a job from outside: what its tasks have committed, whether its inputs are used up, what a kill has voided. Reads only."""
+"""Looks into a job from outside, reading only: what is committed, whether inputs are used up, what a kill has voided."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from protocol.envelope import MessageType, decode_header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 
-_WINDOW = 64  # messages read at first from the end of a changelog; grows until a commit is found
+_WINDOW = 8  # messages read at first from the end of a changelog; grows until a commit is found
 _READ_BYTES = 1 << 20
 
 
@@ -52,19 +52,41 @@ def last_commit(log: Log, changelog: TopicPartition) -> CommittedAt | None:
         window *= 8
 
 
+def external_ends(log: Log, job: Job) -> dict[TopicPartition, int]:
+    """Return where each external input ends now."""
+    return {partition: log.bounds(partition)[1] for wiring in all_wirings(job) for partition in wiring.external}
+
+
+def drained(log: Log, job: Job, ends: dict[TopicPartition, int], *, aligned: bool) -> bool:
+    """Tell whether everything before ``ends`` of the external inputs, and all that came of it, is committed (A2b)."""
+    if aligned:
+        version = reached(log, job, ends)
+        return version is not None and all_committed(log, job, version)
+    commits = [last_commit(log, wiring.changelog) for wiring in all_wirings(job)]
+    for (
+        last
+    ) in commits:  # no versions to compare (1.5): but when all inputs of all tasks are used up, nothing can follow
+        if last is None or not _has_read(last.commit, ends):
+            return False
+    # after the commits: what they sent is in the streams by now
+    resumes = [entry for last in commits if last is not None for entry in last.commit.inputs]
+    return all(entry.resume >= log.bounds(TopicPartition(entry.topic, entry.partition))[1] for entry in resumes)
+
+
 def reached(log: Log, job: Job, ends: dict[TopicPartition, int]) -> int | None:
-    """Return the version by which all sources have committed the external inputs up to ``ends``, None if they have not (A2b)."""
+    """Return the version by which all external inputs are committed up to ``ends``; None if they are not (A2b)."""
     versions = []
     for wiring in all_wirings(job):
         if wiring.external:
             last = last_commit(log, wiring.changelog)
-            if last is None:
-                return None
-            position = {TopicPartition(e.topic, e.partition): e.offset for e in last.commit.external}
-            if any(position.get(partition, 0) < ends.get(partition, 0) for partition in wiring.external):
+            if last is None or not _has_read(last.commit, ends):
                 return None
             versions.append(last.commit.version)
     return max(versions, default=0)
+
+
+def _has_read(commit: Commit, ends: dict[TopicPartition, int]) -> bool:
+    return all(e.offset >= ends.get(TopicPartition(e.topic, e.partition), 0) for e in commit.external)
 
 
 def all_committed(log: Log, job: Job, version: int) -> bool:

@@ -1,26 +1,32 @@
-"""Where a job lives on this machine: its log, the state of its tasks, its workers' logs; and how the job's code is found."""
+"""Where a job lives on this machine: log, state, the workers' own logs; and how its code is found."""
 
 import fcntl
 import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 
 from framework.api.job import Job
-from framework.errors import ConfigError
+from framework.errors import ConfigError, FrameworkError
 from framework.logs.embedded.log import EmbeddedLog
 from framework.ports import Log
+from framework.settings import Settings
 from framework.stores.directory import make_private
 
 
 class Place:
-    """The directory of one job. The embedded log is ``log.db`` in it; a task's state is below ``state``, a worker's log below ``logs``."""
+    """The directory of one job: embedded log ``log.db``, the tasks' stores below ``state``, worker logs below ``logs``.
 
-    def __init__(self, directory: Path) -> None:
+    The parameter ``state`` names another directory for the stores: they are a cache of the changelogs.
+    """
+
+    def __init__(self, directory: Path, state: Path | None = None) -> None:
         """Make the directory, readable by this user only. Raises ConfigError if that cannot be."""
         self.directory = directory
+        self._state = directory / "state" if state is None else state
         make_private(directory)
 
     def open_log(self, *, create: bool = True) -> EmbeddedLog:
@@ -29,7 +35,7 @@ class Place:
 
     def state(self, task: str) -> Path:
         """Return the directory of a task's store."""
-        return self.directory / "state" / task
+        return self._state / task
 
     def worker_log(self, partition: int) -> Path:
         """Return the file that a worker's log lines go to."""
@@ -37,16 +43,22 @@ class Place:
         return self.directory / "logs" / f"worker-{partition}.log"
 
     def lock_supervisor(self) -> int:
-        """Become the one supervisor of this directory; the lock ends with the process. Raises ConfigError if there is another."""
+        """Become the one supervisor here; the lock ends with the process. Raises ConfigError if there is another."""
         path = self.directory / "supervisor.lock"
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot open {path}: {error.strerror}: check its owner, or choose another --directory"
+            ) from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             other = os.pread(handle, 32, 0).decode() or "unknown"
             os.close(handle)
             raise ConfigError(
-                f"{self.directory} already has a supervisor (process {other}): stop it first, or choose another --directory"
+                f"{self.directory} already has a supervisor (process {other}): stop it first, "
+                "or choose another --directory"
             ) from error
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
@@ -54,7 +66,7 @@ class Place:
 
 
 def create_topics(job: Job, log: Log) -> None:
-    """Create every topic of the job that is missing (K1). Raises ConfigError if one has another number of partitions."""
+    """Create every missing topic of the job (K1). Raises ConfigError if one has another number of partitions."""
     topology = job.topology()
     for stage in topology.stages:
         log.create_topic(topology.changelog(stage.ordinal), stage.partitions)
@@ -66,14 +78,43 @@ def create_topics(job: Job, log: Log) -> None:
         log.create_topic(topic, job.partitions)
 
 
+def pin_guarantee(log: EmbeddedLog, settings: Settings) -> None:
+    """Pin the guarantee at the first run: commits mean something else under another. Raises ConfigError then."""
+    key, ours = "guarantee", settings.guarantee.encode()
+    pinned = log.meta_get(key)
+    if pinned is None:
+        log.produce_with_meta([], {key: ours})
+    elif pinned != ours:
+        raise ConfigError(
+            f"{log.path} was made with guarantee {pinned.decode()}, not {settings.guarantee}: "
+            "choose another --directory"
+        )
+
+
 def load_job(reference: str) -> Job:
-    """Return the ``job`` of a module (``tasks.word_count``) or file (``word_count.py``). Raises ConfigError saying what is missing."""
-    module = _load_file(Path(reference)) if reference.endswith(".py") else _load_module(reference)
+    """Return the ``job`` of a module (``tasks.word_count``) or file (``word_count.py``).
+
+    Raises ConfigError saying what is missing, or what the module raised and where; errors of ours pass as they are.
+    """
+    try:
+        module = _load_file(Path(reference)) if reference.endswith(".py") else _load_module(reference)
+    except FrameworkError:
+        raise
+    except Exception as error:  # user code
+        raise ConfigError(f"{reference} cannot be loaded: {type(error).__name__}: {error}{_where(error)}") from error
     job = getattr(module, "job", None)
     if not isinstance(job, Job):
         found = "nothing" if job is None else f"a {type(job).__name__}"
         raise ConfigError(f"{reference} must define job = Job(...); its name 'job' is bound to {found}")
     return job
+
+
+def _where(error: Exception) -> str:
+    """Return where user code raised; a SyntaxError says so itself."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (
+        f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames and not isinstance(error, SyntaxError) else ""
+    )
 
 
 def _load_file(path: Path) -> ModuleType:

@@ -1,4 +1,4 @@
-"""Runs the workers of a job on this machine: one process a partition, restarted with back-off, told apart by their exit codes (C5)."""
+"""Runs the workers of a job on this machine: one process a partition, restarted with back-off, by exit code (C5)."""
 
 import json
 import os
@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from framework.errors import Halted
@@ -17,6 +18,7 @@ from framework.runtime.worker import EXIT_CRASHED, EXIT_DONE, EXIT_FENCED, EXIT_
 from framework.settings import Settings, changed
 
 LINE_BYTES_MAX = 64 * 1024  # of a status that never ends; then it is dropped
+TAIL_BYTES = 32 * 1024  # of a worker's log, searched for its last words
 
 
 @dataclass
@@ -57,7 +59,7 @@ class Supervisor:
         self.workers = {partition: WorkerProcess(partition) for partition in partitions}
 
     def poll(self, timeout_ms: float = 100) -> None:
-        """Start what is due, take statuses, notice deaths. Raises Halted if a worker needs a person, or crashes again and again."""
+        """Start what is due, take statuses, notice deaths. Raises Halted if a worker halted, or always crashes."""
         now = time.monotonic()
         for worker in self.workers.values():
             if not worker.running and worker.exit_code is None and not self._stopping and now >= worker.restart_at:
@@ -104,8 +106,13 @@ class Supervisor:
         command = [sys.executable, "-m", "framework.cli", "worker", self._reference, f"--partition={worker.partition}"]
         command += [f"--directory={self._place.directory}", f"--status-fd={write_end}", *settings, *self._extra]
         with self._place.worker_log(worker.partition).open("ab") as log:
-            worker.process = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, pass_fds=[write_end]
+            worker.process = subprocess.Popen(  # noqa: S603  # our own interpreter, and arguments of the same user
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[write_end],
+                start_new_session=True,  # Ctrl-C reaches the supervisor alone, which stops them in order
             )
         os.close(write_end)
         worker.pipe, worker.status, worker.line, worker.starts = read_end, {}, b"", worker.starts + 1
@@ -151,7 +158,7 @@ class Supervisor:
         if worker.crashes > settings.crashes_max:
             worker.exit_code = EXIT_CRASHED
             raise Halted(
-                f"worker {worker.partition} crashed {worker.crashes} times without a commit in between (last code {code}): "
+                f"worker {worker.partition} crashed {worker.crashes} times without a commit between (last code {code}): "
                 f"{self.last_words(worker.partition)}"
             )
         wait_ms = (
@@ -167,14 +174,24 @@ class Supervisor:
             worker.pipe = -1
 
     def last_words(self, partition: int) -> str:
-        """Return the last error in a worker's log."""
+        """Return the error that ended a worker, from its log."""
         path = self._place.worker_log(partition)
-        lines = path.read_text("utf-8", "replace").splitlines()[-20:] if path.exists() else []
-        for line in reversed(lines):
+        for line in reversed(_tail(path).splitlines()):
             try:
                 entry = json.loads(line)
             except ValueError:
-                continue
-            if entry.get("level") in ("error", "critical"):
-                return f"{entry.get('event')}: {entry.get('error', entry.get('exception', ''))} (log: {path})"
-        return f"see {path}"
+                entry = {"level": "error", "event": line.strip()}  # not ours: a traceback's last line, a signal's name
+            if entry.get("level") in ("error", "critical") and entry["event"]:
+                text = ": ".join(str(entry[name]) for name in ("event", "error", "exception") if entry.get(name))
+                return f"{text} (log: {path})"
+            if entry.get("level") == "info":
+                break  # an earlier error was not its last word
+        return f"it left no word (log: {path})"
+
+
+def _tail(path: Path) -> str:
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+        return file.read().decode("utf-8", "replace")

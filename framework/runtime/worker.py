@@ -19,8 +19,8 @@ from framework.core.wiring import wire
 from framework.errors import ConfigError, Fenced, FrameworkError, Halted, StoreCorrupted
 from framework.ports import Log
 from framework.runtime.driver import TaskDriver
-from framework.runtime.place import Place
 from framework.runtime.outputs import Outputs
+from framework.runtime.place import Place
 from framework.runtime.processor import Processor
 from framework.settings import Settings
 from framework.stores.directory import wipe_directory
@@ -31,6 +31,7 @@ from framework.stores.spill import FileSpill
 EXIT_DONE, EXIT_CRASHED, EXIT_FENCED, EXIT_HALTED = 0, 1, 3, 4  # C5
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
 STATUS_MS = 100
+STATUS_RESTORING_MS = 20  # a restore may be over soon, and somebody watches its bar
 
 logger = structlog.get_logger()
 
@@ -52,7 +53,7 @@ class Worker:
         settings: Settings,
         *,
         stage: str | None = None,
-        report: Callable[[dict[str, object]], None] = lambda status: None,
+        report: Callable[[dict[str, object]], None] = lambda _status: None,
     ) -> None:
         """Open the stores of the tasks. Raises ConfigError for a partition or stage that the job has not."""
         stages = [job.stage(stage)] if stage is not None else list(job.stages)
@@ -91,7 +92,9 @@ class Worker:
     def run(self) -> int:
         """Run until stopped; return the exit code (C5)."""
         for driver in self.drivers:
-            driver.start(nonce=os.urandom(16), host=platform.node()[:200], pid=os.getpid(), wall_ms=int(time.time() * 1000))
+            driver.start(
+                nonce=os.urandom(16), host=platform.node()[:200], pid=os.getpid(), wall_ms=int(time.time() * 1000)
+            )
         self._status(force=True)
         while any(driver.exit is None for driver in self.drivers):
             busy = False
@@ -141,7 +144,8 @@ class Worker:
 
     def _status(self, *, force: bool = False) -> None:
         now = mono_ms()
-        if force or now - self._reported_ms >= STATUS_MS:
+        period_ms = STATUS_MS if all(driver.running for driver in self.drivers) else STATUS_RESTORING_MS
+        if force or now - self._reported_ms >= period_ms:
             self._reported_ms = now
             self.report({driver.wiring.name: task_status(driver) for driver in self.drivers})
 
@@ -153,6 +157,9 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
         "status": core.status.name.lower(),
         "generation": core.generation,
         "version": -1 if core.committed is None else core.committed.version,
+        "positions": {}
+        if core.committed is None
+        else {f"{e.topic}-{e.partition}": e.offset for e in core.committed.external},
         "restore": list(driver.restore_progress),
         "counters": dict(driver.counters),
         "seen": dict(core.seen),
@@ -160,7 +167,7 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
 
 
 def open_store(directory: Path, stores: dict[int, str], memory: RocksMemory) -> RocksStore:
-    """Open a task's store; one that is corrupt is wiped, for the changelog is the truth. Raises TransientError if it is in use."""
+    """Open a task's store; wipe a corrupt one: the changelog is the truth. Raises TransientError if it is in use."""
     try:
         return RocksStore(directory, stores, memory)
     except StoreCorrupted as error:
@@ -175,7 +182,7 @@ def run_worker(make: Callable[[], Worker]) -> int:
     try:
         worker = make()
 
-        def on_signal(signum: int, frame: FrameType | None) -> None:
+        def on_signal(_signum: int, _frame: FrameType | None) -> None:
             assert worker is not None
             worker.stop()
 
@@ -188,15 +195,15 @@ def run_worker(make: Callable[[], Worker]) -> int:
         logger.warning("fenced", error=str(error))
         code = EXIT_FENCED
     except (Halted, ConfigError) as error:
-        logger.error("halted", error=str(error))
+        logger.error("halted", error=str(error))  # noqa: TRY400  # the text says it all
         code = EXIT_HALTED
     except StoreCorrupted as error:
-        logger.error("store corrupted: wiped, the next start bootstraps from the changelog", error=str(error))
+        logger.error("store corrupted, wiped: the next start bootstraps", error=str(error))  # noqa: TRY400  # as above
         if worker is not None:
             worker.wipe()
         code = EXIT_CRASHED
     except FrameworkError as error:
-        logger.error("crashed", error=str(error), cause=repr(error.__cause__))
+        logger.error("crashed", error=str(error), cause=repr(error.__cause__))  # noqa: TRY400  # as above
         code = EXIT_CRASHED
     except Exception:
         logger.exception("crashed by an error that Grete did not foresee")
@@ -206,15 +213,20 @@ def run_worker(make: Callable[[], Worker]) -> int:
     return code
 
 
-def report_to(handle: int) -> Callable[[dict[str, object]], None]:
-    """Return a reporter that writes a JSON line to a pipe; a supervisor that is gone or slow is no reason to stop."""
+def report_to(handle: int, gone: Callable[[], None]) -> Callable[[dict[str, object]], None]:
+    """Return a reporter that writes JSON lines to a supervisor's pipe; ``gone`` is called when nobody reads it.
+
+    A supervisor that is slow is no reason to wait. One that is gone has a successor that needs this worker's place.
+    """
     os.set_blocking(handle, False)
 
     def report(status: dict[str, object]) -> None:
         try:
             os.write(handle, json.dumps(status).encode() + b"\n")
-        except (BlockingIOError, BrokenPipeError):
+        except BlockingIOError:
             return
+        except BrokenPipeError:
+            gone()
 
     return report
 
