@@ -170,6 +170,14 @@ def test_a_damaged_page_is_never_a_wrong_answer(path: Path, written: bytes, dama
     assert all(str(path) in text and "restore the file from a copy" in text for text in halts)
 
 
+def test_a_flipped_bit_in_a_value_halts(path: Path, written: bytes) -> None:
+    """One bit of one value, where no structure of SQLite's is hurt, is noticed by the read that meets it."""
+    at = written.index(b"002345")
+    path.write_bytes(written[:at] + b"1" + written[at + 1 :])
+    with pytest.raises(Halted, match="has crc"):
+        contents(path)
+
+
 @pytest.mark.parametrize("length", [8 * KiB, 60 * KiB, 100 * KiB])
 def test_a_shortened_file_halts(path: Path, written: bytes, length: int) -> None:
     """A file that lost its end is found out before anything of it is believed."""

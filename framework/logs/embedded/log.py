@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from zlib import crc32
 
 from framework.errors import ConfigError, OffsetOutOfRange
 from framework.logs.embedded.failures import BUSY_MS, Guard, corrupt
@@ -24,10 +25,10 @@ TRIM_ROWS = 1_000  # deleted in one transaction: other writers get their turn in
 ROW_BYTES = 48  # what a row counts beside its blobs, so that a read of a million empty messages is bounded too
 
 _READ = (
-    "SELECT id & (1 << 40) - 1, append_time_ms, timestamp_ms, key, value, headers "
+    "SELECT id & (1 << 40) - 1, append_time_ms, timestamp_ms, key, value, headers, crc "
     "FROM message WHERE id BETWEEN ? AND ? ORDER BY id"
 )
-_APPEND = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?)"
+_APPEND = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)"
 _TAIL = "SELECT next, fence, append_time_ms FROM partition WHERE id = ?"
 _MOVE = "UPDATE partition SET next = ?, fence = ?, append_time_ms = ? WHERE id = ?"
 
@@ -142,15 +143,22 @@ class EmbeddedLog:
         cursor = self._sql.execute(_READ, (min(max(first, first + offset), last), last))
         try:
             for row in cursor:  # one by one: SQLite loads a large blob only when its own row is fetched
-                rows.append(row)
-                _, _, _, key, value, headers = row
+                rows.append(row[:6])
+                offset, _, _, key, value, headers, crc = row
                 max_bytes -= ROW_BYTES
+                found = crc32(value) if value else 0
                 if value:
                     max_bytes -= len(value)
                 if key:
                     max_bytes -= len(key)
+                    found = crc32(key, found)
                 if headers:
                     max_bytes -= len(headers)
+                    found = crc32(headers, found)
+                if found != crc:
+                    raise corrupt(
+                        self.path, f"message {offset} of partition number {number} has crc {found}, not {crc}"
+                    )
                 if max_bytes <= 0:
                     break
         finally:
@@ -272,7 +280,7 @@ class EmbeddedLog:
     def _append_all(self, queue: Sequence[_Queued]) -> list[Delivery]:
         """Append in the order of the sends, within a transaction."""
         tails: dict[int, _Tail] = {}
-        rows: list[tuple[int, int, int, bytes | None, bytes | None, bytes | None]] = []
+        rows: list[tuple[int, int, int, bytes | None, bytes | None, bytes | None, int]] = []
         deliveries: list[Delivery] = []
         now_ms = time.time_ns() // 1_000_000
         for owner, token, number, value, fence, outputs in queue:
@@ -286,10 +294,13 @@ class EmbeddedLog:
                         continue
                     tail.fence = fence
                 tail.next = offset + 1
-                rows.append((number << OFFSET_BITS | offset, time_ms, time_ms, None, value, None))
+                rows.append(
+                    (number << OFFSET_BITS | offset, time_ms, time_ms, None, value, None, _crc(value, None, None))
+                )
             for place, (_, key, output, timestamp_ms, headers) in outputs:
                 tail = tails.get(place) or self._tail(tails, place, now_ms)
-                rows.append((place << OFFSET_BITS | tail.next, tail.time_ms, timestamp_ms, key, output, headers))
+                crc = _crc(output, key, headers)
+                rows.append((place << OFFSET_BITS | tail.next, tail.time_ms, timestamp_ms, key, output, headers, crc))
                 if number == _NO_PARTITION:
                     offset, time_ms = tail.next, tail.time_ms
                 tail.next += 1
@@ -371,3 +382,14 @@ class EmbeddedLog:
 def _continues(rows: list[LogRow], offset: int) -> bool:
     """Return whether the rows have no gap from ``offset`` on: ids are unique and sorted, so counting suffices."""
     return bool(rows) and rows[0][0] == offset and rows[-1][0] - offset + 1 == len(rows)
+
+
+def _crc(value: bytes | None, key: bytes | None, headers: bytes | None) -> int:
+    """Return what is stored beside a message: SQLite notices a damaged page only by its structure."""
+    try:
+        crc = crc32(value) if value else 0
+        if key:
+            crc = crc32(key, crc)
+        return crc32(headers, crc) if headers else crc
+    except TypeError as error:
+        raise ConfigError(f"{error}: keys, values and headers must be bytes or None") from error

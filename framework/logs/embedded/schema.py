@@ -33,7 +33,7 @@ CREATE TABLE partition (
 ) STRICT;
 CREATE TABLE message (
     id INTEGER PRIMARY KEY, append_time_ms INTEGER NOT NULL, timestamp_ms INTEGER NOT NULL,
-    key BLOB, value BLOB, headers BLOB
+    key BLOB, value BLOB, headers BLOB, crc INTEGER NOT NULL -- of value, key, headers: SQLite has no checksums
 ) STRICT;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 """
