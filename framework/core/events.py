@@ -65,11 +65,15 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ExternalProcessed:
-    """Records of an external input up to ``next_offset`` were processed (or there were none); ``ended``: none is left now."""
+    """Records of an external input up to ``next_offset`` were processed (or there were none); ``ended``: none is left now.
+
+    ``open_bytes`` as in Processed.
+    """
 
     partition: TopicPartition
     next_offset: int
     ended: bool
+    open_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

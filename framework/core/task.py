@@ -116,7 +116,7 @@ class TaskCore:
             self.status is Status.RUNNING
             and not (self._processing or self._roll_back)
             and self._closing is None
-            and not (self._stopping and self.task.is_source)
+            and not (self.task.is_source and (self._stopping or (self._layer_is_full and self.commit_run is not None)))
         )
 
     @property
@@ -135,6 +135,11 @@ class TaskCore:
         if self.status is Status.RUNNING and self._by_timer and self.commit_run is None:
             return self.clock.next_due_ms(self.frozen + 1, mono_ms)
         return 60_000
+
+    @property
+    def _layer_is_full(self) -> bool:
+        """Whether the open layer is near its bound, so that its version must be closed (A9); a source can wait for that."""
+        return self._open_bytes > self.limits.layer_bytes_max // 2
 
     @property
     def _by_timer(self) -> bool:
@@ -157,6 +162,7 @@ class TaskCore:
                 actions = self._on_acked()
             case ExternalProcessed():
                 self.external[event.partition], self.ended[event.partition] = event.next_offset, event.ended
+                self._open_bytes = event.open_bytes
             case Tick():
                 self._mono_ms, self._open_bytes = event.mono_ms, event.open_bytes
             case DataWritten():
@@ -199,7 +205,8 @@ class TaskCore:
             return []
         waiting = early.least_version()
         if waiting is not None and waiting <= least:  # drain version by version (1.8 A6)
-            if self._open_bytes > self.limits.layer_bytes_max // 2 and max(self.frozen + 1, self.inputs.greatest_label) < waiting:
+            if self._layer_is_full and max(self.frozen + 1, self.inputs.greatest_label) < waiting:
+                self.seen["versions closed by a full layer"] += 1
                 return self._close(waiting - 1)  # nothing of ``waiting`` is in the layer yet (A9)
             frame = early.pop(waiting)
             assert frame is not None
@@ -227,6 +234,7 @@ class TaskCore:
                 return []
             if header.type is MessageType.RESTORE:
                 self._roll_back = self.inputs.restore(partition, offset, decode_restore(value), self.frozen)
+                self.seen["roll backs during a commit"] += self._roll_back and self.commit_run is not None
                 return []
         except DecodeError as error:
             raise Halted(
@@ -283,9 +291,10 @@ class TaskCore:
 
     def _close_by_timer(self) -> list[Action]:
         label = self.frozen + 1
-        full = self._open_bytes > self.limits.layer_bytes_max // 2
         self._stop_closed = self._stopping
-        if full or self._stopping or self.clock.due(label, self._mono_ms):
+        due = self._stopping or self.clock.due(label, self._mono_ms)
+        self.seen["versions closed by a full layer"] += self._layer_is_full and not due
+        if due or self._layer_is_full:
             return self._close(max(label, self.clock.boundary(self._mono_ms)))
         return []
 
@@ -297,7 +306,7 @@ class TaskCore:
     def _freeze(self, version: int) -> list[Action]:
         self.seen["commits over several versions"] += 0 < self.frozen < version - self.limits.interval_ms
         inputs = self.inputs.commit(version)
-        self.frozen = version
+        self.frozen, self._open_bytes = version, 0
         external_ended = all(self.ended.values())
         self.commit_run = CommitRun(
             version=version,
@@ -453,6 +462,7 @@ class TaskCore:
         self.external = {p: committed.get(p, self._bounds[p][0]) for p in self.task.external}
         self.next_seq |= {TopicPartition(o.topic, o.partition): o.next_seq for o in commit.outputs}
         self._closing, self._processing, self._roll_back = None, False, False
+        self.ended, self._open_bytes = dict.fromkeys(self.external, False), 0
 
     def _check_wiring(self, commit: Commit) -> None:
         """Refuse a commit of another topology (1.2): stages may be added after the others, nothing else."""

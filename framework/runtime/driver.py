@@ -11,7 +11,7 @@ from framework.core import actions as do
 from framework.core import events as on
 from framework.core.start import Phase
 from framework.core.task import Status, TaskCore
-from framework.errors import Halted
+from framework.errors import Fenced, Halted, OffsetOutOfRange
 from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
 from framework.runtime.deliveries import CHANGELOG, PRODUCED, Deliveries
 from framework.runtime.inbox import Inbox
@@ -190,7 +190,7 @@ class TaskDriver:
         self._unflushed = True
         self.counters["external records"] += len(rows)
         next_offset = rows[-1][0] + 1
-        self._do(on.ExternalProcessed(partition, next_offset, self._inbox.drained(partition)))
+        self._do(on.ExternalProcessed(partition, next_offset, self._inbox.drained(partition), self._overlay.open_bytes))
         return True
 
     def _note_ends(self) -> bool:
@@ -198,7 +198,7 @@ class TaskDriver:
         news = False
         for partition in self.wiring.external:
             if not self.core.ended[partition]:
-                self._do(on.ExternalProcessed(partition, self.core.external[partition], ended=True))
+                self._do(on.ExternalProcessed(partition, self.core.external[partition], True, self._overlay.open_bytes))
                 news = True
         return news
 
@@ -361,7 +361,12 @@ class TaskDriver:
 
     def _read_changelog(self) -> bool:
         if not self._changelog_rows and self._changelog_next < self._changelog_end:
-            rows = self._log.read(self.wiring.changelog, self._changelog_next, 4 * self._settings.batch_bytes_max)
+            try:
+                rows = self._log.read(self.wiring.changelog, self._changelog_next, 4 * self._settings.batch_bytes_max)
+            except OffsetOutOfRange as error:
+                if self.core.status is Status.STARTING:
+                    raise  # begin again
+                raise Fenced(f"{self.wiring.name}: its changelog was trimmed by a newer generation: {error}") from error
             self._changelog_rows.extend(rows)
         if self._changelog_rows and self._changelog_next < self._changelog_end:
             offset, append_time_ms, _, _, value, _ = self._changelog_rows.popleft()
