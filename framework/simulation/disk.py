@@ -1,6 +1,6 @@
 """The simulated disk: what is loaded and not flushed may be lost in a crash; every host keeps what it had."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from framework.ports import Write
@@ -46,6 +46,16 @@ class SimStore(MemoryStore):
         """Return the pointer written last."""
         self._boundary.before("pointer")
         return super().pointer()
+
+    def get(self, store: int, key: bytes) -> bytes | None:
+        """Return the value or None."""
+        self._boundary.before("get")
+        return super().get(store, key)
+
+    def scan(self, store: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what lies between, in key order."""
+        self._boundary.before("scan")
+        return super().scan(store, start, end)
 
     def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
         """Apply writes and pointer atomically."""
@@ -93,6 +103,11 @@ class SimSpill(MemorySpill):
         super().__init__()
         self._boundary = boundary
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self._boundary.before("clear")
+        super().clear()
+
     def put(self, payload: bytes) -> tuple[int, int]:
         """Keep a payload."""
         self._boundary.before("spill")
@@ -114,3 +129,8 @@ class SimOverlay(Overlay):
     def apply_chunk(self, pointer: bytes, keys_max: int = 1000) -> bool:
         """Write the next few dirty keys."""
         return super().apply_chunk(pointer, min(keys_max, self.chunk_keys))
+
+    @property
+    def half_applied(self) -> bool:
+        """Whether some of a frozen layer is in the store, and some is not."""
+        return self.has_frozen and self._applied_count > 0

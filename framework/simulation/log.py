@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from framework.logs.memory import MemoryLog, MemoryLogData, MemoryPartition
 from framework.ports import Delivery, ExternalRecord, LogRow
 from framework.simulation.boundary import Boundary
+from protocol.changelog import decode_changelog_header
 from protocol.ids import TopicPartition
 
 
@@ -126,7 +127,7 @@ class SharedLog(MemoryLogData):
             self.observer.produced(sent.outputs)
             return Delivery(0, sent.token, offset, self.clock())
         if not self._admits(sent):
-            self.seen["refused by the fence"] += 1
+            self.seen[f"{decode_changelog_header(sent.value).type.name.lower()} messages refused by the fence"] += 1
             return Delivery(0, sent.token, -1, self.clock(), True)
         offset, time_ms = self.append(sent.partition, None, sent.value, None, None)
         for record in sent.outputs:

@@ -44,7 +44,7 @@ class Process:
                 task, -1 if core.committed is None else core.committed.version, host.disk, writes, pointer
             ),
         )
-        overlay = SimOverlay(
+        self.overlay = overlay = SimOverlay(
             self.store, list(STORES), layer_bytes_max=plan.limits.layer_bytes_max, clean_bytes_max=plan.settings.clean_bytes_max
         )
         overlay.chunk_keys = plan.knobs.chunk_keys
@@ -64,8 +64,13 @@ class Process:
         self.driver.start(nonce=self.nonce, host=f"host{self.host.number}", pid=self.number, wall_ms=wall_ms)
 
     def counted(self) -> Counter[str]:
-        """Return what core and driver have counted."""
-        return Counter(self.core.seen) + Counter(self.driver.counters)
+        """Return what core, driver and start have counted."""
+        counted = Counter(self.core.seen) + Counter(self.driver.counters)
+        if self.core.status not in (Status.STARTING, Status.GENESIS):
+            start = self.core.start_up
+            counted["redos over later commits"] += not start.bootstrapped and start.segments > 0
+            counted["bootstraps from within the log"] += start.bootstrapped and start.fold.start > 0
+        return counted
 
     @property
     def restoring(self) -> bool:

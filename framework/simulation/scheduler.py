@@ -211,6 +211,8 @@ class Simulation:
         self.trace.note(self.step, self.now, f"{process.name} {how}")
         if process.restoring:
             self.seen["crashes in a restore"] += 1
+        if process.overlay.half_applied:
+            self.seen["crashes between two chunks of a version"] += 1
         self._count(process)
         self._count_unacknowledged(process)
         self._processes.remove(process)

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from framework.ports import ExternalRecord, LogRow
-from framework.simulation.world import Plan, out_topic
+from framework.simulation.world import SOURCE_KEYS, Plan, out_topic
 from framework.stores.overlay import Overlay
 from protocol.envelope import decode_header
 from protocol.frames import decode_columns, encode_columns
@@ -66,7 +66,7 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
     stage = split_producer_id(producer)[0]
     return StageCode(
         b"%d" % stage,
-        plan.keys,
+        plan.keys * (SOURCE_KEYS if plan.tight_layer and plan.topology.is_source(stage) else 1),
         tuple(
             tuple(TopicPartition(stream.topic, p) for p in range(stream.partitions))
             for stream in plan.topology.streams_out_of(stage)

@@ -12,6 +12,8 @@ from protocol.ids import TopicPartition
 
 JOB = "j"
 ROOMY = 1 << 20
+TIGHT_BYTES = 3000  # of a layer: twice what a batch of 200 bytes makes dirty
+SOURCE_KEYS = 3  # times as many keys in a source where layers are tight
 
 # name, edges (producer, consumer) by stage ordinal, how often
 SHAPES: tuple[tuple[str, int, tuple[tuple[int, int], ...], int], ...] = (
@@ -71,7 +73,7 @@ def make_plan(seed: int) -> Plan:
     shape, stages, edges, _ = r.choices(SHAPES, weights=[entry[3] for entry in SHAPES])[0]
     aligned = r.random() < 0.88
     tight_layer = r.random() < 0.15
-    keys = r.choice((3, 6)) if tight_layer else r.choice((1, 4, 12, 40))
+    keys = r.choice((4, 10)) if tight_layer else r.choice((1, 4, 12, 40))
     counts = [r.choice((1, 1, 2, 2, 3)) if stages < 4 else r.choice((1, 1, 2)) for _ in range(stages)]
     reads = {s for s in range(stages) if all(consumer != s for _, consumer in edges) or r.random() < 0.2}
     writes = {s for s in range(stages) if all(producer != s for producer, _ in edges) or r.random() < 0.12}
@@ -107,14 +109,15 @@ def make_plan(seed: int) -> Plan:
 def _rows(r: random.Random, stage: int, partition: int) -> tuple[tuple[float, bytes], ...]:
     """Return the records of one external partition: some producers are idle, some send ten times as much as others."""
     count = r.choice((0, 2, 4, 8, 8, 12, 30))
-    early = r.random()  # of the records are there at the start
+    early = r.choice((r.random(), 1.0))  # share of the records that are there at the start
     arrivals = sorted(0.0 if r.random() < early else r.random() * 0.6 for _ in range(count))
     return tuple((at, b"%d.%d.%d;;" % (stage, partition, number)) for number, at in enumerate(arrivals))
 
 
 def _settings(r: random.Random, *, aligned: bool, tight_layer: bool, keys: int) -> Settings:
-    batch = r.choice((1, 200, 200, 1000))
-    layer = max(4 * batch, keys * 2 * 150 + 200) if tight_layer else 1 << 24  # two stores: no version can outgrow it
+    batch = r.choice((1, 200, 200)) if tight_layer else r.choice((1, 200, 200, 1000))
+    # two stores: all keys of a task that closes by its barrier fit, those of a source do not
+    layer = max(TIGHT_BYTES, keys * 2 * 150) if tight_layer else 1 << 24
     interval = r.choice((20, 50, 100))
     return Settings(
         guarantee="exactly-once" if aligned else "at-least-once",
