@@ -24,7 +24,7 @@ Results = dict[str, list[dict[str, float]]]
 def measure(name: str, *arguments: str) -> dict[str, float]:
     """Run one measurement in a process of its own and return its figures."""
     command = [sys.executable, "-m", "benchmarks.measure", name, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # our own module
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # our own module
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -102,7 +102,7 @@ def main() -> None:
     steps = [(label, measurement) for _ in range(options.rounds) for label, measurement in measurements.items()]
     for label, measurement in track(steps, "measuring", console=console):
         results[label].append(measure(*measurement))
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)  # noqa: S607
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     packages = ", ".join(f"{name} {version(name)}" for name in ("rocksdict", "msgspec"))
     console.print(
         f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {packages}, "

@@ -1,4 +1,4 @@
-"""One measurement a process: ``python -m benchmarks.measure NAME key=value …`` prints one JSON object. Run by ``python -m benchmarks``."""
+"""One measurement a process: ``python -m benchmarks.measure NAME key=value …`` prints one JSON object."""
 
 import json
 import random
@@ -53,7 +53,7 @@ def run_until(worker: Worker, done: Callable[[], bool]) -> float:
     start = time.perf_counter()
     reached: list[float] = []
 
-    def report(status: dict[str, object]) -> None:
+    def report(_: dict[str, object]) -> None:
         if not reached and done():
             reached.append(time.perf_counter() - start)
             worker.stop()
@@ -131,7 +131,7 @@ def skewed(directory: Path, words: int, keys: int, settings: Settings) -> Result
 
 
 def bare(directory: Path, words: int, keys: int) -> Result:
-    """The same work as a plain loop over the same log: records one by one between the stages, a dict for state, no guarantee."""
+    """The same work as a plain loop over the same log: plain records between the stages, a dict for state."""
     log = Place(directory / "bare").open_log()
     for topic in (LINES, WORDS, TOTALS):
         log.create_topic(topic.topic, 1)

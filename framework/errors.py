@@ -1,4 +1,4 @@
-"""The error tree: a class names what the caller or the operator must do; the text gives the values and the next step."""
+"""The error tree: a class names what a caller or an operator must do; the text gives values and the next step."""
 
 
 class FrameworkError(Exception):

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from protocol.ids import TopicPartition
 
-# offset, append time (ms, the log's clock), the record's own timestamp (ms), key, value, headers (encoded, see protocol.frames)
+# offset, append time (ms, the log's clock), the record's own timestamp (ms), key, value, headers (protocol.frames)
 LogRow = tuple[int, int, int, bytes | None, bytes | None, bytes | None]
 
 
@@ -35,7 +35,8 @@ class Delivery(NamedTuple):
 class Log(Protocol):
     """A partitioned log, as one process sees it. Not thread safe. Sends queue up; ``poll`` reports what became of them.
 
-    1. Messages that one process sends to one partition are appended in the order of the sends, or a later one is not reported.
+    1. Messages that one process sends to one partition are appended in the order of the sends; after one that is not
+       reported, no later one is.
     2. A delivery is reported once per send, and only when the message survives a crash of this process
        (``sync=True``: also a power loss).
     3. Offsets of a partition are contiguous from 0; trimming moves the start only.
@@ -78,7 +79,8 @@ class Log(Protocol):
     ) -> None:
         """Queue one internal message. ``outputs`` become visible atomically with it (S1).
 
-        ``fence`` is a generation: refused (``Delivery.fenced``) if this partition has seen a higher one; else it is remembered.
+        ``fence`` is a generation: refused (``Delivery.fenced``) if this partition has seen a higher one; else
+        remembered.
         A log that cannot compare and append ignores it (the core checks offsets, C3).
         """
         ...
@@ -88,7 +90,7 @@ class Log(Protocol):
         ...
 
     def poll(self) -> list[Delivery]:
-        """Push out what is queued and return what became known since the last call. Raises TransientError (disk full, busy)."""
+        """Push out what is queued, return what became known since the last call. Raises TransientError (disk full, busy)."""
         ...
 
     def wait(self, timeout_ms: float) -> None:
@@ -96,7 +98,7 @@ class Log(Protocol):
         ...
 
     def trim(self, partition: TopicPartition, before: int) -> None:
-        """Delete messages with offset < ``before``; a no-op if they are gone. Raises OffsetOutOfRange beyond the end."""
+        """Delete messages with offset < ``before``; nothing if they are gone. Raises OffsetOutOfRange beyond the end."""
         ...
 
     def close(self) -> None:
@@ -138,7 +140,7 @@ class StateStore(Protocol):
         ...
 
     def wipe(self) -> None:
-        """Empty all stores and the pointer (a directory is renamed first, so that a crash never leaves half a store)."""
+        """Empty all stores and the pointer (a directory is renamed first: a crash never leaves half a store)."""
         ...
 
     def close(self) -> None:
@@ -147,7 +149,7 @@ class StateStore(Protocol):
 
 
 class Spill(Protocol):
-    """Where payloads of early frames go when they no longer fit in memory (A5): a cache, emptied at start and rollback."""
+    """Where payloads of early frames go that do not fit in memory (A5): a cache, emptied at start and rollback."""
 
     def put(self, payload: bytes) -> tuple[int, int]:
         """Write a payload, return where it is."""

@@ -48,7 +48,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                 raise ConfigError(f"setting {name} = {value}: must be positive")
         if self.layer_bytes_max < 4 * self.batch_bytes_max:
             raise ConfigError(
-                f"setting layer_bytes_max = {self.layer_bytes_max} is below 4 × batch_bytes_max = {4 * self.batch_bytes_max}: raise it"
+                f"setting layer_bytes_max = {self.layer_bytes_max} is below 4 × batch_bytes_max = "
+                f"{4 * self.batch_bytes_max}: raise it"
             )
 
 

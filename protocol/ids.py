@@ -43,6 +43,7 @@ def check_name(kind: str, name: str) -> str:
     """Return the name, or raise ValueError when it could not be a topic, a directory and a column family alike."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(
-            f"{kind} name {name!r} is refused: use 1 to 120 letters, digits, '.', '_' or '-', starting with a letter or digit"
+            f"{kind} name {name!r} is refused: use 1 to 120 letters, digits, '.', '_' or '-', "
+            "starting with a letter or digit"
         )
     return name
