@@ -1,23 +1,34 @@
-"""The command line: `grete`."""
+"""The command line: `grete`. Commands are declared in `app`, and do their work in the module of their name."""
 
-from importlib.metadata import version
+import sys
 
-import typer
+from framework.errors import ConfigError, Fenced, FrameworkError, Halted
 
-app = typer.Typer(name="grete", no_args_is_help=True, add_completion=False, help="Exactly-once stream processing.")
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"grete {version('grete')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(version: bool = typer.Option(False, "--version", help="Print the version.", callback=_print_version)) -> None:
-    """Run before every command."""
+EXIT_FAILED, EXIT_CONFIG, EXIT_FENCED, EXIT_HALTED = 1, 2, 3, 4  # C5, and 2 as every command line has it
 
 
 def main() -> None:
-    """Run the command that the arguments name."""
-    app()
+    """Run the command that the arguments name. Errors of ours are one line, with an exit code by their kind."""
+    if not __debug__:  # invariants are assertions: without them, a broken one would be written to the log
+        print("grete: do not run it under python -O or PYTHONOPTIMIZE: its checks would be off", file=sys.stderr)
+        sys.exit(EXIT_CONFIG)
+    from framework.cli.app import app
+
+    try:
+        app()
+    except FrameworkError as error:
+        print(f"grete: {error}", file=sys.stderr)
+        sys.exit(exit_code(error))
+
+
+def exit_code(error: FrameworkError) -> int:
+    """Return the exit code for an error."""
+    match error:
+        case ConfigError():
+            return EXIT_CONFIG
+        case Fenced():
+            return EXIT_FENCED
+        case Halted():
+            return EXIT_HALTED
+        case _:
+            return EXIT_FAILED

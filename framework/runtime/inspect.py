@@ -1,4 +1,4 @@
-"""Looks into a job from outside, reading only: what is committed, whether inputs are used up, what a kill has voided."""
+"""Looks into a job from outside and only reads: what is committed, what is used up, what a kill has voided."""
 
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from protocol.ids import TopicPartition
 
 _WINDOW = 8  # messages read at first from the end of a changelog; grows until a commit is found
 _READ_BYTES = 1 << 20
+_COUNT_STEP = 100  # messages held at once while a whole changelog is read
 
 
 class CommittedAt(NamedTuple):
@@ -50,6 +51,20 @@ def last_commit(log: Log, changelog: TopicPartition) -> CommittedAt | None:
         if found is not None or begin == start:
             return found
         window *= 8
+
+
+def count_commits(log: Log, changelog: TopicPartition) -> int:
+    """Return the number of valid commits (C2) in what is left of a changelog."""
+    count = top = 0
+    position, end = log.bounds(changelog)
+    while position < end and (messages := _messages(log, changelog, position, min(end, position + _COUNT_STEP))):
+        for _, _, value in messages:
+            header = decode_changelog_header(value)
+            if header.generation >= top:
+                top = header.generation
+                count += header.type is ChangelogType.COMMIT
+        position = messages[-1][0] + 1
+    return count
 
 
 def external_ends(log: Log, job: Job) -> dict[TopicPartition, int]:

@@ -158,7 +158,7 @@ class Supervisor:
         if worker.crashes > settings.crashes_max:
             worker.exit_code = EXIT_CRASHED
             raise Halted(
-                f"worker {worker.partition} crashed {worker.crashes} times without a commit between (last code {code}): "
+                f"worker {worker.partition} crashed {worker.crashes} times without a commit between (code {code}): "
                 f"{self.last_words(worker.partition)}"
             )
         wait_ms = (

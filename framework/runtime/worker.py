@@ -27,6 +27,7 @@ from framework.stores.directory import wipe_directory
 from framework.stores.overlay import Overlay
 from framework.stores.rocks import RocksMemory, RocksStore
 from framework.stores.spill import FileSpill
+from protocol.ids import TopicPartition
 
 EXIT_DONE, EXIT_CRASHED, EXIT_FENCED, EXIT_HALTED = 0, 1, 3, 4  # C5
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
@@ -157,9 +158,10 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
         "status": core.status.name.lower(),
         "generation": core.generation,
         "version": -1 if core.committed is None else core.committed.version,
-        "positions": {}
-        if core.committed is None
-        else {f"{e.topic}-{e.partition}": e.offset for e in core.committed.external},
+        "positions": {
+            str(TopicPartition(e.topic, e.partition)): e.offset
+            for e in (() if core.committed is None else core.committed.external)
+        },
         "restore": list(driver.restore_progress),
         "counters": dict(driver.counters),
         "seen": dict(core.seen),

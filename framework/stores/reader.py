@@ -1,7 +1,7 @@
 """Reads the committed state of a job from outside of its workers, also while they run.
 
 Every task's store is opened as a RocksDB *secondary*: it reads the files of the owner, follows its write-ahead log,
-takes no lock and writes nothing there. What is in RocksDB is committed (A9), so nothing that is read is ever taken back.
+takes no lock and writes nothing there. What is in RocksDB is committed (A9): nothing that is read is ever taken back.
 """
 
 import shutil

@@ -1,0 +1,222 @@
+"""Every command with its arguments. What it does is imported when it runs: a worker needs no user interface."""
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="grete",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Exactly-once stream processing.",
+)
+state_app = typer.Typer(no_args_is_help=True, help="Read the committed state of a job, also while it runs.")
+changelog_app = typer.Typer(no_args_is_help=True, help="Read and check the changelogs of a job.")
+topic_app = typer.Typer(no_args_is_help=True, help="Read the external topics of a job.")
+app.add_typer(state_app, name="state")
+app.add_typer(changelog_app, name="changelog")
+app.add_typer(topic_app, name="topic")
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="A module (tasks.word_count) or file with job = Job(…).")]
+Directory = Annotated[
+    Path | None, typer.Option(help="Where the job keeps its log and state. Default: .grete/NAME-OF-JOB.")
+]
+Log = Annotated[str, typer.Option(help="'embedded': a SQLite file in the job's directory.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated.")]
+Partition = Annotated[int | None, typer.Option(help="Only this partition.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"grete {version('grete')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(version: bool = typer.Option(False, "--version", help="Print the version.", callback=_print_version)) -> None:
+    """Run before every command."""
+
+
+@app.command()
+def run(
+    job: JobName,
+    *,
+    input: Annotated[  # noqa: A002  # the option's name
+        Path | None, typer.Option(help="A folder: its text files become the job's documents, name → text.")
+    ] = None,
+    lines: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC=FILE|-",
+            help="Each line of a file, or of standard input, is a record. Every run feeds them anew.",
+        ),
+    ] = None,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="In --lines, what stands before the first tab is the key.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on until Ctrl-C: what changes in the folder is fed.")
+    ] = False,
+    directory: Directory = None,
+    log: Log = "embedded",
+    set: Set = None,  # noqa: A002  # the option's name
+) -> None:
+    """Run a whole job here until its input is used up: a worker process for each partition, restarted if it dies."""
+    from framework.cli import running
+
+    running.run(running.target(job, directory, log, set), folder=input, lines=lines or [], keys=keys, follow=follow)
+
+
+@app.command()
+def up(job: JobName, directory: Directory = None, log: Log = "embedded", set: Set = None) -> None:  # noqa: A002
+    """Keep the workers of a job running on this machine until Ctrl-C; restart the dead."""
+    from framework.cli import running
+
+    running.up(running.target(job, directory, log, set))
+
+
+@app.command()
+def worker(
+    job: JobName,
+    *,
+    partition: Annotated[int, typer.Option(help="The partition whose tasks it hosts.")],
+    directory: Directory = None,
+    state_directory: Annotated[
+        Path | None, typer.Option(help="Where the state is kept, if not below DIRECTORY.")
+    ] = None,
+    stage: Annotated[str | None, typer.Option(help="Host the task of this stage only.")] = None,
+    log: Log = "embedded",
+    set: Set = None,  # noqa: A002
+    status_fd: Annotated[int, typer.Option(hidden=True)] = -1,
+) -> None:
+    """Run one worker process, as a supervisor does. Exit codes: 0 done, 1 crashed, 3 fenced, 4 halted."""
+    from framework.cli import working
+
+    code = working.work(
+        job,
+        partition,
+        directory=directory,
+        state=state_directory,
+        stage=stage,
+        log_name=log,
+        sets=set,
+        status_fd=status_fd,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def demo(
+    *,
+    dir: Annotated[Path | None, typer.Option(envvar="DIR", help="The folder. Default: Python's own library.")] = None,  # noqa: A002
+    guarantee: Annotated[str, typer.Option(envvar="GUARANTEE", help="exactly-once or at-least-once.")] = "exactly-once",
+    follow: Annotated[
+        bool, typer.Option("--follow", envvar="FOLLOW", help="Go on: edit a file, watch a search.")
+    ] = False,
+    query: Annotated[str, typer.Option(envvar="QUERY", help="The search to watch.")] = '"import os"',
+    kills: Annotated[int, typer.Option(help="Kills that void something, and one in a restore on top.")] = 5,
+    log: Annotated[
+        str, typer.Option(envvar="LOG", help="'embedded': a SQLite file in the job's directory.")
+    ] = "embedded",
+    spark: Annotated[str, typer.Option(envvar="SPARK", hidden=True)] = "",
+    directory: Directory = None,
+    set: Set = None,  # noqa: A002
+) -> None:
+    """Index a folder while workers are killed, then compare the index with one made in a single plain pass."""
+    from framework.cli import demo as command
+
+    command.demo(dir, guarantee, directory, log=log, spark=spark, follow=follow, query=query, kills=kills, sets=set)
+
+
+@app.command()
+def new(name: Annotated[str, typer.Argument(help="Of the project: a folder of this name is made.")]) -> None:
+    """Write a project with one task and a test that passes."""
+    from framework.cli import new as command
+
+    command.new(name)
+
+
+@app.command()
+def simulate(
+    seeds: Annotated[int, typer.Option(help="How many worlds.")] = 100,
+    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+) -> None:
+    """Run the protocol in simulated worlds of crashes, pauses and zombies; each seed is one world."""
+    from framework.cli import simulate as command
+
+    raise typer.Exit(command.simulate(seeds, first))
+
+
+@app.command()
+def checkpoints(job: JobName, directory: Directory = None) -> None:
+    """Show each task's last commit: generation, version, age, positions and lag."""
+    from framework.cli import looking
+
+    looking.checkpoints(job, directory)
+
+
+@state_app.command("get")
+def state_get(
+    job: JobName,
+    store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
+    key: Annotated[
+        str, typer.Argument(help="Text, a number, JSON or hex digits, as the key's serde asks; \\0 is NUL.")
+    ],
+    directory: Directory = None,
+) -> None:
+    """Print the value of one key; exit 1 if there is none."""
+    from framework.cli import looking
+
+    raise typer.Exit(looking.state_get(job, store, key, directory))
+
+
+@state_app.command("scan")
+def state_scan(
+    job: JobName,
+    store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
+    prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many.")] = 1000,
+    directory: Directory = None,
+) -> None:
+    """Print key and value, one a line."""
+    from framework.cli import looking
+
+    looking.state_scan(job, store, prefix, limit, directory)
+
+
+@changelog_app.command("tail")
+def changelog_tail(
+    job: JobName,
+    stage: str,
+    partition: int,
+    count: Annotated[int, typer.Option("-n", help="Messages from the end.")] = 20,
+    directory: Directory = None,
+) -> None:
+    """Print the last messages of a task's changelog."""
+    from framework.cli import looking
+
+    looking.changelog_tail(job, stage, partition, count, directory)
+
+
+@changelog_app.command("verify")
+def changelog_verify(job: JobName, directory: Directory = None) -> None:
+    """Read every changelog as a restore would: order, digests, valid commits, void messages."""
+    from framework.cli import looking
+
+    looking.changelog_verify(job, directory)
+
+
+@topic_app.command("read")
+def topic_read(
+    job: JobName,
+    topic: str,
+    count: Annotated[int, typer.Option("-n", help="Records from the end of each partition; 0: all.")] = 0,
+    directory: Directory = None,
+) -> None:
+    """Print the records of an external topic, decoded: partition, offset, key, value."""
+    from framework.cli import looking
+
+    looking.topic_read(job, topic, count, directory)

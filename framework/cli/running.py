@@ -1,0 +1,207 @@
+"""`grete run` and `grete up`: a whole job on this machine, with progress."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from framework.api.job import Job
+from framework.api.serdes import utf8
+from framework.api.topic import Topic
+from framework.cli.screen import Screen
+from framework.cli.target import Target, target
+from framework.errors import ConfigError
+from framework.feeds.folder import FolderFeed, Report
+from framework.feeds.lines import feed_lines
+from framework.runtime.local import LocalRun
+
+__all__ = ["Stop", "external_inputs", "folder_topic", "run", "target", "up"]
+
+RESCAN_S = 0.5  # --follow looks at the folder this often
+POLL_MS = 50
+
+
+class Stop:
+    """Set by the first Ctrl-C or SIGTERM, for a graceful end; the second Ctrl-C raises KeyboardInterrupt at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        signal.signal(signal.SIGINT, self._on_signal)
+        signal.signal(signal.SIGTERM, self._on_signal)
+
+    def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
+        if self.asked and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+class Feeding:
+    """What feeds a run: a folder, lines, both or nothing. ``step`` does a little: workers must be watched meanwhile."""
+
+    def __init__(self, local: LocalRun, folder: FolderFeed | None, lines: list[Iterator[int]], *, follow: bool) -> None:
+        self.folder = folder
+        self.fed: list[Report] = []  # finished scans that appended something
+        self.scans = 0
+        self._local = local
+        self._lines = lines
+        self._follow = follow
+        self._scan = None if folder is None else folder.scan()
+        self._next_scan_s = 0.0
+        self._end_moved = True
+        self._ends = local.ends()
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will come."""
+        return not self._lines and self._scan is None and not (self._follow and self.folder is not None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do just now."""
+        return not self._lines and self._scan is None
+
+    def step(self) -> None:
+        """Append the next batch, if there is one."""
+        for lines in list(self._lines):
+            if next(lines, None) is None:
+                self._lines.remove(lines)
+            self._end_moved = True
+        if self._scan is not None and next(self._scan, None) is None:
+            assert self.folder is not None
+            self.scans += 1
+            self._scan, self._next_scan_s = None, time.monotonic() + RESCAN_S
+            if self.folder.report.fed or self.scans == 1:
+                self.fed.append(self.folder.report)
+                self._end_moved = True
+        elif self._scan is not None:
+            self._end_moved = True
+        elif self._follow and self.folder is not None and time.monotonic() >= self._next_scan_s:
+            self._scan = self.folder.scan()
+
+    def ends(self) -> dict[Any, int]:
+        """Return where the external inputs end."""
+        if self._end_moved or not self.folder:
+            self._ends, self._end_moved = self._local.ends(), not self.idle
+        return self._ends
+
+
+def run(found: Target, *, folder: Path | None, lines: Sequence[str], keys: bool, follow: bool) -> None:
+    """Run the job until its inputs are drained, or with ``follow`` until it is stopped; print what was done."""
+    screen = Screen(Console())
+    opened = _open_lines(found.job, lines)
+    stop = Stop()
+    with LocalRun(found.job, found.reference, found.place, found.settings) as local:
+        feed = None if folder is None else FolderFeed(local.log, folder_topic(found.job).name, folder)
+        sources = [feed_lines(local.log, topic, handle, keys=keys) for topic, handle in opened]
+        feeding = Feeding(local, feed, sources, follow=follow)
+        started_s, before = time.monotonic(), sum(local.committed().values())
+        with screen:
+            while not stop.asked:
+                if _round(local, feeding, screen) and not follow:
+                    break
+            screen.note("stopping …")
+            local.stop()
+        done = sum(local.committed().values()) - before
+        _summary(screen, found, feeding, done, time.monotonic() - started_s, stopped=stop.asked)
+
+
+def up(found: Target) -> None:
+    """Keep the workers running until Ctrl-C."""
+    screen = Screen(Console())
+    stop = Stop()
+    with LocalRun(found.job, found.reference, found.place, found.settings) as local, screen:
+        screen.note(f"{found.job.name}: {found.job.partitions} workers in {found.place.directory}; Ctrl-C stops them")
+        feeding = Feeding(local, None, [], follow=True)
+        while not stop.asked:
+            _round(local, feeding, screen)
+        screen.note("stopping …")
+        local.stop()
+
+
+def _round(local: LocalRun, feeding: Feeding, screen: Screen) -> bool:
+    """Feed a little, watch the workers, show progress; return whether all that was fed is used up."""
+    feeding.step()
+    local.poll(0 if not feeding.idle else POLL_MS)
+    show(local, feeding, screen)
+    return feeding.finished and local.drained(feeding.ends())
+
+
+def show(local: LocalRun, feeding: Feeding, screen: Screen) -> None:
+    """Bring the bars up to date."""
+    if feeding.folder is not None:
+        report = feeding.folder.report
+        if report.planned or feeding.scans == 0:
+            screen.bar("read", report.done, report.planned)
+    ends = feeding.ends()
+    through = local.through()
+    screen.bar("processed", sum(min(through.get(p, 0), end) for p, end in ends.items()), sum(ends.values()))
+    screen.restores({worker.partition: worker.status for worker in local.supervisor.workers.values()})
+
+
+def folder_topic(job: Job) -> Topic[Any, Any]:
+    """Return the topic that a folder goes into: the job's one external input, text by text. Raises ConfigError."""
+    topics = external_inputs(job)
+    if len(topics) != 1:
+        raise ConfigError(
+            f"job {job.name!r} reads {len(topics)} topics ({', '.join(topics) or 'none'}): a folder needs exactly one"
+        )
+    (topic,) = topics.values()
+    if (topic.key, topic.value) != (utf8, utf8):
+        raise ConfigError(
+            f"topic {topic.name!r} is {topic.key.name} → {topic.value.name}: a folder gives utf8 → utf8, name → text"
+        )
+    return topic
+
+
+def external_inputs(job: Job) -> dict[str, Topic[Any, Any]]:
+    """Return name → topic of what the job reads from outside."""
+    names = {name for stage in job.stages for name in job.topology().externals_of(stage.ordinal)}
+    return {topic.name: topic for stage in job.stages for topic in stage.topics_read() if topic.name in names}
+
+
+def _open_lines(job: Job, options: Sequence[str]) -> list[tuple[Topic[Any, Any], int]]:
+    """Open what --lines names; the handles stay open until the process ends. Raises ConfigError."""
+    topics, opened = external_inputs(job), []
+    for option in options:
+        name, equals, source = option.partition("=")
+        if not equals or name not in topics:
+            raise ConfigError(f"--lines {option}: write TOPIC=FILE or TOPIC=-, with TOPIC one of {', '.join(topics)}")
+        try:
+            handle = sys.stdin.fileno() if source == "-" else os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"--lines {option}: {getattr(error, 'strerror', None) or 'there is no input'}") from error
+        opened.append((topics[name], handle))
+    return opened
+
+
+def _summary(screen: Screen, found: Target, feeding: Feeding, records: int, seconds: float, *, stopped: bool) -> None:
+    note: Callable[[str], None] = screen.note
+    for report in feeding.fed[:1]:
+        note(f"read: {described(report)}")
+    how = "stopped" if stopped else "all input is used up"
+    note(
+        f"{found.job.name}: {how}; {records:,} input records committed in {seconds:.1f} s ({records / seconds:,.0f}/s)"
+    )
+    options = (
+        "" if found.place.directory == Path(".grete") / found.job.name else f" --directory {found.place.directory}"
+    )
+    for stage in found.job.stages:
+        for store in stage.store_names():
+            note(f"  grete state scan {found.reference} {stage.name}/{store}{options}")
+    for topic in found.job.external_sinks():
+        note(f"  grete topic read {found.reference} {topic}{options}")
+    note(f"  grete checkpoints {found.reference}{options}")
+
+
+def described(report: Report) -> str:
+    """Return what a scan found, in words: every file is in one of the counts."""
+    names = ("new", "changed", "deleted", "touched", "unchanged")
+    parts = [f"{report.counts[name]:,} {name}" for name in names if report.counts[name]] or ["no files"]
+    parts += [f"{count:,} {reason}" for reason, count in sorted(report.skipped.items())]
+    return ", ".join(parts)

@@ -1,0 +1,65 @@
+"""Progress on a terminal as bars, elsewhere as a line now and then."""
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+PLAIN_S = 5.0  # between two lines where there is no terminal
+
+
+class Screen:
+    """Bars by name. What is printed through ``note`` scrolls above them."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        columns = (TextColumn("{task.description:<16}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._bars: dict[str, TaskID] = {}
+        self._values: dict[str, tuple[int, int]] = {}
+        self._said_s = time.monotonic()
+
+    def bar(self, name: str, done: int, total: int) -> None:
+        """Show how far something is."""
+        if name not in self._bars:
+            self._bars[name] = self._progress.add_task(name, total=total)
+        self._progress.update(self._bars[name], completed=done, total=total)
+        self._values[name] = done, total
+        if not self.console.is_terminal and time.monotonic() - self._said_s >= PLAIN_S:
+            self._said_s = time.monotonic()
+            self.note(", ".join(f"{name} {done:,} of {total:,}" for name, (done, total) in self._values.items()))
+
+    def restores(self, workers: Mapping[int, Mapping[str, Any]]) -> None:
+        """Show a bar for each task that is being restored: ``workers`` are statuses by partition."""
+        names = set()
+        for tasks in workers.values():
+            for task, status in tasks.items():
+                done, total = status["restore"]
+                if status["status"] == "starting" and 0 < done < total:
+                    names.add(f"restoring {task}")
+                    self.bar(f"restoring {task}", done, total)
+        for name in [name for name in self._bars if name.startswith("restoring ") and name not in names]:
+            self._progress.remove_task(self._bars.pop(name))
+            del self._values[name]
+
+    def note(self, text: str) -> None:
+        """Print a line as it is, but for what could steer a terminal."""
+        self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the bars as they stand."""
+        self._progress.stop()
+
+
+def printable(text: str) -> str:
+    """Return the text without control characters: names of files and words come from anywhere."""
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)

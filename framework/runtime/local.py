@@ -1,0 +1,119 @@
+"""A whole job on this machine: its topics on the embedded log, its workers, and how far they have come."""
+
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from framework.api.job import Job
+from framework.errors import Fenced, FrameworkError
+from framework.runtime import inspect
+from framework.runtime.place import Place, create_topics, pin_guarantee
+from framework.runtime.supervisor import Supervisor
+from framework.runtime.worker import EXIT_DONE, EXIT_FENCED
+from framework.settings import Settings
+from protocol.ids import TopicPartition
+
+
+class LocalRun:
+    """The one supervisor of a job's directory. ``poll`` must be called often: it is what restarts the dead."""
+
+    def __init__(
+        self, job: Job, reference: str, place: Place, settings: Settings, worker_options: Sequence[str] = ()
+    ) -> None:
+        """Make the topics; start nothing yet. Raises ConfigError: a second supervisor, or another job's directory."""
+        self.job = job
+        self.place = place
+        self.settings = settings
+        self.supervisor = Supervisor(place, reference, range(job.partitions), settings, worker_options)
+        try:
+            self.log = place.open_log()
+            create_topics(job, self.log)
+            pin_guarantee(self.log, settings)
+        except BaseException:
+            self.supervisor.close()
+            raise
+        self._external = {str(partition): partition for partition in inspect.external_ends(self.log, job)}
+        self._committed = self._committed_in_log()
+        self._through = dict(self._committed)
+        self._versions = {wiring.name: -1 for wiring in inspect.all_wirings(job)}  # as the workers last said
+        self._pending: dict[TopicPartition, deque[tuple[int, int]]] = {p: deque() for p in self._external.values()}
+
+    @property
+    def aligned(self) -> bool:
+        """Whether the job runs exactly once."""
+        return self.settings.guarantee == "exactly-once"
+
+    def poll(self, timeout_ms: float) -> None:
+        """Let the supervisor work. Raises Halted, Fenced, FrameworkError if a worker is gone and will not come back."""
+        self.supervisor.poll(timeout_ms)
+        for worker in self.supervisor.workers.values():
+            if worker.exit_code == EXIT_FENCED:
+                raise Fenced(
+                    f"worker {worker.partition} was fenced: another process has taken its partition; "
+                    "look for a second supervisor or worker on this job"
+                )
+            if worker.exit_code == EXIT_DONE:
+                raise FrameworkError(f"worker {worker.partition} was stopped from outside: start the job again")
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Return where the external inputs end now."""
+        return inspect.external_ends(self.log, self.job)
+
+    def committed(self) -> dict[TopicPartition, int]:
+        """Return how far the external inputs are committed by the tasks that read them, as the workers last said."""
+        for worker in self.supervisor.workers.values():
+            for name, task in worker.status.items():
+                self._versions[name] = max(self._versions[name], task["version"])
+                for external, offset in task["positions"].items():
+                    partition = self._external[external]
+                    if offset > self._committed.get(partition, 0):
+                        self._committed[partition] = offset
+                        self._pending[partition].append((task["version"], offset))
+        return self._committed
+
+    def through(self) -> dict[TopicPartition, int]:
+        """Return how far the external inputs have come through all stages: to versions that every task has committed."""
+        self.committed()
+        version = min(self._versions.values())
+        for partition, pending in self._pending.items():
+            while pending and pending[0][0] <= version:
+                self._through[partition] = pending.popleft()[1]
+        return self._through
+
+    def drained(self, ends: dict[TopicPartition, int]) -> bool:
+        """Tell whether everything before ``ends`` is used up and committed (A2b). The log decides, not the statuses."""
+        committed = self.committed()
+        if any(committed.get(partition, 0) < end for partition, end in ends.items()):
+            return False
+        return inspect.drained(self.log, self.job, ends, aligned=self.aligned)
+
+    def commits(self) -> int:
+        """Return how many valid commits the changelogs hold, of all tasks together. Reads all of them."""
+        return sum(inspect.count_commits(self.log, wiring.changelog) for wiring in inspect.all_wirings(self.job))
+
+    def stop(self) -> None:
+        """Stop all workers gracefully (R6)."""
+        self.supervisor.stop()
+
+    def close(self) -> None:
+        """End what still runs, and release the directory."""
+        self.supervisor.close()
+        self.log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def _committed_in_log(self) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for wiring in inspect.all_wirings(self.job):
+            last = inspect.last_commit(self.log, wiring.changelog) if wiring.external else None
+            for entry in () if last is None else last.commit.external:
+                found[TopicPartition(entry.topic, entry.partition)] = entry.offset
+        return found
