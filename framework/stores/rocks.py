@@ -22,13 +22,21 @@ from framework.errors import ConfigError, FrameworkError, StoreCorrupted, Transi
 from framework.ports import Write
 from framework.stores.bulk import BulkLoad
 from framework.stores.directory import StoreDirectory
+from framework.stores.manifest import check_manifest
 from framework.stores.memory import check_same_name, unknown_store
 from protocol.ids import check_name
 
 _POINTER = b"pointer"
 _LOADING = "load.part"  # a file on its way into RocksDB
 _MiB = 1 << 20
-_TRANSIENT = ("No space left", "quota exceeded", "Too many open files", "File too large", "Input/output error", "lock hold by")
+_TRANSIENT = (
+    "No space left",
+    "quota exceeded",
+    "Too many open files",
+    "File too large",
+    "Input/output error",
+    "lock hold by",
+)
 _LOAD_BYTES_MAX = 32 * _MiB  # of one task during a restore, on top of the budget; smaller means more, smaller files
 
 
@@ -119,6 +127,7 @@ class RocksStore:
             if any(path.glob("*.sst")) or any(path.glob("MANIFEST-*")):
                 raise StoreCorrupted(f"{path} has data but no CURRENT file: wipe it and bootstrap")
             return []
+        check_manifest(path)
         families = sorted(set(Rdict.list_cf(str(path), Options(raw_mode=True))) - {"default"})
         for family in families:
             number, _, name = family.partition(".")
@@ -240,7 +249,7 @@ class RocksStore:
         for scan in list(self._scans):
             scan.iterator = None
         self._handles.clear()
-        for database in (*self._stores.values(), self._db):
+        for database in (*self._stores.values(), self._db):  # each is flushed: the pointer's family last
             # After a failed write RocksDB complains once more; every write that succeeded is in its log.
             with contextlib.suppress(Exception):
                 database.close()

@@ -24,7 +24,7 @@ class FileSpill:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Start empty. Raises ConfigError if the directory cannot be used, TransientError if the file cannot be made."""
+        """Start empty. Raises ConfigError for an unusable directory, TransientError if the file cannot be made."""
         self._path = directory / "early.spill"
         self._end = 0
         make_private(directory)

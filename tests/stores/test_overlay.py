@@ -136,6 +136,7 @@ class OverlayMachine(RuleBasedStateMachine):
         self.frozen, self.frozen_dirty, self.dirty = dict(self.current), self.dirty, set()
         self.applied = 0
         self.version += 1
+        self.standing |= self.frozen_dirty
         assert list(self.overlay.frozen_items()) == [
             (*place, self.frozen.get(place)) for place in sorted(self.frozen_dirty)
         ]
@@ -196,9 +197,11 @@ class OverlayMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.frozen is not None)
     @rule(keys_max=st.integers(1, 6), bytes_max=st.integers(1, 12))
     def sweep(self, keys_max: int, bytes_max: int) -> None:
-        """A slice is the live, clean part of the frozen version between the two cursors, whatever has been applied (K2)."""
+        """A slice is the live, clean part of the frozen version between two cursors, whatever has been applied (K2)."""
         assert self.frozen is not None
         start = self.cursor
+        if not start:
+            self.standing = set(self.frozen_dirty)
         swept, self.cursor, done = self.overlay.sweep(start, keys_max, bytes_max)
         assert done == (self.cursor == b"")
         assert len(swept) <= keys_max
@@ -210,19 +213,15 @@ class OverlayMachine(RuleBasedStateMachine):
 
         clean = [place for place in sorted(self.frozen) if within(place) and place not in self.frozen_dirty]
         assert swept == [(*place, self.frozen[place]) for place in clean]
+        self.standing |= set(clean)
+        if done:
+            assert set(self.frozen) <= self.standing  # a round re-appends every live key
 
     @precondition(lambda self: self.frozen is not None and not self.applied)
     @rule(keys_max=st.integers(1, 6), keys_more=st.integers(1, 3))
     def commit(self, keys_max: int, keys_more: int) -> None:
-        """A commit re-appends its dirty keys and a slice; a round that is done has re-appended every live key (K2)."""
-        assert self.frozen is not None
-        if not self.cursor:
-            self.standing = set()
-        self.standing |= self.frozen_dirty
-        swept, self.cursor, done = self.overlay.sweep(self.cursor, keys_max, 1 << 20)
-        self.standing |= {(store, key) for store, key, _ in swept}
-        if done:
-            assert set(self.frozen) <= self.standing
+        """A whole commit at once, so that rounds of sweeps end often."""
+        self.sweep(keys_max, 1 << 20)
         while self.frozen is not None:
             self.apply_chunk(keys_more, full=False)
 
@@ -252,13 +251,18 @@ def test_a_layer_beyond_its_bound_stops_the_task_naming_the_setting(base: Memory
     """No layer grows without end; over all stores together, deletes included (A9)."""
     overlay = overlay_of(base, layer_bytes_max=100_000)
     written = 0
-    with pytest.raises(Halted, match=r"layer_bytes_max = 100000") as caught:
+
+    def write() -> None:
+        nonlocal written
         for written in range(10_000):
             store = overlay.store(IDS[written % 2])
             if written % 3:
                 store.put(b"%06d" % written, b"value")
             else:
                 store.delete(b"%06d" % written)
+
+    with pytest.raises(Halted, match=r"layer_bytes_max = 100000") as caught:
+        write()
     assert 100_000 / (ENTRY_BYTES + 11) < written < 110_000 / (ENTRY_BYTES + 6)
     assert f"{written + 1} keys" in str(caught.value)
 
@@ -295,7 +299,42 @@ def test_a_commit_without_dirty_keys_writes_the_pointer(base: MemoryStore) -> No
     assert (base.pointer(), overlay.has_frozen) == (b"pointer", False)
 
 
-def test_chunks_are_as_large_as_asked(base: MemoryStore) -> None:
+def test_undo_takes_back_several_writes_of_one_key(base: MemoryStore) -> None:
+    """The oldest value comes back, not one of the record's own, and the writes before the record stay."""
+    overlay = overlay_of(base)
+    store = overlay.store(1)
+    store.put(b"before", b"0")
+    overlay.begin_undo()
+    for value in (b"1", b"2"):
+        store.put(b"before", value)
+        store.put(b"new", value)
+        list(store.scan())
+    store.delete(b"before")
+    overlay.undo()
+    assert list(store.scan()) == [(b"before", b"0")]
+    assert (store.get(b"before"), store.get(b"new")) == (b"0", None)
+
+
+def test_a_scan_merges_all_layers(base: MemoryStore) -> None:
+    """Each layer hides the ones below it, deletes included, also while chunks are half applied."""
+    base.write([(1, key, b"base") for key in (b"a", b"b", b"c", b"d", b"e")])
+    overlay = overlay_of(base)
+    store = overlay.store(1)
+    for key in (b"b", b"c", b"bb"):
+        store.put(key, b"frozen")
+    store.delete(b"d")
+    overlay.freeze()
+    store.put(b"c", b"open")
+    store.put(b"f", b"open")
+    store.delete(b"bb")
+    expected = [(b"a", b"base"), (b"b", b"frozen"), (b"c", b"open"), (b"e", b"base"), (b"f", b"open")]
+    for _ in range(2):
+        assert list(store.scan()) == expected
+        assert list(store.scan(b"b", b"e")) == expected[1:3]
+        overlay.apply_chunk(b"pointer", keys_max=2)
+
+
+def test_chunks_are_as_large_as_asked() -> None:
     """A chunk bounds how long the write holds the GIL (A7): no empty one at the end, none larger."""
     sizes = []
 
@@ -314,7 +353,7 @@ def test_chunks_are_as_large_as_asked(base: MemoryStore) -> None:
     assert sizes == [5, 5]
 
 
-def test_clean_reads_stay_within_their_bound(base: MemoryStore) -> None:
+def test_clean_reads_stay_within_their_bound() -> None:
     """Reads and applied layers are kept up to clean_bytes_max, whichever way they come."""
     asked = []
 

@@ -132,7 +132,6 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "CURRENT is garbage": lambda path: (path / "CURRENT").write_bytes(b"garbage\n"),
     "CURRENT is empty": lambda path: (path / "CURRENT").write_bytes(b""),
     "CURRENT is gone": lambda path: (path / "CURRENT").unlink(),
-    "MANIFEST has flipped bits": lambda path: flip(next(path.glob("MANIFEST-*")), 0.3),
     "MANIFEST is garbage": lambda path: next(path.glob("MANIFEST-*")).write_bytes(b"\xff" * 4000),
     "MANIFEST is cut": lambda path: os.truncate(next(path.glob("MANIFEST-*")), 20),
     "MANIFEST is gone": lambda path: next(path.glob("MANIFEST-*")).unlink(),
@@ -155,23 +154,50 @@ def test_a_damaged_store_is_refused_and_can_be_wiped(
     store.close()
 
 
+def test_flipped_bits_and_torn_records_of_the_manifest_are_found(filled: Path, memory: RocksMemory) -> None:
+    """RocksDB alone opens an older state after a flip in a length. (Cuts between records: see manifest.)"""
+    manifest = next(filled.glob("MANIFEST-*"))
+    whole = manifest.read_bytes()
+    headers = record_starts(whole)
+    places = {start + i for start in headers for i in range(7)} | set(range(0, len(whole), 13))
+    for at in sorted(places):
+        manifest.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        with pytest.raises(StoreCorrupted):
+            RocksStore(filled, NAMES, memory)
+        if at not in headers:
+            manifest.write_bytes(whole[:at])
+            with pytest.raises(StoreCorrupted):
+                RocksStore(filled, NAMES, memory)
+    manifest.write_bytes(whole)
+    store = RocksStore(filled, NAMES, memory)
+    assert (store.pointer(), len(list(store.scan(0, b"", None)))) == (b"pointer", 2000)
+    store.close()
+
+
+def record_starts(manifest: bytes) -> set[int]:
+    """Return where the records of a MANIFEST of less than one block begin."""
+    at, starts = 0, set()
+    while at < len(manifest):
+        starts.add(at)
+        at += 7 + int.from_bytes(manifest[at + 4 : at + 6], "little")
+    return starts
+
+
 def test_a_damaged_block_is_an_error_never_a_short_scan(filled: Path, memory: RocksMemory) -> None:
     """RocksDB's iterator just becomes invalid at a bad block: the scan must tell that from the end of the data."""
     flip(sst(filled), 0.5)
     store = RocksStore(filled, NAMES, memory)
-    seen = []
+    seen: list[tuple[bytes, bytes]] = []
     with pytest.raises(StoreCorrupted, match="store 0"):
-        for key, _ in store.scan(0, b"", None):
-            seen.append(key)
+        seen.extend(store.scan(0, b"", None))
+    with pytest.raises(StoreCorrupted, match="store 0"):
+        [store.get(0, b"%05d" % i) for i in range(2000)]
     assert 0 < len(seen) < 2000
-    with pytest.raises(StoreCorrupted, match="store 0"):
-        for i in range(2000):
-            store.get(0, b"%05d" % i)
     store.close()
 
 
 def test_after_a_torn_or_damaged_log_pointer_and_data_agree(tmp_path: Path, memory: RocksMemory) -> None:
-    """Wherever RocksDB's log is cut or damaged, each store holds exactly what the pointer says, or the open is refused."""
+    """Wherever RocksDB's log is cut or damaged, each store holds what the pointer says, or the open is refused."""
     path, copy = tmp_path / "task", tmp_path / "copy"
     store = RocksStore(path, NAMES, memory)
     for i in range(60):
@@ -181,10 +207,14 @@ def test_after_a_torn_or_damaged_log_pointer_and_data_agree(tmp_path: Path, memo
     size = max(path.glob("*.log"), key=lambda log: log.name).stat().st_size
     found = set()
     for at in range(0, size, max(1, size // 24)):
-        for damage in (lambda log, at=at: os.truncate(log, at), lambda log, at=at: flip(log, at / size)):
+        for flipped in (False, True):
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(path, copy)  # as a kill leaves it: nothing is closed
-            damage(max(copy.glob("*.log"), key=lambda log: log.name))
+            log = max(copy.glob("*.log"), key=lambda file: file.name)
+            if flipped:
+                flip(log, at / size)
+            else:
+                os.truncate(log, at)
             try:
                 damaged = RocksStore(copy, NAMES, memory)
             except StoreCorrupted:
