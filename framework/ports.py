@@ -90,7 +90,7 @@ class Log(Protocol):
         ...
 
     def poll(self) -> list[Delivery]:
-        """Push out what is queued, return what became known since the last call. Raises TransientError (disk full, busy)."""
+        """Push out what is queued; return what became known since the last call. Raises TransientError (full, busy)."""
         ...
 
     def wait(self, timeout_ms: float) -> None:
@@ -98,7 +98,7 @@ class Log(Protocol):
         ...
 
     def trim(self, partition: TopicPartition, before: int) -> None:
-        """Delete messages with offset < ``before``; nothing if they are gone. Raises OffsetOutOfRange beyond the end."""
+        """Delete messages before offset ``before``; nothing if they are gone. Raises OffsetOutOfRange past the end."""
         ...
 
     def close(self) -> None:
