@@ -1,0 +1,358 @@
+"""A task stepped by hand: the real core over logs that are lists, with a user task that keeps the names of its records.
+
+Actions are answered at once, in order, as a driver on a perfect log would; what is in ``hold`` waits for ``release``.
+The job is a → b → c with two partitions each; ``Producer`` writes what another task would have sent.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.limits import Limits
+from framework.core.task import TaskCore
+from framework.core.topology import Stage, Stream, Topology
+from framework.core.wiring import TaskWiring, wire
+from protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, encode_claim, encode_data
+from protocol.changelog import decode_data as decode_changelog_data
+from protocol.commit import Commit, decode_commit, encode_commit
+from protocol.control import encode_marker, encode_restore
+from protocol.envelope import Header, MessageType, decode_header, encode_header
+from protocol.frames import decode_columns, encode_columns
+from protocol.ids import LineageEntry, TopicPartition, producer_id
+from protocol.pointer import Pointer
+
+STREAMS = (Stream("j.a.t.b", 0, 1, 2, "t"), Stream("j.b.o.c", 1, 2, 2, "o"))
+JOB = Topology("j", (Stage("a", 0, 2), Stage("b", 1, 2), Stage("c", 2, 2)), STREAMS, {0: ("in",)})
+SOURCE, INNER, SINK = (wire(JOB, stage, 0) for stage in range(3))
+A0, A1 = producer_id(0, 0), producer_id(0, 1)  # the producers that INNER reads
+T = TopicPartition("j.a.t.b", 0)  # the partition that INNER reads
+OUT = INNER.outputs
+IN = TopicPartition("in", 0)
+LIMITS = Limits(
+    interval_ms=100,
+    early_memory_bytes_max=1 << 20,
+    early_bytes_max=1 << 20,
+    layer_bytes_max=1 << 20,
+    history_ms=1_000_000,
+    label_ahead_ms=60_000,
+)
+NONCE = b"0123456789abcdef"
+ActionT = TypeVar("ActionT")
+
+
+class Log:
+    """Partitions as lists of (append time, value); ``start`` moves by trimming; ``now_ms`` is its clock."""
+
+    def __init__(self) -> None:
+        self.rows: defaultdict[TopicPartition, list[tuple[int, bytes]]] = defaultdict(list)
+        self.start: defaultdict[TopicPartition, int] = defaultdict(int)
+        self.now_ms = 1_050
+
+    def append(self, partition: TopicPartition, *values: bytes) -> int:
+        """Append messages; return the offset of the last."""
+        self.rows[partition] += [(self.now_ms, value) for value in values]
+        return len(self.rows[partition]) - 1
+
+    def claim(self, task: TaskWiring, generation: int) -> int:
+        """Append the claim of another process."""
+        header = ChangelogHeader(ChangelogType.CLAIM, generation, 0, 0)
+        return self.append(task.changelog, encode_claim(header, Claim(b"another process!", "elsewhere", 1, 0)))
+
+    def commits(self, task: TaskWiring) -> list[Commit]:
+        """Return all commits of the task's changelog that are still there."""
+        rows = self.rows[task.changelog][self.start[task.changelog] :]
+        return [decode_commit(v) for _, v in rows if decode_changelog_header(v).type is ChangelogType.COMMIT]
+
+    def headers(self, partition: TopicPartition) -> list[Header]:
+        """Return the headers of all messages of a stream's partition."""
+        return [decode_header(value) for _, value in self.rows[partition]]
+
+
+class Producer:
+    """What another task appends to its streams: incarnations, records, markers, numbered as the protocol asks."""
+
+    def __init__(self, log: Log, producer: int, *partitions: TopicPartition, fingerprint: int = JOB.fingerprint()) -> None:
+        self.log = log
+        self.producer = producer
+        self.partitions = partitions or (T,)
+        self.fingerprint = fingerprint
+        self.generation = 0
+        self.lineage: tuple[LineageEntry, ...] = ()
+        self.labels: dict[TopicPartition, list[int]] = {partition: [] for partition in self.partitions}
+
+    def restore(self, version: int, *partitions: TopicPartition, generation: int | None = None) -> None:
+        """Become a new incarnation that went back to ``version``, and say so in these partitions (none given: in all)."""
+        self.generation = self.generation + 1 if generation is None else generation
+        self.lineage = (*self.lineage, LineageEntry(self.generation, version))
+        for partition, labels in self.labels.items():
+            self.labels[partition] = [label for label in labels if label <= version]
+        self.announce(*partitions or self.partitions)
+
+    def announce(self, *partitions: TopicPartition) -> None:
+        """Append the restore of this incarnation."""
+        generation, version = self.lineage[-1]
+        for partition in partitions:
+            seq = len(self.labels[partition]) + 1
+            value = encode_restore(self.producer, generation, version, seq, self.fingerprint, self.lineage)
+            self.log.append(partition, value)
+
+    def send(self, label: int, *names: str, to: TopicPartition | None = None) -> int:
+        """Append one frame; return its offset."""
+        partition = to or self.partitions[0]
+        value = frame(self.producer, self.generation, label, len(self.labels[partition]) + 1, *names)
+        self.labels[partition] += [label] * len(names)
+        return self.log.append(partition, value)
+
+    def mark(self, version: int, *partitions: TopicPartition, at_end: bool = False) -> None:
+        """Append a marker (no partition given: to all)."""
+        for partition in partitions or self.partitions:
+            seq = 1 + sum(label <= version for label in self.labels[partition])
+            self.log.append(partition, encode_marker(self.producer, self.generation, version, seq, at_end))
+
+
+class Scenario:
+    """One process of a task. ``state`` is what its store holds; ``versions`` what each committed version added."""
+
+    def __init__(
+        self, log: Log, task: TaskWiring = INNER, *, aligned: bool = True, nonce: bytes = NONCE, **limits: int
+    ) -> None:
+        self.log = log
+        self.task = task
+        self.nonce = nonce
+        self.core = TaskCore(task, replace(LIMITS, **limits), aligned=aligned)
+        self.done: list[do.Action] = []  # everything that was asked for, in order
+        self.hold: set[type[do.Action]] = set()  # asked for, but not done until release()
+        self.held: list[do.Action] = []
+        self.acks = True  # whether sends are acknowledged at once
+        self.open: list[str] = []
+        self.frozen: list[str] = []
+        self.state: list[str] = []
+        self.versions: dict[int, list[str]] = {}
+        self.pointer: Pointer | None = None
+        self.position: dict[TopicPartition, int] = {}
+        self.exit: do.Exit | None = None
+        self.mono_ms = 0
+        self.open_bytes: int | None = None  # what the layer claims to hold; None: 10 for each record
+        self.cursors: list[bytes] = []  # of the sweeps to come; then each ends its round
+        self.collected: list[tuple[TopicPartition, int, bytes]] = []
+        self._spilled: dict[int, bytes] = {}
+        self._reading: deque[on.Event] = deque()
+        self._todo: deque[do.Action] = deque()
+
+    def start(self) -> Scenario:
+        """Start on the log as it is now."""
+        partitions = (self.task.changelog, *self.core.inputs.position, *self.task.external)
+        bounds = {p: (self.log.start[p], len(self.log.rows[p])) for p in partitions}
+        self.step(on.Start(self.mono_ms, self.nonce, "here", 2, 0, self.pointer, bounds))
+        return self
+
+    def successor(self, *, same_host: bool = True, nonce: bytes = b"another process!") -> Scenario:
+        """Return a process for the same task that has not started; on the same host it finds the store."""
+        after = Scenario(self.log, self.task, aligned=self.core.aligned, nonce=nonce)
+        after.core = TaskCore(self.task, self.core.limits, aligned=self.core.aligned)
+        if same_host:
+            after.state, after.pointer = list(self.state), self.pointer
+        return after
+
+    def step(self, event: on.Event) -> list[do.Action]:
+        """Report an event and do all that follows; return what was asked for."""
+        begin = len(self.done)
+        self._tell(event)
+        self._settle()
+        return self.done[begin:]
+
+    def read(self, partition: TopicPartition | None = None, count: int = 1_000) -> list[do.Action]:
+        """Feed messages while the core wants them and there are some; return what was asked for."""
+        begin = len(self.done)
+        for _ in range(count):
+            ready = [p for p in ([partition] if partition else self.position) if self._has_more(p)]
+            if not ready or not self.core.wants_input:
+                break
+            offset = self.position[ready[0]]
+            self.position[ready[0]] += 1
+            append_time_ms, value = self.log.rows[ready[0]][offset]
+            self.step(on.Message(ready[0], offset, append_time_ms, value))
+        return self.done[begin:]
+
+    def deliver(self, offset: int, value: bytes, partition: TopicPartition = T) -> list[do.Action]:
+        """Feed one message, whatever the position."""
+        return self.step(on.Message(partition, offset, self.log.now_ms, value))
+
+    def tick(self, ms: int) -> list[do.Action]:
+        """Let time pass."""
+        self.mono_ms += ms
+        self.log.now_ms += ms
+        return self.step(on.Tick(self.mono_ms, self._open_bytes()))
+
+    def take_external(self, *names: str, ended: bool = False) -> list[do.Action]:
+        """Process records of the external input."""
+        self.open += names
+        return self.step(on.ExternalProcessed(IN, self.core.external[IN] + len(names), ended))
+
+    def emit(self, partition: TopicPartition, *names: str) -> None:
+        """Collect output, as user code does while it processes."""
+        self.collected.append((partition, len(names), encode_columns([None] * len(names), encoded(names), [0] * len(names))))
+
+    def flush(self) -> list[do.Action]:
+        """End a batch: what was collected is sent."""
+        frames, self.collected = self.collected, []
+        return self.step(on.OutputFrames(frames))
+
+    def ack(self) -> list[do.Action]:
+        """Acknowledge all sends, and from now on each at once."""
+        self.acks = True
+        return self.step(on.Acked(max(send.token for send in self.all(do.Send))))
+
+    def release(self) -> list[do.Action]:
+        """Do what was held, in order, and hold nothing any more."""
+        begin = len(self.done)
+        held, self.held, self.hold = self.held, [], set()
+        for action in held:
+            self.done.append(action)
+            self._answer(action)
+            self._settle()
+        return self.done[begin:]
+
+    def holding(self, kind: type[ActionT]) -> ActionT:
+        """Return the one action that is held; it must be of this kind."""
+        [action] = self.held
+        assert isinstance(action, kind)
+        return action
+
+    def all(self, kind: type[ActionT]) -> list[ActionT]:
+        """Return all actions of a kind so far."""
+        return [action for action in self.done if isinstance(action, kind)]
+
+    def sent(self, partition: TopicPartition) -> list[Header]:
+        """Return the headers of what this process has sent to a partition."""
+        return [decode_header(send.value) for send in self.all(do.Send) if send.partition == partition]
+
+    # --- the world's answers ------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        while self._todo or self._reading:
+            if self._todo:
+                self._perform(self._todo.popleft())
+            else:
+                self._tell(self._reading.popleft())
+
+    def _tell(self, event: on.Event) -> None:
+        self._todo.extend(self.core.step(event))
+
+    def _perform(self, action: do.Action) -> None:
+        if type(action) in self.hold:
+            self.held.append(action)
+        else:
+            self.done.append(action)
+            self._answer(action)
+
+    def _answer(self, action: do.Action) -> None:
+        match action:
+            case do.ReadChangelog(offset):
+                rows = self.log.rows[self.task.changelog]
+                assert offset >= self.log.start[self.task.changelog], f"offset {offset} of the changelog was trimmed"
+                self._reading = deque(on.ChangelogRow(o, *rows[o]) for o in range(offset, len(rows)))
+                self._reading.append(on.ChangelogEnd(len(rows)))
+            case do.AppendChangelog(value):
+                offset = self.log.append(self.task.changelog, value)
+                self._tell(on.ChangelogAppended(offset, self.log.now_ms, self.mono_ms, fenced=False))
+            case do.Send(token, partition, value):
+                self.log.append(partition, value)
+                if self.acks:
+                    self._tell(on.Acked(token))
+            case do.FlushOutputs():
+                frames, self.collected = self.collected, []
+                self._tell(on.OutputFrames(frames))
+            case do.WriteData():
+                self._write_data(action)
+            case do.Process():
+                self._process(action)
+            case do.Trim(partition, offset):
+                self.log.start[partition] = max(self.log.start[partition], offset)
+            case do.Exit():
+                self.exit = action
+            case _:
+                self._answer_state(action)
+
+    def _answer_state(self, action: do.Action) -> None:
+        match action:
+            case do.Freeze():
+                self.frozen, self.open = self.open, []
+            case do.ApplyFrozen(pointer):
+                self.state += self.frozen
+                self.versions[pointer.version], self.pointer = self.frozen, pointer
+                self._tell(on.Applied())
+            case do.DropOpen():
+                self.open, self.collected = [], []
+            case do.Seek(partition, offset):
+                self.position[partition] = offset
+            case do.Spill(key, value):
+                self._spilled[key] = value
+            case do.ClearSpill():
+                self._spilled.clear()
+            case do.WipeStore():
+                self.state, self.pointer = [], None
+            case do.ApplySegment(messages):
+                for message in messages:
+                    self.state += decoded(decode_changelog_data(message).keys)
+            case do.WritePointer(pointer):
+                self.pointer = pointer
+            case _:
+                assert isinstance(action, do.Committed)
+
+    def _write_data(self, action: do.WriteData) -> None:
+        header = ChangelogHeader(ChangelogType.DATA, action.generation, action.first_seq, 0)
+        names = encoded(self.frozen)
+        messages = [encode_data(header, [0] * len(names), names, names)] if names else []
+        self.log.append(self.task.changelog, *messages)
+        cursor = self.cursors.pop(0) if self.cursors else b""
+        self._tell(on.DataWritten(len(messages), zlib.crc32(b"".join(messages)), cursor, not cursor))
+
+    def _process(self, action: do.Process) -> None:
+        value = self._spilled.pop(action.key) if action.value is None else action.value
+        self.open += decoded(decode_columns(value).values)[action.skip :]
+        self._tell(on.Processed(self._open_bytes()))
+
+    def _open_bytes(self) -> int:
+        return 10 * len(self.open) if self.open_bytes is None else self.open_bytes
+
+    def _has_more(self, partition: TopicPartition) -> bool:
+        return partition in self.log.rows and self.position[partition] < len(self.log.rows[partition])
+
+
+def frame(producer: int, generation: int, label: int, seq: int, *names: str) -> bytes:
+    """Return a frame whose records are these names."""
+    header = encode_header(Header(MessageType.FRAME, producer, generation, label, seq))
+    return header + encode_columns([None] * len(names), encoded(names), [0] * len(names))
+
+
+def commit_message(commit: Commit, seq: int) -> bytes:
+    """Return a commit under a header of its generation."""
+    return encode_commit(ChangelogHeader(ChangelogType.COMMIT, commit.generation, seq, commit.attempt), commit)
+
+
+def encoded(names: Sequence[str]) -> list[bytes]:
+    """Return the names as bytes."""
+    return [name.encode() for name in names]
+
+
+def decoded(cells: Sequence[bytes | None]) -> list[str]:
+    """Return names from bytes."""
+    return [(cell or b"").decode() for cell in cells]
+
+
+def running(*, generations: tuple[int, ...] = (1, 1), **limits: int) -> tuple[Scenario, Producer, Producer]:
+    """Return INNER, running on version 0, and its two producers, announced."""
+    log = Log()
+    producers = Producer(log, A0), Producer(log, A1)
+    for producer, generation in zip(producers, generations, strict=True):
+        producer.restore(0, generation=generation)
+    task = Scenario(log, **limits).start()
+    task.read()
+    return task, *producers

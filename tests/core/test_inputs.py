@@ -1,0 +1,242 @@
+"""What a task admits, in which order, and what is loss (A3, A4, R5)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from framework.core import actions as do
+from framework.errors import Halted
+from protocol.control import encode_heartbeat, encode_marker
+from protocol.ids import TopicPartition
+from tests.core.scenario import A0, A1, Producer, Scenario, T, frame, running
+
+
+def commit(task: Scenario, version: int, *producers: Producer) -> None:
+    """Have all producers send the marker of a version, and the task read it."""
+    for producer in producers:
+        producer.mark(version)
+    task.read()
+    assert task.core.frozen == version
+
+
+# --- A3: admission by seq ---------------------------------------------------------------------------------------------
+
+
+def test_records_are_admitted_once_in_the_order_of_their_channel() -> None:
+    """The next seq is taken, channel by channel; what was taken before is dropped (A3)."""
+    task, a0, a1 = running()
+    a0.send(1, "x", "y")
+    a1.send(1, "z")
+    task.read()
+    task.log.append(T, task.log.rows[T][2][1])  # the first frame again
+    task.read()
+    assert task.open == ["x", "y", "z"]
+    assert task.core.seen["known records dropped"] == 2
+
+
+def test_the_known_prefix_of_a_frame_is_dropped() -> None:
+    """A producer's retry may be cut differently: only what is new in a frame is processed (A3)."""
+    task, a0, _ = running()
+    a0.send(1, "x", "y")
+    task.log.append(T, frame(A0, 1, 1, 2, "y", "z"))
+    task.read()
+    assert task.open == ["x", "y", "z"]
+    assert [(action.skip) for action in task.all(do.Process)] == [0, 1]
+
+
+def test_the_known_prefix_of_an_early_frame_is_dropped_when_it_is_processed() -> None:
+    """The same holds for a frame that waits for its version (A3, A4)."""
+    task, a0, a1 = running()
+    a0.send(2, "x", "y")
+    task.log.append(T, frame(A0, 1, 2, 2, "y", "z"))
+    a0.mark(1)
+    commit(task, 1, a1)
+    assert task.open == ["x", "y", "z"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 5)), max_size=12))
+def test_however_frames_overlap_each_record_is_taken_once(cuts: list[tuple[int, int]]) -> None:
+    """Frames that repeat or overlap add up to the channel's records, each once, in order; a gap halts (A3)."""
+    task, *_ = running()
+    known = 0
+    for back, count in cuts:
+        first = max(1, known + 1 - back)
+        names = [f"r{seq}" for seq in range(first, first + count)]
+        task.log.append(T, frame(A0, 1, 1, first, *names))
+        known = max(known, first + count - 1)
+    task.read()
+    assert task.open == [f"r{seq}" for seq in range(1, known + 1)]
+    task.log.append(T, frame(A0, 1, 1, known + 2, "after the gap"))
+    with pytest.raises(Halted, match=f"expected seq {known + 1}: a record was lost"):
+        task.read()
+
+
+def test_a_marker_beyond_the_next_seq_halts() -> None:
+    """A marker's Seq names the first record after it: if it is beyond the next one, a record before it was lost (A3)."""
+    task, a0, _ = running()
+    a0.send(1, "x")
+    task.log.append(T, encode_marker(A0, 1, 1, 3, at_end=False))
+    with pytest.raises(Halted, match=r"j\.a\.t\.b\[0\] offset 3: .* expected seq 2: a record before the marker was lost"):
+        task.read()
+
+
+def test_a_marker_behind_later_records_is_fine() -> None:
+    """With the asynchronous commit later records stand before a marker: its Seq is below the next one (A3, A8)."""
+    task, a0, a1 = running()
+    a0.send(1, "x")
+    a0.send(2, "early")
+    commit(task, 1, a0, a1)
+    assert (task.versions[1], task.open) == (["x"], ["early"])
+
+
+def test_a_generation_that_was_never_announced_halts() -> None:
+    """A frame of a generation whose restore has not been read means that the restore was lost (R2, A3)."""
+    task, a0, _ = running()
+    a0.generation = 2
+    a0.send(1, "x")
+    with pytest.raises(Halted, match="generation was never announced"):
+        task.read()
+
+
+def test_a_producer_that_does_not_belong_to_the_stream_halts() -> None:
+    """Only the tasks of the producing stage write a stream (1.1)."""
+    task, *_ = running()
+    task.log.append(T, frame(7, 1, 1, 1, "x"))
+    with pytest.raises(Halted, match="producer 7 generation 1 version 1 seq 1: this producer does not belong"):
+        task.read()
+
+
+# --- A4: labels -------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_of_a_closed_version_that_is_new_halts() -> None:
+    """A new record of a version that is closed here would be lost in silence (A4)."""
+    task, a0, a1 = running()
+    commit(task, 1, a0, a1)
+    a0.send(1, "too late")
+    with pytest.raises(Halted, match="new record of version 1, but 1 is closed"):
+        task.read()
+
+
+def test_a_known_record_of_a_closed_version_is_dropped() -> None:
+    """A repeat of what is committed is no loss (A3, A4)."""
+    task, a0, a1 = running()
+    at = a0.send(1, "x")
+    commit(task, 1, a0, a1)
+    task.log.append(T, task.log.rows[T][at][1])
+    task.read()
+    assert (task.open, task.state) == ([], ["x"])
+
+
+def test_early_records_wait_for_their_version() -> None:
+    """A record above the current version goes into the buffer of its version; those of cur are processed at once (A4)."""
+    task, a0, a1 = running()
+    a0.send(1, "1")
+    a0.mark(1)
+    a0.send(2, "2")
+    a0.mark(2)
+    a0.send(3, "3")
+    a1.send(1, "also 1")
+    task.read()
+    assert task.open == ["1", "also 1"]
+    commit(task, 1, a1)
+    assert (task.versions[1], task.open) == (["1", "also 1"], ["2"])
+    commit(task, 2, a1)
+    assert (task.versions[2], task.open) == (["2"], ["3"])
+
+
+def test_the_buffer_of_the_current_version_comes_before_the_stream() -> None:
+    """After a freeze, what waited is processed before anything new is read (A4)."""
+    task, a0, a1 = running()
+    a0.mark(1)
+    a0.send(2, "waited 1")
+    a0.send(2, "waited 2")
+    a1.mark(1)
+    a0.send(2, "read after")
+    task.read()
+    assert task.open == ["waited 1", "waited 2", "read after"]
+
+
+def test_labels_need_only_be_above_the_last_committed_version() -> None:
+    """Versions are times: cur is L + 1, and a label in between two boundaries is early or current by number alone (A1, A4)."""
+    task, a0, a1 = running()
+    commit(task, 1_000, a0, a1)
+    a0.send(1_001, "current")
+    a0.send(1_050, "early")
+    task.read()
+    assert task.open == ["current"]
+    commit(task, 1_100, a0, a1)
+    assert task.versions[1_100] == ["current", "early"]
+
+
+def test_a_label_far_ahead_of_the_logs_clock_is_counted() -> None:
+    """More than a minute ahead of its message's append time: reported, not refused (1.8 A1)."""
+    task, a0, _ = running()
+    a0.send(task.log.now_ms + 60_000, "fine")
+    a0.send(task.log.now_ms + 60_001, "ahead")
+    task.read()
+    assert task.core.seen["labels ahead of the log's clock"] == 1
+
+
+# --- R5: positions ----------------------------------------------------------------------------------------------------
+
+
+def test_a_message_before_the_position_halts() -> None:
+    """What a client had prefetched before a seek must not come through (R5)."""
+    task, a0, _ = running()
+    a0.send(1, "x")
+    task.read()
+    with pytest.raises(Halted, match="offset 2 was delivered at position 3"):
+        task.deliver(2, task.log.rows[T][2][1])
+
+
+def test_a_message_beyond_the_position_must_continue_the_seq() -> None:
+    """Offsets may have holes, seqs may not (R5, A3)."""
+    task, *_ = running()
+    task.deliver(7, frame(A0, 1, 1, 1, "x"))
+    assert task.open == ["x"]
+    with pytest.raises(Halted, match="expected seq 2"):
+        task.deliver(9, frame(A0, 1, 1, 3, "z"))
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"", "0 bytes, need 25"),
+        (frame(A0, 1, 1, 1, "x")[:30], "30 bytes"),
+        (b"\x20" + frame(A0, 1, 1, 1, "x")[1:], "format version 2"),
+        (b"\x1f" + frame(A0, 1, 1, 1, "x")[1:], "type 15"),
+        (encode_marker(A0, 1, 1, 1, at_end=False) + b"!", "1 bytes after its end"),
+        (encode_heartbeat(A0, 1, 1, 1, 0, 0), "a HEARTBEAT message has no place in this mode"),
+    ],
+)
+def test_what_is_not_ours_halts_with_its_place(value: bytes, text: str) -> None:
+    """A damaged message or one of an unknown format is refused naming topic, partition and offset (1.2)."""
+    task, *_ = running()
+    task.log.append(T, value)
+    with pytest.raises(Halted, match=text) as caught:
+        task.read()
+    assert "j.a.t.b[0] offset 2" in str(caught.value)
+
+
+def test_errors_name_task_and_channel() -> None:
+    """A halt says who read what from whom, so that a person can look (C5)."""
+    task, *_ = running()
+    task.log.append(T, frame(A1, 1, 5, 4, "x"))
+    with pytest.raises(Halted) as caught:
+        task.read()
+    assert str(caught.value) == (
+        "b-0: j.a.t.b[0] offset 2: producer 1 generation 1 version 5 seq 4: expected seq 1: a record was lost"
+    )
+
+
+def test_partitions_are_read_each_on_its_own() -> None:
+    """A position belongs to one partition; another partition's offsets do not move it (R5)."""
+    task, a0, _ = running()
+    a0.send(1, "x")
+    task.read()
+    assert task.core.inputs.position == {T: 3}
+    assert TopicPartition("j.a.t.b", 1) not in task.core.inputs.position

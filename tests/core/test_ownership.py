@@ -1,0 +1,279 @@
+"""Ownership of a task: claims, validity by log order, and what fences (C1, C3, C6)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.ownership import Ownership
+from framework.core.task import Status
+from framework.errors import Fenced
+from protocol.changelog import (
+    ChangelogHeader,
+    ChangelogType,
+    Claim,
+    decode_changelog_header,
+    encode_claim,
+    encode_data,
+)
+from tests.core.scenario import A0, INNER, NONCE, OUT, Log, Producer, Scenario, running
+
+CHANGELOG = INNER.changelog
+
+
+def data(generation: int, seq: int) -> bytes:
+    """Return an empty data message."""
+    return encode_data(ChangelogHeader(ChangelogType.DATA, generation, seq, 0), [], [], [])
+
+
+def ready_to_commit() -> Scenario:
+    """Return a task of generation 2 whose commit of version 1 is on its way to the log."""
+    log = Log()
+    log.claim(INNER, 1)
+    task = Scenario(log).start()
+    for producer in (Producer(log, A0), Producer(log, A0 + 1)):
+        producer.restore(0)
+        producer.send(1, f"of {producer.producer}")
+        producer.mark(1)
+    task.hold.add(do.AppendChangelog)
+    task.read()
+    assert task.holding(do.AppendChangelog).generation == 2
+    return task
+
+
+def rolling_back() -> Scenario:
+    """Return a task of generation 1 whose claim of generation 2 is on its way to the log."""
+    task, a0, _ = running()
+    a0.send(1, "void")
+    a0.restore(0)
+    task.hold.add(do.AppendChangelog)
+    task.read()
+    assert task.core.status is Status.RECLAIMING
+    return task
+
+
+# --- C1 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_before_the_claim() -> None:
+    """Until its claim is in the log, a process only reads (C1)."""
+    log = Log()
+    task = Scenario(log)
+    task.hold.add(do.AppendChangelog)
+    task.start()
+    assert {type(action) for action in task.done} == {do.ReadChangelog}
+    assert not any(log.rows.values())
+    assert decode_changelog_header(task.holding(do.AppendChangelog).value) == (ChangelogType.CLAIM, 1, 0, 0)
+    task.release()
+    assert task.core.status is Status.RUNNING
+
+
+@pytest.mark.parametrize(("seen", "claimed"), [((1,), 2), ((7,), 8), ((1, 2, 5), 6)])
+def test_a_claim_is_one_above_the_highest_generation(seen: tuple[int, ...], claimed: int) -> None:
+    """g = highest generation seen + 1 (C1)."""
+    log = Log()
+    for generation in seen:
+        log.claim(INNER, generation)
+    task = Scenario(log).start()
+    assert task.core.generation == claimed
+    assert decode_changelog_header(log.rows[CHANGELOG][len(seen)][1]).generation == claimed
+
+
+@pytest.mark.parametrize(("other", "second"), [(1, 2), (4, 5)])
+def test_a_claim_behind_an_equal_or_higher_one_is_made_again(other: int, second: int) -> None:
+    """If a claim of the same or a higher generation stands before its own, the process claims again, above it (C1)."""
+    log = Log()
+    task = Scenario(log)
+    task.hold.add(do.AppendChangelog)
+    task.start()
+    log.claim(INNER, other)
+    task.release()
+    generations = [decode_changelog_header(value).generation for _, value in log.rows[CHANGELOG][:3]]
+    assert generations == [other, 1, second]
+    assert (task.core.status, task.core.generation) == (Status.RUNNING, second)
+    assert [header.generation for header in task.sent(OUT[0])] == [second]
+
+
+def test_a_claim_behind_a_lower_one_stands() -> None:
+    """A lower generation before the own claim changes nothing: log order decides (C1, C2)."""
+    log = Log()
+    log.claim(INNER, 3)
+    task = Scenario(log)
+    task.hold.add(do.AppendChangelog)
+    task.start()
+    log.append(CHANGELOG, data(3, 1))
+    task.release()
+    assert (task.core.status, task.core.generation) == (Status.RUNNING, 4)
+
+
+def test_a_refused_claim_is_made_again_above_the_one_that_refused_it() -> None:
+    """A log that compares refuses a claim that came too late: the process reads on and claims above (C1)."""
+    log = Log()
+    task = Scenario(log)
+    task.hold.add(do.AppendChangelog)
+    task.start()
+    log.claim(INNER, 4)
+    task.held, task.hold = [], set()
+    task.step(on.ChangelogAppended(-1, 0, 0, fenced=True))
+    assert (task.core.status, task.core.generation) == (Status.RUNNING, 5)
+
+
+def test_a_repeat_of_the_own_claim_does_no_harm() -> None:
+    """An at-least-once log may hold the claim twice, and report the second: the start goes on."""
+    log = Log()
+    task = Scenario(log)
+    task.hold.add(do.AppendChangelog)
+    task.start()
+    log.append(CHANGELOG, task.holding(do.AppendChangelog).value)
+    task.release()
+    assert task.core.status is Status.RUNNING
+
+
+def test_what_the_predecessor_committed_meanwhile_counts() -> None:
+    """A commit between the first look and the own claim is valid, and the successor goes on from it (C1, C2)."""
+    task = ready_to_commit()
+    successor = task.successor(same_host=False)
+    successor.hold.add(do.AppendChangelog)
+    successor.start()
+    task.release()
+    successor.release()
+    assert successor.core.frozen == 1
+    assert successor.state == task.state != []
+
+
+# --- C3 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sole_writer_never_reads_back() -> None:
+    """Contiguous offsets prove that nothing foreign is in between: fencing costs nothing (C3)."""
+    task, a0, a1 = running()
+    reads = len(task.all(do.ReadChangelog))
+    for version in range(1, 6):
+        a0.send(version, f"record {version}")
+        a0.mark(version)
+        a1.mark(version)
+        task.read()
+    assert list(task.versions) == [0, 1, 2, 3, 4, 5]
+    assert len(task.all(do.ReadChangelog)) == reads
+
+
+def test_a_gap_is_read_back_before_the_store_is_written() -> None:
+    """A late message of an older generation makes a gap: the log is read back, and the commit stands (C3)."""
+    task = ready_to_commit()
+    own_start = len(task.log.rows[CHANGELOG]) - 1  # the version's data message: the first after the last verified one
+    task.log.append(CHANGELOG, data(1, 1))
+    asked = [action for action in task.release() if isinstance(action, do.ReadChangelog | do.ApplyFrozen | do.Send)]
+    assert asked[0] == do.ReadChangelog(own_start)
+    assert [type(action) for action in asked] == [do.ReadChangelog, do.ApplyFrozen, do.Send, do.Send]
+    assert task.core.seen["read back"] == 1
+    assert 1 in task.versions
+
+
+@pytest.mark.parametrize("message", ["claim", "data"])
+def test_a_higher_generation_before_a_commit_fences(message: str) -> None:
+    """A message of any type of a higher generation before the commit makes it void: no store, no marker (C2, C3)."""
+    task = ready_to_commit()
+    if message == "claim":
+        task.log.claim(INNER, 3)
+    else:
+        task.log.append(CHANGELOG, data(3, 1))
+    with pytest.raises(Fenced, match="generation 3 claimed at offset"):
+        task.release()
+    assert list(task.versions) == [0]
+    assert [header.version for header in task.sent(OUT[0])] == [0]
+
+
+def test_a_higher_generation_after_a_commit_leaves_it_valid() -> None:
+    """Validity is decided by what stands before: a later claim fences the next commit, not this one (C2)."""
+    task = ready_to_commit()
+    task.release()
+    assert 1 in task.versions
+    task.log.claim(INNER, 3)
+    for producer in (A0, A0 + 1):
+        after = Producer(task.log, producer)
+        after.generation, after.labels = 1, {after.partitions[0]: [1]}
+        after.mark(2)
+    with pytest.raises(Fenced):
+        task.read()
+    assert list(task.versions) == [0, 1]
+    assert task.successor().start().core.frozen == 1
+
+
+def test_a_commit_that_the_log_refuses_fences() -> None:
+    """A log that compares and appends in one transaction refuses the commit: the process gives up (C3)."""
+    task = ready_to_commit()
+    with pytest.raises(Fenced, match="a newer generation than 2"):
+        task.step(on.ChangelogAppended(-1, 0, 0, fenced=True))
+    assert list(task.versions) == [0]
+
+
+def test_a_fenced_commit_is_not_what_the_successor_finds() -> None:
+    """Owner and successor agree on the commit that was overtaken: neither takes it (C2, C3)."""
+    task = ready_to_commit()
+    successor = task.successor(same_host=False).start()
+    with pytest.raises(Fenced):
+        task.release()
+    assert (successor.core.frozen, successor.state) == (0, [])
+
+
+@given(st.lists(st.booleans(), max_size=30))
+def test_contiguity_is_proof(appends: list[bool]) -> None:
+    """For any mix of own (True) and foreign messages, only a mix without foreign ones is taken without reading (C3)."""
+    ownership = Ownership("changelog", Claim(NONCE, "here", 1, 0))
+    ownership.settle(9)
+    offset = 9
+    for own in appends:
+        offset += 1
+        ownership.count(own)
+    ownership.header(ChangelogType.COMMIT)
+    expected = None if all(appends) else 10
+    assert ownership.appended(offset + 1, 1) == expected
+
+
+# --- C6 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_roll_back_claims_the_next_generation() -> None:
+    """Every rollback claims own + 1, and announces it downstream (C6)."""
+    task = rolling_back()
+    task.release()
+    assert (task.core.status, task.core.generation) == (Status.RUNNING, 2)
+    assert [(header.generation, header.version) for header in task.sent(OUT[0])] == [(1, 0), (2, 0)]
+
+
+@pytest.mark.parametrize("foreign", [2, 3])
+def test_a_foreign_claim_before_a_roll_backs_claim_fences(foreign: int) -> None:
+    """g = own + 1 exactly, and any foreign claim before it ends the process: it never claims above (C6, 1.8 C1)."""
+    task = rolling_back()
+    task.log.claim(INNER, foreign)
+    with pytest.raises(Fenced, match=f"generation {foreign} claimed"):
+        task.release()
+    assert [header.generation for header in task.sent(OUT[0])] == [1]
+
+
+def test_a_roll_back_refused_by_the_log_fences() -> None:
+    """On a log that compares, the refusal says the same (C6)."""
+    task = rolling_back()
+    with pytest.raises(Fenced):
+        task.step(on.ChangelogAppended(-1, 0, 0, fenced=True))
+
+
+def test_a_repeat_of_a_roll_backs_claim_is_not_another_ones() -> None:
+    """The log may hold the claim twice and report the second: its nonce tells whose the first is (C6)."""
+    task = rolling_back()
+    task.log.append(CHANGELOG, task.holding(do.AppendChangelog).value)
+    task.release()
+    assert (task.core.status, task.core.generation) == (Status.RUNNING, 2)
+
+
+def test_the_nonce_tells_own_and_foreign_claims_apart() -> None:
+    """Two processes that claim the same generation differ by nonce only: the second one's read-back finds the first."""
+    mine, others = Claim(NONCE, "here", 1, 0), Claim(NONCE[::-1], "here", 1, 0)
+    ownership = Ownership("changelog", mine)
+    ownership.settle(4)
+    message = ownership.claim_message(2)
+    assert ownership.appended(6, 1) == 5
+    ownership.read_back(5, message)
+    with pytest.raises(Fenced):
+        ownership.read_back(5, encode_claim(ChangelogHeader(ChangelogType.CLAIM, 2, 0, 0), others))
