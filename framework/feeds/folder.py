@@ -26,7 +26,7 @@ EXCLUDED = ("__pycache__", ".git", "site-packages")  # directories that hold cop
 FILE_BYTES_MAX = 8 << 20
 PROBE_BYTES = 8 << 10  # a NUL byte in here means: not text
 BATCH_BYTES = 1 << 20  # of text in one transaction: bounds memory, and lets workers start on the first files
-BATCH_FILES = 200
+BATCH_FILES = 200  # in one transaction
 RACY_NS = 2_000_000_000  # a file changed so recently may change again without a new time stamp: it is read again
 
 DAMAGED = "not UTF-8, damaged characters replaced"  # counted, but fed
@@ -123,6 +123,7 @@ class FolderFeed:
         if not self.root.is_dir():
             raise ConfigError(f"{root} is a file: give the folder that it is in")
         self._file_bytes_max = file_bytes_max
+        self.batch_files_max = BATCH_FILES
         self._prefix = f"feed/{topic}/"
         root_key, root_value = f"feed-root/{topic}", os.fsencode(self.root)
         before = log.meta_get(root_key)
@@ -167,7 +168,7 @@ class FolderFeed:
             else:
                 self._read(batch, name, source)
             report.done += 1
-            if batch.size_bytes >= BATCH_BYTES or len(batch.entries) >= BATCH_FILES:
+            if batch.size_bytes >= BATCH_BYTES or len(batch.entries) >= self.batch_files_max:
                 self._append(batch)
                 batch = _Batch()
                 yield report

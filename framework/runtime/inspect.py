@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from framework.api.job import Job
-from framework.core.changelog import is_void
 from framework.core.wiring import TaskWiring, wire
 from framework.errors import OffsetOutOfRange
 from framework.ports import Log
@@ -36,6 +35,11 @@ def all_wirings(job: Job) -> list[TaskWiring]:
 
 def last_commit(log: Log, changelog: TopicPartition) -> CommittedAt | None:
     """Return the last valid commit (C2), judged from a window at the end of the changelog; None if there is none."""
+    return _end_of(log, changelog)[0]
+
+
+def _end_of(log: Log, changelog: TopicPartition) -> tuple[CommittedAt | None, int]:
+    """Return the last valid commit and the highest generation."""
     window = _WINDOW
     while True:
         start, end = log.bounds(changelog)
@@ -49,7 +53,7 @@ def last_commit(log: Log, changelog: TopicPartition) -> CommittedAt | None:
                 if header.type is ChangelogType.COMMIT:
                     found = CommittedAt(offset, append_time_ms, decode_commit(value))
         if found is not None or begin == start:
-            return found
+            return found, top
         window *= 8
 
 
@@ -112,17 +116,16 @@ def all_committed(log: Log, job: Job, version: int) -> bool:
 
 def uncommitted_records(log: Log, wiring: TaskWiring) -> int:
     """Return how many records of this task stand in its streams beyond its last commit: what its death voids."""
-    last = last_commit(log, wiring.changelog)
+    last, generation = _end_of(log, wiring.changelog)
     version = 0 if last is None else last.commit.version
-    lineage = () if last is None else last.commit.lineage
     count = 0
     for partition in wiring.outputs:
         start, end = log.bounds(partition)
         for _, _, value in _messages(log, partition, start, end):
             header = decode_header(value)
             ours = header.type is MessageType.FRAME and header.producer == wiring.producer
-            if ours and header.version > version and not is_void(lineage, header.generation, header.version):
-                count += frame_count(value)
+            if ours and header.version > version and header.generation == generation:
+                count += frame_count(value)  # what earlier generations left is void by their successors' restores
     return count
 
 

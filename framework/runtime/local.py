@@ -73,7 +73,7 @@ class LocalRun:
         return self._committed
 
     def through(self) -> dict[TopicPartition, int]:
-        """Return how far the external inputs have come through all stages: to versions that every task has committed."""
+        """Return how far the external inputs have come through all stages: in versions that every task committed."""
         self.committed()
         version = min(self._versions.values())
         for partition, pending in self._pending.items():

@@ -52,9 +52,9 @@ class StateReader:
             if raw is not None:
                 yield partition, decode(raw)
 
-    def prefix(self, store: Store[K, V], prefix: K) -> Iterator[tuple[K, V]]:
+    def prefix(self, store: Store[K, V], prefix: K, partition: int | None = None) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
-        return self._scan(store, store.key.encode(prefix))
+        return self._scan(store, store.key.encode(prefix), partition)
 
     def all(self, store: Store[K, V], partition: int | None = None) -> Iterator[tuple[K, V]]:
         """Yield every (key, value), of one partition or of all."""
@@ -88,7 +88,7 @@ class StateReader:
 
     def _scan(self, store: Store[K, V], prefix: bytes, partition: int | None = None) -> Iterator[tuple[K, V]]:
         stage, family = self._place_of(store)
-        decode_key, decode_value = functions_of(store.key)[1], store.value.decode
+        decode_key, decode_value = functions_of(store.key)[1], functions_of(store.value)[1]
         for number in range(self._job.partitions) if partition is None else (partition,):
             for key, value in self._secondary(stage, number).scan(family, prefix):
                 yield decode_key(key), decode_value(value)

@@ -1,0 +1,200 @@
+"""`grete demo`: indexes a folder while workers are killed; then the proof that nothing was lost or doubled."""
+
+import hashlib
+import os
+import sysconfig
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from framework.cli.audit import Audit, audit, recorded
+from framework.cli.chaos import Chaos
+from framework.cli.running import Feeding, Stop, described, show
+from framework.cli.screen import Screen
+from framework.cli.target import check_log, settings_of
+from framework.errors import ConfigError
+from framework.feeds.folder import FolderFeed
+from framework.runtime.local import LocalRun
+from framework.runtime.place import Place
+from framework.settings import Settings, with_texts
+from framework.stores.reader import StateReader
+from protocol.ids import TopicPartition
+from protocol.partitioner import partition_of
+from tasks.inverted_index import END, WORD, Index, documents, job, postings_of, search
+
+REFERENCE = "tasks.inverted_index"
+QUERIES = ('"import os"', '"exactly once"', "thread lock", 'sqlite3 "with open"')
+SMALL_WORK = 10  # documents: with fewer there is no time for kills
+HITS_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the first part of the demonstration did."""
+
+    documents: int
+    seconds: float
+    commits: int
+    kills: Chaos
+
+
+class Lookup:
+    """Finds the postings of a word in the partition that has it: what a search needs."""
+
+    def __init__(self, reader: StateReader) -> None:
+        self._reader = reader
+
+    def postings(self, word: str) -> Mapping[str, Sequence[int]]:
+        """Return document → positions of the word."""
+        partition = partition_of(word.encode(), job.partitions)
+        rows: Iterator[tuple[str, list[int]]] = self._reader.prefix(Index.postings, word + END, partition)
+        return postings_of(rows)
+
+
+def demo(
+    folder: Path | None,
+    guarantee: str,
+    directory: Path | None,
+    *,
+    log: str,
+    spark: str,
+    follow: bool,
+    query: str,
+    kills: int,
+    sets: Sequence[str] | None,
+) -> None:
+    """Run the demonstration. Raises typer.Exit(1) if the index differs although exactly once was asked for."""
+    check_log(log)
+    if spark:
+        raise ConfigError(f"SPARK={spark}: Spark is not in this release yet: leave it out")
+    root = (Path(sysconfig.get_path("stdlib")) if folder is None else folder).absolute()
+    settings = with_texts(settings_of(sets), {"guarantee": guarantee})
+    place = Place(_default_directory(root, guarantee) if directory is None else directory)
+    screen = Screen(Console())
+    screen.note(f"Indexing {root}\nin {place.directory}, {guarantee}, {job.partitions} worker processes")
+    stop = Stop()
+    with LocalRun(job, REFERENCE, place, settings) as local, StateReader(place.state(""), job) as reader:
+        feed = FolderFeed(local.log, documents.name, root)
+        work = _index(local, feed, screen, stop, kills)
+        if stop.asked:
+            local.stop()
+            screen.note("stopped; the next run goes on from here")
+            return
+        if not follow:
+            local.stop()
+        ok = _prove(local, reader, screen, work, settings, default=folder is None)
+        if follow and ok:
+            from framework.cli.following import follow as watch
+
+            watch(local, FolderFeed(local.log, documents.name, root), Lookup(reader), query, screen, stop)
+            local.stop()
+    if not ok:
+        raise typer.Exit(1)
+
+
+def _default_directory(root: Path, guarantee: str) -> Path:
+    name = hashlib.blake2b(os.fsencode(root) + guarantee.encode(), digest_size=4).hexdigest()
+    return Path(".grete") / f"demo-{name}"
+
+
+def _index(local: LocalRun, feed: FolderFeed, screen: Screen, stop: Stop, kills: int) -> Work:
+    """Feed the folder, run the job until it is drained, kill workers meanwhile."""
+    feeding = Feeding(local, feed, [], follow=False)
+    commits, committed = local.commits(), sum(local.committed().values())
+    feeding.step()  # lists the folder
+    planned = feed.report.planned
+    feed.batch_files_max = max(1, min(feed.batch_files_max, planned // 50))
+    work = planned + sum(feeding.ends().values()) - committed
+    chaos = Chaos(local, kills if work >= SMALL_WORK else 0, screen.note)
+    if not work:
+        screen.note("The folder is as it was at the last run: nothing to feed, nothing to do twice")
+    elif work < SMALL_WORK:
+        screen.note(f"{work:,} files to look at: too few for killing workers meanwhile")
+    started_s = time.monotonic()
+    with screen:
+        while not stop.asked:
+            share = (sum(local.committed().values()) - committed) / max(1, work)
+            if not feeding.idle and (chaos.armed or feed.report.done < chaos.horizon * planned):
+                feeding.step()
+            local.poll(0 if not feeding.idle else 20)
+            chaos.step(share)
+            show(local, feeding, screen)
+            if feeding.idle and local.drained(feeding.ends()):
+                break
+    seconds = time.monotonic() - started_s
+    screen.note(f"Read: {described(feed.report)}")
+    return Work(feed.report.fed, seconds, local.commits() - commits, chaos)
+
+
+def _prove(
+    local: LocalRun, reader: StateReader, screen: Screen, work: Work, settings: Settings, *, default: bool
+) -> bool:
+    """Show a summary and some searches, then compare the index with a plain pass; return whether all is as promised."""
+    note = screen.note
+    done, chaos = work.kills.done, work.kills
+    rate = f" ({work.documents / work.seconds:,.0f} documents/s)" if work.documents else ""
+    note(f"\nIndexed {work.documents:,} new, changed or deleted documents in {work.seconds:.1f} s{rate}")
+    if done:
+        restores = sum(kill.restoring for kill in done)
+        voided = sum(kill.voided for kill in done)
+        what = "void" if local.aligned else "sent again"
+        note(
+            f"Workers killed: {len(done)}, {chaos.effective} of them with {voided:,} uncommitted records, now {what}; "
+            f"{restores} in a restore"
+        )
+    if not chaos.finished:
+        note("There was no time for more kills: the folder is small")
+    lookup = Lookup(reader)
+    for query in QUERIES if default else _queries(local):
+        note(f"  {found(lookup, query)}")
+    note("\nComparing with one plain pass over the recorded documents …")
+    result = audit(local.log, reader)
+    note(
+        f"{result.documents:,} documents, {result.occurrences:,} words ({result.words:,} different), "
+        f"{result.postings:,} postings; {work.commits:,} versions committed by {len(job.stages) * job.partitions} tasks"
+    )
+    return _verdict(screen, result, settings)
+
+
+def _verdict(screen: Screen, result: Audit, settings: Settings) -> bool:
+    note = screen.note
+    if not result.differences:
+        note("The index is identical.")
+        if settings.guarantee != "exactly-once":
+            note("No damage this time: no kill hit records that had been sent and not committed. Try again.")
+        return True
+    note(
+        f"The index differs in {result.differences:,} entries: {result.missing:,} postings missing, "
+        f"{result.wrong:,} wrong, {result.extra:,} too many; {result.miscounted:,} words miscounted. The first:"
+    )
+    for sample in result.samples:
+        note(f"  {sample}")
+    if settings.guarantee == "exactly-once":
+        note("This must not happen: please report it, with the job's directory.")
+        return False
+    note("This is what exactly-once prevents: run it again without GUARANTEE.")
+    return True
+
+
+def found(lookup: Lookup, query: str) -> str:
+    """Return what a search finds, in a line."""
+    started_s = time.perf_counter()
+    hits = search(lookup, query)
+    took_ms = (time.perf_counter() - started_s) * 1000
+    best = ", ".join(f"{name} {count:,}" for name, count in list(hits.items())[:HITS_SHOWN])
+    return f"search {query}: {sum(hits.values()):,} hits in {len(hits):,} documents, {took_ms:.0f} ms: {best or '–'}"
+
+
+def _queries(local: LocalRun) -> list[str]:
+    """Return searches for a folder that we know nothing of: words and a phrase of one of its documents."""
+    for number in range(job.partitions):
+        for text in recorded(local.log, TopicPartition(documents.name, number)).values():
+            words = WORD.findall(text.lower())
+            if len(words) >= 8:
+                middle = len(words) // 2
+                return [words[middle], f'"{" ".join(words[middle : middle + 3])}"']
+    return []
