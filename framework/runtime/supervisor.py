@@ -180,11 +180,11 @@ class Supervisor:
             try:
                 entry = json.loads(line)
             except ValueError:
-                entry = {"level": "error", "event": line.strip()}  # not ours: a traceback's last line, a signal's name
-            if entry.get("level") in ("error", "critical") and entry["event"]:
+                entry = {"level": "ERROR", "event": line.strip()}  # not ours: a traceback's last line, a signal's name
+            if entry.get("level") in ("ERROR", "CRITICAL") and entry["event"]:
                 text = ": ".join(str(entry[name]) for name in ("event", "error", "exception") if entry.get(name))
                 return f"{text} (log: {path})"
-            if entry.get("level") == "info":
+            if entry.get("level") == "INFO":
                 break  # an earlier error was not its last word
         return f"it left no word (log: {path})"
 

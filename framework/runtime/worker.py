@@ -1,6 +1,7 @@
 """A worker process: the tasks of one partition, of all stages or of one, over one log. One thread, one loop."""
 
 import json
+import logging
 import os
 import platform
 import signal
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-import structlog
+from pythonjsonlogger.json import JsonFormatter
 
 from framework.api.job import Job
 from framework.core.limits import Limits
@@ -34,7 +35,7 @@ TURN_MS = 5  # of one task before the next one's turn and the log's; a turn neve
 STATUS_MS = 100
 STATUS_RESTORING_MS = 20  # a restore may be over soon, and somebody watches its bar
 
-logger = structlog.get_logger()
+logger = logging.getLogger("grete")
 
 
 def mono_ms() -> float:
@@ -128,7 +129,7 @@ class Worker:
                 driver.stop()
         if mono_ms() < stop_by:
             return False
-        logger.warning("stop timed out", waited_ms=self._settings.shutdown_ms)
+        logger.warning("stop timed out", extra={"waited_ms": self._settings.shutdown_ms})
         return True
 
     def close(self) -> None:
@@ -173,7 +174,9 @@ def open_store(directory: Path, stores: dict[int, str], memory: RocksMemory) -> 
     try:
         return RocksStore(directory, stores, memory)
     except StoreCorrupted as error:
-        logger.warning("store wiped, bootstrapping from the changelog", directory=str(directory), error=str(error))
+        logger.warning(
+            "store wiped, bootstrapping from the changelog", extra={"directory": str(directory), "error": str(error)}
+        )
         wipe_directory(directory)
         return RocksStore(directory, stores, memory)
 
@@ -190,22 +193,22 @@ def run_worker(make: Callable[[], Worker]) -> int:
 
         signal.signal(signal.SIGTERM, on_signal)
         signal.signal(signal.SIGINT, on_signal)
-        logger.info("worker started", tasks=[driver.wiring.name for driver in worker.drivers])
+        logger.info("worker started", extra={"tasks": [driver.wiring.name for driver in worker.drivers]})
         code = worker.run()
-        logger.info("worker done", code=code)
+        logger.info("worker done", extra={"code": code})
     except Fenced as error:
-        logger.warning("fenced", error=str(error))
+        logger.warning("fenced", extra={"error": str(error)})
         code = EXIT_FENCED
     except (Halted, ConfigError) as error:
-        logger.error("halted", error=str(error))  # noqa: TRY400  # the text says it all
+        logger.error("halted", extra={"error": str(error)})  # noqa: TRY400  # the text says it all
         code = EXIT_HALTED
     except StoreCorrupted as error:
-        logger.error("store corrupted, wiped: the next start bootstraps", error=str(error))  # noqa: TRY400  # as above
+        logger.error("store corrupted, wiped: the next start bootstraps", extra={"error": str(error)})  # noqa: TRY400  # as above
         if worker is not None:
             worker.wipe()
         code = EXIT_CRASHED
     except FrameworkError as error:
-        logger.error("crashed", error=str(error), cause=repr(error.__cause__))  # noqa: TRY400  # as above
+        logger.error("crashed", extra={"error": str(error), "cause": repr(error.__cause__)})  # noqa: TRY400  # as above
         code = EXIT_CRASHED
     except Exception:
         logger.exception("crashed by an error that Grete did not foresee")
@@ -235,12 +238,7 @@ def report_to(handle: int, gone: Callable[[], None]) -> Callable[[dict[str, obje
 
 def configure_logs() -> None:
     """Log lines of this process: one JSON object each, to standard error."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    names = {"levelname": "level", "message": "event"}
+    handler.setFormatter(JsonFormatter("%(levelname)s %(message)s", rename_fields=names, timestamp=True))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
