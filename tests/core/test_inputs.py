@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from framework.core import actions as do
 from framework.errors import Halted
 from protocol.control import encode_heartbeat, encode_marker
-from protocol.ids import TopicPartition
 from tests.core.scenario import A0, A1, Producer, Scenario, T, frame, running
 
 
@@ -231,12 +230,3 @@ def test_errors_name_task_and_channel() -> None:
     assert str(caught.value) == (
         "b-0: j.a.t.b[0] offset 2: producer 1 generation 1 version 5 seq 4: expected seq 1: a record was lost"
     )
-
-
-def test_partitions_are_read_each_on_its_own() -> None:
-    """A position belongs to one partition; another partition's offsets do not move it (R5)."""
-    task, a0, _ = running()
-    a0.send(1, "x")
-    task.read()
-    assert task.core.inputs.position == {T: 3}
-    assert TopicPartition("j.a.t.b", 1) not in task.core.inputs.position
