@@ -1,7 +1,5 @@
 """What a task has sent and not yet seen acknowledged (A7, B1)."""
 
-from itertools import islice
-
 from framework.errors import TransientError
 
 CHANGELOG = -1  # token of the claim or commit that is on its way
@@ -50,11 +48,16 @@ class Deliveries:
 
     def check(self, mono_ms: float) -> None:
         """Raise TransientError if the oldest send has waited too long (B1): also a commit's, whose fate the next claim decides (C4)."""
-        oldest = [(since, f"send {token} of {size} bytes") for token, (size, since) in islice(self._pending.items(), 1)]
-        oldest += [(since, _OTHERS[token]) for token, since in self._others[:1]]
-        for since, what in oldest:
-            if mono_ms - since > self.unacked_ms_max:
-                raise TransientError(
-                    f"{self.name}: {what} is unacknowledged for {(mono_ms - since) / 1000:.0f} s "
-                    f"(setting unacked_ms_max = {self.unacked_ms_max}): is the log up?"
-                )
+        limit = self.unacked_ms_max
+        if self._pending:
+            token, (size, since) = next(iter(self._pending.items()))
+            if mono_ms - since > limit:
+                raise self._late(f"send {token} of {size} bytes", mono_ms - since)
+        if self._others and mono_ms - self._others[0][1] > limit:
+            raise self._late(_OTHERS[self._others[0][0]], mono_ms - self._others[0][1])
+
+    def _late(self, what: str, waited_ms: float) -> TransientError:
+        return TransientError(
+            f"{self.name}: {what} is unacknowledged for {waited_ms / 1000:.0f} s "
+            f"(setting unacked_ms_max = {self.unacked_ms_max}): is the log up?"
+        )

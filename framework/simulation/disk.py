@@ -41,6 +41,7 @@ class SimStore(MemoryStore):
         self._boundary = boundary
         self._written = written
         self._unflushed: list[tuple[int, list[Write]]] = []  # store, what the load replaced
+        self.wiped_content = 0  # times that a store which held something was wiped
 
     def pointer(self) -> bytes | None:
         """Return the pointer written last."""
@@ -84,6 +85,7 @@ class SimStore(MemoryStore):
         """Empty all."""
         self._boundary.before("wipe")
         self._unflushed.clear()
+        self.wiped_content += bool(content(self.disk))
         super().wipe()
         self._boundary.after("wipe")
 

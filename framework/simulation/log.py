@@ -62,6 +62,7 @@ class Behaviour:
     fenced: Callable[[TopicPartition], bool]
     repeat_rate: float
     clock_goes_back: bool
+    reluctance: tuple[float, ...]  # how often a partition puts off what it could append; each takes one of these in turn
 
 
 class SharedLog(MemoryLogData):
@@ -71,6 +72,7 @@ class SharedLog(MemoryLogData):
         super().__init__(now)
         self.observer: Observer
         self.queues: list[Queue] = []  # those that hold something
+        self.reluctant: dict[TopicPartition | None, float] = {None: 0.0}
         self.blocked_until: dict[TopicPartition | None, int] = {}
         self.skew: dict[TopicPartition, int] = {}  # of the clock of the partition's leader
         self.repeats: list[Sent] = []  # may be appended once more
@@ -80,6 +82,8 @@ class SharedLog(MemoryLogData):
 
     def add(self, partition: TopicPartition) -> None:
         """Make an empty partition."""
+        reluctance = self._behaviour.reluctance
+        self.reluctant[partition] = reluctance[len(self.partitions) % len(reluctance)]
         self.partitions[partition] = MemoryPartition()
 
     def append(
@@ -103,7 +107,7 @@ class SharedLog(MemoryLogData):
         queue = queues[at]
         if max(queue.not_before, self.blocked_until.get(queue.partition, 0)) > self.clock():
             return False
-        if queue.sender is not None and queue.sender.stalled:
+        if (queue.sender is not None and queue.sender.stalled) or self.rand() < self.reluctant[queue.partition]:
             return False
         sent = queue.items.popleft()
         if not queue.items:

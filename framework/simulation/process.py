@@ -66,6 +66,7 @@ class Process:
     def counted(self) -> Counter[str]:
         """Return what core, driver and start have counted."""
         counted = Counter(self.core.seen) + Counter(self.driver.counters)
+        counted["wipes of what was there"] += self.store.wiped_content
         if self.core.status not in (Status.STARTING, Status.GENESIS):
             start = self.core.start_up
             counted["redos over later commits"] += not start.bootstrapped and start.segments > 0

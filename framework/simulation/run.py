@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from framework.core import start
 from framework.runtime import journal
+from framework.simulation.mutants import applied
 from framework.simulation.oracle import Violation
 from framework.simulation.scheduler import Simulation
 from framework.simulation.world import Knobs, Plan, make_plan
@@ -44,6 +45,8 @@ def run_seed(seed: int, mutant: str | None = None) -> Result:
     violation = None
     with ExitStack() as stack:
         stack.enter_context(small_world(plan.knobs))
+        if mutant is not None:
+            stack.enter_context(applied(mutant))
         simulation = Simulation(plan)
         try:
             simulation.run()

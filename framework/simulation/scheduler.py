@@ -23,7 +23,7 @@ from protocol.ids import TopicPartition, split_producer_id
 FAULTY = 0.6  # of the steps; then faults stop, and the world must come to rest
 REST = 10  # times the steps, at most, until everything is committed
 SETTLE = 60  # steps after that, for what is late
-HOSTS = 3
+HOSTS = 2  # of a task; more when all are in use
 EPOCH_MS = 1_000_000
 
 
@@ -44,6 +44,7 @@ class Simulation:
             fenced=(lambda _: True) if plan.compare_and_append else sinks.__contains__,
             repeat_rate=plan.repeat_rate,
             clock_goes_back=not plan.compare_and_append,
+            reluctance=plan.reluctance,
         )
         self.log = SharedLog(lambda: self.now, self.rand, behaviour)
         self.recorder = Recorder()
@@ -73,21 +74,27 @@ class Simulation:
 
     def run(self) -> None:
         """Run until everything is committed and the world is at rest."""
-        quiet, limit = int(self.plan.steps * FAULTY), self.plan.steps * REST
-        while self.step < limit:
+        quiet = int(self.plan.steps * FAULTY)
+        while self.step < quiet:
             self._one_step()
-            if self.step == quiet:
-                self._calm()
-            if self.step > quiet and self.step % 20 == 0 and self._complete():
-                break
-        else:
-            stuck = {p.name: (p.core.status.name, p.core.frozen) for p in self._processes}
-            raise Violation("liveness", f"{len(self.checker.missing)} outputs are missing: {sorted(self.checker.missing)[:3]}; {stuck}")
+        self._calm()
+        self._come_to_rest()
         for _ in range(SETTLE):
             self._one_step()
+        self._come_to_rest()  # once more: what was late may have started something
         self.checker.finish()
         for process in self._processes:
             self._count(process)
+
+    def _come_to_rest(self) -> None:
+        limit = self.plan.steps * REST
+        while not self._complete():
+            for _ in range(20):
+                self._one_step()
+            if self.step > limit:
+                stuck = {p.name: (p.core.status.name, p.core.frozen) for p in self._processes}
+                missing = self.checker.missing
+                raise Violation("liveness", f"{len(missing)} outputs are missing: {sorted(missing)[:3]}; {stuck}")
 
     def _one_step(self) -> None:
         self.step += 1
@@ -199,11 +206,9 @@ class Simulation:
             hosts += free
         host = free[int(self.rand() * len(free))]
         last = hosts[self._last_host[task]]
-        if not last.in_use and self.rand() < 0.7:
+        if not last.in_use and self.rand() < 0.5:
             host = last
         self._last_host[task] = host.number
-        if self.rand() < 0.3:
-            host.backup = copy_of(host.disk)
         return host
 
     def kill(self, process: Process, how: str, *, restart: bool = True) -> None:
@@ -242,6 +247,8 @@ class Simulation:
         if not awake:
             return
         target = awake[int(self.rand() * len(awake))]
+        if target.host.disk.pointer is not None and self.rand() < 0.5:
+            target.host.backup = copy_of(target.host.disk)
         at, kind = self.rand() * sum(self._weights), ""
         for kind, weight in zip(self._kinds, self._weights, strict=True):
             at -= weight

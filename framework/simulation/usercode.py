@@ -85,10 +85,11 @@ def work(
     count = int(counts.get(key) or 0) + 1
     counts.put(key, b"%d" % count)
     chain = crc32(value, int(chains.get(key) or 0))
-    if draw % 7 == 0:
+    chains.put(key, b"%d" % chain)
+    if draw % 4 == 0:
         chains.delete(key)
-    else:
-        chains.put(key, b"%d" % chain)
+    if draw % 7 == 0:
+        counts.delete(key)
     if draw % 5 == 0:
         start = b"k%02d" % (draw // 5 % code.keys)
         for found, number in (*counts.scan(start), *chains.scan(b"", start)):

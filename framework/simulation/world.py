@@ -59,6 +59,7 @@ class Plan:
     steps: int
     faults: int
     repeat_rate: float  # of internal messages that an at-least-once log repeats
+    reluctance: tuple[float, ...]  # of partitions, in turn: some answer late
     tight_layer: bool
 
 
@@ -102,6 +103,7 @@ def make_plan(seed: int) -> Plan:
         steps=r.randint(500, 900),
         faults=r.randint(5, 16),
         repeat_rate=r.choice((0, 0, 0.01, 0.05)),
+        reluctance=tuple(r.choice((0.0, 0.0, 0.5, 0.9)) for _ in range(7)),
         tight_layer=tight_layer,
     )
 
