@@ -18,8 +18,15 @@ from framework.core.limits import Limits
 from framework.core.task import TaskCore
 from framework.core.topology import Stage, Stream, Topology
 from framework.core.wiring import TaskWiring, wire
-from protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, encode_claim, encode_data
-from protocol.changelog import decode_data as decode_changelog_data
+from protocol.changelog import (
+    ChangelogHeader,
+    ChangelogType,
+    Claim,
+    decode_changelog_header,
+    decode_data,
+    encode_claim,
+    encode_data,
+)
 from protocol.commit import Commit, decode_commit, encode_commit
 from protocol.control import encode_marker, encode_restore
 from protocol.envelope import Header, MessageType, decode_header, encode_header
@@ -117,7 +124,7 @@ class Producer:
 
 
 class Scenario:
-    """One process of a task. ``state`` is what its store holds; ``versions`` what each committed version added."""
+    """One process of a task. ``store``: how often each record was processed; ``versions``: what each commit added."""
 
     def __init__(
         self, log: Log, task: TaskWiring = INNER, *, aligned: bool = True, nonce: bytes = NONCE, **limits: int
@@ -125,6 +132,7 @@ class Scenario:
         self.log = log
         self.task = task
         self.nonce = nonce
+        self._limits = limits
         self.core = TaskCore(task, replace(LIMITS, **limits), aligned=aligned)
         self.done: list[do.Action] = []  # everything that was asked for, in order
         self.hold: set[type[do.Action]] = set()  # asked for, but not done until release()
@@ -132,14 +140,14 @@ class Scenario:
         self.acks = True  # whether sends are acknowledged at once
         self.open: list[str] = []
         self.frozen: list[str] = []
-        self.state: list[str] = []
+        self.store: dict[str, int] = {}
         self.versions: dict[int, list[str]] = {}
         self.pointer: Pointer | None = None
         self.position: dict[TopicPartition, int] = {}
         self.exit: do.Exit | None = None
         self.mono_ms = 0
         self.open_bytes: int | None = None  # what the layer claims to hold; None: 10 for each record
-        self.cursors: list[bytes] = []  # of the sweeps to come; then each ends its round
+        self.sweep_keys = 1_000  # keys that a commit sweeps
         self.collected: list[tuple[TopicPartition, int, bytes]] = []
         self._spilled: dict[int, bytes] = {}
         self._reading: deque[on.Event] = deque()
@@ -154,11 +162,15 @@ class Scenario:
 
     def successor(self, *, same_host: bool = True, nonce: bytes = b"another process!") -> Scenario:
         """Return a process for the same task that has not started; on the same host it finds the store."""
-        after = Scenario(self.log, self.task, aligned=self.core.aligned, nonce=nonce)
-        after.core = TaskCore(self.task, self.core.limits, aligned=self.core.aligned)
+        after = Scenario(self.log, self.task, aligned=self.core.aligned, nonce=nonce, **self._limits)
         if same_host:
-            after.state, after.pointer = list(self.state), self.pointer
+            after.store, after.pointer = dict(self.store), self.pointer
         return after
+
+    @property
+    def state(self) -> list[str]:
+        """The records that the store holds, in the order in which they came into it."""
+        return [name for name, times in self.store.items() for _ in range(times)]
 
     def step(self, event: on.Event) -> list[do.Action]:
         """Report an event and do all that follows; return what was asked for."""
@@ -285,7 +297,7 @@ class Scenario:
             case do.Freeze():
                 self.frozen, self.open = self.open, []
             case do.ApplyFrozen(pointer):
-                self.state += self.frozen
+                self.store |= self._dirty()
                 self.versions[pointer.version], self.pointer = self.frozen, pointer
                 self._tell(on.Applied())
             case do.DropOpen():
@@ -297,22 +309,29 @@ class Scenario:
             case do.ClearSpill():
                 self._spilled.clear()
             case do.WipeStore():
-                self.state, self.pointer = [], None
+                self.store, self.pointer = {}, None
             case do.ApplySegment(messages):
-                for message in messages:
-                    self.state += decoded(decode_changelog_data(message).keys)
+                for data in map(decode_data, messages):
+                    self.store |= zip(decoded(data.keys), map(int, decoded(data.values)), strict=True)
             case do.WritePointer(pointer):
                 self.pointer = pointer
             case _:
                 assert isinstance(action, do.Committed)
 
     def _write_data(self, action: do.WriteData) -> None:
+        dirty = self._dirty()
+        rest = sorted(name for name in self.store if name.encode() > action.cursor)
+        swept, rest = rest[: self.sweep_keys], rest[self.sweep_keys :]
+        writes = dirty | {name: self.store[name] for name in swept if name not in dirty}
         header = ChangelogHeader(ChangelogType.DATA, action.generation, action.first_seq, 0)
-        names = encoded(self.frozen)
-        messages = [encode_data(header, [0] * len(names), names, names)] if names else []
+        values = [str(times).encode() for times in writes.values()]
+        messages = [encode_data(header, [0] * len(writes), encoded(list(writes)), values)] if writes else []
         self.log.append(self.task.changelog, *messages)
-        cursor = self.cursors.pop(0) if self.cursors else b""
+        cursor = swept[-1].encode() if rest else b""
         self._tell(on.DataWritten(len(messages), zlib.crc32(b"".join(messages)), cursor, not cursor))
+
+    def _dirty(self) -> dict[str, int]:
+        return {name: self.store.get(name, 0) + self.frozen.count(name) for name in self.frozen}
 
     def _process(self, action: do.Process) -> None:
         value = self._spilled.pop(action.key) if action.value is None else action.value

@@ -3,7 +3,7 @@
 from itertools import pairwise
 from random import Random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framework.core import actions as do
@@ -111,6 +111,7 @@ def test_the_seek_back_is_to_the_positions_of_the_commit() -> None:
     assert (task.versions[1], task.open) == (["x"], ["skipped"])
 
 
+@settings(max_examples=50)
 @given(
     labels=st.tuples(*[st.lists(st.integers(1, 4), max_size=6).map(sorted)] * 2),
     turns=st.randoms(use_true_random=False),
