@@ -205,7 +205,8 @@ class Scenario:
     def take_external(self, *names: str, ended: bool = False) -> list[do.Action]:
         """Process records of the external input."""
         self.open += names
-        return self.step(on.ExternalProcessed(IN, self.core.external[IN] + len(names), ended))
+        next_offset = self.core.external[IN] + len(names)
+        return self.step(on.ExternalProcessed(IN, next_offset, ended, self._open_bytes()))
 
     def emit(self, partition: TopicPartition, *names: str) -> None:
         """Collect output, as user code does while it processes."""

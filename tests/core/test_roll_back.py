@@ -14,7 +14,7 @@ from framework.errors import Halted
 from protocol.commit import ProducerLineage
 from protocol.control import decode_restore, encode_restore
 from protocol.ids import LineageEntry, TopicPartition
-from tests.core.scenario import A0, A1, INNER, JOB, OUT, Log, Producer, Scenario, T, running
+from tests.core.scenario import A0, A1, IN, INNER, JOB, OUT, Log, Producer, Scenario, T, running
 
 
 def commit(task: Scenario, version: int, *producers: Producer) -> None:
@@ -336,3 +336,23 @@ def test_an_own_lineage_grows_with_each_start_and_each_roll_back() -> None:
     after.read()
     restores = [decode_restore(send.value) for send in after.all(do.Send) if send.partition == OUT[0]]
     assert [restore.lineage for restore in restores] == [((1, 0), (2, 1)), ((1, 0), (3, 1))]
+
+
+def test_a_roll_back_forgets_that_inputs_have_ended() -> None:
+    """It goes back to a position before the end: a commit must not say that the end was reached (A2b, R4)."""
+    mixed = wire(replace(JOB, external_inputs={1: (IN.topic,)}), 1, 0)
+    log = Log()
+    a0, a1 = Producer(log, A0, fingerprint=mixed.fingerprint), Producer(log, A1, fingerprint=mixed.fingerprint)
+    a0.restore(0)
+    a1.restore(0)
+    task = Scenario(log, mixed).start()
+    a0.send(1, "void")
+    task.read()
+    task.take_external("outside", ended=True)
+    a0.restore(0)
+    task.read()
+    assert (task.position[IN], task.core.external[IN]) == (0, 0)
+    a0.mark(1, at_end=True)
+    a1.mark(1, at_end=True)
+    task.read()
+    assert [commit.at_end for commit in log.commits(mixed)] == [False, False]

@@ -146,10 +146,32 @@ def test_one_commit_at_a_time() -> None:
 def test_a_full_layer_closes_a_version_early() -> None:
     """Near the layer's bound a source closes by count: V is its label, before its interval is over (A9)."""
     task = source(layer_bytes_max=100)
-    task.open_bytes = 51
-    task.hold.add(do.AppendChangelog)
-    task.tick(10)
+    task.take_external("1", "2", "3", "4", "5")
+    assert closed(task) == [1_000]
+    task.take_external("6")
     assert closed(task) == [1_000, 1_001]
+    assert len(task.versions[1_001]) == 6
+
+
+def test_a_version_closed_early_is_closed_once() -> None:
+    """The layer is empty after the freeze: no further version is closed before there is a reason (A9)."""
+    task = source(layer_bytes_max=100)
+    task.hold.add(do.AppendChangelog)
+    task.open_bytes = 51
+    task.tick(10)
+    task.release()
+    assert closed(task) == [1_000, 1_001]
+
+
+def test_a_source_with_a_full_layer_waits_for_the_commit_in_flight() -> None:
+    """Two layers are all there is: beyond, a source takes no input until the frozen one is in the store (A9)."""
+    task = source(layer_bytes_max=100)
+    task.hold.add(do.AppendChangelog)
+    task.take_external("1", "2", "3", "4", "5", "6")
+    task.take_external("7", "8", "9", "10", "11", "12")
+    assert (closed(task), task.core.wants_input) == ([1_000, 1_001], False)
+    task.release()
+    assert (closed(task), task.core.wants_input) == ([1_000, 1_001, 1_002], True)
 
 
 def test_a_stage_with_only_external_inputs_is_a_source() -> None:
