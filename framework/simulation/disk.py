@@ -30,13 +30,20 @@ def copy_of(disk: MemoryDisk) -> MemoryDisk:
 
 def content(disk: MemoryDisk) -> dict[tuple[int, bytes], bytes]:
     """Return all that the stores hold."""
-    return {(store, key): value for store, view in disk.stores.items() for key, value in view.values.items() if value is not None}
+    return {
+        (store, key): value
+        for store, view in disk.stores.items()
+        for key, value in view.values.items()
+        if value is not None
+    }
 
 
 class SimStore(MemoryStore):
     """ports.StateStore of one process. ``written`` is told of each write after it has happened."""
 
-    def __init__(self, disk: MemoryDisk, boundary: Boundary, written: Callable[[Sequence[Write], bytes | None], None]) -> None:
+    def __init__(
+        self, disk: MemoryDisk, boundary: Boundary, written: Callable[[Sequence[Write], bytes | None], None]
+    ) -> None:
         super().__init__(STORES, disk)
         self._boundary = boundary
         self._written = written

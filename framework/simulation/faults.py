@@ -1,4 +1,4 @@
-"""What can go wrong. A fault is chosen, aimed at a process and done; it is listed with the step at which it was done."""
+"""What can go wrong. A fault is chosen, aimed at a process and done; it is listed with the step at which that was."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -62,7 +62,7 @@ def twin(sim: "Simulation", target: "Process") -> str:
     return f"{target.name}, {count} more"
 
 
-def lose_ack(sim: "Simulation", target: "Process") -> str:
+def lose_ack(_sim: "Simulation", target: "Process") -> str:
     """Apply the next message of a process, and lose the acknowledgement."""
     target.log.lose_ack = True
     return target.name
@@ -82,7 +82,7 @@ def delay(sim: "Simulation", target: "Process") -> str:
     return str(partition)
 
 
-def broker_restart(sim: "Simulation", target: "Process") -> str:
+def broker_restart(sim: "Simulation", _target: "Process") -> str:
     """Let no partition answer for a while."""
     until = sim.now + int(sim.rand() * 4 * sim.plan.settings.interval_ms)
     for partition in (*sim.log.partitions, None):

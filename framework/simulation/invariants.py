@@ -1,4 +1,4 @@
-"""The invariants, each with a name, checked when something reaches the log or a store. Log order decides, so a check is never too early."""
+"""The invariants, each with a name, checked when something reaches the log or a store: log order decides."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ INVARIANTS = {
     "generation": "a generation says one thing: no two restores, no two frames with the same seq (C6)",
     "restore": "a restore names the last version that was valid when its generation was claimed (R2)",
     "marker": "a marker follows a valid commit of its version (A7, C3)",
-    "order": "versions and generations of a task only grow, and each commit names the one before (one valid commit per version)",
+    "order": "versions and generations of a task only grow; each commit names the one before",
     "closure": "a task commits V only after all of its producers have",
     "void": "no record that was taken back is in a committed version",
     "duplicate": "no record is in the committed versions of a task twice",
@@ -57,7 +57,9 @@ class Claims:
         self.top = 0
         self.restored: dict[int, int] = {}  # generation -> last valid version before its claim
         self.nonces: dict[int, list[bytes]] = {}  # generation -> who claimed it
-        self.messages: dict[tuple[int, int], int] = {}  # (generation, ChangelogSeq) -> crc: to tell repeats from a second writer
+        self.messages: dict[
+            tuple[int, int], int
+        ] = {}  # (generation, ChangelogSeq) -> crc: to tell repeats from a second writer
 
     def is_void(self, generation: int, version: int) -> bool:
         """Tell whether a later claim has taken back what ``generation`` made for ``version`` (R3)."""
@@ -81,7 +83,7 @@ class Checker:
         self._said: dict[tuple[object, ...], object] = {}
         self._outside: Counter[bytes] = Counter()
 
-    # --- the log --------------------------------------------------------------------------------------------------------------
+    # --- the log ------------------------------------------------------------------------------------------------------
 
     def appended(self, partition: TopicPartition, offset: int, value: bytes, outputs: Sequence[ExternalRecord]) -> None:
         """Check an internal message that is now in the log."""
@@ -102,7 +104,9 @@ class Checker:
             if self._outside[mark] > 1:
                 self.seen["repeated in at-least-once mode"] += 1
                 if self.plan.aligned:
-                    raise Violation("exactly once", f"{mark!r} is in the external topics twice, now in {record.partition}")
+                    raise Violation(
+                        "exactly once", f"{mark!r} is in the external topics twice, now in {record.partition}"
+                    )
 
     def trimmed(self, partition: TopicPartition, before: int) -> None:
         """Check a trim that is about to happen."""
@@ -115,7 +119,10 @@ class Checker:
         self.seen["stream trims"] += 1
         reader = self.histories[self._readers[partition]]
         if before > reader.resume[partition]:
-            raise Violation("trim", f"{partition} is trimmed before {before}, {reader.wiring.name} resumes at {reader.resume[partition]}")
+            raise Violation(
+                "trim",
+                f"{partition} is trimmed before {before}, {reader.wiring.name} resumes at {reader.resume[partition]}",
+            )
 
     def _say(self, key: tuple[object, ...], what: object, text: str) -> None:
         if self._said.setdefault(key, what) != what:
@@ -127,16 +134,20 @@ class Checker:
         name = f"{self.plan.wirings[task].name} generation {generation} in {partition}"
         history = self.histories[task]
         if header.type is MessageType.FRAME:
-            self._say((partition, task, generation, header.seq), (version, crc32(value)), f"{name}: frame of seq {header.seq}")
+            self._say(
+                (partition, task, generation, header.seq), (version, crc32(value)), f"{name}: frame of seq {header.seq}"
+            )
         elif header.type is MessageType.RESTORE:
             self._say((partition, task, generation), (version, header.seq), f"{name}: restore")
             restored = self.claims[task].restored.get(generation)
             if restored != version or header.seq != history.sent_up_to(partition, version) + 1:
-                raise Violation("restore", f"{name}: restore says version {version} seq {header.seq}, the log says {restored}")
+                raise Violation(
+                    "restore", f"{name}: restore says version {version} seq {header.seq}, the log says {restored}"
+                )
         elif history.generations.get(version) != generation:
             raise Violation("marker", f"{name}: marker of version {version}, valid commits: {history.generations}")
 
-    # --- changelogs -----------------------------------------------------------------------------------------------------------
+    # --- changelogs ---------------------------------------------------------------------------------------------------
 
     def _changelog(self, task: int, offset: int, value: bytes, outputs: Sequence[ExternalRecord]) -> None:
         kind, generation, seq, _ = decode_changelog_header(value)
@@ -172,8 +183,13 @@ class Checker:
         name = f"{history.wiring.name} version {commit.version} generation {commit.generation}"
         steps = self._recorder.take(commit)
         before = history.commit
-        if before is not None and not (commit.version > before.version == commit.previous and commit.generation >= before.generation):
-            raise Violation("order", f"{name}: previous {commit.previous}, after version {before.version} generation {before.generation}")
+        if before is not None and not (
+            commit.version > before.version == commit.previous and commit.generation >= before.generation
+        ):
+            raise Violation(
+                "order",
+                f"{name}: previous {commit.previous}, after version {before.version} generation {before.generation}",
+            )
         if self.plan.aligned:
             self._closure(name, history, commit)
             self._channels(name, history, commit, steps)
@@ -183,7 +199,9 @@ class Checker:
         expected = history.replay(steps)
         if self.plan.aligned:
             if expected != list(outputs):
-                raise Violation("output", f"{name}: {len(outputs)} outputs are visible: {outputs[:3]}, expected {expected[:3]}")
+                raise Violation(
+                    "output", f"{name}: {len(outputs)} outputs are visible: {outputs[:3]}, expected {expected[:3]}"
+                )
             self.produced(outputs)
             if commit.version > 0:
                 self._resume(name, history, commit)
@@ -206,7 +224,10 @@ class Checker:
             at = history.cursors[producer, partition]
             if at >= len(sent) or sent[at] != value:
                 kind = "duplicate" if value in sent[:at] else "lost" if value in sent else "void"
-                raise Violation(kind, f"{name}: {partition} offset {offset}: took {value!r} as number {at + 1} of producer {producer}")
+                raise Violation(
+                    kind,
+                    f"{name}: {partition} offset {offset}: took {value!r} as number {at + 1} of producer {producer}",
+                )
             history.cursors[producer, partition] = at + 1
         if commit.version == 0:
             return
@@ -214,13 +235,18 @@ class Checker:
             expected = self.histories[producer].sent_up_to(partition, commit.version)
             if at != expected:
                 kind = "lost" if at < expected else "ahead"
-                raise Violation(kind, f"{name}: holds {at} records of producer {producer} in {partition}, {expected} were committed")
+                raise Violation(
+                    kind, f"{name}: holds {at} records of producer {producer} in {partition}, {expected} were committed"
+                )
 
     def _external(self, name: str, history: TaskHistory, commit: Commit, steps: Sequence[Step]) -> None:
         for step in steps:
             if step.producer == OUTSIDE:
                 if step.offset != history.external[step.partition]:
-                    raise Violation("position", f"{name}: {step.partition} offset {step.offset} after {history.external[step.partition] - 1}")
+                    raise Violation(
+                        "position",
+                        f"{name}: {step.partition} offset {step.offset} after {history.external[step.partition] - 1}",
+                    )
                 history.external[step.partition] += 1
         said = {TopicPartition(e.topic, e.partition): e.offset for e in commit.external}
         if said != history.external:
@@ -234,14 +260,18 @@ class Checker:
         for o in commit.outputs:
             expected = len(history.outputs[TopicPartition(o.topic, o.partition)]) + 1
             if o.next_seq != expected:
-                raise Violation("seq", f"{name}: next seq {o.next_seq} in {o.topic}[{o.partition}], expected {expected}")
+                raise Violation(
+                    "seq", f"{name}: next seq {o.next_seq} in {o.topic}[{o.partition}], expected {expected}"
+                )
         if not self.plan.aligned:
             return
         for i in commit.inputs:
             for c in i.channels:
                 at = history.cursors[c.producer, TopicPartition(i.topic, i.partition)]
                 if c.seq != at:
-                    raise Violation("seq", f"{name}: seq {c.seq} of producer {c.producer} in {i.topic}[{i.partition}], holds {at}")
+                    raise Violation(
+                        "seq", f"{name}: seq {c.seq} of producer {c.producer} in {i.topic}[{i.partition}], holds {at}"
+                    )
 
     def _resume(self, name: str, history: TaskHistory, commit: Commit) -> None:
         for i in commit.inputs:
@@ -250,14 +280,21 @@ class Checker:
             for row in rows[history.resume[partition] - start : i.resume - start]:
                 value = row[4] or b""
                 header = decode_header(value)
-                if header.type is MessageType.FRAME and self._is_left_out(history, partition, header, frame_count(value)):
-                    raise Violation("resume", f"{name}: resumes {partition} at {i.resume}, but offset {row[0]} is not included: {header}")
+                if header.type is MessageType.FRAME and self._is_left_out(
+                    history, partition, header, frame_count(value)
+                ):
+                    raise Violation(
+                        "resume",
+                        f"{name}: resumes {partition} at {i.resume}, but offset {row[0]} is not included: {header}",
+                    )
 
     def _is_left_out(self, history: TaskHistory, partition: TopicPartition, header: Header, count: int) -> bool:
         included = history.cursors[header.producer, partition]
-        return header.seq + count - 1 > included and not self.claims[header.producer].is_void(header.generation, header.version)
+        return header.seq + count - 1 > included and not self.claims[header.producer].is_void(
+            header.generation, header.version
+        )
 
-    # --- stores and processes -------------------------------------------------------------------------------------------------
+    # --- stores and processes -----------------------------------------------------------------------------------------
 
     def stored(self, task: int, version: int, disk: MemoryDisk, writes: Sequence[Write], pointer: bytes | None) -> None:
         """Check a write to a store by a process whose core holds ``version`` to be committed."""
@@ -265,7 +302,9 @@ class Checker:
         state = history.states.get(version)
         for store, key, value in writes:
             if state is None or state.get((store, key)) != value:
-                raise Violation("uncommitted", f"{history.wiring.name}: {key!r} = {value!r} is not of committed version {version}")
+                raise Violation(
+                    "uncommitted", f"{history.wiring.name}: {key!r} = {value!r} is not of committed version {version}"
+                )
         if pointer is None:
             return
         decoded = decode_pointer(pointer)
@@ -297,15 +336,25 @@ class Checker:
         if history.commit is None:
             return
         if not fold.complete or fold.last is None or fold.last.version != history.version:
-            raise Violation("bootstrap", f"{name} from {start}: complete: {fold.complete}, last {fold.last}, committed {history.version}")
+            raise Violation(
+                "bootstrap",
+                f"{name} from {start}: complete: {fold.complete}, last {fold.last}, committed {history.version}",
+            )
         if state != history.states[history.version]:
             found = sorted(state.items() ^ history.states[history.version].items())
-            raise Violation("bootstrap", f"{name} from {start} gives another state than version {history.version}: {found[:6]}")
+            raise Violation(
+                "bootstrap", f"{name} from {start} gives another state than version {history.version}: {found[:6]}"
+            )
 
     def fenced(self, task: int, generation: int, nonce: bytes, reason: str) -> None:
         """Check a process that gives up as fenced."""
-        if not any(g >= generation and any(n != nonce for n in nonces) for g, nonces in self.claims[task].nonces.items()):
-            raise Violation("fenced", f"{self.plan.wirings[task].name} generation {generation}, and nobody else has claimed it: {reason}")
+        if not any(
+            g >= generation and any(n != nonce for n in nonces) for g, nonces in self.claims[task].nonces.items()
+        ):
+            raise Violation(
+                "fenced",
+                f"{self.plan.wirings[task].name} generation {generation}, and nobody else has claimed it: {reason}",
+            )
 
     def finish(self) -> None:
         """Check the world at rest."""

@@ -1,4 +1,4 @@
-"""The simulated log: what a process sends is queued, applied later or never, acknowledged later or never, and sometimes twice.
+"""The simulated log: what a process sends is queued, applied later or never, acknowledged later or never, or twice.
 
 It keeps the port's contract (framework.ports.Log) and nothing more: order within a partition of one sender, no gap in a
 queue, one delivery per send. Everything else is up to the scheduler.
@@ -27,7 +27,7 @@ class Sent(NamedTuple):
 
 
 class Queue:
-    """What one process has sent to one partition and the log has not yet applied. ``sender`` is None when that process is dead."""
+    """What one process has sent to one partition and the log has not yet applied. ``sender`` None: it is dead."""
 
     __slots__ = ("acks", "items", "not_before", "partition", "sender")
 
@@ -57,12 +57,14 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """How a log treats its clients. ``fenced`` tells the partitions in which it compares and appends."""
+    """How a log treats clients. ``fenced`` tells the partitions in which it compares and appends."""
 
     fenced: Callable[[TopicPartition], bool]
     repeat_rate: float
     clock_goes_back: bool
-    reluctance: tuple[float, ...]  # how often a partition puts off what it could append; each takes one of these in turn
+    reluctance: tuple[
+        float, ...
+    ]  # how often a partition puts off what it could append; each takes one of these in turn
 
 
 class SharedLog(MemoryLogData):
@@ -87,7 +89,12 @@ class SharedLog(MemoryLogData):
         self.partitions[partition] = MemoryPartition()
 
     def append(
-        self, partition: TopicPartition, key: bytes | None, value: bytes | None, timestamp_ms: int | None, headers: bytes | None
+        self,
+        partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int | None,
+        headers: bytes | None,
     ) -> tuple[int, int]:
         """Append one message by the clock of the partition's leader."""
         into = self.partition(partition)
@@ -243,7 +250,7 @@ class SimLog(MemoryLog):
         return [queue for queue in self._queued.values() if queue.items]
 
     def die(self) -> list[Sent]:
-        """The process is dead: of what it sent, each queue keeps a random beginning, to be applied late. Return what was lost."""
+        """The process is dead: each queue keeps a random beginning, to be applied late. Return what was lost."""
         rand, lost = self.shared.rand, []
         for queue in self.unapplied():
             kept = int(rand() * (len(queue.items) + 1)) if rand() < 0.7 else 0

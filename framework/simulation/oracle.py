@@ -1,8 +1,8 @@
-"""What is right: the recorder keeps the order in which each attempt processed its records; a plain interpreter replays it.
+"""What is right: a recorder keeps the order in which each attempt processed records; a plain interpreter replays it.
 
-The recorder lives outside of the crash domain. Of all attempts at a version the log chooses one: the one whose commit is valid (C2).
-Its steps are replayed on dicts, by the same user code, without failures, versions or layers. What a task has sent, written
-to the outside and stored must be just that: an explicit witness of a failure-free run with the same outcome (design 3.2).
+The recorder lives outside of the crash domain. Of all attempts at a version the log chooses one: the one whose commit
+is valid (C2). Its steps are replayed on dicts, by the same user code, without failures, versions or layers. What a task
+has sent, written to the outside and stored must be just that: an explicit witness of a failure-free run (design 3.2).
 """
 
 from bisect import bisect_right
@@ -65,7 +65,9 @@ class Recorder:
         """Return the steps of the attempt that won. Raises Violation if nobody ever froze that."""
         steps = self._frozen.pop((commit.nonce, commit.generation, commit.version), None)
         if steps is None:
-            raise Violation("recorder", f"version {commit.version} of generation {commit.generation} was committed and never frozen")
+            raise Violation(
+                "recorder", f"version {commit.version} of generation {commit.generation} was committed and never frozen"
+            )
         return steps
 
 

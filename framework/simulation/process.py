@@ -1,9 +1,12 @@
 """One simulated process: the real core, driver and overlay of one task over a simulated log, store and spill."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from zlib import crc32
 
 from framework.core.task import Status, TaskCore
+from framework.ports import Write
 from framework.runtime.driver import TaskDriver
 from framework.simulation.boundary import Boundary
 from framework.simulation.disk import Host, SimOverlay, SimSpill, SimStore
@@ -14,49 +17,65 @@ from framework.simulation.usercode import STORES, SimRunner, Step, stage_code
 from framework.simulation.world import Plan
 
 
-class Process:
-    """A task's process on a host. ``born``: the mono clock's zero, which differs from process to process."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all processes of a world have around them."""
 
-    def __init__(
-        self, plan: Plan, task: int, number: int, host: Host, nonce: bytes, shared: SharedLog, checker: Checker, recorder: Recorder,
-        *, now: Callable[[], int], draw: Callable[[], int],
-    ) -> None:
+    plan: Plan
+    log: SharedLog
+    checker: Checker
+    recorder: Recorder
+    now: Callable[[], int]
+    draw: Callable[[], int]
+
+
+class Process:
+    """A task's process on a host. Its monotonic clock starts elsewhere than those of others."""
+
+    def __init__(self, around: Surroundings, task: int, number: int, host: Host) -> None:
+        plan = around.plan
         self.task = task
-        self.nonce = nonce
+        self.nonce = crc32(b"%d" % number).to_bytes(16, "big")
         self.number = number
         self.host = host
-        self.name = f"{plan.wirings[task].name}#{number}"
+        self.wiring = plan.wirings[task]
+        self.name = f"{self.wiring.name}#{number}"
         self.boundary = Boundary()
-        self.log = SimLog(shared, self.boundary)
+        self.log = SimLog(around.log, self.boundary)
         self.started = False
         self.paused = False
         self.recorded = False  # its counters were added up
         self.stop_by = 0  # time at which a graceful stop is given up; 0: none was asked for
         self.wake_at = 0  # step at which a paused process goes on
-        born = now() - number * 1000
-        self.wiring = plan.wirings[task]
         self.core = TaskCore(self.wiring, plan.limits, aligned=plan.aligned)
-        core = self.core
-        self.store = SimStore(
-            host.disk,
-            self.boundary,
-            lambda writes, pointer: checker.stored(
-                task, -1 if core.committed is None else core.committed.version, host.disk, writes, pointer
-            ),
+        self._around = around
+        self._disk = host.disk
+        self._born = around.now() - number * 1000
+        self.store = SimStore(host.disk, self.boundary, self._written)
+        self.overlay = SimOverlay(
+            self.store,
+            list(STORES),
+            layer_bytes_max=plan.limits.layer_bytes_max,
+            clean_bytes_max=plan.settings.clean_bytes_max,
         )
-        self.overlay = overlay = SimOverlay(
-            self.store, list(STORES), layer_bytes_max=plan.limits.layer_bytes_max, clean_bytes_max=plan.settings.clean_bytes_max
-        )
-        overlay.chunk_keys = plan.knobs.chunk_keys
-
-        def froze(version: int, steps: list[Step]) -> None:
-            recorder.froze(nonce, core.generation, version, steps)
-
-        runner = SimRunner(stage_code(plan, task), overlay, draw, froze)
+        self.overlay.chunk_keys = plan.knobs.chunk_keys
+        runner = SimRunner(stage_code(plan, task), self.overlay, around.draw, self._froze)
+        spill = SimSpill(self.boundary)
         self.driver = TaskDriver(
-            0, core, self.log, self.store, overlay, SimSpill(self.boundary), runner, plan.settings, lambda: now() - born
+            0, self.core, self.log, self.store, self.overlay, spill, runner, plan.settings, self._mono_ms
         )
         host.in_use = True
+
+    def _mono_ms(self) -> int:
+        return self._around.now() - self._born
+
+    def _froze(self, version: int, steps: list[Step]) -> None:
+        self._around.recorder.froze(self.nonce, self.core.generation, version, steps)
+
+    def _written(self, writes: Sequence[Write], pointer: bytes | None) -> None:
+        committed = self.core.committed
+        version = -1 if committed is None else committed.version
+        self._around.checker.stored(self.task, version, self._disk, writes, pointer)
 
     def start(self, wall_ms: int) -> None:
         """Begin as a real process does."""

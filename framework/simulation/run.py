@@ -31,7 +31,11 @@ class Result:
 def small_world(knobs: Knobs) -> Iterator[None]:
     """Make the fixed sizes of production small for the time of a run."""
     before = journal.SWEEP_KEYS_MIN, journal.SWEEP_BYTES_MIN, journal.MESSAGE_BYTES_MAX, start.TAIL
-    journal.SWEEP_KEYS_MIN, journal.SWEEP_BYTES_MIN, journal.MESSAGE_BYTES_MAX = knobs.sweep_keys, knobs.sweep_bytes, knobs.data_bytes
+    journal.SWEEP_KEYS_MIN, journal.SWEEP_BYTES_MIN, journal.MESSAGE_BYTES_MAX = (
+        knobs.sweep_keys,
+        knobs.sweep_bytes,
+        knobs.data_bytes,
+    )
     start.TAIL = knobs.tail
     try:
         yield

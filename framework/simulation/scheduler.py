@@ -1,9 +1,10 @@
-"""The seeded scheduler: lets processes tick, the log apply, time pass and faults happen, in one thread and virtual time."""
+"""The seeded scheduler: processes tick, the log applies, time passes, faults happen; one thread, virtual time."""
 
 import random
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Sequence
-from zlib import crc32
+from itertools import accumulate
 
 from framework.errors import Fenced, FrameworkError, OffsetOutOfRange, StoreCorrupted, TransientError
 from framework.ports import ExternalRecord
@@ -14,7 +15,7 @@ from framework.simulation.faults import FAULTS
 from framework.simulation.invariants import Checker
 from framework.simulation.log import Behaviour, SharedLog
 from framework.simulation.oracle import Recorder, Violation
-from framework.simulation.process import Process
+from framework.simulation.process import Process, Surroundings
 from framework.simulation.trace import Trace
 from framework.simulation.world import Plan, out_topic
 from protocol.changelog import ChangelogType, decode_changelog_header
@@ -50,27 +51,36 @@ class Simulation:
         self.recorder = Recorder()
         self.checker = Checker(plan, self.log, self.recorder)
         self.log.observer = self
+        self._around = Surroundings(
+            plan, self.log, self.checker, self.recorder, lambda: self.now, lambda: int(self.rand() * (1 << 32))
+        )
         self._create_topics()
-        arrivals = [(int(at * plan.steps), partition, value) for partition, rows in plan.inputs.items() for at, value in rows]
+        arrivals = [
+            (int(at * plan.steps), partition, value) for partition, rows in plan.inputs.items() for at, value in rows
+        ]
         self._arrivals = deque(sorted(arrivals))
         self._hosts = {task: [Host(n) for n in range(HOSTS)] for task in plan.wirings}
         self._last_host = dict.fromkeys(plan.wirings, 0)
         self._processes: list[Process] = []
         self._number = 0
-        self._restarts: list[tuple[int, int, int]] = [(0, task, 0) for task in plan.wirings]  # step, task, crash at this crossing
+        self._restarts: list[tuple[int, int, int]] = [
+            (0, task, 0) for task in plan.wirings
+        ]  # step, task, crash at this crossing
         self._idle = 0
         self._late = 0.0
         self._fault_steps = deque(sorted(int(self.rand() * FAULTY * plan.steps) for _ in range(plan.faults)))
-        self._kinds, self._weights = list(FAULTS), [weight for _, weight in FAULTS.values()]
+        self._kinds, self._weights = list(FAULTS), list(accumulate(weight for _, weight in FAULTS.values()))
 
     def _create_topics(self) -> None:
         partitions = [*self.plan.inputs, *(w.changelog for w in self.plan.wirings.values())]
         partitions += [p for w in self.plan.wirings.values() for _, p in w.channels]
-        partitions += [TopicPartition(out_topic(s), p) for s, count in self.plan.out_partitions.items() for p in range(count)]
+        partitions += [
+            TopicPartition(out_topic(s), p) for s, count in self.plan.out_partitions.items() for p in range(count)
+        ]
         for partition in dict.fromkeys(partitions):
             self.log.add(partition)
 
-    # --- the loop -------------------------------------------------------------------------------------------------------------
+    # --- the loop -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Run until everything is committed and the world is at rest."""
@@ -170,7 +180,7 @@ class Simulation:
     def _complete(self) -> bool:
         return not self.checker.missing and (self.plan.aligned or self.checker.nothing_missing())
 
-    # --- processes ------------------------------------------------------------------------------------------------------------
+    # --- processes ----------------------------------------------------------------------------------------------------
 
     def restart(self, task: int, delay: int, crash_at: int = 0) -> None:
         """Start a process of the task after so many steps."""
@@ -187,12 +197,8 @@ class Simulation:
         self._restarts = [entry for entry in self._restarts if entry[0] > self.step]
         for _, task, crash_at in due:
             self._number += 1
-            nonce = crc32(b"%d" % self._number).to_bytes(16, "big")
-            self.checker.ended_before[nonce] = not self._arrivals
-            process = Process(
-                self.plan, task, self._number, self._host(task), nonce, self.log, self.checker, self.recorder,
-                now=lambda: self.now, draw=lambda: int(self.rand() * (1 << 32)),
-            )
+            process = Process(self._around, task, self._number, self._host(task))
+            self.checker.ended_before[process.nonce] = not self._arrivals
             if crash_at:
                 process.boundary.arm_crash(crash_at)
             self._processes.append(process)
@@ -240,7 +246,7 @@ class Simulation:
                 won = not delivery.fenced and delivery.offset in self.checker.histories[process.task].offsets.values()
                 self.seen[f"lost acknowledgements of a commit that {'won' if won else 'lost'}"] += 1
 
-    # --- faults ---------------------------------------------------------------------------------------------------------------
+    # --- faults -------------------------------------------------------------------------------------------------------
 
     def _fault(self) -> None:
         awake = self.awake()
@@ -249,11 +255,7 @@ class Simulation:
         target = awake[int(self.rand() * len(awake))]
         if target.host.disk.pointer is not None and self.rand() < 0.5:
             target.host.backup = copy_of(target.host.disk)
-        at, kind = self.rand() * sum(self._weights), ""
-        for kind, weight in zip(self._kinds, self._weights, strict=True):
-            at -= weight
-            if at < 0:
-                break
+        kind = self._kinds[bisect_right(self._weights, self.rand() * self._weights[-1])]
         text = f"step {self.step}: {kind}: {FAULTS[kind][0](self, target)}"
         self.seen[f"fault: {kind}"] += 1
         self.faults.append(text)
@@ -269,7 +271,7 @@ class Simulation:
             process.wake_at = min(process.wake_at, self.step + 40)
         self._restarts = [(step, task, 0) for step, task, _ in self._restarts]
 
-    # --- what the log reports -------------------------------------------------------------------------------------------------
+    # --- what the log reports -----------------------------------------------------------------------------------------
 
     def appended(self, partition: TopicPartition, offset: int, value: bytes, outputs: Sequence[ExternalRecord]) -> None:
         """Trace and check an internal message that is now in the log."""

@@ -1,14 +1,13 @@
-"""The trace of a run: a digest over everything, and the last lines for people. Lines are made only when somebody asks."""
+"""The trace of a run: a digest over everything, and the last lines for people, made only when somebody asks."""
 
 from collections import deque
 from zlib import crc32
 
 from protocol.changelog import CHANGELOG_HEADER_SIZE, ChangelogType, decode_changelog_header
 from protocol.commit import decode_commit
-from protocol.envelope import decode_header
+from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.frames import frame_count
-from protocol.envelope import MessageType
 from protocol.ids import TopicPartition
 
 LINES = 80
@@ -33,7 +32,10 @@ class Trace:
 
     def lines(self) -> list[str]:
         """Return the last lines."""
-        return [f"{step:5} {now:8} ms  {what if isinstance(what, str) else describe(*what)}" for step, now, what in self._lines]
+        return [
+            f"{step:5} {now:8} ms  {what if isinstance(what, str) else describe(*what)}"
+            for step, now, what in self._lines
+        ]
 
 
 def describe(partition: TopicPartition, offset: int, value: bytes) -> str:
@@ -44,7 +46,8 @@ def describe(partition: TopicPartition, offset: int, value: bytes) -> str:
     except DecodeError:
         return f"{at} {_describe_changelog(value)}"
     count = f" x{frame_count(value)}" if header.type is MessageType.FRAME else ""
-    return f"{at} {header.type.name.lower()}{count} of {header.producer:#x} g{header.generation} v{header.version} seq {header.seq}"
+    what = f"{header.type.name.lower()}{count} of {header.producer:#x}"
+    return f"{at} {what} g{header.generation} v{header.version} seq {header.seq}"
 
 
 def _describe_changelog(value: bytes) -> str:
@@ -53,5 +56,7 @@ def _describe_changelog(value: bytes) -> str:
     if header.type is not ChangelogType.COMMIT:
         return f"{text} of {len(value) - CHANGELOG_HEADER_SIZE} bytes"
     commit = decode_commit(value)
-    inputs = ", ".join(f"{i.topic}[{i.partition}] from {i.resume} seqs {[c.seq for c in i.channels]}" for i in commit.inputs)
+    inputs = ", ".join(
+        f"{i.topic}[{i.partition}] from {i.resume} seqs {[c.seq for c in i.channels]}" for i in commit.inputs
+    )
     return f"{text} v{commit.version} after v{commit.previous}; {inputs}; cursor {commit.cursor!r}"

@@ -1,7 +1,7 @@
 """The task that runs in every simulated stage: keyed counts, a hash chain, deletes, scans, and random routing.
 
-``work`` is a function of (record, state, draw). The draw is its only randomness, so the recorder can keep it and the oracle can
-run the same record again; to the protocol the task is as non-deterministic as can be: each attempt draws anew.
+``work`` is a function of (record, state, draw). The draw is its only randomness, so the recorder can keep it and the
+oracle can run the same record again; to the protocol the task is non-deterministic: each attempt draws anew.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -101,7 +101,7 @@ def work(
 
 
 class SimRunner:
-    """runtime.driver.Runner over the real overlay. ``froze`` gets the steps of each version that is frozen, in order."""
+    """runtime.driver.Runner over the real overlay. ``froze`` gets the steps of each frozen version, in order."""
 
     def __init__(
         self, code: StageCode, overlay: Overlay, draw: Callable[[], int], froze: Callable[[int, list[Step]], None]

@@ -53,7 +53,9 @@ class Plan:
     knobs: Knobs
     aligned: bool
     compare_and_append: bool  # the log refuses what a higher generation has fenced off; else only C3 protects
-    inputs: Mapping[TopicPartition, tuple[tuple[float, bytes], ...]]  # (share of the steps after which it arrives, value)
+    inputs: Mapping[
+        TopicPartition, tuple[tuple[float, bytes], ...]
+    ]  # (share of the steps after which it arrives, value)
     expected: frozenset[bytes]  # what each record must leave in external topics: ident;path, once each
     keys: int
     steps: int
@@ -94,7 +96,13 @@ def make_plan(seed: int) -> Plan:
         out_partitions={s: r.choice((1, 2)) for s in sorted(writes)},
         settings=settings,
         limits=Limits(**{name: getattr(settings, name) for name in Limits.__slots__}),
-        knobs=Knobs(r.choice((1, 2, 5)), r.choice((1, 2, 4, 256)), r.choice((1, 40, 1 << 16)), r.choice((1, 60, 1 << 18)), r.choice((1, 6, 64))),
+        knobs=Knobs(
+            r.choice((1, 2, 5)),
+            r.choice((1, 2, 4, 256)),
+            r.choice((1, 40, 1 << 16)),
+            r.choice((1, 60, 1 << 18)),
+            r.choice((1, 6, 64)),
+        ),
         aligned=aligned,
         compare_and_append=r.random() < 0.4,
         inputs=inputs,
@@ -138,7 +146,9 @@ def _settings(r: random.Random, *, aligned: bool, tight_layer: bool, keys: int) 
 
 
 def _expected(
-    edges: tuple[tuple[int, int], ...], inputs: Mapping[TopicPartition, tuple[tuple[float, bytes], ...]], writes: set[int]
+    edges: tuple[tuple[int, int], ...],
+    inputs: Mapping[TopicPartition, tuple[tuple[float, bytes], ...]],
+    writes: set[int],
 ) -> frozenset[bytes]:
     """Return ident;path for each way of each record to a stage that writes to the outside."""
     expected = set()

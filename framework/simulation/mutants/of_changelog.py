@@ -1,13 +1,11 @@
 """Mistakes with the changelog and the store: ownership, validity, sweep, trim, pointer (C1 to C6, R1, K1 to K3, A9)."""
 
-from collections.abc import Callable
 from typing import Any
 
 from framework.core.actions import Action, WipeStore
 from framework.core.changelog import ChangelogFold
 from framework.core.commit import Sweep
 from framework.core.events import ChangelogRow
-from framework.core.inputs import Inputs
 from framework.core.ownership import Ownership
 from framework.core.start import StartUp
 from framework.core.task import TaskCore
@@ -15,7 +13,6 @@ from framework.runtime.driver import TaskDriver
 from framework.simulation.mutants.registry import mutant
 from framework.simulation.world import Plan
 from framework.stores.overlay import LayeredStore, Overlay
-from protocol.pointer import encode_pointer
 
 
 def _unfenced(plan: Plan) -> bool:

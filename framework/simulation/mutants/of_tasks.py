@@ -59,7 +59,10 @@ def external_position_late(data_written: Any) -> Any:
 
     def mistaken(self: TaskCore, event: Any) -> Any:
         assert self.commit_run is not None
-        external = tuple(type(e)(e.topic, e.partition, self.external[TopicPartition(e.topic, e.partition)]) for e in self.commit_run.external)
+        external = tuple(
+            type(e)(e.topic, e.partition, self.external[TopicPartition(e.topic, e.partition)])
+            for e in self.commit_run.external
+        )
         self.commit_run.external = external
         return data_written(self, event)
 

@@ -12,7 +12,10 @@ Make = Callable[[Any], Any]  # from the original method, property or function to
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """``killed_by``: the invariants that may notice it. ``shows``: whether the mistake can show in a seed's world at all."""
+    """``killed_by``: the invariants that may notice it. ``shows``: whether the mistake can show in a world at all.
+
+    ``hint``: a seed that is known to find it; it only saves time, and may be wrong when worlds change.
+    """
 
     mistake: str
     killed_by: frozenset[str]
@@ -20,6 +23,7 @@ class Mutant:
     attribute: str
     make: Make
     shows: Callable[[Plan], bool]
+    hint: int | None = None
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -30,12 +34,14 @@ def anywhere(plan: Plan) -> bool:
     return True
 
 
-def mutant(owner: Any, attribute: str, *killed_by: str, shows: Callable[[Plan], bool] = anywhere) -> Callable[[Make], Make]:
+def mutant(
+    owner: Any, attribute: str, *killed_by: str, shows: Callable[[Plan], bool] = anywhere, hint: int | None = None
+) -> Callable[[Make], Make]:
     """Register the decorated function: its name is the mutant's, its docstring says the mistake."""
 
     def register(make: Make) -> Make:
         mistake = (make.__doc__ or "").strip()
-        MUTANTS[make.__name__] = Mutant(mistake, frozenset(killed_by), owner, attribute, make, shows)
+        MUTANTS[make.__name__] = Mutant(mistake, frozenset(killed_by), owner, attribute, make, shows, hint)
         return make
 
     return register
