@@ -108,7 +108,9 @@ class ChangelogFold:
                     f"{commit.data_digest:#x}, found {len(messages)} with {digest:#x}: the changelog is damaged"
                 )
             if self.last is not None and commit.version <= self.last.version:
-                raise Halted(f"{self.name}, offset {offset}: commit of version {commit.version} after {self.last.version}")
+                raise Halted(
+                    f"{self.name}, offset {offset}: commit of version {commit.version} after {self.last.version}"
+                )
             if not commit.cursor and (self.base is None or commit.version > self.base.version):
                 self.round_ended = True
         self._segments = {}

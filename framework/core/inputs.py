@@ -28,7 +28,9 @@ class Channel:
     ended: bool = False  # the last marker said that its producer's inputs have ended (A2b)
     skip_version: int | None = None  # label of the first skipped record (A5)
     skip_offset: int = 0
-    future: list[tuple[int, int]] = field(default_factory=list)  # (version, offset) of markers that a restart must read again
+    future: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # (version, offset) of markers that a restart must read again
 
     def proves(self, version: int, offset: int, frozen: int) -> None:
         """Note that all records up to ``version`` stand before ``offset``."""
@@ -43,7 +45,13 @@ class Inputs:
     """All channels into one task. ``aligned`` is False in at-least-once mode (1.5): no labels, no early buffer, no rollback."""
 
     def __init__(
-        self, name: str, channels: Sequence[tuple[int, TopicPartition]], early: EarlyBuffer, fingerprint: int, *, aligned: bool
+        self,
+        name: str,
+        channels: Sequence[tuple[int, TopicPartition]],
+        early: EarlyBuffer,
+        fingerprint: int,
+        *,
+        aligned: bool,
     ) -> None:
         self.name = name  # of the task, for errors
         self.aligned = aligned
@@ -60,10 +68,14 @@ class Inputs:
     def read(self, partition: TopicPartition, offset: int) -> None:
         """Note that the message at ``offset`` was read (R5). Raises Halted if it lies before the position."""
         if offset < self.position[partition]:
-            raise Halted(f"{self.name}: {partition} offset {offset} was delivered at position {self.position[partition]}")
+            raise Halted(
+                f"{self.name}: {partition} offset {offset} was delivered at position {self.position[partition]}"
+            )
         self.position[partition] = offset + 1
 
-    def frame(self, partition: TopicPartition, offset: int, header: Header, value: bytes, frozen: int) -> Process | Spill | None:
+    def frame(
+        self, partition: TopicPartition, offset: int, header: Header, value: bytes, frozen: int
+    ) -> Process | Spill | None:
         """Admit a frame (A3, A4): process it, keep it for its version, skip it or drop it."""
         channel = self._channel(header, partition, offset)
         count = frame_count(value)
@@ -73,7 +85,9 @@ class Inputs:
         if channel.skip_version is not None:
             return None
         if header.generation > channel.generation:
-            raise Halted(self._at(partition, offset, header, f"generation was never announced (last: {channel.generation})"))
+            raise Halted(
+                self._at(partition, offset, header, f"generation was never announced (last: {channel.generation})")
+            )
         known = max(0, channel.next_seq - header.seq)
         if known >= count:
             self.seen["known records dropped"] += count
@@ -81,7 +95,9 @@ class Inputs:
         if header.seq > channel.next_seq:
             raise Halted(self._at(partition, offset, header, f"expected seq {channel.next_seq}: a record was lost"))
         if self.aligned and header.version <= frozen:
-            raise Halted(self._at(partition, offset, header, f"new record of version {header.version}, but {frozen} is closed"))
+            raise Halted(
+                self._at(partition, offset, header, f"new record of version {header.version}, but {frozen} is closed")
+            )
         frame = EarlyFrame(0, partition, offset, header, count, known, len(value), value)
         if self.aligned and header.version > frozen + 1:
             if not self.early.fits(frame.size):
@@ -112,7 +128,14 @@ class Inputs:
             self.seen["void markers dropped"] += 1
             return
         if channel.skip_version is None and marker.header.seq > channel.next_seq:
-            raise Halted(self._at(partition, offset, marker.header, f"expected seq {channel.next_seq}: a record before the marker was lost"))
+            raise Halted(
+                self._at(
+                    partition,
+                    offset,
+                    marker.header,
+                    f"expected seq {channel.next_seq}: a record before the marker was lost",
+                )
+            )
         if marker.header.version <= channel.marker:
             self.seen["duplicate markers"] += 1
         channel.ended = marker.at_end
@@ -125,11 +148,18 @@ class Inputs:
         channel = self._channel(header, partition, offset)
         if restore.fingerprint != self.fingerprint:
             raise Halted(
-                self._at(partition, offset, header, f"its topology {restore.fingerprint:#x} is not ours {self.fingerprint:#x}: "
-                "run all workers of a job with the same code, and rescale instead of changing partition counts")
+                self._at(
+                    partition,
+                    offset,
+                    header,
+                    f"its topology {restore.fingerprint:#x} is not ours {self.fingerprint:#x}: "
+                    "run all workers of a job with the same code, and rescale instead of changing partition counts",
+                )
             )
         if restore.lineage[-1:] != (LineageEntry(generation, restored),):
-            raise Halted(self._at(partition, offset, header, f"its lineage {restore.lineage[-3:]} does not end with itself"))
+            raise Halted(
+                self._at(partition, offset, header, f"its lineage {restore.lineage[-3:]} does not end with itself")
+            )
         if generation <= channel.generation:
             self.seen["stale restores"] += 1
             return False
@@ -139,7 +169,12 @@ class Inputs:
         if fresh:
             if self.aligned and restored < frozen:
                 raise Halted(
-                    self._at(partition, offset, header, f"went back to version {restored}, but {frozen} is committed here: its changelog was cut")
+                    self._at(
+                        partition,
+                        offset,
+                        header,
+                        f"went back to version {restored}, but {frozen} is committed here: its changelog was cut",
+                    )
                 )
             self.known[producer] = restore.lineage
             self.seen["restores"] += 1

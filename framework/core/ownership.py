@@ -21,7 +21,9 @@ class Ownership:
         self.next_seq = 0
         self._verified = -1  # offset of the last own message known to be preceded by nothing foreign
         self._sent = 0  # own messages sent since
-        self._reading: tuple[int, int, int] | None = None  # (first offset, offset of the own message, highest generation that is ours)
+        self._reading: tuple[int, int, int] | None = (
+            None  # (first offset, offset of the own message, highest generation that is ours)
+        )
 
     def claim_message(self, generation: int) -> bytes:
         """Return the claim of a new generation; its ChangelogSeq is 0."""
@@ -59,7 +61,9 @@ class Ownership:
         if offset < own_offset and generation > highest_own:
             if kind is ChangelogType.CLAIM and decode_claim(value) == self.claim:
                 return  # the log holds our own claim twice, and the later one was reported
-            raise Fenced(f"{self.name}: generation {generation} claimed at offset {offset}; generation {self.generation} gives up")
+            raise Fenced(
+                f"{self.name}: generation {generation} claimed at offset {offset}; generation {self.generation} gives up"
+            )
 
     def read_back_done(self) -> None:
         """Nothing newer stands before the own message."""

@@ -83,7 +83,9 @@ class StartUp:
             return [ReadChangelog(begin)]
         if self.phase is Phase.VERIFYING:
             if self.fold.next_offset <= self._own_offset:
-                raise Halted(f"{self.name}: own claim at offset {self._own_offset}, but the changelog ends at {event.offset}")
+                raise Halted(
+                    f"{self.name}: own claim at offset {self._own_offset}, but the changelog ends at {event.offset}"
+                )
             if not self._lost:
                 return self._finish()
         self.phase, self._lost = Phase.CLAIMING, False

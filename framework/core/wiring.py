@@ -36,7 +36,9 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
         ),
         external=tuple(TopicPartition(topic, partition) for topic in topology.externals_of(stage)),
         outputs=tuple(
-            TopicPartition(stream.topic, p) for stream in topology.streams_out_of(stage) for p in range(stream.partitions)
+            TopicPartition(stream.topic, p)
+            for stream in topology.streams_out_of(stage)
+            for p in range(stream.partitions)
         ),
         changelog=TopicPartition(topology.changelog(stage), partition),
         fingerprint=topology.fingerprint(),

@@ -10,7 +10,8 @@ from typing import Protocol
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.start import Phase
-from framework.core.task import Status, TaskCore
+from framework.core.state import Status
+from framework.core.task import TaskCore
 from framework.errors import Fenced, Halted, OffsetOutOfRange
 from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
 from framework.runtime.deliveries import CHANGELOG, PRODUCED, Deliveries

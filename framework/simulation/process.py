@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from framework.core.task import Status, TaskCore
+from framework.core.state import Status
+from framework.core.task import TaskCore
 from framework.ports import Write
 from framework.runtime.driver import TaskDriver
 from framework.simulation.boundary import Boundary

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.ownership import Ownership
-from framework.core.task import Status
+from framework.core.state import Status
 from framework.errors import Fenced
 from protocol.changelog import (
     ChangelogHeader,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.source import VersionClock
-from framework.core.task import Status
+from framework.core.state import Status
 from framework.core.wiring import wire
 from framework.errors import Halted
 from protocol.envelope import Header, MessageType
@@ -127,7 +127,7 @@ def test_the_clock_is_anchored_anew_at_each_own_commit() -> None:
 def test_the_wall_clock_plays_no_part() -> None:
     """A host whose clock is years off closes the same versions: only the log's clock counts (A1)."""
     task = Scenario(Log(), SOURCE)
-    bounds = {partition: (0, 0) for partition in (SOURCE.changelog, IN)}
+    bounds = dict.fromkeys((SOURCE.changelog, IN), (0, 0))
     task.step(on.Start(0, task.nonce, "here", 1, 4_000_000_000_000, None, bounds))
     assert closed(task) == [1_000]
 

@@ -7,7 +7,7 @@ import pytest
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.start import TAIL
-from framework.core.task import Status
+from framework.core.state import Status
 from framework.core.topology import Stage, Stream, Topology
 from framework.core.wiring import wire
 from framework.errors import ConfigError, Fenced, Halted
