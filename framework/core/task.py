@@ -60,7 +60,8 @@ class TaskCore(Committing):
             self.status is Status.RUNNING
             and not (self._processing or self._roll_back)
             and self._closing is None
-            and not (self.task.is_source and (self._stopping or (self._layer_is_full and self.commit_run is not None)))
+            and not (self._stopping and self.task.is_source)
+            and not (self._by_timer and self._layer_is_full and self.commit_run is not None)
         )
 
     def due_in_ms(self, mono_ms: int) -> int:

@@ -1,9 +1,12 @@
 """Mistakes in the order of things: before a commit, after it, at a start, at the end (A2, A7, A8, R2, C4)."""
 
+from dataclasses import replace
 from typing import Any
 
 from framework.core.actions import DropOpen, Trim
+from framework.core.events import ExternalProcessed
 from framework.core.task import TaskCore
+from framework.errors import Halted
 from framework.runtime.deliveries import Deliveries
 from framework.runtime.driver import TaskDriver
 from framework.simulation.mutants.registry import mutant
@@ -117,5 +120,29 @@ def commit_awaited_for_ever(sent_other: Any) -> Any:
 
     def mistaken(self: Deliveries, token: int, mono_ms: float) -> None:
         sent_other(self, token, float("inf"))
+
+    return mistaken
+
+
+@mutant(TaskCore, "_started", "halted")
+def old_bounds_trusted(started: Any) -> Any:
+    """The end of an input is judged by what it was before the claim (K3; found by the simulator)."""
+
+    def mistaken(self: TaskCore) -> Any:
+        actions = started(self)
+        for partition, position in (*self.inputs.position.items(), *self.external.items()):
+            if position > self._bounds[partition][1]:
+                raise Halted(f"{self.task.name} resumes at {partition} offset {position}, beyond the end")
+        return actions
+
+    return mistaken
+
+
+@mutant(TaskCore, "step", "halted", shows=lambda plan: plan.tight_layer)
+def source_blind_to_its_layer(step: Any) -> Any:
+    """A source does not hear how large its layer is until a version is due (A9; found by reading)."""
+
+    def mistaken(self: TaskCore, event: Any) -> Any:
+        return step(self, replace(event, open_bytes=0) if isinstance(event, ExternalProcessed) else event)
 
     return mistaken
