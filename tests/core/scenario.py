@@ -10,7 +10,7 @@ import zlib
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from framework.core import actions as do
 from framework.core import events as on
@@ -53,6 +53,14 @@ NONCE = b"0123456789abcdef"
 ActionT = TypeVar("ActionT")
 
 
+class Appends(Protocol):
+    """Where a Producer can write."""
+
+    def append(self, partition: TopicPartition, *values: bytes) -> int:
+        """Append messages; return the offset of the last."""
+        ...
+
+
 class Log:
     """Partitions as lists of (append time, value); ``start`` moves by trimming; ``now_ms`` is its clock."""
 
@@ -84,7 +92,9 @@ class Log:
 class Producer:
     """What another task appends to its streams: incarnations, records, markers, numbered as the protocol asks."""
 
-    def __init__(self, log: Log, producer: int, *partitions: TopicPartition, fingerprint: int = JOB.fingerprint()) -> None:
+    def __init__(
+        self, log: Appends, producer: int, *partitions: TopicPartition, fingerprint: int = JOB.fingerprint()
+    ) -> None:
         self.log = log
         self.producer = producer
         self.partitions = partitions or (T,)
@@ -210,7 +220,9 @@ class Scenario:
 
     def emit(self, partition: TopicPartition, *names: str) -> None:
         """Collect output, as user code does while it processes."""
-        self.collected.append((partition, len(names), encode_columns([None] * len(names), encoded(names), [0] * len(names))))
+        self.collected.append(
+            (partition, len(names), encode_columns([None] * len(names), encoded(names), [0] * len(names)))
+        )
 
     def flush(self) -> list[do.Action]:
         """End a batch: what was collected is sent."""

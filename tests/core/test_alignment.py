@@ -123,7 +123,9 @@ def test_each_version_holds_exactly_its_records(
 ) -> None:
     """For any interleaving of two producers and any bound, a commit adds the records of its versions, once (A4-A6)."""
     task, *producers = running(early_bytes_max=bound, early_memory_bytes_max=memory)
-    todo = [sorted([*((label, "send") for label in of), *((v, "then mark") for v in range(1, 5))])[::-1] for of in labels]
+    todo = [
+        sorted([*((label, "send") for label in of), *((v, "then mark") for v in range(1, 5))])[::-1] for of in labels
+    ]
     named: list[tuple[int, str]] = []
     while any(todo):
         number = turns.choice([index for index, queue in enumerate(todo) if queue])

@@ -216,7 +216,13 @@ def test_a_late_repeat_behind_a_trimmed_head_is_still_one() -> None:
 def test_a_bootstrap_is_complete_from_the_genesis_or_after_a_round() -> None:
     """From anywhere else a sweep round must end after the start; the base's own round does not count (R1)."""
     writer = Writer(1)
-    messages = [writer.claim(), writer.commit(0), writer.commit(1, cursor=b""), writer.commit(2), writer.commit(3, cursor=b"")]
+    messages = [
+        writer.claim(),
+        writer.commit(0),
+        writer.commit(1, cursor=b""),
+        writer.commit(2),
+        writer.commit(3, cursor=b""),
+    ]
     assert fold(messages[:3])[0].complete
     assert not fold(messages[:4], 2)[0].complete
     assert fold(messages, 2)[0].complete
@@ -226,7 +232,8 @@ def test_a_bootstrap_is_complete_from_the_genesis_or_after_a_round() -> None:
 # --- law --------------------------------------------------------------------------------------------------------------
 
 EVENTS = st.lists(
-    st.tuples(st.sampled_from(["claim", "data", "data", "commit", "repeat"]), st.integers(0, 3), st.integers(0, 50)), max_size=40
+    st.tuples(st.sampled_from(["claim", "data", "data", "commit", "repeat"]), st.integers(0, 3), st.integers(0, 50)),
+    max_size=40,
 )
 
 

@@ -123,7 +123,9 @@ def test_a_round_moves_base_and_round_start() -> None:
     sweep = Sweep()
     assert sweep.committed(b"k", 5, 100, round_done=False) is None
     assert (sweep.cursor, sweep.round_start, sweep.base) == (b"k", 0, 0)
-    assert sweep.committed(b"", 7, 200, round_done=True) is None  # the genesis begins the first round: nothing before it
+    assert (
+        sweep.committed(b"", 7, 200, round_done=True) is None
+    )  # the genesis begins the first round: nothing before it
     assert (sweep.cursor, sweep.round_start, sweep.base) == (b"", 7, 0)
     assert sweep.committed(b"", 9, 300, round_done=True) == (200, 7)
     assert (sweep.round_start, sweep.base, sweep.started_ms) == (9, 7, 300)

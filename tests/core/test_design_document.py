@@ -48,7 +48,9 @@ def figure_2() -> tuple[Scenario, Producer, Producer]:
 def to(task: Scenario, s3: int, s4: int) -> None:
     """Read S3, then S4, up to and including the document's positions."""
     for partition, position in ((S3, s3 - 20), (S4, s4 - 50)):
-        at = {S3: [0, 1, 2, 3, 5, 6, 7, 8], S4: [0, 1, 2, 3, 5, 6]}[partition][position]  # n1's marker has no position there
+        at = {S3: [0, 1, 2, 3, 5, 6, 7, 8], S4: [0, 1, 2, 3, 5, 6]}[partition][
+            position
+        ]  # n1's marker has no position there
         task.read(partition, at + 1 - task.position[partition])
 
 
@@ -195,7 +197,7 @@ def test_checkpoint_process_steps_1_to_9() -> None:
 
 
 def test_restoring_step_2_another_version_than_the_last_is_an_exception() -> None:
-    """"If the checkpoint version to restore is not the last checkpoint version, it is an exception": below it, it halts (R4)."""
+    """ "If the checkpoint version to restore is not the last checkpoint version, it is an exception": below it, it halts (R4)."""
     task, n1, _ = committed_v1()
     n1.restore(0)
     with pytest.raises(Halted, match="went back to version 0, but 1 is committed here"):

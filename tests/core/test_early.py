@@ -12,7 +12,9 @@ P = TopicPartition("t", 0)
 FRAMES = st.lists(st.tuples(st.integers(2, 6), st.integers(1, 40)), max_size=30)  # (version, size)
 
 
-def early(version: int, size: int = 10, *, offset: int = 0, generation: int = 1, count: int = 1, skip: int = 0) -> EarlyFrame:
+def early(
+    version: int, size: int = 10, *, offset: int = 0, generation: int = 1, count: int = 1, skip: int = 0
+) -> EarlyFrame:
     """Return an early frame."""
     header = Header(MessageType.FRAME, 1, generation, version, 1)
     return EarlyFrame(0, P, offset, header, count, skip, size, bytes(size))

@@ -75,7 +75,9 @@ def test_a_marker_beyond_the_next_seq_halts() -> None:
     task, a0, _ = running()
     a0.send(1, "x")
     task.log.append(T, encode_marker(A0, 1, 1, 3, at_end=False))
-    with pytest.raises(Halted, match=r"j\.a\.t\.b\[0\] offset 3: .* expected seq 2: a record before the marker was lost"):
+    with pytest.raises(
+        Halted, match=r"j\.a\.t\.b\[0\] offset 3: .* expected seq 2: a record before the marker was lost"
+    ):
         task.read()
 
 

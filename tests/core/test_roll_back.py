@@ -216,7 +216,9 @@ def test_a_producer_of_another_topology_halts() -> None:
     task, *_ = running()
     other = Producer(task.log, A0, fingerprint=replace(JOB, job="k").fingerprint())
     other.restore(0, generation=2)
-    with pytest.raises(Halted, match=r"its topology 0x\w+ is not ours 0x\w+: run all workers of a job with the same code"):
+    with pytest.raises(
+        Halted, match=r"its topology 0x\w+ is not ours 0x\w+: run all workers of a job with the same code"
+    ):
         task.read()
 
 

@@ -202,7 +202,9 @@ def test_the_genesis_pins_start_offsets_before_anything() -> None:
     assert task.all(do.Send) == task.all(do.Seek) == []
     assert not task.core.wants_input
     task.release()
-    kinds = [type(action) for action in task.done if isinstance(action, do.ApplyFrozen | do.Committed | do.Send | do.Seek)]
+    kinds = [
+        type(action) for action in task.done if isinstance(action, do.ApplyFrozen | do.Committed | do.Send | do.Seek)
+    ]
     assert kinds[:5] == [do.ApplyFrozen, do.Committed, do.Send, do.Send, do.Seek]
     assert (task.position, task.core.wants_input) == ({IN: 5}, True)
 

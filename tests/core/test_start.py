@@ -242,7 +242,9 @@ def test_an_input_that_begins_after_the_resume_offset_halts() -> None:
     """Log start ≤ resume offset is required; retention must never delete what is not committed (K3)."""
     task = committed()
     task.log.start[T] = len(task.log.rows[T]) + 1
-    with pytest.raises(Halted, match=r"b-0 resumes at j\.a\.t\.b\[0\] offset \d+, but the log starts at .*retention is too short"):
+    with pytest.raises(
+        Halted, match=r"b-0 resumes at j\.a\.t\.b\[0\] offset \d+, but the log starts at .*retention is too short"
+    ):
         task.successor().start()
 
 
@@ -287,7 +289,10 @@ def test_a_stage_may_be_added_after_the_others() -> None:
         ),
         (replace(JOB, streams=STREAMS[:1]), r"output j\.b\.o\.c\[0\]"),
         (replace(JOB, streams=STREAMS[1:]), r"input j\.a\.t\.b\[0\] from producer 0"),
-        (replace(JOB, streams=(*STREAMS, Stream("j.c.back.b", 2, 1, 2))), r"input j\.c\.back\.b\[0\] from producer 131072"),
+        (
+            replace(JOB, streams=(*STREAMS, Stream("j.c.back.b", 2, 1, 2))),
+            r"input j\.c\.back\.b\[0\] from producer 131072",
+        ),
     ],
 )
 def test_a_graph_that_lost_something_is_refused(job: Topology, text: str) -> None:
