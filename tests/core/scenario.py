@@ -104,7 +104,7 @@ class Producer:
         self.labels: dict[TopicPartition, list[int]] = {partition: [] for partition in self.partitions}
 
     def restore(self, version: int, *partitions: TopicPartition, generation: int | None = None) -> None:
-        """Become a new incarnation that went back to ``version``, and say so in these partitions (none given: in all)."""
+        """Become a new incarnation that went back to ``version``, and say so in these partitions (default: all)."""
         self.generation = self.generation + 1 if generation is None else generation
         self.lineage = (*self.lineage, LineageEntry(self.generation, version))
         for partition, labels in self.labels.items():
@@ -137,13 +137,12 @@ class Scenario:
     """One process of a task. ``store``: how often each record was processed; ``versions``: what each commit added."""
 
     def __init__(
-        self, log: Log, task: TaskWiring = INNER, *, aligned: bool = True, nonce: bytes = NONCE, **limits: int
+        self, log: Log, task: TaskWiring = INNER, *, aligned: bool = True, nonce: bytes = NONCE, limits: Limits = LIMITS
     ) -> None:
         self.log = log
         self.task = task
         self.nonce = nonce
-        self._limits = limits
-        self.core = TaskCore(task, replace(LIMITS, **limits), aligned=aligned)
+        self.core = TaskCore(task, limits, aligned=aligned)
         self.done: list[do.Action] = []  # everything that was asked for, in order
         self.hold: set[type[do.Action]] = set()  # asked for, but not done until release()
         self.held: list[do.Action] = []
@@ -172,7 +171,7 @@ class Scenario:
 
     def successor(self, *, same_host: bool = True, nonce: bytes = b"another process!") -> Scenario:
         """Return a process for the same task that has not started; on the same host it finds the store."""
-        after = Scenario(self.log, self.task, aligned=self.core.aligned, nonce=nonce, **self._limits)
+        after = Scenario(self.log, self.task, aligned=self.core.aligned, nonce=nonce, limits=self.core.limits)
         if same_host:
             after.store, after.pointer = dict(self.store), self.pointer
         return after
@@ -385,6 +384,6 @@ def running(*, generations: tuple[int, ...] = (1, 1), **limits: int) -> tuple[Sc
     producers = Producer(log, A0), Producer(log, A1)
     for producer, generation in zip(producers, generations, strict=True):
         producer.restore(0, generation=generation)
-    task = Scenario(log, **limits).start()
+    task = Scenario(log, limits=replace(LIMITS, **limits)).start()
     task.read()
     return task, *producers

@@ -92,7 +92,7 @@ def test_the_gap_check_of_markers_rests_while_a_channel_skips() -> None:
 
 
 def test_the_seek_back_is_to_the_positions_of_the_commit() -> None:
-    """In all partitions, positions, seqs and markers become those of the commit just frozen, as after a restart (A5)."""
+    """Positions, seqs and markers become those of the commit just frozen, as after a restart (A5)."""
     task, a0, a1 = running(early_bytes_max=0)
     task.hold.add(do.AppendChangelog)
     a0.send(2, "skipped")
@@ -140,8 +140,8 @@ def test_each_version_holds_exactly_its_records(
     for previous, version in pairwise(task.versions):
         expected = [name for label, name in named if previous < label <= version]
         assert sorted(task.versions[version]) == sorted(expected)
-    for number in "01":
-        assert [n for n in task.state if n[0] == number] == [n for _, n in named if n[0] == number]
+    for of in "01":
+        assert [name for name in task.state if name[0] == of] == [name for _, name in named if name[0] == of]
 
 
 # --- A6: the barrier --------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_the_set_has_every_partition_of_every_stream() -> None:
 
 
 def test_markers_are_cumulative() -> None:
-    """Marker 3 says all that 1 and 2 would have said: a producer that commits several versions at once sends one (A6)."""
+    """Marker 3 says what 1 and 2 would have said: a commit of several versions sends one (A6)."""
     task, a0, a1 = running()
     a0.send(1, "x")
     a0.send(3, "y")
@@ -247,7 +247,7 @@ def committing() -> tuple[Scenario, Producer, Producer]:
     a0.mark(1)
     a1.mark(1)
     task.read()
-    assert task.holding(do.AppendChangelog)
+    assert task.holding(do.AppendChangelog).generation == 1
     return task, a0, a1
 
 
@@ -289,7 +289,7 @@ def test_a_barrier_that_completes_during_a_commit_waits() -> None:
 
 
 def test_the_first_record_of_a_version_is_not_early_after_the_freeze() -> None:
-    """cur follows the freeze, not the end of the commit: otherwise every record would go through the buffer (A1, A8)."""
+    """cur follows the freeze, not the end of the commit: else every record would go through the buffer (A1, A8)."""
     task, a0, _ = committing()
     a0.send(2, "y")
     task.read()

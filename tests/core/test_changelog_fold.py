@@ -1,4 +1,4 @@
-"""Reading a changelog: which messages are valid (C2), which data a commit closes (R1), where a reader may begin (K2)."""
+"""Reading a changelog: what is valid (C2), which data a commit closes (R1), where a reader may begin (K2)."""
 
 import zlib
 from dataclasses import dataclass, field

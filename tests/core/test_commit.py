@@ -119,7 +119,7 @@ def test_a_stream_is_trimmed_up_to_the_committed_resume_offset() -> None:
 
 
 def test_a_round_moves_base_and_round_start() -> None:
-    """A round ends: it becomes the base, and the commit that ended it begins the next; what is before is obsolete (K2)."""
+    """A round ends: it is the base now, and the commit that ended it begins the next one (K2)."""
     sweep = Sweep()
     assert sweep.committed(b"k", 5, 100, round_done=False) is None
     assert (sweep.cursor, sweep.round_start, sweep.base) == (b"k", 0, 0)
@@ -198,7 +198,7 @@ def test_a_trim_that_is_not_due_is_not_forgotten() -> None:
 def test_whatever_was_trimmed_a_bootstrap_finds_the_state(
     versions: list[list[int]], sweep_keys: int, restarts: set[int]
 ) -> None:
-    """After any history of writes, sweeps, trims and restarts, what is left of the changelog is the whole state (K2, R1)."""
+    """After any writes, sweeps, trims and restarts, what is left of the changelog is the whole state (K2, R1)."""
     task, a0, a1 = running(history_ms=0)
     for version, keys in enumerate(versions, 1):
         task.sweep_keys = sweep_keys

@@ -1,7 +1,9 @@
-"""The examples of the design document, by name: the shared channel of n1, n2 → n3, and what its protocol says step by step.
+"""The examples of the design document, by name: the shared channel of n1, n2 → n3, and its protocol step by step.
 
 Where the project goes further than the document (docs/decisions), the test is of the project's rule.
 """
+
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +12,7 @@ from framework.core.topology import Stage, Stream, Topology
 from framework.core.wiring import wire
 from framework.errors import Halted
 from protocol.ids import TopicPartition, producer_id
-from tests.core.scenario import Log, Producer, Scenario
+from tests.core.scenario import LIMITS, Log, Producer, Scenario
 
 # S3 and S4 are written by n1 and n2, which are two tasks of one stage, and read by n3, which writes S5.
 STREAMS = (Stream("S3", 0, 1, 1), Stream("S4", 0, 1, 1), Stream("S5", 1, 2, 1))
@@ -118,10 +120,10 @@ def test_step_8_v2_holds_the_records_of_v1_and_v2() -> None:
 
 def test_solution_2_is_what_a_buffer_of_zero_does() -> None:
     """Skip what is not of the current version and seek back later: the same versions come out (A5)."""
-    _, n1, n2 = figure_2()
+    buffering, n1, n2 = figure_2()
     n1.mark(V2)
     n2.mark(V2)
-    task = Scenario(n1.log, N3, early_bytes_max=0).start()
+    task = Scenario(buffering.log, N3, limits=replace(LIMITS, early_bytes_max=0)).start()
     task.read()
     assert (task.core.seen["seeks back"], task.core.seen["early records"]) == (1, 0)
     assert sorted(task.versions[V1]) == ["S3:22", "S3:23", "S3:25", "S4:52", "S4:53"]
@@ -187,7 +189,7 @@ def test_conclusion_1_what_was_emitted_is_reverted_by_a_message_downstream() -> 
 
 
 def test_checkpoint_process_steps_1_to_9() -> None:
-    """Flush outputs, changelog messages, commit message, store with the pointer, markers, delete the buffer: in order (3.x)."""
+    """Flush outputs, changelog data, commit, store with the pointer, markers: in this order (3.x)."""
     task, *_ = figure_2()
     task.read()
     begin = next(i for i, action in enumerate(task.done) if isinstance(action, do.FlushOutputs))
@@ -197,7 +199,7 @@ def test_checkpoint_process_steps_1_to_9() -> None:
 
 
 def test_restoring_step_2_another_version_than_the_last_is_an_exception() -> None:
-    """ "If the checkpoint version to restore is not the last checkpoint version, it is an exception": below it, it halts (R4)."""
+    """Below the last version it is an exception, as the document says; above it the producer is only faster (R4)."""
     task, n1, _ = committed_v1()
     n1.restore(0)
     with pytest.raises(Halted, match="went back to version 0, but 1 is committed here"):
@@ -205,8 +207,8 @@ def test_restoring_step_2_another_version_than_the_last_is_an_exception() -> Non
 
 
 def test_get_messages_step_5_a_lower_version_is_skipped_only_if_it_is_known() -> None:
-    """The document skips what is below the current version; a record that was never seen would be lost: it halts (A4)."""
-    task, n1, _ = committed_v1()
+    """The document skips what is below the current version; what was never seen would be lost: it halts (A4)."""
+    task, *_ = committed_v1()
     task.log.append(S4, task.log.rows[S3][1][1])  # n1's first record of S3, into a channel in which it is new
     with pytest.raises(Halted, match="new record of version 1, but 1 is closed"):
         task.read()

@@ -71,7 +71,7 @@ def test_however_frames_overlap_each_record_is_taken_once(cuts: list[tuple[int, 
 
 
 def test_a_marker_beyond_the_next_seq_halts() -> None:
-    """A marker's Seq names the first record after it: if it is beyond the next one, a record before it was lost (A3)."""
+    """A marker's Seq names the first record after it: beyond the next one, a record before it was lost (A3)."""
     task, a0, _ = running()
     a0.send(1, "x")
     task.log.append(T, encode_marker(A0, 1, 1, 3, at_end=False))
@@ -130,7 +130,7 @@ def test_a_known_record_of_a_closed_version_is_dropped() -> None:
 
 
 def test_early_records_wait_for_their_version() -> None:
-    """A record above the current version goes into the buffer of its version; those of cur are processed at once (A4)."""
+    """A record above cur goes into the buffer of its version; those of cur are processed at once (A4)."""
     task, a0, a1 = running()
     a0.send(1, "1")
     a0.mark(1)
@@ -159,7 +159,7 @@ def test_the_buffer_of_the_current_version_comes_before_the_stream() -> None:
 
 
 def test_labels_need_only_be_above_the_last_committed_version() -> None:
-    """Versions are times: cur is L + 1, and a label in between two boundaries is early or current by number alone (A1, A4)."""
+    """cur is L + 1: a label between two boundaries is early or current by number alone (A1, A4)."""
     task, a0, a1 = running()
     commit(task, 1_000, a0, a1)
     a0.send(1_001, "current")

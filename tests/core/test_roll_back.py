@@ -61,7 +61,7 @@ def test_a_pruned_lineage_is_short(steps: list[tuple[int, int]]) -> None:
 
 
 def test_void_records_still_in_the_stream_are_dropped() -> None:
-    """In another partition the records of the dead incarnation are still to be read: lineage, not order, voids them (R3)."""
+    """In another partition the dead incarnation's records are still to be read: lineage voids them (R3)."""
     task, streams, producer = diamond()
     first, second = streams
     producer.send(1, "kept", to=second)

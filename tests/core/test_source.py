@@ -14,14 +14,14 @@ from framework.core.wiring import wire
 from framework.errors import Halted
 from protocol.envelope import Header, MessageType
 from protocol.ids import TopicPartition
-from tests.core.scenario import A0, IN, JOB, SOURCE, Log, Scenario, T
+from tests.core.scenario import A0, IN, JOB, LIMITS, SOURCE, Log, Scenario, T
 
 FRAME, MARKER = MessageType.FRAME, MessageType.MARKER
 
 
 def source(**limits: int) -> Scenario:
-    """Return a running source whose interval is 100 ms, at 1,050 ms of the log's clock; 1,000 is closed: it was long due."""
-    task = Scenario(Log(), SOURCE, **limits).start()
+    """Return a running source whose interval is 100 ms, at 1,050 ms of the log's clock: 1,000 is closed."""
+    task = Scenario(Log(), SOURCE, limits=replace(LIMITS, **limits)).start()
     assert (task.core.status, closed(task)) == (Status.RUNNING, [1_000])
     return task
 
@@ -41,7 +41,7 @@ def closed(task: Scenario) -> list[int]:
     steps=st.lists(st.integers(0, 5_000), max_size=20),
 )
 def test_versions_grow_and_lie_on_the_interval(interval: int, anchor: int, mono: int, steps: list[int]) -> None:
-    """Whenever a version is due, the next number is greater, a multiple of the interval and not in the future (A1)."""
+    """Whenever a version is due, its number is greater, a multiple of the interval and not in the future (A1)."""
     clock = VersionClock(interval)
     clock.anchor(anchor, mono)
     label = clock.boundary(mono) + 1
@@ -67,7 +67,7 @@ def test_sources_that_keep_time_close_equal_versions(interval: int, mine: int, o
 
 
 def test_a_source_closes_once_per_interval() -> None:
-    """It closes now, rounded down, when the interval of its label has passed; then its label is the version + 1 (A1)."""
+    """It closes now, rounded down, once the interval of its label has passed (A1)."""
     task = source()
     assert task.core.due_in_ms(task.mono_ms) == 50
     task.tick(49)
@@ -103,7 +103,7 @@ def test_a_source_that_was_paused_closes_one_version_for_all_intervals() -> None
 
 
 def test_a_clock_that_went_back_never_lowers_a_version() -> None:
-    """After a successor whose log clock is behind, V is the label: last + 1, once the interval of that label is over (A1)."""
+    """If the log's clock is behind the last version, the next one waits for the interval of its label (A1)."""
     task = source()
     task.tick(10_000)
     task.log.now_ms = 3_000
@@ -199,7 +199,7 @@ def test_the_genesis_pins_start_offsets_before_anything() -> None:
     [genesis] = log.commits(SOURCE)
     assert (genesis.version, genesis.previous, genesis.fingerprint) == (0, -1, JOB.fingerprint())
     assert [(entry.topic, entry.offset) for entry in genesis.external] == [("in", 5)]
-    assert task.all(do.Send) == task.all(do.Seek) == []
+    assert not task.all(do.Send) + task.all(do.Seek)
     assert not task.core.wants_input
     task.release()
     kinds = [
@@ -222,7 +222,7 @@ def test_a_crash_after_the_genesis_keeps_its_offsets() -> None:
 
 
 def test_the_position_is_part_of_the_commit() -> None:
-    """A version holds the offset up to which records were processed when it was closed; a successor goes on there (A2)."""
+    """A version holds the offset up to which records were processed; a successor goes on there (A2)."""
     task = source()
     task.take_external("x", "y")
     task.hold.add(do.AppendChangelog)

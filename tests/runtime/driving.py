@@ -1,9 +1,9 @@
 """The real driver over a log and a store in memory that write down what is done to them, in order.
 
-The task's code puts each record's name as a key and sends it on; ``Driven.append`` makes it a log for core's ``Producer``.
+The task's code puts each record's name as a key and sends it on; ``Driven.append`` serves the core's ``Producer``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from framework.core.limits import Limits
@@ -20,7 +20,7 @@ from protocol.changelog import ChangelogType, decode_changelog_header
 from protocol.envelope import MessageType, decode_header
 from protocol.frames import decode_columns, encode_columns
 from protocol.ids import TopicPartition
-from tests.core.scenario import INNER, JOB, NONCE
+from tests.core.scenario import A0, A1, INNER, JOB, NONCE, SINK, Producer
 
 STORE = 1
 OUTSIDE = TopicPartition("outside", 0)
@@ -91,7 +91,7 @@ class RecordingStore(MemoryStore):
         self.trace = trace
         self.crash_at = -1
 
-    def write(self, writes: Sequence[Write], pointer: bytes | None = None) -> None:  # type: ignore[override]
+    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
         """Write the chunk down, then do it."""
         if self.crash_at == 0:
             raise Crash
@@ -236,3 +236,28 @@ def step_of(partition: TopicPartition, value: bytes) -> Step:
         return Step(ChangelogType(decode_changelog_header(value).type).name.lower())
     header = decode_header(value)
     return Step("output" if header.type is MessageType.FRAME else header.type.name.lower(), header.version)
+
+
+def driven(**changes: int | str) -> tuple[Driven, Producer, Producer]:
+    """Return a running INNER, and its producers, announced."""
+    task = Driven(**changes)  # type: ignore[arg-type]
+    a0, a1 = Producer(task, A0), Producer(task, A1)
+    a0.restore(0)
+    a1.restore(0)
+    return task.start(), a0, a1
+
+
+def outside(task: Driven) -> list[bytes | None]:
+    """Return the values in the external topic."""
+    return [row[4] for row in task.log.read(OUTSIDE, 0, 1 << 20)]
+
+
+def sink(**changes: int | str) -> tuple[Driven, list[Producer]]:
+    """Return a running SINK and its producers."""
+    task = Driven(SINK, **changes)  # type: ignore[arg-type]
+    producers = [
+        Producer(task, producer, partition, fingerprint=SINK.fingerprint) for producer, partition in SINK.channels
+    ]
+    for producer in producers:
+        producer.restore(0)
+    return task.start(), producers

@@ -1,7 +1,6 @@
 """State on its way into the changelog and out of it: dirty keys and sweep (A7, K2), segments into the store (R1)."""
 
 import zlib
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -89,10 +88,9 @@ def test_large_versions_are_cut_into_numbered_messages(monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweep at most two keys with an idle version."""
     monkeypatch.setattr(journal, "SWEEP_KEYS_MIN", 2)
-    yield
 
 
 @pytest.mark.usefixtures("small_slices")
@@ -117,7 +115,7 @@ def test_an_idle_task_sweeps_on() -> None:
 def test_the_changelog_from_a_round_start_is_the_whole_state(
     versions: list[list[tuple[int, bytes, bytes | None]]],
 ) -> None:
-    """Applied to an empty store, what one round has written since its start gives exactly the state at its end (K2, R1)."""
+    """Applied to an empty store, what a round has written gives exactly the state at its end (K2, R1)."""
     store, overlay = task_state()
     messages: list[bytes] = []
     since: list[bytes] = []
