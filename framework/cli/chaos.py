@@ -8,10 +8,8 @@ from framework.core.wiring import TaskWiring
 from framework.runtime.inspect import all_wirings, uncommitted_records
 from framework.runtime.local import LocalRun
 from framework.stores.directory import wipe_directory
-from protocol.ids import TopicPartition
 
 RESTORE_TRIES = 5
-SMALL_CHANGELOG = 8  # messages: its restore is over before anybody sees it half done
 
 
 class Kill(NamedTuple):
@@ -82,9 +80,9 @@ class Chaos:
 
     @property
     def horizon(self) -> float:
-        """The share of the work that may be fed before the next kill."""
+        """The share of the work that may be fed before the next kill; above 1: all of it."""
         if self._next >= len(self._moments):
-            return 1.0
+            return 2.0
         return self._moments[self._next] + 1 / len(self._moments)
 
     @property
@@ -139,11 +137,11 @@ class Chaos:
             self._again("the restore was over")
             return
         halfway = [task["restore"] for task in starting if 0 < task["restore"][0] < task["restore"][1]]
-        small = all(end - start < SMALL_CHANGELOG for start, end in map(self._local.log.bounds, self._changelogs()))
-        if halfway or (starting and small):
+        if halfway or (starting and self._tries):  # a small state is restored before anybody sees it half done
             self._local.supervisor.kill(self._victim)
             done, total = max(halfway, default=[0, 1])
-            self._note(f"killed worker {self._victim} again, in its restore ({100 * done // total} % read)")
+            where = f"{100 * done // total} % read" if halfway else "it had just begun"
+            self._note(f"killed worker {self._victim} again, in its restore ({where})")
             self._phase = _Phase.CONFIRMING
 
     def _confirm(self) -> None:
@@ -166,9 +164,6 @@ class Chaos:
         self._local.supervisor.kill(self._victim)
         wipe_state(self._local, self._victim)
         self._phase = _Phase.RESTORING
-
-    def _changelogs(self) -> list[TopicPartition]:
-        return [wiring.changelog for wiring in _wirings(self._local, self._victim)]
 
 
 def _wirings(local: LocalRun, partition: int) -> list[TaskWiring]:

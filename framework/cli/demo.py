@@ -118,7 +118,8 @@ def _index(local: LocalRun, feed: FolderFeed, screen: Screen, stop: Stop, kills:
     with screen:
         while not stop.asked:
             share = (sum(local.committed().values()) - committed) / max(1, work)
-            if not feeding.idle and (chaos.armed or feed.report.done < chaos.horizon * planned):
+            done = feed.report.done
+            if chaos.armed or done < chaos.horizon * planned or done == planned:  # else a kill needs some left over
                 feeding.step()
             local.poll(0 if not feeding.idle else 20)
             chaos.step(share)

@@ -76,15 +76,14 @@ def external_ends(log: Log, job: Job) -> dict[TopicPartition, int]:
     return {partition: log.bounds(partition)[1] for wiring in all_wirings(job) for partition in wiring.external}
 
 
-def drained(log: Log, job: Job, ends: dict[TopicPartition, int], *, aligned: bool) -> bool:
-    """Tell whether everything before ``ends`` of the external inputs, and all that came of it, is committed (A2b)."""
-    if aligned:
-        version = reached(log, job, ends)
-        return version is not None and all_committed(log, job, version)
+def used_up(log: Log, job: Job, ends: dict[TopicPartition, int]) -> bool:
+    """Tell whether everything before ``ends`` of the external inputs, and all that came of it, is committed.
+
+    For at-least-once mode, which has no versions to compare (1.5) and no markers in the streams: once all inputs of all
+    tasks are used up, nothing can follow.
+    """
     commits = [last_commit(log, wiring.changelog) for wiring in all_wirings(job)]
-    for (
-        last
-    ) in commits:  # no versions to compare (1.5): but when all inputs of all tasks are used up, nothing can follow
+    for last in commits:
         if last is None or not _has_read(last.commit, ends):
             return False
     # after the commits: what they sent is in the streams by now

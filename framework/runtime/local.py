@@ -36,6 +36,9 @@ class LocalRun:
         self._external = {str(partition): partition for partition in inspect.external_ends(self.log, job)}
         self._committed = self._committed_in_log()
         self._through = dict(self._committed)
+        self._reached: tuple[dict[TopicPartition, int], int] | None = (
+            None  # ends, the version by which they are committed
+        )
         self._versions = {wiring.name: -1 for wiring in inspect.all_wirings(job)}  # as the workers last said
         self._pending: dict[TopicPartition, deque[tuple[int, int]]] = {p: deque() for p in self._external.values()}
 
@@ -86,7 +89,13 @@ class LocalRun:
         committed = self.committed()
         if any(committed.get(partition, 0) < end for partition, end in ends.items()):
             return False
-        return inspect.drained(self.log, self.job, ends, aligned=self.aligned)
+        if not self.aligned:
+            return inspect.used_up(self.log, self.job, ends)
+        if self._reached is None or self._reached[0] != ends:
+            version = inspect.reached(self.log, self.job, ends)
+            self._reached = None if version is None else (dict(ends), version)
+        # not below the version in which they got there: sources close versions on and on, and are always ahead
+        return self._reached is not None and inspect.all_committed(self.log, self.job, self._reached[1])
 
     def commits(self) -> int:
         """Return how many valid commits the changelogs hold, of all tasks together. Reads all of them."""

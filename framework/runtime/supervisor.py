@@ -182,7 +182,7 @@ class Supervisor:
             except ValueError:
                 entry = {"level": "ERROR", "event": line.strip()}  # not ours: a traceback's last line, a signal's name
             if entry.get("level") in ("ERROR", "CRITICAL") and entry["event"]:
-                text = ": ".join(str(entry[name]) for name in ("event", "error", "exception") if entry.get(name))
+                text = ": ".join(str(entry[name]) for name in ("event", "error", "exc_info") if entry.get(name))
                 return f"{text} (log: {path})"
             if entry.get("level") == "INFO":
                 break  # an earlier error was not its last word
