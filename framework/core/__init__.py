@@ -1,1 +1,1 @@
-"""The protocol's decisions, sans-IO: ``TaskCore.step(event) -> actions``. No clock, disk, network, thread, logger or randomness."""
+"""The protocol's decisions, sans-IO: ``TaskCore.step(event) -> actions``. No I/O, clock, thread, logger, randomness."""

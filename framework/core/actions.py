@@ -24,7 +24,7 @@ class WipeStore:
 
 @dataclass(frozen=True, slots=True)
 class ApplySegment:
-    """Write these data messages of one valid commit to the store, in order, without a pointer. ``offset``: of the commit, for progress."""
+    """Write these data messages of one valid commit to the store, in order; no pointer. ``offset``: the commit's."""
 
     messages: Sequence[bytes]
     offset: int
@@ -41,8 +41,8 @@ class WritePointer:
 class AppendChangelog:
     """Append a claim or commit to the changelog, durably; answer ChangelogAppended.
 
-    After everything sent before is acknowledged (A7). ``with_outputs``: what a sink held back for this version becomes visible with
-    it, atomically (S1).
+    After everything sent before is acknowledged (A7). ``with_outputs``: what a sink held back for this version becomes
+    visible with it, atomically (S1).
     """
 
     value: bytes
@@ -69,7 +69,7 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class Spill:
-    """Move the payload of an early frame to disk (A4); the core keeps only ``key``. Until Process, DropSpilled or ClearSpill."""
+    """Move the payload of an early frame to disk (A4); the core keeps only ``key``. Until Process or ClearSpill."""
 
     key: int
     value: bytes
@@ -79,7 +79,7 @@ class Spill:
 class Process:
     """Run the task on one frame, then answer Processed. ``value`` is None for a frame that was spilled under ``key``.
 
-    ``skip`` records at its head are known already and left out. Outputs may be collected until FlushOutputs or the batch's end.
+    ``skip`` records at its head are known and left out. Outputs may be collected until FlushOutputs or the batch's end.
     """
 
     partition: TopicPartition
@@ -91,12 +91,12 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class FlushOutputs:
-    """Close all output frames and answer OutputFrames, at once and even if there is none. Before the Freeze that follows it."""
+    """Close all output frames and answer OutputFrames, at once and even if there is none; a Freeze may follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Make the open layer immutable and put a fresh one on top (A8); what a sink holds back belongs to ``version`` from here on."""
+    """Make the open layer immutable, put a fresh one on top (A8); what a sink holds back belongs to ``version`` now."""
 
     version: int
 
@@ -105,7 +105,7 @@ class Freeze:
 class WriteData:
     """Send the dirty keys of the frozen layer and the next slice of the sweep as data messages; answer DataWritten.
 
-    After all outputs of the version are acknowledged, before the commit. ``first_seq``: ChangelogSeq of the first message.
+    After all outputs of the version are acknowledged, before the commit. ``first_seq``: ChangelogSeq of the first one.
     """
 
     generation: int
@@ -125,7 +125,7 @@ class ApplyFrozen:
 
 @dataclass(frozen=True, slots=True)
 class DropOpen:
-    """Drop the open layer, collected outputs and what a sink holds back; restart the task's code from the committed state (R4)."""
+    """Drop the open layer, collected outputs and what a sink holds back; start the task's code anew (R4)."""
 
 
 @dataclass(frozen=True, slots=True)

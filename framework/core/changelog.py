@@ -1,6 +1,6 @@
-"""Reading a changelog: which messages are valid (C2), which data a valid commit closes (R1). Pure folding over messages in log order.
+"""Reading a changelog: which messages are valid (C2), which data a valid commit closes (R1). A fold in log order.
 
-Used by a task's start, by its check after a commit (C3), by audits and, later, by Spark: the one place that knows validity.
+Used by a task's start, by its check after a commit (C3) and by audits: the one place that knows validity.
 """
 
 import zlib
@@ -24,8 +24,9 @@ class Segment(NamedTuple):
 class ChangelogFold:
     """Feeds on every message of a changelog from some offset on, and knows what is committed.
 
-    ``start`` is the offset read first. 0 is the genesis; anything else must be a valid commit that the reader trusts: its local pointer,
-    the round start named by a commit, or the start of a trimmed log (K2). That commit's own data lies before ``start``.
+    ``start`` is the offset read first. 0 is the genesis; anything else must be a valid commit that the reader trusts:
+    its local pointer, the round start named by a commit, or the start of a trimmed log (K2). That commit's own data
+    lies before ``start``.
     """
 
     def __init__(self, name: str, start: int) -> None:
@@ -48,7 +49,7 @@ class ChangelogFold:
         return self.start == 0 or self.round_ended
 
     def feed(self, offset: int, value: bytes) -> Segment | None:
-        """Take the next message; return the segment that it closes, if it is a valid commit. Raises Halted on a broken log."""
+        """Take the next message; return the segment that it closes, if any. Raises Halted: a broken log."""
         if offset < self.next_offset:
             raise Halted(f"{self.name}: read offset {offset} after {self.next_offset - 1}: the log went backwards")
         try:
@@ -71,7 +72,8 @@ class ChangelogFold:
                 return self._commit(offset, decode_commit(value), is_base=first and self.start > 0)
         except DecodeError as error:
             raise Halted(
-                f"{self.name}, offset {offset}: {error}; the changelog is damaged: restore the topic, or delete the job's state"
+                f"{self.name}, offset {offset}: {error}; the changelog is damaged: restore the topic, "
+                "or delete the job's state"
             ) from error
         return None
 
@@ -88,8 +90,8 @@ class ChangelogFold:
             return False  # a repeat of an at-least-once log
         if seq != last + 1:
             raise Halted(
-                f"{self.name}, offset {offset}: ChangelogSeq {seq} after {last} in generation {self.top}: a message was lost; "
-                "check acks and retention of the topic"
+                f"{self.name}, offset {offset}: ChangelogSeq {seq} after {last} in generation {self.top}: "
+                "a message was lost; check acks and retention of the topic"
             )
         self._seqs[attempt] = seq
         return True
@@ -104,8 +106,9 @@ class ChangelogFold:
                 digest = zlib.crc32(message, digest)
             if (len(messages), digest) != (commit.data_count, commit.data_digest):
                 raise Halted(
-                    f"{self.name}, offset {offset}: commit of version {commit.version} closes {commit.data_count} data messages with digest "
-                    f"{commit.data_digest:#x}, found {len(messages)} with {digest:#x}: the changelog is damaged"
+                    f"{self.name}, offset {offset}: commit of version {commit.version} closes {commit.data_count} "
+                    f"data messages with digest {commit.data_digest:#x}, found {len(messages)} with {digest:#x}: "
+                    "the changelog is damaged"
                 )
             if self.last is not None and commit.version <= self.last.version:
                 raise Halted(

@@ -42,7 +42,7 @@ class Sweep:
     started_ms: int = 0  # append time of the commit at round_start, as far as this process knows
 
     def committed(self, cursor: bytes, offset: int, append_time_ms: int, *, round_done: bool) -> tuple[int, int] | None:
-        """Move on with a commit at ``offset``; return (time, offset) of the round start before which nothing is needed any more."""
+        """Move on with a commit at ``offset``; return (time, offset) before which nothing is needed now."""
         self.cursor = cursor
         if not round_done:
             return None

@@ -1,4 +1,4 @@
-"""How a version is closed and committed: freeze, changelog, store, markers, trimming, each step after the one before (A7, A8)."""
+"""How a version is closed and committed: freeze, changelog, store, markers, trimming, step by step (A7, A8)."""
 
 from framework.core.actions import (
     Action,

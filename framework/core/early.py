@@ -1,4 +1,4 @@
-"""Early arrivals (A4, A5): frames of a later version than the current one, in memory up to a budget, then on disk, bounded in all."""
+"""Early arrivals (A4, A5): frames of a later version than the open one, in memory, then on disk, bounded in all."""
 
 from collections import deque
 from collections.abc import Callable, Iterator

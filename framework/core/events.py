@@ -1,4 +1,4 @@
-"""What may happen to a task. The driver reports these; the core answers with actions. Times arrive as numbers of the driver."""
+"""What may happen to a task. The driver reports these, the core answers with actions. Times are the driver's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from protocol.pointer import Pointer
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The process is up. ``nonce`` is 16 random bytes; ``bounds`` maps each partition the task touches to (start, end) offsets."""
+    """The process is up. ``nonce``: 16 random bytes; ``bounds``: (start, end) offsets of each partition it touches."""
 
     mono_ms: int
     nonce: bytes
@@ -65,7 +65,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ExternalProcessed:
-    """Records of an external input up to ``next_offset`` were processed (or there were none); ``ended``: none is left now.
+    """Records of an external input up to ``next_offset`` were processed (or there were none); ``ended``: none is left.
 
     ``open_bytes`` as in Processed.
     """

@@ -1,4 +1,4 @@
-"""What a task knows of its internal inputs: channels, lineages, positions; what is admitted, what is early, what is void (A3-A6, R3, R4)."""
+"""What a task knows of its internal inputs: what is admitted, early, void (A3-A6, R3, R4), and where to read again."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Channel:
 
 
 class Inputs:
-    """All channels into one task. ``aligned`` is False in at-least-once mode (1.5): no labels, no early buffer, no rollback."""
+    """All channels into one task. ``aligned`` is False at least once (1.5): no labels, early buffer, roll back."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Inputs:
         self.included: dict[tuple[int, int], int] = {}  # (producer, generation) -> greatest label in the open layer
         self.seen: Counter[str] = Counter()
 
-    # --- what is read ---------------------------------------------------------------------------------------------------------
+    # --- what is read ---
 
     def read(self, partition: TopicPartition, offset: int) -> None:
         """Note that the message at ``offset`` was read (R5). Raises Halted if it lies before the position."""
@@ -142,7 +142,7 @@ class Inputs:
         channel.proves(marker.header.version, offset, frozen)
 
     def restore(self, partition: TopicPartition, offset: int, restore: Restore, frozen: int) -> bool:
-        """Take a restore (R4); return whether the open layer contains records that it voids, so that the task must roll back."""
+        """Take a restore (R4); return whether it voids records of the open layer: then the task rolls back."""
         header = restore.header
         producer, generation, restored = header.producer, header.generation, header.version
         channel = self._channel(header, partition, offset)
@@ -192,7 +192,7 @@ class Inputs:
             u == producer and is_void(self.known[u], g, label) for (u, g), label in self.included.items()
         )
 
-    # --- what is committed ----------------------------------------------------------------------------------------------------
+    # --- what is committed ---
 
     def least_marker(self) -> int:
         """Return the version up to which every producer has sent all of its records (A6)."""
@@ -235,7 +235,7 @@ class Inputs:
         return any(channel.skip_version is not None for channel in self.channels.values())
 
     def reset(self, commit: Commit) -> None:
-        """Go back to a commit: everything here is a function of it and of what will be read again; what is known of lineages stays."""
+        """Go back to a commit: all is a function of it and of what is read again; what is known of lineages stays."""
         self.rewind(commit.inputs)
         for entry in commit.known:
             lineage = self.known.get(entry.producer, ())

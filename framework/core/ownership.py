@@ -1,4 +1,4 @@
-"""Ownership of a task: its generation, and the check that nobody else wrote between two of its own messages (C1-C3, C6)."""
+"""Ownership of a task: its generation, and the check that nobody else wrote between its own messages (C1-C3, C6)."""
 
 from framework.errors import Fenced
 from protocol.changelog import (
@@ -46,7 +46,7 @@ class Ownership:
         self._verified, self._sent, self._reading = offset, 0, None
 
     def appended(self, offset: int, highest_own: int) -> int | None:
-        """Verify an own message at ``offset`` (C3): None if nothing foreign can stand before it, else the offset to read back from."""
+        """Verify an own message at ``offset`` (C3): None if nothing foreign can precede it, else where to read back."""
         if offset == self._verified + self._sent:
             self.settle(offset)
             return None
@@ -61,9 +61,7 @@ class Ownership:
         if offset < own_offset and generation > highest_own:
             if kind is ChangelogType.CLAIM and decode_claim(value) == self.claim:
                 return  # the log holds our own claim twice, and the later one was reported
-            raise Fenced(
-                f"{self.name}: generation {generation} claimed at offset {offset}; generation {self.generation} gives up"
-            )
+            raise Fenced(f"{self.name}: generation {generation} claimed at offset {offset}; {self.generation} gives up")
 
     def read_back_done(self) -> None:
         """Nothing newer stands before the own message."""

@@ -13,7 +13,7 @@ from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
 from protocol.pointer import Pointer
 
-TAIL = 64  # messages looked at for a commit that names the last complete round; without one, the bootstrap reads from the log's start
+TAIL = 64  # messages searched for a commit that names the last complete round; else the bootstrap reads the whole log
 
 
 class Phase(Enum):
@@ -27,7 +27,7 @@ class Phase(Enum):
 
 
 class StartUp:
-    """The start of one process for one task. When ``phase`` is DONE, ``fold`` says what is committed and the store agrees with it."""
+    """The start of one process for one task. When ``phase`` is DONE, the store agrees with what ``fold`` says."""
 
     def __init__(self, name: str, changelog: TopicPartition, event: Start) -> None:
         self.name = name
@@ -103,7 +103,8 @@ class StartUp:
     def _finish(self) -> list[Action]:
         if self.bootstrapped and not self.fold.complete:
             raise Fenced(
-                f"{self.name}: the changelog was trimmed while it was read from offset {self.fold.start}: a newer generation is at work"
+                f"{self.name}: the changelog was trimmed while it was read from offset {self.fold.start}: "
+                "a newer generation is at work"
             )
         self.phase = Phase.DONE
         self.ownership.settle(self._own_offset)

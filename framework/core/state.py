@@ -75,7 +75,7 @@ class TaskState:
 
     @property
     def _layer_is_full(self) -> bool:
-        """Whether the open layer is near its bound, so that its version must be closed (A9); a source can wait for that."""
+        """Whether the open layer is near its bound: its version must be closed (A9); a source can wait for that."""
         return self._open_bytes > self.limits.layer_bytes_max // 2
 
     @property

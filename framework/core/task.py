@@ -1,11 +1,11 @@
-"""TaskCore: the life of one task, aligned or at least once. Events in, actions out; every decision of design 1.3-1.5 is made here or below.
+"""TaskCore: the life of one task, aligned or at least once. Events in, actions out (design 1.3-1.5).
 
 Theory of operation. A task is STARTING (start.py), then announces its generation (R2), then RUNNING: the driver feeds
-messages while ``wants_input``; the core answers with Process, at most one at a time, and closes versions. Closing goes in
-two steps, so that the outputs of a version carry its label: FlushOutputs → OutputFrames → Freeze. From the freeze on a
-CommitRun goes its way (committing.py) while processing goes on. A restore that voids something in the open layer makes
-the task roll back: it finishes the commit in flight, drops the layer, claims a new generation (C6), announces it and reads
-again from the commit.
+messages while ``wants_input``; the core answers with Process, at most one at a time, and closes versions. Closing goes
+in two steps, so that the outputs of a version carry its label: FlushOutputs → OutputFrames → Freeze. From the freeze on
+a CommitRun goes its way (committing.py) while processing goes on. A restore that voids something in the open layer
+makes the task roll back: it finishes the commit in flight, drops the layer, claims a new generation (C6), announces it
+and reads again from the commit.
 """
 
 from collections.abc import Sequence
@@ -220,7 +220,7 @@ class TaskCore(Committing):
     # --- start, roll back, stop ---
 
     def _started(self) -> list[Action]:
-        """Ownership is settled and the store agrees with the last commit: go on from it, or make the genesis commit (A2)."""
+        """Ownership is settled, the store agrees with the last commit: go on from it, or make the genesis (A2)."""
         fold = self.start_up.fold
         self.lineage = fold.lineage
         bounds = self._bounds

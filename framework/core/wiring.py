@@ -8,7 +8,7 @@ from protocol.ids import TopicPartition, producer_id
 
 @dataclass(frozen=True, slots=True)
 class TaskWiring:
-    """All that TaskCore needs to know of the graph. The barrier's set is ``channels``: every producer in every input partition (A6)."""
+    """All that TaskCore needs to know of the graph. ``channels`` is the barrier's set: producer × partition (A6)."""
 
     name: str
     producer: int

@@ -47,7 +47,7 @@ class Deliveries:
         return next(iter(self._pending)) - 1 if self._pending else self._last
 
     def check(self, mono_ms: float) -> None:
-        """Raise TransientError if the oldest send has waited too long (B1): also a commit's, whose fate the next claim decides (C4)."""
+        """Raise TransientError if the oldest send has waited too long (B1); the next claim decides what it was (C4)."""
         limit = self.unacked_ms_max
         if self._pending:
             token, (size, since) = next(iter(self._pending.items()))

@@ -1,4 +1,4 @@
-"""Performs a task core's actions on a log and a store, in their order: mechanical, the same for every log and for the simulator.
+"""Performs a task core's actions on a log and a store, in their order: the same for every log and the simulator.
 
 ``tick`` does at most one thing that touches the outside, so that a simulator can crash or pause a task between any two.
 """
@@ -62,14 +62,19 @@ class Runner(Protocol):
         """Apply what the outbox holds: the version is committed and in the store (S2)."""
         ...
 
+    def close(self) -> None:
+        """Close the task's code: it has come to a graceful end."""
+        ...
+
 
 class TaskDriver:
-    """One task of this process: its core, its store, its user code. ``owner`` tells its deliveries from those of other tasks."""
+    """One task of this process: its core, its store, its user code. ``owner`` marks its deliveries."""
 
     def __init__(
         self,
         owner: int,
         core: TaskCore,
+        *,
         log: Log,
         store: StateStore,
         overlay: Overlay,
@@ -134,7 +139,8 @@ class TaskDriver:
         """Take the log's answer to one of our sends."""
         if delivery.token == CHANGELOG:
             self._deliveries.delivered(CHANGELOG)
-            self._do(on.ChangelogAppended(delivery.offset, delivery.append_time_ms, int(self._mono_ms()), delivery.fenced))
+            now = int(self._mono_ms())
+            self._do(on.ChangelogAppended(delivery.offset, delivery.append_time_ms, now, delivery.fenced))
         elif delivery.token == PRODUCED:
             self._deliveries.delivered(PRODUCED)
         elif delivery.token > 0:
@@ -163,7 +169,7 @@ class TaskDriver:
         """Return how long a driver with nothing to do may wait."""
         return self.core.due_in_ms(int(self._mono_ms()))
 
-    # --- input ----------------------------------------------------------------------------------------------------------------
+    # --- input ---
 
     def _input_partitions(self) -> tuple[TopicPartition, ...]:
         return (*dict.fromkeys(partition for _, partition in self.wiring.channels), *self.wiring.external)
@@ -216,12 +222,12 @@ class TaskDriver:
         return True
 
     def _blocked(self) -> bool:
-        """Whether to stop consuming for now: too much unacknowledged, held back by a sink, or consumers too far behind (A8, B1)."""
+        """Whether to stop consuming: too much unacknowledged or held back, or consumers too far behind (A8, B1)."""
         settings, held = self._settings, self._runner.external_bytes
         if self._deliveries.bytes > settings.unacked_bytes_max:
             return True
         if held > settings.sink_bytes_max and self.core.commit_run is not None:
-            return True  # only until its transaction has ended: the marker that ends the open version is still to be read
+            return True  # only until its transaction has ended: the open version's marker is still to be read
         if held > settings.layer_bytes_max:
             raise Halted(
                 f"{self.wiring.name}: {held} bytes of output in one version (setting layer_bytes_max = "
@@ -242,7 +248,7 @@ class TaskDriver:
         self._do(on.Tick(int(now), self._overlay.open_bytes))
         return bool(self._todo)
 
-    # --- actions --------------------------------------------------------------------------------------------------------------
+    # --- actions ---
 
     def _do(self, event: on.Event) -> None:
         self._todo.extend(self.core.step(event))
@@ -270,7 +276,13 @@ class TaskDriver:
                 outputs, self._held = (self._held, []) if action.with_outputs else ((), self._held)
                 self._deliveries.sent_other(CHANGELOG, self._mono_ms())
                 self._log.send(
-                    self.owner, CHANGELOG, self.wiring.changelog, action.value, fence=action.generation, sync=True, outputs=outputs
+                    self.owner,
+                    CHANGELOG,
+                    self.wiring.changelog,
+                    action.value,
+                    fence=action.generation,
+                    sync=True,
+                    outputs=outputs,
                 )
             case do.ApplyFrozen():
                 self._pointer = encode_pointer(action.pointer)
@@ -290,6 +302,7 @@ class TaskDriver:
             case do.Committed():
                 self.counters["commits"] += 1
             case do.Exit():
+                self._runner.close()
                 self.exit = action
             case _:
                 self._perform_restore(action)
@@ -358,7 +371,7 @@ class TaskDriver:
             self._log.trim(action.partition, action.offset)
             self._trimmed[action.partition] = action.offset
 
-    # --- the own changelog ----------------------------------------------------------------------------------------------------
+    # --- the own changelog ---
 
     def _read_changelog(self) -> bool:
         if not self._changelog_rows and self._changelog_next < self._changelog_end:

@@ -8,7 +8,7 @@ from protocol.ids import TopicPartition
 
 
 class Inbox:
-    """Input partitions with their positions. What was read ahead is dropped by a seek, so nothing stale can follow it."""
+    """Input partitions with their positions. A seek drops what was read ahead, so nothing stale can follow it."""
 
     def __init__(self, log: Log, partitions: Sequence[TopicPartition], batch_bytes_max: int) -> None:
         self._log = log
@@ -20,11 +20,13 @@ class Inbox:
         """Read this partition from ``offset`` on next. Raises Halted if the log ends before it."""
         end = self._log.bounds(partition)[1]
         if offset > end:
-            raise Halted(f"reading {partition} goes on at offset {offset}, but it ends at {end}: it was truncated or recreated (K3)")
+            raise Halted(
+                f"reading {partition} goes on at offset {offset}, but it ends at {end}: truncated or recreated (K3)"
+            )
         self._position[partition] = offset
 
     def next_batch(self) -> tuple[TopicPartition, list[LogRow]] | None:
-        """Return the next batch of the partition whose turn it is, or of the first after it that has one; None if all are drained."""
+        """Return the next batch of the partition whose turn it is, or of the first after it that has one."""
         for _ in range(len(self._turn)):
             partition = self._turn.pop(0)
             self._turn.append(partition)

@@ -1,4 +1,4 @@
-"""A task's state between changelog and store: data messages out of the overlay (A7, K2), segments into the store (R1)."""
+"""State between changelog and store: data messages out of the overlay (A7, K2), segments into the store (R1)."""
 
 import zlib
 from collections.abc import Iterator

@@ -14,18 +14,13 @@ from types import FrameType
 from pythonjsonlogger.json import JsonFormatter
 
 from framework.api.job import Job
-from framework.core.limits import Limits
-from framework.core.task import TaskCore
-from framework.core.wiring import wire
 from framework.errors import ConfigError, Fenced, FrameworkError, Halted, StoreCorrupted
 from framework.ports import Log
+from framework.runtime.assembly import assemble, store_names
 from framework.runtime.driver import TaskDriver
-from framework.runtime.outputs import Outputs
 from framework.runtime.place import Place
-from framework.runtime.processor import Processor
 from framework.settings import Settings
 from framework.stores.directory import wipe_directory
-from framework.stores.overlay import Overlay
 from framework.stores.rocks import RocksMemory, RocksStore
 from framework.stores.spill import FileSpill
 from protocol.ids import TopicPartition
@@ -70,26 +65,25 @@ class Worker:
         self._stores: list[RocksStore] = []
         self._directories: list[Path] = []
         memory = RocksMemory(settings.rocksdb_bytes)
-        limits = Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
         self.drivers: list[TaskDriver] = []
         for owner, graph in enumerate(stages):
-            wiring = wire(job.topology(), graph.ordinal, partition)
-            directory = place.state(wiring.name)
-            names = {i: name for name, i in graph.store_ids().items()}
-            store = open_store(directory, names, memory)
+            directory = place.state(f"{graph.name}-{partition}")
+            store = open_store(directory, store_names(graph), memory)
             self._stores.append(store)
             self._directories.append(directory)
-            overlay = Overlay(
-                store,
-                list(names),
-                layer_bytes_max=settings.layer_bytes_max,
-                clean_bytes_max=settings.clean_bytes_max,
+            self.drivers.append(
+                assemble(
+                    graph,
+                    job.topology(),
+                    partition,
+                    owner=owner,
+                    log=log,
+                    store=store,
+                    spill=FileSpill(directory.with_name(f"{directory.name}.early")),
+                    settings=settings,
+                    mono_ms=mono_ms,
+                )
             )
-            core = TaskCore(wiring, limits, aligned=settings.guarantee == "exactly-once")
-            outputs = Outputs(graph, job.topology(), settings, log.partitions)
-            runner = Processor(graph, job.topology(), partition, overlay, outputs)
-            spill = FileSpill(directory.with_name(f"{directory.name}.early"))
-            self.drivers.append(TaskDriver(owner, core, log, store, overlay, spill, runner, settings, mono_ms))
 
     def run(self) -> int:
         """Run until stopped; return the exit code (C5)."""

@@ -63,7 +63,15 @@ class Process:
         runner = SimRunner(stage_code(plan, task), self.overlay, around.draw, self._froze)
         spill = SimSpill(self.boundary)
         self.driver = TaskDriver(
-            0, self.core, self.log, self.store, self.overlay, spill, runner, plan.settings, self._mono_ms
+            0,
+            self.core,
+            log=self.log,
+            store=self.store,
+            overlay=self.overlay,
+            spill=spill,
+            runner=runner,
+            settings=plan.settings,
+            mono_ms=self._mono_ms,
         )
         host.in_use = True
 

@@ -161,3 +161,6 @@ class SimRunner:
 
     def after_commit(self) -> None:
         """Do nothing: there is no outbox here."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""

@@ -6,17 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from framework.api.graph import StageGraph
-from framework.core.limits import Limits
-from framework.core.task import TaskCore
 from framework.core.topology import Topology
-from framework.core.wiring import wire
 from framework.logs.memory import MemoryLog, MemoryLogData
+from framework.runtime.assembly import assemble, store_names
 from framework.runtime.driver import TaskDriver
-from framework.runtime.outputs import Outputs
-from framework.runtime.processor import Processor
 from framework.settings import Settings
 from framework.stores.memory import MemoryDisk, MemoryStore
-from framework.stores.overlay import Overlay
 from framework.stores.spill import MemorySpill
 
 ODDS = 40  # steps of a task per crash: few enough that a task seldom gets through a whole version
@@ -46,7 +41,6 @@ class Process:
     """What a crash takes."""
 
     driver: TaskDriver
-    processor: Processor
     log: MemoryLog
 
 
@@ -95,21 +89,19 @@ class HostedTask:
 
     def start(self, data: MemoryLogData) -> Process:
         """Start a process over what is on the disk."""
-        names = {store_id: name for name, store_id in self.graph.store_ids().items()}
         settings, clock, log = self.settings, self.clock, MemoryLog(data)
-        store = MemoryStore(names, self.disk)
-        overlay = Overlay(
-            store, list(names), layer_bytes_max=settings.layer_bytes_max, clean_bytes_max=settings.clean_bytes_max
+        driver = assemble(
+            self.graph,
+            self.topology,
+            self.partition,
+            owner=0,
+            log=log,
+            store=MemoryStore(store_names(self.graph), self.disk),
+            spill=MemorySpill(),
+            settings=settings,
+            mono_ms=lambda: float(clock()),
         )
-        outputs = Outputs(self.graph, self.topology, settings, log.partitions)
-        processor = Processor(self.graph, self.topology, self.partition, overlay, outputs)
-        limits = Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
-        wiring = wire(self.topology, self.graph.ordinal, self.partition)
-        core = TaskCore(wiring, limits, aligned=settings.guarantee == "exactly-once")
-        driver = TaskDriver(
-            0, core, log, store, overlay, MemorySpill(), processor, settings, mono_ms=lambda: float(clock())
-        )
-        self.process = Process(driver, processor, log)
+        self.process = Process(driver, log)
         self.starts += 1
         nonce = b"%16d" % self.starts  # different at each start of the task: that is what it is for
         driver.start(nonce=nonce, host=f"host-{self.hosts}", pid=self.starts, wall_ms=clock())
@@ -154,7 +146,6 @@ class HostedTask:
         busy = self.work(data, faults)
         if process.driver.exit is not None:
             self.crash()
-            process.processor.close()
         return busy
 
     def due_in_ms(self) -> int:

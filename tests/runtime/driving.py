@@ -153,6 +153,10 @@ class KeyRunner:
         """Write down that an outbox would be applied here."""
         self.trace.append(Step("after commit"))
 
+    def close(self) -> None:
+        """Write down that the task's code ends."""
+        self.trace.append(Step("close"))
+
     def _process(self, values: list[bytes]) -> None:
         for value in values:
             self.overlay.store(STORE).put(value, b"1")
@@ -195,13 +199,13 @@ class Driven:
         self.driver = TaskDriver(
             0,
             self.core,
-            self.log,
-            self.store,
-            overlay,
-            MemorySpill(),
-            self.runner,
-            settings,
-            lambda: float(self.now_ms),
+            log=self.log,
+            store=self.store,
+            overlay=overlay,
+            spill=MemorySpill(),
+            runner=self.runner,
+            settings=settings,
+            mono_ms=lambda: float(self.now_ms),
         )
 
     def append(self, partition: TopicPartition, *values: bytes) -> int:

@@ -234,7 +234,7 @@ def test_an_idle_driver_does_nothing() -> None:
 
 
 def test_a_stop_ends_with_an_exit() -> None:
-    """Commits what is open, waits for the last markers, then exit 0 and nothing more (R6)."""
+    """Commits what is open, waits for the last markers, closes the task, exits 0 and does nothing more (R6)."""
     task, a0, a1 = driven()
     a0.send(1, "x")
     task.run()
@@ -244,7 +244,7 @@ def test_a_stop_ends_with_an_exit() -> None:
     task.run()
     assert task.driver.exit is not None
     assert (task.driver.exit.code, task.keys(), task.driver.tick()) == (0, {"x"}, False)
-    assert [step.what for step in task.trace][-2:] == ["marker acknowledged"] * 2
+    assert [step.what for step in task.trace][-3:] == ["marker acknowledged", "marker acknowledged", "close"]
 
 
 def test_what_was_trimmed_is_not_trimmed_again() -> None:

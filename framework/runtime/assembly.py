@@ -1,0 +1,60 @@
+"""Puts one task together – core, overlay, user code, driver – the same for a worker and for the test kit."""
+
+from collections.abc import Callable
+
+from framework.api.graph import StageGraph
+from framework.core.limits import Limits
+from framework.core.task import TaskCore
+from framework.core.topology import Topology
+from framework.core.wiring import wire
+from framework.ports import Log, Spill, StateStore
+from framework.runtime.driver import TaskDriver
+from framework.runtime.outputs import Outputs
+from framework.runtime.processor import Processor
+from framework.settings import Settings
+from framework.stores.overlay import Overlay
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return what of the settings the core needs."""
+    return Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
+
+
+def store_names(graph: StageGraph) -> dict[int, str]:
+    """Return id → name of all stores of a stage's tasks, as a StateStore is opened with them."""
+    return {store_id: name for name, store_id in graph.store_ids().items()}
+
+
+def assemble(
+    graph: StageGraph,
+    topology: Topology,
+    partition: int,
+    *,
+    owner: int,
+    log: Log,
+    store: StateStore,
+    spill: Spill,
+    settings: Settings,
+    mono_ms: Callable[[], float],
+) -> TaskDriver:
+    """Return the driver of task (graph, partition) over an open store; ``owner`` marks its deliveries."""
+    overlay = Overlay(
+        store,
+        list(store_names(graph)),
+        layer_bytes_max=settings.layer_bytes_max,
+        clean_bytes_max=settings.clean_bytes_max,
+    )
+    outputs = Outputs(graph, topology, settings, log.partitions)
+    return TaskDriver(
+        owner,
+        TaskCore(
+            wire(topology, graph.ordinal, partition), limits_of(settings), aligned=settings.guarantee == "exactly-once"
+        ),
+        log=log,
+        store=store,
+        overlay=overlay,
+        spill=spill,
+        runner=Processor(graph, topology, partition, overlay, outputs),
+        settings=settings,
+        mono_ms=mono_ms,
+    )
