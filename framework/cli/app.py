@@ -139,15 +139,12 @@ def new(name: Annotated[str, typer.Argument(help="Of the project: a folder of th
     command.new(name)
 
 
-@app.command()
-def simulate(
-    seeds: Annotated[int, typer.Option(help="How many worlds.")] = 100,
-    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
-) -> None:
-    """Run the protocol in simulated worlds of crashes, pauses and zombies; each seed is one world."""
-    from framework.cli import simulate as command
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def simulate(context: typer.Context) -> None:
+    """Run the protocol in simulated worlds of crashes, pauses and zombies: --seeds 0..1000, --all-mutants, --help."""
+    from framework.simulation.__main__ import main
 
-    raise typer.Exit(command.simulate(seeds, first))
+    raise typer.Exit(main(context.args))
 
 
 @app.command()

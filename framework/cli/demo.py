@@ -28,6 +28,7 @@ from tasks.inverted_index import END, WORD, Index, documents, job, postings_of, 
 
 REFERENCE = "tasks.inverted_index"
 QUERIES = ('"import os"', '"exactly once"', "thread lock", 'sqlite3 "with open"')
+GUARANTEES = ("exactly-once", "at-least-once")
 SMALL_WORK = 10  # documents: with fewer there is no time for kills
 HITS_SHOWN = 3
 
@@ -72,12 +73,16 @@ def demo(
     if spark:
         raise ConfigError(f"SPARK={spark}: Spark is not in this release yet: leave it out")
     root = (Path(sysconfig.get_path("stdlib")) if folder is None else folder).absolute()
+    if not root.is_dir():
+        raise ConfigError(f"DIR={root}: no such folder: name one with text files in it")
+    if guarantee not in GUARANTEES:
+        raise ConfigError(f"GUARANTEE={guarantee}: it is {' or '.join(GUARANTEES)}")
     settings = with_texts(settings_of(sets), {"guarantee": guarantee})
     place = Place(_default_directory(root, guarantee) if directory is None else directory)
     screen = Screen(Console())
     screen.note(f"Indexing {root}\nin {place.directory}, {guarantee}, {job.partitions} worker processes")
     stop = Stop()
-    with LocalRun(job, REFERENCE, place, settings) as local, StateReader(place.state(""), job) as reader:
+    with LocalRun(job, REFERENCE, place, settings) as local, StateReader(place.state_directory, job) as reader:
         feed = FolderFeed(local.log, documents.name, root)
         work = _index(local, feed, screen, stop, kills)
         if stop.asked:

@@ -26,7 +26,7 @@ class Place:
     def __init__(self, directory: Path, state: Path | None = None) -> None:
         """Make the directory, readable by this user only. Raises ConfigError if that cannot be."""
         self.directory = directory
-        self._state = directory / "state" if state is None else state
+        self.state_directory = directory / "state" if state is None else state
         make_private(directory)
 
     def open_log(self, *, create: bool = True) -> EmbeddedLog:
@@ -35,7 +35,7 @@ class Place:
 
     def state(self, task: str) -> Path:
         """Return the directory of a task's store."""
-        return self._state / task
+        return self.state_directory / task
 
     def worker_log(self, partition: int) -> Path:
         """Return the file that a worker's log lines go to."""
