@@ -277,7 +277,7 @@ def test_an_input_that_was_cut_halts() -> None:
     partition = task.data.partition(TopicPartition(*T))
     partition.rows.clear()
     partition.start = 2
-    with pytest.raises(Halted, match=r"reading j\.a\.t\.b\[0\] goes on at offset 5, but it ends at 2"):
+    with pytest.raises(Halted, match=r"j\.a\.t\.b\[0\].* offset 5, but .*ends at 2"):
         Driven(data=task.data, disk=task.disk, nonce=b"another process!").start()
     assert STORE in task.disk.stores
 

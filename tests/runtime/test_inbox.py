@@ -74,7 +74,7 @@ def test_a_seek_beyond_the_end_halts() -> None:
     """A log that ends before the committed position was truncated or recreated (K3)."""
     into, _ = inbox({P: 3})
     into.seek(P, 3)
-    with pytest.raises(Halted, match=r"reading p\[0\] goes on at offset 4, but it ends at 3: it was truncated"):
+    with pytest.raises(Halted, match=r"p\[0\].* offset 4, but .*ends at 3: .*truncated or recreated"):
         into.seek(P, 4)
 
 

@@ -139,6 +139,27 @@ def test_the_changelog_from_a_round_start_is_the_whole_state(
     assert rows(copy) == rows(store)
 
 
+def test_the_changelog_without_history_is_bounded_by_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What two rounds hold, all that is kept, stays within four times the state and the overhead of its rows (K2)."""
+    monkeypatch.setattr(journal, "SWEEP_KEYS_MIN", 1)
+    monkeypatch.setattr(journal, "SWEEP_BYTES_MIN", 1)
+    _, overlay = task_state()
+    write(overlay, [(1, b"%03d" % number, bytes(100)) for number in range(300)])
+    finish(overlay)
+    sizes, rounds, cursor, kept = [], [0, 0], b"", []
+    for version in range(120):
+        write(overlay, [(1, b"%03d" % ((version * 37 + number * 91) % 300), bytes(100)) for number in range(15)])
+        encoded = Encoded(overlay, 1, 1, cursor)
+        finish(overlay)
+        sizes.append(sum(map(len, encoded.messages)))
+        cursor = encoded.cursor
+        kept.append(sum(sizes[rounds[-2] :]))
+        if encoded.round_done:
+            rounds.append(len(sizes))
+    assert len(rounds) > 4
+    assert max(kept) <= 4 * 1.15 * 300 * 103
+
+
 def test_a_segment_is_applied_store_by_store() -> None:
     """Runs of one store go in as columns; the number of records is what comes back (R1)."""
     store, _ = task_state()
