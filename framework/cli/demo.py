@@ -96,6 +96,7 @@ def demo(
             from framework.cli.following import follow as watch
 
             watch(local, FolderFeed(local.log, documents.name, root), Lookup(reader), query, screen, stop)
+            screen.note("stopping …")
             local.stop()
     if not ok:
         raise typer.Exit(1)

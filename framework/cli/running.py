@@ -136,7 +136,7 @@ def show(local: LocalRun, feeding: Feeding, screen: Screen) -> None:
     """Bring the bars up to date."""
     if feeding.folder is not None:
         report = feeding.folder.report
-        if report.planned or feeding.scans == 0:
+        if report.planned:
             screen.bar("read", report.done, report.planned)
     ends = feeding.ends()
     through = local.through()
