@@ -81,6 +81,16 @@ def test_a_marker_beyond_the_next_seq_halts() -> None:
         task.read()
 
 
+def test_a_void_marker_says_nothing() -> None:
+    """A marker of a version that its producer has taken back proves nothing (R3, A6)."""
+    task, a0, a1 = running()
+    a0.restore(0)
+    task.log.append(T, encode_marker(A0, 1, 1, 1, at_end=False))
+    a1.mark(1)
+    task.read()
+    assert (task.core.frozen, task.core.seen["void markers dropped"]) == (0, 1)
+
+
 def test_a_marker_behind_later_records_is_fine() -> None:
     """With the asynchronous commit later records stand before a marker: its Seq is below the next one (A3, A8)."""
     task, a0, a1 = running()

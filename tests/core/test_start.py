@@ -192,6 +192,44 @@ def test_a_changelog_that_ends_before_the_own_claim_halts() -> None:
         task.step(on.ChangelogEnd(0))
 
 
+def test_a_pointer_at_damage_is_no_pointer() -> None:
+    """What the pointer points at cannot be read: the store is wiped; the bootstrap then finds the damage (R1, 1.2)."""
+    task = committed()
+    rows = task.log.rows[CHANGELOG]
+    rows[-1] = (0, rows[-1][1][:-5])
+    after = task.successor()
+    with pytest.raises(Halted, match=rf"offset {len(rows) - 1}: .* the changelog is damaged"):
+        after.start()
+    assert len(after.all(do.WipeStore)) == 1
+
+
+def claimed_before(task: Scenario) -> None:
+    """Start a process whose claim is followed by another's before it has read up to its own."""
+    task.hold = {do.AppendChangelog}
+    task.start()
+    claim = task.holding(do.AppendChangelog)
+    task.held, task.hold = [], {do.ReadChangelog}
+    offset = task.log.append(CHANGELOG, claim.value)
+    task.step(on.ChangelogAppended(offset, 0, 0, fenced=False))
+    task.log.claim(INNER, claim.generation + 1)
+    task.release()
+
+
+def test_messages_behind_the_own_claim_do_not_concern_the_start() -> None:
+    """A later claim fences the next commit, not the start: what counts is what stands before (C2, C3)."""
+    after = committed().successor()
+    claimed_before(after)
+    assert (after.core.status, after.core.frozen, after.core.generation) == (Status.RUNNING, 3, 2)
+
+
+def test_a_genesis_behind_another_claim_is_fenced() -> None:
+    """The first commit is checked like any other: nothing is announced (C3, A2)."""
+    task = Scenario(Log())
+    with pytest.raises(Fenced, match="generation 2 claimed at offset 1"):
+        claimed_before(task)
+    assert (task.versions, task.all(do.Send)) == ({}, [])
+
+
 # --- R2: the announcement ---------------------------------------------------------------------------------------------
 
 

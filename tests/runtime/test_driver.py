@@ -5,8 +5,10 @@ from itertools import pairwise
 import pytest
 
 from framework.core.state import Status
-from framework.errors import Fenced, Halted
+from framework.errors import Fenced, Halted, OffsetOutOfRange
+from framework.logs.memory import MemoryLog
 from framework.stores.memory import MemoryDisk
+from protocol.changelog import ChangelogHeader, ChangelogType, encode_data
 from protocol.ids import TopicPartition
 from tests.core.scenario import INNER, T
 from tests.runtime.driving import STORE, Crash, Driven, Step, driven
@@ -160,6 +162,32 @@ def test_the_predecessor_is_fenced() -> None:
     with pytest.raises(Fenced, match="b-0: a newer generation than 1"):
         task.run()
     assert task.keys() == set()
+
+
+def test_a_gap_that_was_trimmed_is_a_newer_generations() -> None:
+    """Only an owner trims: what cannot be read back was trimmed by a successor, so the process gives up (C3, C5)."""
+    task, a0, a1 = driven()
+    task.append(INNER.changelog, encode_data(ChangelogHeader(ChangelogType.DATA, 0, 1, 0), [], [], []))
+    a0.mark(1)
+    a1.mark(1)
+    task.log.mute = True
+    task.run()
+    MemoryLog(task.data).trim(INNER.changelog, task.log.bounds(INNER.changelog)[1])
+    task.log.mute = False
+    with pytest.raises(Fenced, match="its changelog was trimmed by a newer generation"):
+        task.run()
+
+
+def test_a_changelog_that_is_trimmed_during_a_start_is_read_anew() -> None:
+    """The predecessor still lives and trims: this start fails as a crash does, and the next one begins again (R1)."""
+    task, *_ = driven()
+    after = Driven(data=task.data, nonce=b"another process!")
+    after.driver.start(nonce=b"another process!", host="here", pid=1, wall_ms=0)
+    after.driver.tick()
+    after.driver.tick()
+    MemoryLog(task.data).trim(INNER.changelog, task.log.bounds(INNER.changelog)[1])
+    with pytest.raises(OffsetOutOfRange):
+        after.run()
 
 
 def test_the_users_task_is_made_when_the_state_is_there() -> None:

@@ -77,6 +77,18 @@ def test_nothing_dirty_and_nothing_to_sweep_is_no_message() -> None:
     assert (encoded.messages, encoded.digest, encoded.cursor, encoded.round_done) == ([], 0, b"", True)
 
 
+def test_data_and_sweep_are_of_the_frozen_version() -> None:
+    """What user code writes meanwhile belongs to the next version, swept keys included (K2, A8)."""
+    _, overlay = task_state()
+    write(overlay, [(1, b"clean", b"old"), (1, b"dirty", b"old")])
+    finish(overlay)
+    write(overlay, [(1, b"dirty", b"frozen")])
+    for key in (b"clean", b"dirty", b"new"):
+        overlay.store(1).put(key, b"open")
+    messages = Encoded(overlay, 1, 1, b"").messages
+    assert written(messages) == [(1, b"dirty", b"frozen"), (1, b"clean", b"old")]
+
+
 def test_large_versions_are_cut_into_numbered_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages stay below a broker's limit, and their ChangelogSeqs are contiguous (1.2)."""
     monkeypatch.setattr(journal, "MESSAGE_BYTES_MAX", 100)
