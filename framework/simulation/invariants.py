@@ -46,7 +46,7 @@ INVARIANTS = {
     "halted": "no process halts: nothing was broken on purpose",
     "error": "no process ends by an error that is not foreseen",
     "recorder": "what is committed was frozen by somebody",
-    "liveness": "when faults stop, everything is committed by every sink within bounded steps",
+    "liveness": "when faults stop, all is committed by every sink, and known to have ended, within bounded steps",
 }
 
 
@@ -362,6 +362,10 @@ class Checker:
             self.audit(task, self._log.partition(history.wiring.changelog).start)
         if not self.plan.aligned and not self.nothing_missing():
             raise Violation("lost", "a record that was committed by its producer was not committed by its consumer")
+
+    def all_at_end(self) -> bool:
+        """Tell whether each task's last commit says that its inputs have ended: a supervisor stops then (A2b)."""
+        return all(history.commit is not None and history.commit.at_end for history in self.histories.values())
 
     def nothing_missing(self) -> bool:
         """Tell whether every record that a task has committed was committed by its consumers, too (1.5)."""

@@ -22,8 +22,9 @@ from protocol.changelog import ChangelogType, decode_changelog_header
 from protocol.ids import TopicPartition, split_producer_id
 
 FAULTY = 0.6  # of the steps; then faults stop, and the world must come to rest
-REST = 10  # times the steps, at most, until everything is committed
+REST = 8  # times the steps, at most, until everything is committed
 SETTLE = 60  # steps after that, for what is late
+RESTARTED = 0.2  # of the worlds are killed and started once more when all is done
 HOSTS = 2  # of a task; more when all are in use
 EPOCH_MS = 1_000_000
 
@@ -92,13 +93,19 @@ class Simulation:
         for _ in range(SETTLE):
             self._one_step()
         self._come_to_rest()  # once more: what was late may have started something
+        if self.rand() < RESTARTED:
+            for process in list(self._processes):
+                self.kill(process, "killed at the end")
+            self._come_to_rest()
         self.checker.finish()
         for process in self._processes:
             self._count(process)
 
     def _come_to_rest(self) -> None:
-        limit = self.plan.steps * REST
-        while not self._complete():
+        """Run until everything is committed, and each task has closed one more version."""
+        histories, limit = self.checker.histories.values(), self.step + self.plan.steps * REST
+        before = [history.version for history in histories]
+        while not self._complete() or any(h.version <= v for h, v in zip(histories, before, strict=True)):
             for _ in range(20):
                 self._one_step()
             if self.step > limit:
@@ -127,10 +134,10 @@ class Simulation:
 
     def _pass_time(self, busy: bool, awake: int) -> None:
         interval = self.plan.settings.interval_ms
-        self._late += self.rand() * interval / (3 + 3 * awake)
+        self._late += self.rand() * interval * self.plan.pace / (3 + 3 * awake)
         self._idle = 0 if busy else self._idle + 1
-        if self._idle > 2 * awake:
-            self._idle, self._late = 0, self._late + interval / 4
+        if self._idle > awake:
+            self._idle, self._late = 0, self._late + interval / 2
         self.now += int(self._late)
         self._late -= int(self._late)
 
@@ -178,7 +185,9 @@ class Simulation:
         return busy
 
     def _complete(self) -> bool:
-        return not self.checker.missing and (self.plan.aligned or self.checker.nothing_missing())
+        if self.checker.missing or self._arrivals:
+            return False
+        return self.checker.all_at_end() if self.plan.aligned else self.checker.nothing_missing()
 
     # --- processes ----------------------------------------------------------------------------------------------------
 

@@ -62,6 +62,7 @@ class Plan:
     faults: int
     repeat_rate: float  # of internal messages that an at-least-once log repeats
     reluctance: tuple[float, ...]  # of partitions, in turn: some answer late
+    pace: float  # of time: below 1 versions are fewer and hold more
     tight_layer: bool
 
 
@@ -112,6 +113,7 @@ def make_plan(seed: int) -> Plan:
         faults=r.randint(5, 16),
         repeat_rate=r.choice((0, 0, 0.01, 0.05)),
         reluctance=tuple(r.choice((0.0, 0.0, 0.5, 0.9)) for _ in range(7)),
+        pace=r.choice((0.25, 0.5, 1.0)),
         tight_layer=tight_layer,
     )
 

@@ -1,4 +1,4 @@
-"""The simulator over the real core: fresh seeds are clean, rare things happen, known mistakes are found, runs repeat to the byte."""
+"""The simulator over the real core: fresh seeds are clean, rare things happen, known mistakes die, runs repeat."""
 
 import os
 import random
@@ -46,7 +46,7 @@ def test_different_seeds_are_different_runs() -> None:
 def test_fresh_seeds_are_clean_and_rare_things_happen() -> None:
     """Seeds that nobody has run before break no invariant, with 5 faults each or more, and meet the rare situations."""
     first = int(os.environ.get("GRETE_SEED", random.randrange(1 << 40)))
-    print(f"seeds {first}..{first + FRESH}")
+    print(f"seeds {first}..{first + FRESH}")  # noqa: T201  what a failure needs; also in its text
     batch = run_batch(range(first, first + FRESH))
     assert [f"{result.violation}; repeat: {command(result.seed)}" for result in batch.failures] == []
     assert batch.faults >= 5 * batch.seeds

@@ -23,7 +23,7 @@ def _sweeps_slowly(plan: Plan) -> bool:
     return plan.keys > 4 and plan.knobs.sweep_keys < 5
 
 
-@mutant(StartUp, "row", "ownership", "generation")
+@mutant(StartUp, "row", "ownership", "generation", hint=8)
 def claim_race_ignored(row: Any) -> Any:
     """A process whose generation was claimed by another just before goes on (C1)."""
 
@@ -60,7 +60,7 @@ def own_repeat_is_foreign(read_back: Any) -> Any:
     return mistaken
 
 
-@mutant(TaskCore, "_begin_roll_back", "generation")
+@mutant(TaskCore, "_begin_roll_back", "generation", hint=6)
 def generation_kept(begin: Any) -> Any:
     """A roll back goes on as the generation before (C6)."""
 
@@ -134,7 +134,7 @@ def current_round_trimmed(committed: Any) -> Any:
     return mistaken
 
 
-@mutant(TaskCore, "_data_written", "fenced", shows=lambda plan: _unfenced(plan) and _sweeps_slowly(plan))
+@mutant(TaskCore, "_data_written", "fenced", shows=lambda plan: _unfenced(plan) and _sweeps_slowly(plan), hint=1365)
 def own_round_named(data_written: Any) -> Any:
     """A commit names the round that it completes itself as the base of a bootstrap (1.8 R1)."""
 
@@ -182,7 +182,7 @@ def store_before_commit(write_data: Any) -> Any:
     return mistaken
 
 
-@mutant(StartUp, "_probe", "store", shows=lambda plan: plan.settings.history_ms == 0)
+@mutant(StartUp, "_probe", "store", shows=lambda plan: plan.settings.history_ms == 0, hint=136)
 def store_not_wiped(probe: Any) -> Any:
     """A bootstrap fills a store that is not empty (R1)."""
     return lambda self: [action for action in probe(self) if not isinstance(action, WipeStore)]

@@ -38,7 +38,7 @@ def buffers_kept(reset: Any) -> Any:
     return mistaken
 
 
-@mutant(Inputs, "rewind", "lost", "closure", "halted", "resume", shows=_aligned)
+@mutant(Inputs, "rewind", "lost", "closure", "halted", "resume", shows=_aligned, hint=211)
 def markers_kept(rewind: Any) -> Any:
     """Going back keeps what the markers have proved."""
 
@@ -51,7 +51,7 @@ def markers_kept(rewind: Any) -> Any:
     return mistaken
 
 
-@mutant(module, "is_void", "void", "halted", "lost", "duplicate", shows=_aligned)
+@mutant(module, "is_void", "void", "halted", "lost", "duplicate", shows=_aligned, hint=6)
 def newest_generation_only(is_void: Any) -> Any:
     """Only the newest restore decides what is void, not the whole lineage (R3)."""
 
@@ -84,7 +84,7 @@ def resume_at_position(commit: Any) -> Any:
     return mistaken
 
 
-@mutant(Channel, "proves", "lost", "resume", "halted", shows=_skips)
+@mutant(Channel, "proves", "lost", "resume", "halted", shows=_skips, hint=30)
 def skip_marker_uncapped(proves: Any) -> Any:
     """The markers of a channel that skips count in full (A5)."""
 
@@ -100,7 +100,7 @@ def no_seek_back(skipping: Any) -> Any:
     return property(lambda self: False)
 
 
-@mutant(Inputs, "restore", "halted", "lost", "duplicate", "void", "seq", shows=_aligned)
+@mutant(Inputs, "restore", "halted", "lost", "duplicate", "void", "seq", shows=_aligned, hint=11)
 def stale_restore_taken(restore: Any) -> Any:
     """A restore of a generation that was announced before is taken again (R4)."""
 
@@ -112,7 +112,7 @@ def stale_restore_taken(restore: Any) -> Any:
     return mistaken
 
 
-@mutant(Inputs, "restore", "halted", "lost", "resume", shows=_aligned)
+@mutant(Inputs, "restore", "halted", "lost", "resume", shows=_aligned, hint=15)
 def seq_not_set_back(restore: Any) -> Any:
     """A restore does not set the seq of its channel (R4)."""
 
@@ -137,13 +137,13 @@ def no_roll_back(restore: Any) -> Any:
     return mistaken
 
 
-@mutant(Inputs, "lineages", "void", "halted", "lost", "duplicate", shows=_aligned)
+@mutant(Inputs, "lineages", "void", "halted", "lost", "duplicate", shows=_aligned, hint=11)
 def lineages_not_committed(lineages: Any) -> Any:
     """The lineage tables are not part of the commit (R3)."""
     return lambda self: ()
 
 
-@mutant(Inputs, "greatest_label", "ahead", shows=_tight)
+@mutant(Inputs, "greatest_label", "ahead", shows=_tight, hint=211)
 def half_drained_version_closed(greatest_label: Any) -> Any:
     """Near the layer's bound the version before the one being drained is closed (found by the simulator)."""
     return property(lambda self: 0)

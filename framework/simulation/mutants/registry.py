@@ -51,9 +51,11 @@ def mutant(
 def applied(name: str) -> Iterator[None]:
     """Bring a mistake back for the time of a run. Raises KeyError for an unknown name."""
     each = MUTANTS[name]
-    original = vars(each.owner)[each.attribute]
-    setattr(each.owner, each.attribute, each.make(original))
+    owners = each.owner.__mro__ if isinstance(each.owner, type) else (each.owner,)
+    owner = next(owner for owner in owners if each.attribute in vars(owner))
+    original = vars(owner)[each.attribute]
+    setattr(owner, each.attribute, each.make(original))
     try:
         yield
     finally:
-        setattr(each.owner, each.attribute, original)
+        setattr(owner, each.attribute, original)
