@@ -73,7 +73,10 @@ class Checker:
         self.plan = plan
         self.seen: Counter[str] = Counter()
         self.missing = set(plan.expected)
-        self.histories = {task: TaskHistory(wiring, stage_code(plan, task)) for task, wiring in plan.wirings.items()}
+        self.histories = {
+            task: TaskHistory(wiring, stage_code(plan, task), plan.external_start)
+            for task, wiring in plan.wirings.items()
+        }
         self.claims = {task: Claims() for task in plan.wirings}
         self.ended_before: dict[bytes, bool] = {}  # nonce -> all external input was there when the process started
         self._log = log

@@ -82,11 +82,12 @@ class SharedLog(MemoryLogData):
         self.rand = rand
         self._behaviour = behaviour
 
-    def add(self, partition: TopicPartition) -> None:
-        """Make an empty partition."""
+    def add(self, partition: TopicPartition, start: int) -> None:
+        """Make an empty partition; what was before ``start`` is trimmed."""
         reluctance = self._behaviour.reluctance
         self.reluctant[partition] = reluctance[len(self.partitions) % len(reluctance)]
         self.partitions[partition] = MemoryPartition()
+        self.partitions[partition].start = start
 
     def append(
         self,

@@ -74,7 +74,7 @@ class Recorder:
 class TaskHistory:
     """What one task has committed so far, according to the reference interpreter."""
 
-    def __init__(self, wiring: TaskWiring, code: StageCode) -> None:
+    def __init__(self, wiring: TaskWiring, code: StageCode, external_start: int) -> None:
         self.wiring = wiring
         self.commit: Commit | None = None  # the last valid one
         self.offsets: dict[int, int] = {}  # of each version's commit in the changelog
@@ -83,7 +83,7 @@ class TaskHistory:
         self.outputs: dict[TopicPartition, list[bytes]] = {partition: [] for partition in wiring.outputs}
         self.cursors: dict[tuple[int, TopicPartition], int] = dict.fromkeys(wiring.channels, 0)
         self.received: set[bytes] = set()
-        self.external: dict[TopicPartition, int] = dict.fromkeys(wiring.external, 0)
+        self.external: dict[TopicPartition, int] = dict.fromkeys(wiring.external, external_start)
         self.resume: dict[TopicPartition, int] = {partition: 0 for _, partition in wiring.channels}
         self._code = code
         self._state: Content = {}

@@ -79,7 +79,7 @@ class Simulation:
             TopicPartition(out_topic(s), p) for s, count in self.plan.out_partitions.items() for p in range(count)
         ]
         for partition in dict.fromkeys(partitions):
-            self.log.add(partition)
+            self.log.add(partition, self.plan.external_start if partition in self.plan.inputs else 0)
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 

@@ -62,6 +62,7 @@ class Plan:
     faults: int
     repeat_rate: float  # of internal messages that an at-least-once log repeats
     reluctance: tuple[float, ...]  # of partitions, in turn: some answer late
+    external_start: int  # offset of the first record that external topics still hold
     pace: float  # of time: below 1 versions are fewer and hold more
     tight_layer: bool
 
@@ -114,6 +115,7 @@ def make_plan(seed: int) -> Plan:
         repeat_rate=r.choice((0, 0, 0.01, 0.05)),
         reluctance=tuple(r.choice((0.0, 0.0, 0.5, 0.9)) for _ in range(7)),
         pace=r.choice((0.25, 0.5, 1.0)),
+        external_start=r.choice((0, 0, 7)),
         tight_layer=tight_layer,
     )
 
