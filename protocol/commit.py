@@ -75,6 +75,14 @@ class ProducerLineage:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundStart:
+    """A commit at which a sweep round began: what stands before it may be trimmed once it is old enough (K2)."""
+
+    offset: int
+    append_time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Front:
     """How far a channel is known: nothing below (``t`` µs, ``source``) may still come (D1); its digest (D3)."""
 
@@ -120,6 +128,8 @@ class Commit:
     deterministic: DeterministicCommit | None = None
     run_id: str | None = None
     nonce: bytes = bytes(NONCE_SIZE)
+    round_started_ms: int = 0
+    rounds: tuple[RoundStart, ...] = ()
 
 
 def encode_commit(header: ChangelogHeader, commit: Commit) -> bytes:
@@ -170,6 +180,7 @@ def _to_avro(commit: Commit) -> dict[str, Any]:  # Any: what fastavro takes
     record["inputs"] = [{**_fields(read), "channels": list(map(_fields, read.channels))} for read in commit.inputs]
     record["known"] = [{"producer": of.producer, "lineage": _lineage_to_avro(of.lineage)} for of in commit.known]
     record["external"] = list(map(_fields, commit.external))
+    record["rounds"] = list(map(_fields, commit.rounds))
     if commit.deterministic is not None:
         fronts = list(map(_fields, commit.deterministic.fronts))
         record["deterministic"] = {**_fields(commit.deterministic), "fronts": fronts}
@@ -199,6 +210,7 @@ def _from_avro(record: Any) -> Commit:
     record["lineage"] = _lineage_from_avro(record["lineage"])
     record["outputs"] = tuple(OutputCommit(**output) for output in record["outputs"])
     record["external"] = tuple(ExternalInput(**external) for external in record["external"])
+    record["rounds"] = tuple(RoundStart(**start) for start in record["rounds"])
     return Commit(**record)
 
 

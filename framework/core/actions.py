@@ -69,10 +69,17 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class Spill:
-    """Move the payload of an early frame to disk (A4); the core keeps only ``key``. Until Process or ClearSpill."""
+    """Move the payload of an early frame to disk (A4); the core keeps only ``key``."""
 
     key: int
     value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DropSpilled:
+    """Forget some spilled frames: they are void."""
+
+    keys: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +172,7 @@ Action = (
     | Send
     | Seek
     | Spill
+    | DropSpilled
     | Process
     | FlushOutputs
     | Freeze

@@ -113,6 +113,8 @@ class Committing(TaskState):
             known=run.known,
             external=run.external,
             nonce=ownership.claim.nonce,
+            round_started_ms=self.sweep.started_ms,
+            rounds=self.sweep.rounds,
         )
         message = encode_commit(ownership.header(ChangelogType.COMMIT), self._commit_sent)
         return [AppendChangelog(message, self.generation, with_outputs=True)]
@@ -129,7 +131,6 @@ class Committing(TaskState):
         assert run is not None and run.stage is Stage.APPLY and commit is not None
         self.commit_run = None
         if self.status is Status.GENESIS:
-            self.sweep.committed(commit.cursor, run.offset, run.append_time_ms, round_done=False)
             return [Committed(run.version), *self._announce()]
         actions: list[Action] = []
         if self.aligned:
@@ -142,13 +143,8 @@ class Committing(TaskState):
             ]
         actions.append(Committed(run.version))
         actions += [Trim(TopicPartition(i.topic, i.partition), i.resume) for i in run.inputs]
-        obsolete = self.sweep.committed(commit.cursor, run.offset, run.append_time_ms, round_done=not commit.cursor)
-        if obsolete is not None:
-            self._trims.append(obsolete)
-        return actions + self._trim_changelog(run.append_time_ms)
-
-    def _trim_changelog(self, now_ms: int) -> list[Action]:
-        """Trim what stands before a round start that is older than the history kept (K2); the commit there stays."""
-        due = [offset for at, offset in self._trims if at + self.limits.history_ms <= now_ms]
-        self._trims = [entry for entry in self._trims if entry[1] not in due]
-        return [Trim(self.task.changelog, max(due))] if due else []
+        self.sweep.committed(run.offset, run.append_time_ms, commit.cursor, self.limits.history_ms)
+        before = self.sweep.trim(run.append_time_ms, self.limits.history_ms)
+        if before is not None:
+            actions.append(Trim(self.task.changelog, before))
+        return actions

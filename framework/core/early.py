@@ -41,6 +41,7 @@ class EarlyBuffer:
         self._versions: dict[int, deque[EarlyFrame]] = {}
         self.bytes = 0
         self.memory_bytes = 0
+        self._dropped: list[int] = []  # keys of spilled frames that were dropped
 
     def fits(self, size: int) -> bool:
         """Tell whether a frame of this size stays within the bound."""
@@ -85,6 +86,8 @@ class EarlyBuffer:
                 if void(frame.header):
                     self._account(frame)
                     dropped += frame.count
+                    if frame.value is None:
+                        self._dropped.append(frame.key)
                 else:
                     kept.append(frame)
             if kept:
@@ -92,6 +95,11 @@ class EarlyBuffer:
             else:
                 del self._versions[version]
         return dropped
+
+    def take_dropped(self) -> tuple[int, ...]:
+        """Return and forget the keys of spilled frames that were dropped since the last call."""
+        keys, self._dropped = tuple(self._dropped), []
+        return keys
 
     def __iter__(self) -> Iterator[EarlyFrame]:
         """Iterate over all frames."""

@@ -1,6 +1,6 @@
 """Ownership of a task: its generation, and the check that nobody else wrote between its own messages (C1-C3, C6)."""
 
-from framework.errors import Fenced
+from framework.errors import Fenced, Halted
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -9,6 +9,7 @@ from protocol.changelog import (
     decode_claim,
     encode_claim,
 )
+from protocol.errors import DecodeError
 
 
 class Ownership:
@@ -57,10 +58,17 @@ class Ownership:
         """Look at a message between the last verified and the own one. Raises Fenced if a newer generation wrote it."""
         assert self._reading is not None
         _, own_offset, highest_own = self._reading
-        kind, generation, _, _ = decode_changelog_header(value)
-        if offset < own_offset and generation > highest_own:
-            if kind is ChangelogType.CLAIM and decode_claim(value) == self.claim:
-                return  # the log holds our own claim twice, and the later one was reported
+        try:
+            kind, generation, _, _ = decode_changelog_header(value)
+            if offset >= own_offset or generation <= highest_own:
+                return
+            repeated = kind is ChangelogType.CLAIM and decode_claim(value) == self.claim
+        except DecodeError as error:
+            raise Halted(
+                f"{self.name} offset {offset}: {error}; the changelog is damaged: restore the topic, "
+                "or delete the job's state"
+            ) from error
+        if not repeated:  # the log may hold our own claim twice, and have reported the later one
             raise Fenced(f"{self.name}: generation {generation} claimed at offset {offset}; {self.generation} gives up")
 
     def read_back_done(self) -> None:

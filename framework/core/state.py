@@ -59,7 +59,6 @@ class TaskState:
         self._stop_closed = False  # the last version of a graceful stop was closed
         self._mono_ms = 0
         self._open_bytes = 0
-        self._trims: list[tuple[int, int]] = []
         self._bounds: dict[TopicPartition, tuple[int, int]] = {}  # of the partitions, as of Start
 
     @property

@@ -15,6 +15,7 @@ from framework.core.actions import (
     AppendChangelog,
     ClearSpill,
     DropOpen,
+    DropSpilled,
     Exit,
     Process,
     ReadChangelog,
@@ -160,7 +161,8 @@ class TaskCore(Committing):
             if header.type is MessageType.RESTORE:
                 self._roll_back = self.inputs.restore(partition, offset, decode_restore(value), self.frozen)
                 self.seen["roll backs during a commit"] += self._roll_back and self.commit_run is not None
-                return []
+                dropped = self.inputs.early.take_dropped()
+                return [DropSpilled(dropped)] if dropped else []
         except DecodeError as error:
             raise Halted(
                 f"{self.task.name}: {partition} offset {offset}: {error}; "
@@ -235,9 +237,10 @@ class TaskCore(Committing):
             self.status, self.frozen = Status.GENESIS, -1
             return self._freeze(0)
         last = fold.last
-        self.sweep = Sweep(last.cursor, last.round_start, last.base, self.clock.now(self._mono_ms))
-        if not last.cursor:  # its round ended with it
-            self.sweep.committed(b"", fold.last_offset, self.sweep.started_ms, round_done=last.version > 0)
+        self.sweep = Sweep(last.cursor, last.round_start, last.base, last.round_started_ms, last.rounds)
+        if last.version > 0:  # its own round, if it ended with it, is not in it yet
+            now = self.clock.now(self._mono_ms)
+            self.sweep.committed(fold.last_offset, now, last.cursor, self.limits.history_ms)
         self._resume(last)
         for partition, position in (*self.inputs.position.items(), *self.external.items()):
             # an instance that has committed since may have passed the end seen at Start: the driver looks when it seeks

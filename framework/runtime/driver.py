@@ -291,6 +291,8 @@ class TaskDriver:
                 self._inbox.seek(action.partition, action.offset)
             case do.Spill():
                 self._spilled[action.key] = self._spill.put(action.value)
+            case do.DropSpilled(keys):
+                self._drop_spilled(keys)
             case do.ClearSpill():
                 self._spilled.clear()
                 self._spill.clear()
@@ -329,11 +331,19 @@ class TaskDriver:
     def _process(self, action: do.Process) -> None:
         value = action.value
         if value is None:
-            value = self._spill.get(self._spilled.pop(action.key))
+            value = self._spill.get(self._spilled[action.key])
+            self._drop_spilled((action.key,))
         self._runner.process_frame(action.partition, action.offset, value, action.skip)
         self._unflushed = True
         self.counters["frames"] += 1
         self._do(on.Processed(self._overlay.open_bytes))
+
+    def _drop_spilled(self, keys: Sequence[int]) -> None:
+        """Forget spilled frames; when none waits any more, their file is emptied."""
+        for key in keys:
+            del self._spilled[key]
+        if not self._spilled:
+            self._spill.clear()
 
     def _hold_back(self) -> None:
         """What a sink has collected so far belongs to the version just frozen (A8)."""

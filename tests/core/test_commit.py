@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from framework.core import actions as do
 from framework.core.changelog import ChangelogFold
-from framework.core.commit import Sweep
+from framework.core.commit import ROUNDS_MAX, Sweep
 from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.commit import OutputCommit
+from protocol.commit import OutputCommit, RoundStart
 from protocol.envelope import MessageType
 from protocol.ids import LineageEntry
 from protocol.pointer import Pointer
@@ -121,14 +121,24 @@ def test_a_stream_is_trimmed_up_to_the_committed_resume_offset() -> None:
 def test_a_round_moves_base_and_round_start() -> None:
     """A round ends: it is the base now, and the commit that ended it begins the next one (K2)."""
     sweep = Sweep()
-    assert sweep.committed(b"k", 5, 100, round_done=False) is None
+    sweep.committed(5, 100, b"k", history_ms=0)
     assert (sweep.cursor, sweep.round_start, sweep.base) == (b"k", 0, 0)
-    assert (
-        sweep.committed(b"", 7, 200, round_done=True) is None
-    )  # the genesis begins the first round: nothing before it
-    assert (sweep.cursor, sweep.round_start, sweep.base) == (b"", 7, 0)
-    assert sweep.committed(b"", 9, 300, round_done=True) == (200, 7)
-    assert (sweep.round_start, sweep.base, sweep.started_ms) == (9, 7, 300)
+    sweep.committed(7, 200, b"", history_ms=0)  # nothing stands before the genesis
+    assert (sweep.cursor, sweep.round_start, sweep.base, sweep.rounds) == (b"", 7, 0, ())
+    sweep.committed(9, 300, b"", history_ms=0)
+    assert (sweep.round_start, sweep.base, sweep.started_ms, sweep.rounds) == (9, 7, 300, (RoundStart(7, 200),))
+    assert (sweep.trim(300, history_ms=0), sweep.rounds) == (7, ())
+
+
+def test_round_starts_are_thinned_out() -> None:
+    """However short rounds are, few starts are remembered over the history, and trimming is a 32nd of it late (K2)."""
+    sweep = Sweep()
+    for offset in range(1, 1_000):
+        sweep.committed(offset, offset, b"", history_ms=640)
+        before = sweep.trim(offset, history_ms=640)
+        assert before is None or offset - 640 - 20 <= before <= offset - 640
+        assert len(sweep.rounds) <= ROUNDS_MAX + 1
+    assert before is None or before > 300
 
 
 def test_a_commit_names_the_round_that_an_earlier_commit_completed() -> None:
@@ -229,3 +239,14 @@ def test_the_changelog_stays_bounded(sweep_keys: int) -> None:
     for offset in range(task.log.start[CHANGELOG], len(task.log.rows[CHANGELOG])):
         fold.feed(offset, task.log.rows[CHANGELOG][offset][1])
     assert fold.complete
+
+
+def test_restarts_do_not_stop_the_trimming() -> None:
+    """A task that restarts more often than the history setting still trims what is old enough (K2)."""
+    task, a0, a1 = running(history_ms=250)
+    for version in range(1, 41):
+        advance(task, version, a0, a1, names=(f"{version % 3}",))
+        if version % 2 == 0:
+            task = task.successor().start()
+            task.read()
+    assert task.log.start[CHANGELOG] > 0

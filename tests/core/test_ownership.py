@@ -8,7 +8,7 @@ from framework.core import actions as do
 from framework.core import events as on
 from framework.core.ownership import Ownership
 from framework.core.state import Status
-from framework.errors import Fenced
+from framework.errors import Fenced, Halted
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -277,3 +277,11 @@ def test_the_nonce_tells_own_and_foreign_claims_apart() -> None:
     ownership.read_back(5, message)
     with pytest.raises(Fenced):
         ownership.read_back(5, encode_claim(ChangelogHeader(ChangelogType.CLAIM, 2, 0, 0), others))
+
+
+def test_damage_in_the_gap_halts_with_its_place() -> None:
+    """What cannot be read cannot be judged: neither own nor foreign (C3, 1.2)."""
+    task = ready_to_commit()
+    offset = task.log.append(CHANGELOG, b"\x19damaged")
+    with pytest.raises(Halted, match=rf"j\.b\.changelog\[0\],? offset {offset}: .* the changelog is damaged"):
+        task.release()

@@ -225,7 +225,7 @@ def test_the_position_is_part_of_the_commit() -> None:
     """A version holds the offset up to which records were processed; a successor goes on there (A2)."""
     task = source()
     task.take_external("x", "y")
-    task.hold.add(do.AppendChangelog)
+    task.hold.add(do.WriteData)
     task.tick(100)
     task.take_external("of the next version")
     task.release()

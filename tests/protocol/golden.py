@@ -30,6 +30,7 @@ from protocol.commit import (
     InputCommit,
     OutputCommit,
     ProducerLineage,
+    RoundStart,
     decode_commit,
     encode_commit,
 )
@@ -107,6 +108,7 @@ SMALL_HEX = (
     " 00 00 00 00 00 00"  # lineage, outputs, data count, digest, attempt, cursor
     " 00 00 03 00"  # round start, base, fingerprint, at end
     f" 00 00 00 00 00 {'00' * 16}"  # inputs, known, external, deterministic, run id, nonce
+    " 00 00"  # round started, rounds
 )
 LARGE = Commit(
     producer=1,
@@ -129,6 +131,8 @@ LARGE = Commit(
     deterministic=DeterministicCommit(17, 18, 19, (Front("i", 0, 1, 20, 21, 22),)),
     run_id="r",
     nonce=NONCE,
+    round_started_ms=23,
+    rounds=(RoundStart(24, 25),),
 )
 LARGE_HEX = (
     f"19 {WHERE_HEX} 0001 02 06 9003 c801"
@@ -141,6 +145,7 @@ LARGE_HEX = (
     " 02 02 65 02 20 00"  # external
     " 02 22 24 26 02 02 69 00 02 28 2a 2c 00"  # deterministic with fronts
     f" 02 02 72 {NONCE_HEX}"  # run id, nonce
+    " 2e 02 30 32 00"  # round started, rounds
 )
 
 

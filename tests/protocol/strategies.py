@@ -12,6 +12,7 @@ from protocol.commit import (
     InputCommit,
     OutputCommit,
     ProducerLineage,
+    RoundStart,
 )
 from protocol.envelope import Header, MessageType
 from protocol.frames import Columns, encode_headers
@@ -91,4 +92,6 @@ commits = st.builds(
     deterministic=st.none() | st.builds(DeterministicCommit, naturals64, int64s, int64s, _fronts.map(tuple)),
     run_id=st.none() | texts,
     nonce=st.binary(min_size=16, max_size=16),
+    round_started_ms=naturals64,
+    rounds=st.lists(st.builds(RoundStart, naturals64, naturals64), max_size=3).map(tuple),
 )

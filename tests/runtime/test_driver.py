@@ -8,6 +8,7 @@ from framework.core.state import Status
 from framework.errors import Fenced, Halted, OffsetOutOfRange
 from framework.logs.memory import MemoryLog
 from framework.stores.memory import MemoryDisk
+from framework.stores.spill import MemorySpill
 from protocol.changelog import ChangelogHeader, ChangelogType, encode_data
 from protocol.ids import TopicPartition
 from tests.core.scenario import INNER, T
@@ -319,3 +320,17 @@ def test_a_task_that_restores_is_not_running() -> None:
     task.log.mute = False
     task.run()
     assert task.driver.running
+
+
+def test_the_spill_is_emptied_when_nothing_waits_in_it() -> None:
+    """Frames that were processed give their disk space back, without a rollback (A4, A5)."""
+    task, a0, a1 = driven(early_memory_bytes_max=0)
+    for version in range(2, 12):
+        a0.send(version, f"early {version}")
+        a0.mark(version - 1)
+        a1.mark(version - 1)
+        task.run()
+    spill = task.driver._spill
+    assert task.core.seen["early records on disk"] == 10
+    assert isinstance(spill, MemorySpill)
+    assert spill.put(b"")[0] <= 1
