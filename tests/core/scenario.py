@@ -318,6 +318,9 @@ class Scenario:
                 self.position[partition] = offset
             case do.Spill(key, value):
                 self._spilled[key] = value
+            case do.DropSpilled(keys):
+                for key in keys:
+                    del self._spilled[key]
             case do.ClearSpill():
                 self._spilled.clear()
             case do.WipeStore():

@@ -33,6 +33,22 @@ def test_beyond_the_memory_budget_frames_go_to_disk() -> None:
     assert [action.value is None for action in task.all(do.Process)] == [False, True, True]
 
 
+def test_void_frames_on_disk_are_forgotten() -> None:
+    """A restore takes them out of the buffer, and their payloads out of the spill; the others stay (R4, A5)."""
+    task, a0, a1 = running(early_memory_bytes_max=0)
+    for name in ("void 1", "void 2"):
+        a0.send(2, name)
+    a1.send(2, "stays")
+    task.read()
+    a0.restore(1)
+    task.read()
+    keys = [spill.key for spill in task.all(do.Spill)]
+    assert task.all(do.DropSpilled) == [do.DropSpilled(tuple(keys[:2]))]
+    a1.mark(1)
+    task.read()
+    assert task.open == ["stays"]
+
+
 def test_a_record_that_does_not_fit_is_skipped_and_read_again_at_the_freeze() -> None:
     """Skipped: seq stays, later records of the channel are skipped too; at the freeze the task goes back there (A5)."""
     task, a0, a1 = running(early_bytes_max=ONE_FRAME)

@@ -133,6 +133,7 @@ def test_a_round_moves_base_and_round_start() -> None:
 def test_round_starts_are_thinned_out() -> None:
     """However short rounds are, few starts are remembered over the history, and trimming is a 32nd of it late (K2)."""
     sweep = Sweep()
+    before: int | None = None
     for offset in range(1, 1_000):
         sweep.committed(offset, offset, b"", history_ms=640)
         before = sweep.trim(offset, history_ms=640)
