@@ -1,0 +1,101 @@
+"""The command line's errors: one clear line, the right exit code, never a traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from framework.cli import exit_code, main
+from framework.errors import ConfigError, Fenced, FrameworkError, GraphError, Halted, TransientError
+
+ROOT = Path(__file__).parents[2]
+
+
+def grete(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run a command in this process; return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["grete", *arguments])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands make .grete below the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "no_such_module"], "no module 'no_such_module'"),
+        (["run", "missing.py"], "no file missing.py"),
+        (["run", "tasks.word_count", "--set", "speed=9"], "unknown setting 'speed'"),
+        (["run", "tasks.word_count", "--set", "interval_ms"], "write NAME=VALUE"),
+        (["run", "tasks.word_count", "--set", "interval_ms=fast"], "must be an integer"),
+        (["run", "tasks.word_count", "--set", "guarantee=maybe"], "maybe"),
+        (["run", "tasks.word_count", "--log", "kafka://host:9092"], "Kafka is not in this release yet"),
+        (["run", "tasks.word_count", "--log", "pulsar"], "only log of this release"),
+        (["run", "tasks.word_count", "--lines", "letters=x"], "TOPIC one of sentences"),
+        (["run", "tasks.word_count", "--lines", "sentences=missing.txt"], "No such file"),
+        (["run", "tasks.word_count", "--input", "missing"], "no folder missing"),
+        (["run", "tasks.recommendations", "--input", "."], "a folder needs exactly one"),
+        (["run", "tasks.word_count", "--directory", "file"], "file is not a directory"),
+        (["up", "tasks.word_count", "--log", "kafka://host"], "not in this release"),
+        (["demo", "--dir", "missing"], "no such folder"),
+        (["demo", "--guarantee", "maybe"], "exactly-once or at-least-once"),
+        (["checkpoints", "tasks.word_count"], "run it first: grete run tasks.word_count"),
+        (["state", "get", "tasks.word_count", "counts", "x"], "run it first"),
+        (["changelog", "verify", "tasks.word_count", "--directory", "file"], "no job has run in file"),
+        (["topic", "read", "tasks.word_count", "word-totals"], "run it first"),
+        (["new", "Bad Name"], "cannot name a project"),
+        (["new", "there"], "cannot make there: File exists"),
+    ],
+)
+def test_mistakes_are_named(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    """Exit code 2, the mistake in one line on standard error."""
+    Path("file").write_text("")
+    Path("there").mkdir()
+    assert grete(monkeypatch, *arguments) == 2
+    shown = capfd.readouterr()
+    (line,) = shown.err.splitlines()
+    assert line.startswith("grete: ")
+    assert words in line
+
+
+def test_wrong_usage_is_explained(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """An option that does not exist, as every command line has it."""
+    assert grete(monkeypatch, "run", "tasks.word_count", "--sped") == 2
+    assert "--sped" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(ConfigError, 2), (GraphError, 2), (Fenced, 3), (Halted, 4), (TransientError, 1), (FrameworkError, 1)],
+)
+def test_exit_codes_tell_errors_apart(error: type[FrameworkError], code: int) -> None:
+    """As for workers (C5), and 2 for what is wrong before the start."""
+    assert exit_code(error("x")) == code
+
+
+def test_without_assertions_nothing_starts(tmp_path: Path) -> None:
+    """Under -O a broken invariant would be written to the log instead of stopping."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-O", "-m", "framework.cli", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "do not run it under python -O" in done.stderr
+
+
+def test_a_corrupt_log_halts(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Exit code 4: a person must look; the error names the file and what to do."""
+    Path("job").mkdir()
+    Path("job/log.db").write_bytes(b"this is no database" * 1000)
+    for arguments in (["run", "tasks.word_count"], ["checkpoints", "tasks.word_count"]):
+        assert grete(monkeypatch, *arguments, "--directory", "job") == 4
+        assert "job/log.db" in capfd.readouterr().err

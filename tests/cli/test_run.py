@@ -1,0 +1,184 @@
+"""`grete run` and what reads after it: real processes, as a person types them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from framework.cli import main
+from framework.runtime.place import load_job
+from framework.stores.reader import StateReader
+from tests.runtime.workers import LIMIT_S
+
+ROOT = Path(__file__).parents[2]
+
+TWO_STAGES = """
+from framework import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+documents = Topic("documents", key=utf8, value=utf8)
+lines = Topic("lines", key=utf8, value=utf8)
+
+class Split(Task):
+    texts = Input(documents)
+    out = Output(lines)
+    def process(self, record: Record[str, str | None]) -> None:
+        self.out.send(record.key, record.value)
+
+class Measure(Task):
+    texts = Input(lines)
+    sizes = Store("sizes", key=utf8, value=int64)
+    def process(self, record: Record[str, str | None]) -> None:
+        if record.value is None:
+            self.sizes.delete(record.key)
+        else:
+            self.sizes.put(record.key, len(record.value))
+
+job = Job("sizes", stages=[Split, Measure])
+"""
+
+
+def start(*arguments: str, cwd: Path, **options: object) -> "subprocess.Popen[str]":
+    """Start a command."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "framework.cli", *arguments]
+    return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
+        command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def grete(*arguments: str, cwd: Path, stdin: str = "") -> str:
+    """Run a command to its good end; return what it printed."""
+    process = start(*arguments, cwd=cwd, stdin=subprocess.PIPE)
+    out, err = process.communicate(stdin, timeout=2 * LIMIT_S)
+    assert process.returncode == 0, (out, err)
+    return out
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder in which the word count has run."""
+    folder = tmp_path_factory.mktemp("words")
+    out = grete("run", "tasks.word_count", "--lines", "sentences=-", cwd=folder, stdin="so it\nso\n\x1b[2J\n")
+    assert "all input is used up; 3 input records" in out
+    assert "grete state scan tasks.word_count count-words/counts" in out
+    return folder
+
+
+class Shell:
+    """Runs reading commands in this process, in the folder of the word count."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capfd = monkeypatch, capfd
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        """Run a command; return what it printed."""
+        self._monkeypatch.setattr(sys, "argv", ["grete", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert int(ended.value.code or 0) == code
+        return self._capfd.readouterr().out
+
+
+@pytest.fixture
+def shell(words: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Shell:
+    """Return a shell in the folder."""
+    monkeypatch.chdir(words)
+    return Shell(monkeypatch, capfd)
+
+
+def test_state_can_be_read(shell: Shell) -> None:
+    """Keys and values by the store's serdes; nothing that could steer a terminal comes through."""
+    assert shell("state", "get", "tasks.word_count", "counts", "so") == "2\n"
+    assert shell("state", "scan", "tasks.word_count", "counts") == "\\x1b[2J\t1\nit\t1\nso\t2\n"
+    assert shell("state", "scan", "tasks.word_count", "counts", "--prefix", "i") == "it\t1\n"
+
+
+def test_a_key_that_is_not_there_exits_1(shell: Shell) -> None:
+    """For scripts."""
+    assert shell("state", "get", "tasks.word_count", "counts", "nothing", code=1) == ""
+
+
+def test_outputs_can_be_read(shell: Shell) -> None:
+    """The topic that the job writes, decoded by the job's serdes; and the one it reads."""
+    lines = shell("topic", "read", "tasks.word_count", "word-totals").splitlines()
+    assert lines == ["0\t0\tso\t1", "0\t1\tit\t1", "0\t2\tso\t2", "0\t3\t\\x1b[2J\t1"]
+    assert shell("topic", "read", "tasks.word_count", "sentences", "-n", "2").startswith("0\t1\tnull\tso\n")
+    shell("topic", "read", "tasks.word_count", "nothing", code=2)
+
+
+def test_changelogs_can_be_read_and_verified(shell: Shell) -> None:
+    """Claim, data and commit are told apart; a restore would find the log in order."""
+    tail = shell("changelog", "tail", "tasks.word_count", "count-words", "0", "-n", "1000")
+    assert {line.split("\t")[4] for line in tail.splitlines()} == {"claim", "data", "commit"}
+    assert "count-words-0\tok\t" in shell("changelog", "verify", "tasks.word_count")
+    shell("changelog", "tail", "tasks.word_count", "count-words", "1", code=2)
+
+
+def test_checkpoints_are_shown(shell: Shell) -> None:
+    """Each task's last commit."""
+    shown = shell("checkpoints", "tasks.word_count")
+    assert "count-words-0" in shown
+    assert "sentences[0] 3 of 3" in shown
+
+
+def test_a_second_run_goes_on_from_the_first(words: Path, shell: Shell) -> None:
+    """State and positions are kept: what was counted is not counted again."""
+    grete("run", "tasks.word_count", "--lines", "sentences=-", cwd=words, stdin="so\n")
+    assert shell("state", "get", "tasks.word_count", "counts", "so") == "3\n"
+
+
+@pytest.fixture
+def following(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Yield a run that follows a folder; it is killed at the end, if it is still there."""
+    (tmp_path / "sizes.py").write_text(TWO_STAGES)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a").write_text("four")
+    process = start("run", "sizes.py", "--input", "docs", "--follow", cwd=tmp_path)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    """Return what the job has committed, read beside its workers."""
+    job = load_job(str(folder / "sizes.py"))
+    try:
+        with StateReader(folder / ".grete" / "sizes" / "state", job) as reader:
+            return dict(reader.all(reader.store("sizes")))
+    except Exception as error:  # noqa: BLE001  # not there yet, or just being made
+        return {"error": len(str(error))}
+
+
+def until_sizes(folder: Path, expected: dict[str, int]) -> None:
+    """Wait until the state is as expected."""
+    deadline = time.monotonic() + LIMIT_S
+    while (found := sizes(folder)) != expected:
+        assert time.monotonic() < deadline, found
+
+
+def test_following_a_folder(
+    following: "subprocess.Popen[str]", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Edits and deletions go through both stages while it runs; Ctrl-C ends it gracefully; nothing is done twice."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    until_sizes(tmp_path, {"a": 4})
+    second = start("run", "sizes.py", cwd=tmp_path)
+    _, error = second.communicate(timeout=LIMIT_S)
+    assert second.returncode == 2
+    assert f"already has a supervisor (process {following.pid})" in error
+    (tmp_path / "docs" / "b").write_text("seven..")
+    (tmp_path / "docs" / "a").write_text("fifteen letters")
+    until_sizes(tmp_path, {"a": 15, "b": 7})
+    (tmp_path / "docs" / "b").unlink()
+    until_sizes(tmp_path, {"a": 15})
+    following.send_signal(signal.SIGINT)
+    out, error = following.communicate(timeout=LIMIT_S)
+    assert (following.returncode, error) == (0, "")
+    assert "sizes: stopped" in out
+    again = grete("run", "sizes.py", "--input", "docs", cwd=tmp_path)
+    assert "read: 1 unchanged" in again or "read: 1 touched" in again
+    assert "0 input records" in again

@@ -1,0 +1,47 @@
+"""Progress: bars on a terminal, lines elsewhere, and nothing that could steer it."""
+
+import io
+
+from rich.console import Console
+
+from framework.cli.screen import Screen, printable
+
+
+def shown(*, terminal: bool) -> tuple[Screen, io.StringIO]:
+    """Return a screen and what it prints."""
+    out = io.StringIO()
+    return Screen(Console(file=out, force_terminal=terminal, width=100)), out
+
+
+def test_notes_cannot_steer_the_terminal() -> None:
+    """Names of files come from anywhere: neither control characters nor markup act."""
+    screen, out = shown(terminal=False)
+    screen.note("a\x1b[31mb\rc [bold]d[/bold]")
+    assert out.getvalue() == "a\\x1b[31mb\\x0dc [bold]d[/bold]\n"
+    assert printable("\x7f\x9b ü\n") == "\\x7f\\x9b ü\n"
+
+
+def test_a_restore_has_a_bar_as_long_as_it_lasts() -> None:
+    """It is shown while a task reads its changelog, and gone when it runs."""
+    screen, out = shown(terminal=True)
+    task = {"status": "starting", "restore": [3, 10]}
+    with screen:
+        screen.restores({0: {"index-0": task}})
+        assert "restoring index-0" in screen._bars
+        task["status"] = "running"
+        screen.restores({0: {"index-0": task}})
+        assert screen._bars == {}
+    assert "restoring index-0" in out.getvalue()
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then() -> None:
+    """A build's log is not filled with bars."""
+    screen, out = shown(terminal=False)
+    with screen:
+        for number in range(100):
+            screen.bar("read", number, 1000)
+        assert out.getvalue() == ""
+        screen._said_s -= 60
+        screen.bar("read", 100, 1000)
+        screen.bar("read", 101, 1000)
+    assert out.getvalue().strip() == "read 100 of 1,000"
