@@ -5,7 +5,6 @@
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from framework.core import actions as do
 from framework.core import events as on
@@ -17,6 +16,7 @@ from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateS
 from framework.runtime.deliveries import CHANGELOG, PRODUCED, Deliveries
 from framework.runtime.inbox import Inbox
 from framework.runtime.journal import Encoded, apply_segment
+from framework.runtime.runner import Runner
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition
@@ -24,47 +24,6 @@ from protocol.pointer import Pointer, decode_pointer, encode_pointer
 
 _DATA = -2  # token of data messages: their commit's delivery covers them (port contract 1)
 _LAG_CHECK = 16  # batches of a source between two looks at its consumers' lag
-
-
-class Runner(Protocol):
-    """Runs the user's task over the overlay; framework.runtime.processor is the real one."""
-
-    def reset(self) -> None:
-        """Make a new task instance over the committed state; drop collected outputs."""
-        ...
-
-    def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int) -> None:
-        """Process the records of a frame but for the first ``skip``."""
-        ...
-
-    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
-        """Process rows of an external input."""
-        ...
-
-    def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
-        """Return and forget the collected outputs to streams: (partition, records, frame body)."""
-        ...
-
-    def take_external(self) -> list[ExternalRecord]:
-        """Return and forget the collected outputs to topics outside of the job."""
-        ...
-
-    @property
-    def external_bytes(self) -> int:
-        """Size of the collected outputs to topics outside of the job."""
-        ...
-
-    def before_freeze(self, version: int) -> None:
-        """Write what belongs to the state (stream time, applied outbox entries) into the open layer."""
-        ...
-
-    def after_commit(self) -> None:
-        """Apply what the outbox holds: the version is committed and in the store (S2)."""
-        ...
-
-    def close(self) -> None:
-        """Close the task's code: it has come to a graceful end."""
-        ...
 
 
 class TaskDriver:

@@ -1,0 +1,48 @@
+"""What a driver asks of the user's code: run it over frames and rows, hand over what it sent."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from framework.ports import ExternalRecord, LogRow
+from protocol.ids import TopicPartition
+
+
+class Runner(Protocol):
+    """Runs the user's task over the overlay; framework.runtime.processor is the real one."""
+
+    def reset(self) -> None:
+        """Make a new task instance over the committed state; drop collected outputs."""
+        ...
+
+    def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int) -> None:
+        """Process the records of a frame but for the first ``skip``."""
+        ...
+
+    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+        """Process rows of an external input."""
+        ...
+
+    def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
+        """Return and forget the collected outputs to streams: (partition, records, frame body)."""
+        ...
+
+    def take_external(self) -> list[ExternalRecord]:
+        """Return and forget the collected outputs to topics outside of the job."""
+        ...
+
+    @property
+    def external_bytes(self) -> int:
+        """Size of the collected outputs to topics outside of the job."""
+        ...
+
+    def before_freeze(self, version: int) -> None:
+        """Write what belongs to the state (stream time, applied outbox entries) into the open layer."""
+        ...
+
+    def after_commit(self) -> None:
+        """Apply what the outbox holds: the version is committed and in the store (S2)."""
+        ...
+
+    def close(self) -> None:
+        """Close the task's code: it has come to a graceful end."""
+        ...
