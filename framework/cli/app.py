@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from framework.errors import ConfigError
+
 app = typer.Typer(
     name="grete",
     no_args_is_help=True,
@@ -126,8 +128,14 @@ def demo(
     set: Set = None,  # noqa: A002
 ) -> None:
     """Index a folder while workers are killed, then compare the index with one made in a single plain pass."""
-    from framework.cli import demo as command
-
+    try:
+        from framework.cli import demo as command
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.startswith("tasks"):
+            raise ConfigError(
+                "the demonstration runs an example of the repository: clone it, then make demo"
+            ) from error
+        raise
     command.demo(dir, guarantee, directory, log=log, spark=spark, follow=follow, query=query, kills=kills, sets=set)
 
 

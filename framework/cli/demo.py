@@ -83,7 +83,7 @@ def demo(
     screen.note(f"Indexing {root}\nin {place.directory}, {guarantee}, {job.partitions} worker processes")
     stop = Stop()
     with LocalRun(job, REFERENCE, place, settings) as local, StateReader(place.state_directory, job) as reader:
-        feed = FolderFeed(local.log, documents.name, root)
+        feed = FolderFeed(local.log, documents.name, root, exclude=place.directory)
         work = _index(local, feed, screen, stop, kills)
         if stop.asked:
             local.stop()
@@ -95,7 +95,8 @@ def demo(
         if follow and ok:
             from framework.cli.following import follow as watch
 
-            watch(local, FolderFeed(local.log, documents.name, root), Lookup(reader), query, screen, stop)
+            feed = FolderFeed(local.log, documents.name, root, exclude=place.directory)
+            watch(local, feed, Lookup(reader), query, screen, stop)
             screen.note("stopping …")
             local.stop()
     if not ok:
@@ -134,7 +135,7 @@ def _index(local: LocalRun, feed: FolderFeed, screen: Screen, stop: Stop, kills:
                 break
     seconds = time.monotonic() - started_s
     screen.note(f"Read: {described(feed.report)}")
-    return Work(feed.report.fed, seconds, local.commits() - commits, chaos)
+    return Work(sum(local.committed().values()) - committed, seconds, local.commits() - commits, chaos)
 
 
 def _prove(

@@ -57,11 +57,6 @@ class Feeding:
         self._ends = local.ends()
 
     @property
-    def finished(self) -> bool:
-        """Whether nothing more will come."""
-        return not self._lines and self._scan is None and not (self._follow and self.folder is not None)
-
-    @property
     def idle(self) -> bool:
         """Whether there is nothing to do just now."""
         return not self._lines and self._scan is None
@@ -97,13 +92,16 @@ def run(found: Target, *, folder: Path | None, lines: Sequence[str], keys: bool,
     opened = _open_lines(found.job, lines)
     stop = Stop()
     with LocalRun(found.job, found.reference, found.place, found.settings) as local:
-        feed = None if folder is None else FolderFeed(local.log, folder_topic(found.job).name, folder)
+        feed = None
+        if folder is not None:
+            feed = FolderFeed(local.log, folder_topic(found.job).name, folder, exclude=found.place.directory)
         sources = [feed_lines(local.log, topic, handle, keys=keys) for topic, handle in opened]
         feeding = Feeding(local, feed, sources, follow=follow)
         started_s, before = time.monotonic(), sum(local.committed().values())
         with screen:
             while not stop.asked:
-                if _round(local, feeding, screen) and not follow:
+                _round(local, feeding, screen)
+                if not follow and feeding.idle and local.drained(feeding.ends()):
                     break
             screen.note("stopping …")
             local.stop()
@@ -124,16 +122,18 @@ def up(found: Target) -> None:
         local.stop()
 
 
-def _round(local: LocalRun, feeding: Feeding, screen: Screen) -> bool:
-    """Feed a little, watch the workers, show progress; return whether all that was fed is used up."""
+def _round(local: LocalRun, feeding: Feeding, screen: Screen) -> None:
+    """Feed a little, watch the workers, show progress."""
     feeding.step()
     local.poll(0 if not feeding.idle else POLL_MS)
     show(local, feeding, screen)
-    return feeding.finished and local.drained(feeding.ends())
 
 
 def show(local: LocalRun, feeding: Feeding, screen: Screen) -> None:
-    """Bring the bars up to date."""
+    """Bring the bars up to date, and tell of crashes."""
+    for text in local.supervisor.news:
+        screen.note(text)
+    local.supervisor.news.clear()
     if feeding.folder is not None:
         report = feeding.folder.report
         if report.planned:

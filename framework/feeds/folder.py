@@ -22,7 +22,7 @@ from framework.ports import ExternalRecord
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 
-EXCLUDED = ("__pycache__", ".git", "site-packages")  # directories that hold copies, caches or other people's files
+EXCLUDED = ("__pycache__", ".git", ".grete", "site-packages")  # copies, caches, jobs, other people's files
 FILE_BYTES_MAX = 8 << 20
 PROBE_BYTES = 8 << 10  # a NUL byte in here means: not text
 BATCH_BYTES = 1 << 20  # of text in one transaction: bounds memory, and lets workers start on the first files
@@ -106,10 +106,14 @@ class FolderFeed:
         topic: str,
         root: Path,
         *,
+        exclude: Path | None = None,
         file_bytes_max: int = FILE_BYTES_MAX,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Take over the manifest. Raises ConfigError: no such folder, no such topic, or it holds another folder's."""
+        """Take over the manifest. ``exclude`` is a directory to leave out: the job's own, which changes as it feeds.
+
+        Raises ConfigError: no such folder, no such topic, or it holds another folder's documents.
+        """
         self._log = log
         self._topic = topic
         partitions = log.partitions(topic)
@@ -122,6 +126,7 @@ class FolderFeed:
             raise ConfigError(f"no folder {root} to feed: {error.strerror}") from error
         if not self.root.is_dir():
             raise ConfigError(f"{root} is a file: give the folder that it is in")
+        self._exclude = b"" if exclude is None else os.fsencode(exclude.resolve())
         self._file_bytes_max = file_bytes_max
         self.batch_files_max = BATCH_FILES
         self._prefix = f"feed/{topic}/"
@@ -148,7 +153,7 @@ class FolderFeed:
     def scan(self) -> Iterator[Report]:
         """Compare the folder with the manifest and append what differs, a batch at each step. Raises ConfigError."""
         report = self.report = Report()
-        listing = _Listing(self.root, report.skipped)
+        listing = _Listing(self.root, self._exclude, report.skipped)
         work: list[tuple[str, bytes | None]] = []  # name, path; no path: it is gone
         for name, path, status in listing.files():
             entry = self._manifest.get(name)
@@ -255,8 +260,9 @@ class _NotRegular(Exception):
 class _Listing:
     """The files below a folder, without following links, so that there are no loops and nothing from outside."""
 
-    def __init__(self, root: Path, skipped: Counter[str]) -> None:
+    def __init__(self, root: Path, exclude: bytes, skipped: Counter[str]) -> None:
         self._root = os.fsencode(root)
+        self._exclude = exclude
         self._skipped = skipped
         self._hidden: list[str] = []  # directories that could not be listed: what is in them is not known to be gone
         self.names: set[str] = set()
@@ -276,7 +282,7 @@ class _Listing:
                 if entry.is_symlink():
                     self._skipped[LINK] += 1
                 elif entry.is_dir(follow_symlinks=False):
-                    if os.fsdecode(entry.name) not in EXCLUDED:
+                    if os.fsdecode(entry.name) not in EXCLUDED and entry.path != self._exclude:
                         pending.append(entry.path)
                 elif not entry.is_file(follow_symlinks=False):
                     self._skipped[SPECIAL] += 1

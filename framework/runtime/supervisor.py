@@ -18,6 +18,7 @@ from framework.runtime.worker import EXIT_CRASHED, EXIT_DONE, EXIT_FENCED, EXIT_
 from framework.settings import Settings, changed
 
 LINE_BYTES_MAX = 64 * 1024  # of a status that never ends; then it is dropped
+NEWS_MAX = 100
 TAIL_BYTES = 32 * 1024  # of a worker's log, searched for its last words
 
 
@@ -34,6 +35,7 @@ class WorkerProcess:
     crashes: int = 0  # in a row, without a commit in between
     restart_at: float = 0.0
     exit_code: int | None = None  # of a process that is not to be restarted
+    killed: bool = False  # by us: no news to anybody
     line: bytes = b""
 
     @property
@@ -56,6 +58,9 @@ class Supervisor:
         self._lock = place.lock_supervisor()
         self._selector = selectors.DefaultSelector()
         self._stopping = False
+        self.news: list[
+            str
+        ] = []  # crashes since somebody looked and cleared it; a supervisor without a screen need not
         self.workers = {partition: WorkerProcess(partition) for partition in partitions}
 
     def poll(self, timeout_ms: float = 100) -> None:
@@ -85,10 +90,11 @@ class Supervisor:
 
     def kill(self, partition: int) -> None:
         """End a worker by SIGKILL; the next poll restarts it."""
-        process = self.workers[partition].process
-        if process is not None:
-            process.kill()
-            process.wait()
+        worker = self.workers[partition]
+        if worker.process is not None:
+            worker.killed = True
+            worker.process.kill()
+            worker.process.wait()
 
     def close(self) -> None:
         """End what still runs, and give up the place."""
@@ -116,6 +122,7 @@ class Supervisor:
             )
         os.close(write_end)
         worker.pipe, worker.status, worker.line, worker.starts = read_end, {}, b"", worker.starts + 1
+        worker.killed = False
         self._selector.register(read_end, selectors.EVENT_READ, worker)
 
     def _read(self, worker: WorkerProcess) -> None:
@@ -165,6 +172,9 @@ class Supervisor:
             0 if worker.crashes == 1 else min(settings.backoff_ms << (worker.crashes - 2), settings.backoff_ms_max)
         )
         worker.restart_at = time.monotonic() + wait_ms / 1000
+        if not worker.killed:
+            text = f"worker {worker.partition} crashed, code {code}: {self.last_words(worker.partition)}"
+            self.news = [*self.news[-NEWS_MAX + 1 :], f"{text}; restart in {wait_ms / 1000:.1f} s"]
 
     def _forget(self, worker: WorkerProcess) -> None:
         worker.process = None
@@ -180,6 +190,8 @@ class Supervisor:
             try:
                 entry = json.loads(line)
             except ValueError:
+                if line.startswith('{"'):
+                    continue  # ours, cut short by a full disk
                 entry = {"level": "ERROR", "event": line.strip()}  # not ours: a traceback's last line, a signal's name
             if entry.get("level") in ("ERROR", "CRITICAL") and entry["event"]:
                 text = ": ".join(str(entry[name]) for name in ("event", "error", "exc_info") if entry.get(name))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -56,7 +57,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def feed_of(log: EmbeddedLog, root: Path, *, after_ns: int = LATER_NS, **options: int) -> FolderFeed:
+def feed_of(log: EmbeddedLog, root: Path, *, after_ns: int = LATER_NS, **options: Any) -> FolderFeed:
     """Return a feed whose clock stands still, so late that no file counts as just changed."""
     now_ns = max(p.lstat().st_mtime_ns for p in [root, *root.rglob("*")]) + after_ns
     return FolderFeed(log, "documents", root, clock_ns=lambda: now_ns, **options)
@@ -212,12 +213,12 @@ def test_links_and_special_files_are_never_opened(log: EmbeddedLog, root: Path) 
     assert (counts(report), report.skipped) == ({"new": 2}, {LINK: 3, SPECIAL: 1})
 
 
-def test_caches_and_foreign_packages_are_left_out(log: EmbeddedLog, root: Path) -> None:
-    """__pycache__, .git and site-packages are not documents."""
-    for name in ("__pycache__", ".git", "site-packages"):
+def test_caches_jobs_and_foreign_packages_are_left_out(log: EmbeddedLog, root: Path) -> None:
+    """What is no document: also the job's own directory, or it would feed on its logs forever."""
+    for name in ("__pycache__", ".git", ".grete", "site-packages", "of-the-job"):
         (root / "sub" / name).mkdir()
         (root / "sub" / name / "x.txt").write_text("x")
-    assert counts(scanned(feed_of(log, root))) == {"new": 2}
+    assert counts(scanned(feed_of(log, root, exclude=root / "sub" / "of-the-job"))) == {"new": 2}
 
 
 def test_a_file_that_vanishes_while_it_is_read_is_counted(log: EmbeddedLog, root: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_killed_worker_is_restarted_and_the_job_goes_on(tmp_path: Path) -> Non
         say(local.log, *["a b"] * 40)
         assert not local.drained(local.ends())
         poll_until(local, lambda: local.drained(local.ends()))
-        assert (worker.starts, worker.crashes) == (2, 0)
+        assert (worker.starts, worker.crashes, local.supervisor.news) == (2, 0, [])  # we killed it: no news
         assert local.through() == local.ends()
         local.stop()
         assert worker.exit_code == 0
@@ -94,6 +94,9 @@ def test_a_worker_that_always_crashes_is_given_up(tmp_path: Path) -> None:
         with pytest.raises(Halted, match=r"crashed 2 times .* this task is broken"):
             poll_until(local, lambda: False)
         assert local.supervisor.workers[0].starts == 2
+        (news,) = local.supervisor.news
+        assert "worker 0 crashed, code 1" in news
+        assert "restart in 0.0 s" in news
 
 
 def test_back_off_grows_to_its_bound(tmp_path: Path) -> None:
@@ -117,6 +120,7 @@ def test_back_off_grows_to_its_bound(tmp_path: Path) -> None:
         ('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n', "crashed: disk full"),
         ('{"level": "ERROR", "event": "old"}\n{"level": "INFO", "event": "worker started"}\n', "left no word"),
         ('{"level": "INFO", "event": "worker started"}\nSegmentation fault\n', "Segmentation fault"),
+        ('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n{"level": "ERROR", "eve', "crashed: disk full"),
         ("", "left no word"),
     ],
 )
