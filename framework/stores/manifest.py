@@ -2,7 +2,8 @@
 
 RocksDB verifies the checksum of each record, but takes a record that seems to go on beyond the end of the file for a
 torn tail, drops it and opens an older state without a word. One flipped bit in a length is enough. Older files are then
-combined with a newer log, and the pointer can be ahead of the data.
+combined with a newer log, and the pointer can be ahead of the data. After other flips, listing the column families
+never returns.
 
 Not found is a file that was cut exactly between two records. A kill cannot do that, nor a power loss on a disk that
 keeps what was synced: RocksDB syncs each record before it goes on.

@@ -146,6 +146,7 @@ def test_wipe_leaves_nothing_now_or_after_a_restart(reopen: Opener) -> None:
     store = reopen()
     store.load(3, [b"w"], [b"1"])
     store.write([(0, b"k", b"1")], b"pointer")
+    store.load(0, [b"l"], [b"1"])
     store.wipe()
     assert (store.pointer(), rows(store, 0), rows(store, 3)) == (None, [], [])
     store.write([(0, b"n", b"1")])
