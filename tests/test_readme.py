@@ -1,0 +1,48 @@
+"""The README does what it says: its code runs as printed, its commands exist."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+JOB, KIT = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def run(directory: Path, *arguments: str) -> str:
+    """Run Python in a directory that holds the README's job; return what it printed."""
+    (directory / "word_count.py").write_text(JOB)
+    done = subprocess.run([sys.executable, *arguments], cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_kits_example_passes(tmp_path: Path) -> None:
+    """The test of the README's job passes as printed, with its crashes."""
+    (tmp_path / "example.py").write_text(KIT)
+    run(tmp_path, "example.py")
+
+
+def test_the_job_runs_as_printed(tmp_path: Path) -> None:
+    """Five minutes in: the one-file job counts the lines of a file, in a worker process, and its state can be read."""
+    (tmp_path / "lines.txt").write_text("to be or not to be\nthat is the question\n")
+    run(tmp_path, "-m", "framework.cli", "run", "word_count.py", "--lines", "sentences=lines.txt")
+    state = run(tmp_path, "-m", "framework.cli", "state", "scan", "word_count.py", "count-words/counts")
+    assert dict(line.split("\t") for line in state.splitlines())["to"] == "2"
+    totals = run(tmp_path, "-m", "framework.cli", "topic", "read", "word_count.py", "word-totals")
+    assert len(totals.splitlines()) == 10
+
+
+def test_its_commands_exist() -> None:
+    """Every `grete COMMAND` that the README names is a command."""
+    named = set(re.findall(r"`?grete ([a-z]+)", README)) - {"up"} | {"up", "worker", "checkpoints", "simulate"}
+    done = subprocess.run([sys.executable, "-m", "framework.cli", "--help"], capture_output=True, text=True, check=True)
+    assert named <= set(re.findall(r"^\W*([a-z]+) ", done.stdout, re.MULTILINE))
+
+
+def test_its_links_lead_somewhere() -> None:
+    """Every link into the repository names a file or folder that is there."""
+    root = Path(__file__).parent.parent
+    targets = re.findall(r"\]\(([^)]+)\)", README)
+    assert targets
+    assert [target for target in targets if not (root / target).exists()] == []
