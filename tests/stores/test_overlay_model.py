@@ -1,0 +1,234 @@
+"""The overlay against a model of plain dicts: reads, scans, freezes, chunks, undo, rollback and sweep in any order."""
+
+import struct
+from collections.abc import Iterable, Iterator
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from framework.errors import TransientError
+from framework.ports import Write
+from framework.stores.memory import MemoryDisk, MemoryStore
+from framework.stores.overlay import ENTRY_BYTES, Overlay
+
+IDS = (1, 4)
+Flat = dict[tuple[int, bytes], bytes]  # (store id, key) → value: the state of all stores
+Row = tuple[bytes, bytes]
+
+ids = st.sampled_from(IDS)
+KEYS = [b"", b"\0", b"a", b"a\0", b"b", b"\xff"]  # few, so that the layers hold the same ones
+keys = st.sampled_from(KEYS)
+values = st.binary(max_size=2)
+changes = st.lists(st.tuples(ids, keys, st.none() | values), min_size=1, max_size=8)
+
+
+class FullDisk(MemoryStore):
+    """A store whose writes fail, with nothing written, as long as it is full."""
+
+    full = False
+
+    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
+        """Write unless the disk is full."""
+        if self.full:
+            list(writes)
+            raise TransientError("the disk is full")
+        super().write(writes, pointer)
+
+
+class OverlayMachine(RuleBasedStateMachine):
+    """Any order of calls that a task may make."""
+
+    @initialize(clean_bytes_max=st.sampled_from([0, 300, 1000, 1 << 20]))
+    def start(self, clean_bytes_max: int) -> None:
+        """Begin with an empty state store; a small cache of clean reads ages often."""
+        self.clean_bytes_max = clean_bytes_max
+        self.disk = MemoryDisk()
+        self.version = 0
+        self.committed: Flat = {}
+        self.open_overlay()
+
+    def open_overlay(self) -> None:
+        """Start as after a crash: what is on disk, no layers."""
+        self.base = FullDisk({store: str(store) for store in IDS}, self.disk)
+        self.overlay = Overlay(self.base, IDS, layer_bytes_max=1 << 20, clean_bytes_max=self.clean_bytes_max)
+        self.current: Flat = dict(self.committed)
+        self.frozen: Flat | None = None
+        self.dirty: set[tuple[int, bytes]] = set()
+        self.frozen_dirty: set[tuple[int, bytes]] = set()
+        self.applied = 0
+        self.scans: list[tuple[Iterator[Row], list[Row]]] = []
+        self.cursor = b""
+        self.standing: set[tuple[int, bytes]] = set()  # keys that stand in the changelog since the round began
+
+    # --- The task ---
+
+    def change(self, writes: list[tuple[int, bytes, bytes | None]]) -> None:
+        """Put and delete keys, some of which are not there."""
+        for store, key, value in writes:
+            if value is None:
+                self.overlay.store(store).delete(key)
+                self.current.pop((store, key), None)
+            else:
+                self.overlay.store(store).put(key, value)
+                self.current[store, key] = value
+            self.dirty.add((store, key))
+
+    @rule(writes=changes)
+    def record(self, writes: list[tuple[int, bytes, bytes | None]]) -> None:
+        """Process a record."""
+        self.change(writes)
+
+    @rule(writes=changes, scanned=ids, undo=st.booleans())
+    def record_with_undo(self, writes: list[tuple[int, bytes, bytes | None]], scanned: int, undo: bool) -> None:
+        """Process a record that may raise; scans that run meanwhile, its own too, keep seeing what they saw."""
+        before = dict(self.current), set(self.dirty)
+        self.overlay.begin_undo()
+        self.change(writes)
+        self.scan(scanned, b"", None)
+        if undo:
+            self.overlay.undo()
+            self.current, self.dirty = before
+        else:
+            self.overlay.end_undo()
+
+    @rule(store=ids, key=keys)
+    def get(self, store: int, key: bytes) -> None:
+        """Read one key, which may then be kept as a clean read."""
+        assert self.overlay.store(store).get(key) == self.current.get((store, key))
+
+    @rule()
+    def get_everything(self) -> None:
+        """Read all keys of all stores."""
+        for store in IDS:
+            for key in KEYS:
+                self.get(store, key)
+
+    @rule(store=ids, start=keys, end=st.none() | keys)
+    def scan(self, store: int, start: bytes, end: bytes | None) -> None:
+        """Begin a scan; it is read on later, when other things have happened."""
+        expected = [
+            (key, value)
+            for (number, key), value in sorted(self.current.items())
+            if number == store and key >= start and (end is None or key < end)
+        ]
+        self.scans.append((self.overlay.store(store).scan(start, end), expected))
+
+    @precondition(lambda self: self.scans)
+    @rule(index=st.integers(0, 9), count=st.integers(1, 9))
+    def read_on(self, index: int, count: int) -> None:
+        """Read some rows of a scan: as the state was when it began."""
+        scan, expected = self.scans[index % len(self.scans)]
+        for _ in range(count):
+            assert next(scan, None) == (expected.pop(0) if expected else None)
+
+    # --- The commit ---
+
+    @precondition(lambda self: self.frozen is None)
+    @rule()
+    def freeze(self) -> None:
+        """Freeze: the dirty keys are what was written since the last time, sorted."""
+        self.overlay.freeze()
+        self.frozen, self.frozen_dirty, self.dirty = dict(self.current), self.dirty, set()
+        self.applied = 0
+        self.version += 1
+        self.standing |= self.frozen_dirty
+        assert list(self.overlay.frozen_items()) == [
+            (*place, self.frozen.get(place)) for place in sorted(self.frozen_dirty)
+        ]
+        assert self.overlay.frozen_size == len(self.frozen_dirty)
+
+    @precondition(lambda self: self.frozen is not None)
+    @rule(keys_max=st.integers(1, 4), full=st.booleans())
+    def apply_chunk(self, keys_max: int, full: bool) -> None:
+        """Write a chunk, perhaps after a first attempt that failed; the pointer comes with the last one only."""
+        assert self.frozen is not None
+        old = self.disk.pointer
+        if full:
+            self.base.full = True
+            with pytest.raises(TransientError):
+                self.overlay.apply_chunk(b"%d" % self.version, keys_max)
+            self.base.full = False
+        done = self.overlay.apply_chunk(b"%d" % self.version, keys_max)
+        self.applied += 1
+        assert self.disk.pointer == (b"%d" % self.version if done else old)
+        assert self.overlay.has_frozen is not done
+        if done:
+            self.committed, self.frozen, self.applied = self.frozen, None, 0
+            stored = {(store, key): value for store in IDS for key, value in self.base.scan(store, b"", None)}
+            assert stored == self.committed
+
+    @rule()
+    def drop_open(self) -> None:
+        """Roll back to the frozen version, or to the last one (R4)."""
+        self.overlay.drop_open()
+        self.current = dict(self.committed if self.frozen is None else self.frozen)
+        self.dirty = set()
+
+    @precondition(lambda self: not self.applied)
+    @rule(crash=st.booleans(), loaded=st.just([]) | changes)
+    def drop_all(self, crash: bool, loaded: list[tuple[int, bytes, bytes | None]]) -> None:
+        """Start from what is in the state store, which may be loaded anew: no read remembers what was there before."""
+        if not crash:
+            self.overlay.drop_all()
+            assert not self.overlay.has_frozen
+        for store, key, value in loaded:
+            self.base.load(store, [key], [value])
+            self.committed.pop((store, key), None)
+            if value is not None:
+                self.committed[store, key] = value
+        if crash:
+            self.open_overlay()
+            return
+        self.current, self.frozen = dict(self.committed), None
+        self.dirty, self.frozen_dirty = set(), set()
+        self.cursor, self.standing = b"", set()
+        self.get_everything()
+
+    @precondition(lambda self: self.frozen is not None)
+    @rule(keys_max=st.integers(1, 6), bytes_max=st.integers(1, 12))
+    def sweep(self, keys_max: int, bytes_max: int) -> None:
+        """A slice is the live, clean part of the frozen version between two cursors, whatever has been applied (K2)."""
+        assert self.frozen is not None
+        start = self.cursor
+        if not start:
+            self.standing = set(self.frozen_dirty)
+        swept, self.cursor, done = self.overlay.sweep(start, keys_max, bytes_max)
+        assert done == (self.cursor == b"")
+        assert len(swept) <= keys_max
+        assert sum(len(key) + len(value) for _, key, value in swept[:-1]) < bytes_max
+
+        def within(place: tuple[int, bytes]) -> bool:
+            encoded = struct.pack(">h", place[0]) + place[1]
+            return (not start or encoded > start) and (done or encoded <= self.cursor)
+
+        clean = [place for place in sorted(self.frozen) if within(place) and place not in self.frozen_dirty]
+        assert swept == [(*place, self.frozen[place]) for place in clean]
+        self.standing |= set(clean)
+        if done:
+            assert set(self.frozen) <= self.standing  # a round re-appends every live key
+
+    @precondition(lambda self: not self.applied)
+    @rule(writes=changes, keys_max=st.integers(1, 6), keys_more=st.integers(1, 3), full=st.booleans())
+    def commit(self, writes: list[tuple[int, bytes, bytes | None]], keys_max: int, keys_more: int, full: bool) -> None:
+        """A whole commit at once, read between its chunks, so that many versions follow each other in one run."""
+        if self.frozen is None:
+            self.change(writes)
+            self.freeze()
+        self.sweep(keys_max, 1 << 20)
+        for _ in range(len(self.frozen_dirty) + 1):  # a lost chunk must fail, not hang
+            if self.frozen is not None:
+                self.apply_chunk(keys_more, full)
+                self.get_everything()
+        assert self.frozen is None
+
+    @invariant()
+    def open_bytes_are_never_too_low(self) -> None:
+        """What is dirty is accounted for: the bound cannot be passed unseen (A9)."""
+        least = sum(len(key) + len(self.current.get((store, key), b"")) + ENTRY_BYTES for store, key in self.dirty)
+        assert self.overlay.open_bytes >= least
+
+
+OverlayMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestOverlay = OverlayMachine.TestCase
