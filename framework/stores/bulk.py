@@ -1,7 +1,7 @@
 """Bulk loading of one column family: what a restore brings is collected, sorted, and ingested as one SST file.
 
-Measured with 1 million random keys, values of 80 bytes, two cores: 0.6 to 0.9 million records/s, on disk at the end.
-Through the memtable with the write-ahead log off: 0.3 to 0.4 million, because each record pays for its place in a skip
+Measured with 1 million random keys, values of 80 bytes, two cores: 0.5 to 0.9 million records/s, on disk at the end.
+Through the memtable with the write-ahead log off: 0.3 to 0.5 million, because each record pays for its place in a skip
 list, and again for the flush. A key that comes several times (sweeps repeat keys) is written once.
 """
 
