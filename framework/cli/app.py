@@ -68,16 +68,18 @@ def run(
 ) -> None:
     """Run a whole job here until its input is used up: a worker process for each partition, restarted if it dies."""
     from framework.cli import running
+    from framework.cli.target import target
 
-    running.run(running.target(job, directory, log, set), folder=input, lines=lines or [], keys=keys, follow=follow)
+    running.run(target(job, directory, log, set), folder=input, lines=lines or [], keys=keys, follow=follow)
 
 
 @app.command()
 def up(job: JobName, directory: Directory = None, log: Log = "embedded", set: Set = None) -> None:  # noqa: A002
     """Keep the workers of a job running on this machine until Ctrl-C; restart the dead."""
     from framework.cli import running
+    from framework.cli.target import target
 
-    running.up(running.target(job, directory, log, set))
+    running.up(target(job, directory, log, set))
 
 
 @app.command()

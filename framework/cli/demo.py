@@ -4,17 +4,19 @@ import hashlib
 import os
 import sysconfig
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 from rich.console import Console
 
+from framework.cli import following
 from framework.cli.audit import Audit, audit, recorded
 from framework.cli.chaos import Chaos
 from framework.cli.running import Feeding, Stop, described, show
 from framework.cli.screen import Screen
+from framework.cli.searching import Lookup, found
 from framework.cli.target import check_log, settings_of
 from framework.errors import ConfigError
 from framework.feeds.folder import FolderFeed
@@ -23,14 +25,12 @@ from framework.runtime.place import Place
 from framework.settings import Settings, with_texts
 from framework.stores.reader import StateReader
 from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
-from tasks.inverted_index import END, WORD, Index, documents, job, postings_of, search
+from tasks.inverted_index import WORD, documents, job
 
 REFERENCE = "tasks.inverted_index"
 QUERIES = ('"import os"', '"exactly once"', "thread lock", 'sqlite3 "with open"')
 GUARANTEES = ("exactly-once", "at-least-once")
 SMALL_WORK = 10  # documents: with fewer there is no time for kills
-HITS_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,6 @@ class Work:
     seconds: float
     commits: int
     kills: Chaos
-
-
-class Lookup:
-    """Finds the postings of a word in the partition that has it: what a search needs."""
-
-    def __init__(self, reader: StateReader) -> None:
-        self._reader = reader
-
-    def postings(self, word: str) -> Mapping[str, Sequence[int]]:
-        """Return document → positions of the word."""
-        partition = partition_of(word.encode(), job.partitions)
-        rows: Iterator[tuple[str, list[int]]] = self._reader.prefix(Index.postings, word + END, partition)
-        return postings_of(rows)
 
 
 def demo(
@@ -93,10 +80,8 @@ def demo(
             local.stop()
         ok = _prove(local, reader, screen, work, settings, default=folder is None)
         if follow and ok:
-            from framework.cli.following import follow as watch
-
             feed = FolderFeed(local.log, documents.name, root, exclude=place.directory)
-            watch(local, feed, Lookup(reader), query, screen, stop)
+            following.follow(local, feed, Lookup(reader), query, screen, stop)
             screen.note("stopping …")
             local.stop()
     if not ok:
@@ -186,15 +171,6 @@ def _verdict(screen: Screen, result: Audit, settings: Settings) -> bool:
         return False
     note("This is what exactly-once prevents: run it again without GUARANTEE.")
     return True
-
-
-def found(lookup: Lookup, query: str) -> str:
-    """Return what a search finds, in a line."""
-    started_s = time.perf_counter()
-    hits = search(lookup, query)
-    took_ms = (time.perf_counter() - started_s) * 1000
-    best = ", ".join(f"{name} {count:,}" for name, count in list(hits.items())[:HITS_SHOWN])
-    return f"search {query}: {sum(hits.values()):,} hits in {len(hits):,} documents, {took_ms:.0f} ms: {best or '–'}"
 
 
 def _queries(local: LocalRun) -> list[str]:

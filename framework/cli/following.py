@@ -2,9 +2,9 @@
 
 import time
 
-from framework.cli.demo import Lookup, found
 from framework.cli.running import Feeding, Stop
 from framework.cli.screen import Screen
+from framework.cli.searching import Lookup, found
 from framework.errors import TransientError
 from framework.feeds.folder import FolderFeed
 from framework.runtime.local import LocalRun

@@ -15,13 +15,11 @@ from framework.api.job import Job
 from framework.api.serdes import utf8
 from framework.api.topic import Topic
 from framework.cli.screen import Screen
-from framework.cli.target import Target, target
+from framework.cli.target import Target
 from framework.errors import ConfigError
 from framework.feeds.folder import FolderFeed, Report
 from framework.feeds.lines import feed_lines
 from framework.runtime.local import LocalRun
-
-__all__ = ["Stop", "external_inputs", "folder_topic", "run", "target", "up"]
 
 RESCAN_S = 0.5  # --follow looks at the folder this often
 POLL_MS = 50
