@@ -21,8 +21,12 @@ class Violation(Exception):
     """Something happened that must never happen. ``name``: of the invariant."""
 
     def __init__(self, name: str, text: str) -> None:
-        super().__init__(f"{name}: {text}")
+        super().__init__(name, text)  # as given: it travels between processes
         self.name = name
+
+    def __str__(self) -> str:
+        """Render as ``name: text``."""
+        return f"{self.name}: {self.args[1]}"
 
 
 class PlainStore:

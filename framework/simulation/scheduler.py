@@ -273,6 +273,8 @@ class Simulation:
     def _calm(self) -> None:
         """From here on nothing goes wrong any more; zombies go on soon."""
         self.log.blocked_until.clear()
+        # slowness is a fault, too: with data in pieces, a commit could take longer than unacked_ms_max for ever (B1)
+        self.log.reluctant = dict.fromkeys(self.log.reluctant, 0.0)
         self.log.repeats.clear()
         for process in self._processes:
             process.boundary.disarm()

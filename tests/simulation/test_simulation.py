@@ -83,6 +83,13 @@ def test_a_failure_says_how_to_repeat_it(capsys: pytest.CaptureFixture[str]) -> 
     assert "python -m framework.simulation --seeds 1 --mutant marker_before_commit" in out
 
 
+def test_a_failure_travels_between_processes() -> None:
+    """A violation found in another process arrives whole, not as a broken pool."""
+    batch = run_batch(range(2), "marker_before_commit", processes=2)
+    assert [result.violation.name for result in batch.failures if result.violation is not None] == ["marker"] * 2
+    assert all(str(result.violation).startswith("marker: ") for result in batch.failures)
+
+
 def test_clean_seeds_return_zero(capsys: pytest.CaptureFixture[str]) -> None:
     """The command line returns 0 for clean seeds, also from several processes, and shows what happened."""
     assert main(["--seeds", "0..8", "--processes", "2"]) == 0
