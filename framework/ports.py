@@ -43,8 +43,11 @@ class Log(Protocol):
     4. ``read`` never blocks and never returns a message before ``offset``.
     """
 
-    def create_topic(self, topic: str, partitions: int) -> None:
-        """Make sure that the topic exists. Raises ConfigError if it exists with another number of partitions."""
+    def create_topic(self, topic: str, partitions: int, *, plain: bool = False) -> None:
+        """Make sure that the topic exists; ``plain``: one that the job shares with others, else a stream or changelog (K1).
+
+        Raises ConfigError if it exists with another number of partitions, or with settings unfit for a stream or changelog.
+        """
         ...
 
     def partitions(self, topic: str) -> int | None:

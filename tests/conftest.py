@@ -1,10 +1,12 @@
-"""What every test shares: Hypothesis profiles, and no silent skips."""
+"""What every test shares: Hypothesis profiles, no silent skips, and one Kafka broker."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
+
+from framework.testing.broker import Broker, NoBroker, find_broker
 
 pytest_plugins = ["pytester"]
 
@@ -39,3 +41,17 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _refuse_skip(report)
     return report
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A Kafka broker: one for the whole session, whatever the number of its processes."""
+    directory = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        directory = directory.parent  # of this session, shared by its workers
+    try:
+        broker = find_broker(directory / "kafka")
+    except NoBroker as error:
+        pytest.skip(f"not tested on Kafka: {error}")
+    with broker:
+        yield broker

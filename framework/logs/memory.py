@@ -67,7 +67,7 @@ class MemoryLog:
         self.data = data
         self._queue: list[tuple[int, int, TopicPartition | None, bytes, int | None, Sequence[ExternalRecord]]] = []
 
-    def create_topic(self, topic: str, partitions: int) -> None:
+    def create_topic(self, topic: str, partitions: int, *, plain: bool = False) -> None:
         """Make sure that the topic exists. Raises ConfigError: a bad name, or it has another number of partitions."""
         try:
             check_name("topic", topic)

@@ -71,11 +71,11 @@ def create_topics(job: Job, log: Log) -> None:
     for stage in topology.stages:
         log.create_topic(topology.changelog(stage.ordinal), stage.partitions)
         for topic in topology.externals_of(stage.ordinal):
-            log.create_topic(topic, stage.partitions)
+            log.create_topic(topic, stage.partitions, plain=True)
     for stream in topology.streams:
         log.create_topic(stream.topic, stream.partitions)
     for topic in job.external_sinks():
-        log.create_topic(topic, job.partitions)
+        log.create_topic(topic, job.partitions, plain=True)
 
 
 def pin_guarantee(log: EmbeddedLog, settings: Settings) -> None:

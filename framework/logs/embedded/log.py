@@ -78,7 +78,7 @@ class EmbeddedLog:
 
     # --- topics ---
 
-    def create_topic(self, topic: str, partitions: int) -> None:
+    def create_topic(self, topic: str, partitions: int, *, plain: bool = False) -> None:
         """Make sure that the topic exists. Raises ConfigError: a bad name, or it has another number of partitions."""
         try:
             check_name("topic", topic)

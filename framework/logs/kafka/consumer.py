@@ -1,0 +1,261 @@
+"""Reading from Kafka: partitions assigned by hand, what is fetched ahead kept in order, seeks that leave nothing stale.
+
+One consumer serves all partitions. librdkafka fetches in the background; what it has fetched is moved into a queue per
+partition, and a read takes from its queue without asking the broker.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from framework.errors import FrameworkError, OffsetOutOfRange
+from framework.logs.kafka.failures import Troubles, failed, failure
+from framework.ports import LogRow
+from framework.settings import MiB
+from protocol.frames import encode_headers
+from protocol.ids import TopicPartition
+
+ROW_BYTES = 48  # what a row counts beside its blobs, as in the other logs
+BATCH = 500  # messages taken from librdkafka at a time
+AHEAD_BYTES_MAX = 8 * MiB  # of one partition, beside what librdkafka holds; beyond, it is not fetched for a while
+ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within
+SLICE_S = 0.5  # of waiting for the broker: signal handlers run in between
+_RETRIED = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._WAIT_COORD,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
+}
+
+
+class _Ahead:
+    """One assigned partition: what was fetched and not yet read. Offsets: asked ≤ rows < fetched."""
+
+    __slots__ = ("asked", "asleep", "bytes", "doubt", "end", "failure", "fetched", "rows", "sure")
+
+    def __init__(self, offset: int, end: int) -> None:
+        self.asked = offset  # what a reader that goes on asks for next
+        self.fetched = offset  # everything before it was fetched, or cannot be read (transaction markers)
+        self.end = end  # of the partition when somebody last looked: a read does not stop short of it
+        self.rows: deque[LogRow] = deque()
+        self.bytes = 0
+        self.asleep = False  # not assigned for now: too much is waiting here
+        self.sure = False  # the first answer after the seek was the one sought
+        self.doubt = -1  # the first answer after the seek, if it was another
+        self.failure: FrameworkError | None = None
+
+
+class Reader:
+    """Reads partitions from any offset. Raises TransientError if no broker answers for a minute."""
+
+    def __init__(self, config: dict[str, Any], troubles: Troubles, bootstrap: str) -> None:
+        """Connect in the background."""
+        self._consumer: Consumer = troubles.made(Consumer, config)
+        self._troubles = troubles
+        self._bootstrap = bootstrap
+        self._ahead: dict[tuple[str, int], _Ahead] = {}
+        self.news = False  # something came since it was last set to False
+
+    # --- topics and bounds ---
+
+    def topics(self) -> dict[str, int]:
+        """Return the number of partitions by topic, without Kafka's own topics."""
+        listed = self._ask(lambda seconds: self._consumer.list_topics(timeout=seconds), "listing topics")
+        return {name: len(topic.partitions) for name, topic in listed.topics.items() if not name.startswith("__")}
+
+    def partitions(self, topic: str) -> int | None:
+        """Return the number of partitions of a topic, or None if there is none. Asking does not make it."""
+        listed = self._ask(lambda seconds: self._consumer.list_topics(topic, timeout=seconds), f"looking for {topic}")
+        found = listed.topics[topic]
+        if found.error is None:
+            return len(found.partitions)
+        if found.error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
+            return None
+        raise failure(found.error, f"topic {topic}")
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """Return (start, end), asked now. What no reader can see at the end does not count once it was read up to."""
+        at = KafkaPartition(*partition)
+        start, end = self._ask(
+            lambda seconds: self._consumer.get_watermark_offsets(at, timeout=seconds), f"bounds of {partition}"
+        )
+        ahead = self._ahead.get(partition)
+        if ahead is not None:
+            ahead.end = max(ahead.end, end)
+            if not ahead.rows and ahead.fetched >= end > ahead.asked:
+                return start, ahead.asked
+        return start, end
+
+    def seen_end(self, partition: TopicPartition) -> int:
+        """Return up to where the partition is known to reach, without asking."""
+        ahead = self._ahead.get(partition)
+        return 0 if ahead is None else max(ahead.fetched, ahead.end)
+
+    # --- reading ---
+
+    def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
+        """Return rows from ``offset`` on. Empty only if there was nothing when the bounds were last looked at.
+
+        It waits for the broker after a seek, or when less was fetched than ``bounds`` has promised.
+        Raises OffsetOutOfRange.
+        """
+        ahead = self._ahead.get(partition)
+        if ahead is None or ahead.asked != offset:
+            ahead = self._seek(partition, offset)
+        if not ahead.rows:
+            self._fetch(partition, ahead)
+        rows: list[LogRow] = []
+        waiting = ahead.rows
+        while waiting:
+            row = waiting.popleft()
+            rows.append(row)
+            size = ROW_BYTES + len(row[4] or b"") + len(row[3] or b"") + len(row[5] or b"")
+            ahead.bytes -= size
+            max_bytes -= size
+            if max_bytes <= 0:
+                break
+        if rows:
+            ahead.asked = rows[-1][0] + 1
+        return rows
+
+    def wait(self, seconds: float) -> None:
+        """Return when a message has come, at the latest after ``seconds``."""
+        message = self._consumer.poll(seconds)
+        if message is not None:
+            self._take((message,))
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+    # --- inside ---
+
+    def _seek(self, partition: TopicPartition, offset: int) -> _Ahead:
+        """Begin at ``offset``; whatever was fetched before is dropped (R5)."""
+        start, end = self.bounds(partition)
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(f"{partition}: offset {offset} is outside of {start} to {end}")
+        old = self._ahead.pop(partition, None)
+        ahead = self._ahead[partition] = _Ahead(offset, end)
+        self._assign(partition, ahead, assigned=old is not None and not old.asleep)
+        return ahead
+
+    def _assign(self, partition: TopicPartition, ahead: _Ahead, *, assigned: bool) -> None:
+        """Fetch from where ``ahead`` is. A new assignment, not a seek: that fails while an assignment is under way."""
+        try:
+            if assigned:
+                self._consumer.incremental_unassign([KafkaPartition(*partition)])
+            self._consumer.incremental_assign([KafkaPartition(*partition, ahead.fetched)])
+        except KafkaException as error:
+            raise failed(error, f"reading {partition} from offset {ahead.fetched}") from error
+        ahead.asleep = False
+
+    def _fetch(self, partition: TopicPartition, ahead: _Ahead) -> None:
+        """Take what has come until there is something for this partition, or its known end is reached."""
+        if ahead.asleep:
+            self._assign(partition, ahead, assigned=False)
+        messages = self._consumer.consume(BATCH, 0)
+        if messages:
+            self._take(messages)
+        deadline = 0.0
+        while not ahead.rows:
+            if ahead.failure is not None:
+                self._raise(partition, ahead)
+            if ahead.asleep:  # the first answer after the seek was doubtful
+                self._assign(partition, ahead, assigned=False)
+            if ahead.fetched >= ahead.end:
+                return
+            now = time.monotonic()
+            deadline = deadline or now + ANSWER_S_MAX
+            if now > deadline:
+                raise self._troubles.no_answer(self._bootstrap, ANSWER_S_MAX)
+            message = self._consumer.poll(SLICE_S)
+            if message is not None:
+                self._take((message, *self._consumer.consume(BATCH, 0)))
+
+    def _raise(self, partition: TopicPartition, ahead: _Ahead) -> None:
+        """Raise what went wrong in a partition; a later read begins anew."""
+        self._consumer.incremental_unassign([KafkaPartition(*partition)])
+        del self._ahead[partition]
+        error = ahead.failure
+        assert error is not None
+        if isinstance(error, OffsetOutOfRange):
+            start, end = self.bounds(partition)
+            raise OffsetOutOfRange(f"{partition}: offset {ahead.fetched} is outside of {start} to {end}") from error
+        raise error
+
+    def _take(self, messages: Iterable[Message]) -> None:
+        """Move messages to their partitions' queues."""
+        full = []
+        for message in messages:
+            key = (message.topic(), message.partition())
+            ahead = self._ahead.get(key)
+            if ahead is None or ahead.asleep:
+                continue
+            error = message.error()
+            if error is not None:
+                self._take_error(key, ahead, error, message.offset())
+                continue
+            offset = message.offset()
+            if offset < ahead.fetched or not (ahead.sure or self._is_sure(key, ahead, offset)):
+                continue
+            ahead.fetched = offset + 1
+            name, value, headers, (_, time_ms) = message.key(), message.value(), message.headers(), message.timestamp()
+            cell = encode_headers([(text, blob or b"") for text, blob in headers]) if headers else None
+            ahead.rows.append((offset, time_ms, time_ms, name, value, cell))
+            ahead.bytes += ROW_BYTES + len(value or b"") + len(name or b"") + len(cell or b"")
+            if ahead.bytes > AHEAD_BYTES_MAX:
+                full.append(key)
+                ahead.asleep = True
+        self.news = True
+        for topic, number in full:
+            self._consumer.incremental_unassign([KafkaPartition(topic, number)])
+
+    def _take_error(self, key: tuple[str, int], ahead: _Ahead, error: KafkaError, offset: int) -> None:
+        if error.code() != KafkaError._PARTITION_EOF:
+            if error.code() not in _RETRIED:
+                ahead.failure = failure(error, f"reading {TopicPartition(*key)} at offset {ahead.fetched}")
+        elif offset > ahead.fetched and (ahead.sure or self._is_sure(key, ahead, offset)):
+            ahead.fetched = offset
+
+    def _is_sure(self, key: tuple[str, int], ahead: _Ahead, offset: int) -> bool:
+        """Judge the first answer after a seek (R5).
+
+        If there are transaction markers, it may stand further on than the offset sought; so may something stale. What is
+        there comes again when asked again, at the same offset.
+        """
+        if offset in (ahead.fetched, ahead.doubt):
+            ahead.sure = True
+        else:
+            ahead.doubt = offset
+            ahead.asleep = True
+            self._consumer.incremental_unassign([KafkaPartition(*key)])
+        return ahead.sure
+
+    def _ask(self, question: Callable[[float], Any], doing: str) -> Any:
+        """Return the broker's answer; ask again while it is away."""
+        deadline = time.monotonic() + ANSWER_S_MAX
+        while True:
+            asked = time.monotonic()
+            try:
+                answer = question(SLICE_S)
+                if answer is not None:
+                    return answer
+            except KafkaException as error:
+                if error.args[0].code() not in _RETRIED:
+                    raise failed(error, doing) from error
+            if self._troubles.refused is not None or time.monotonic() > deadline:
+                raise self._troubles.no_answer(self._bootstrap, ANSWER_S_MAX)
+            time.sleep(max(0.0, 0.05 - (time.monotonic() - asked)))  # some errors come back at once

@@ -1,0 +1,190 @@
+"""The log of a job on Apache Kafka: plain acknowledged messages, no broker transactions between stages (design 1.3)."""
+
+import time
+from collections.abc import Sequence
+
+from framework.errors import ConfigError, OffsetOutOfRange, TransientError
+from framework.logs.kafka.admin import Topics
+from framework.logs.kafka.consumer import Reader
+from framework.logs.kafka.failures import Troubles
+from framework.logs.kafka.options import Options, scrubber, split_options
+from framework.logs.kafka.producer import Writer
+from framework.ports import Delivery, ExternalRecord, LogRow
+from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
+
+CONNECT_S_MAX = 15.0
+VISIBLE_S_MAX = 30.0  # a topic just made is known to all brokers by then
+STEP_S = 0.001  # of looking at deliveries and messages in turn, while both may come
+STEP_S_MAX = 0.005
+
+
+class KafkaLog:
+    """framework.ports.Log over a Kafka cluster; one consumer and one producer. Neither thread safe nor fork safe.
+
+    ``fence`` is ignored: the core compares offsets instead (C3). ``sync`` is, too: what is acknowledged is on all
+    replicas in sync. ``read`` returns nothing only if there was nothing at the last ``bounds`` or seek; for that it may wait.
+    """
+
+    def __init__(self, bootstrap: str, options: Options | None = None, *, group: str = "grete") -> None:
+        """Connect to ``host:port[,host:port…]``. ``group`` is what lag tools see; ``options`` are librdkafka's.
+
+        Raises ConfigError (an option, who we are), TransientError (no broker answers).
+        """
+        self.bootstrap = bootstrap
+        producer, consumer, admin = split_options(bootstrap, group, options or {})
+        self._troubles = troubles = Troubles(scrubber(options or {}))
+        self._writer = Writer(producer, troubles)  # first: a producer id takes longest
+        self._reader = Reader(consumer, troubles, bootstrap)
+        self._topics = Topics(admin, troubles)
+        self._counts: dict[str, int] = {}  # partitions by topic, of those that were seen
+        self._closed = False
+        try:
+            self._connect()
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"KafkaLog({self.bootstrap!r})"  # never the options: some are secrets
+
+    def _connect(self) -> None:
+        deadline = time.monotonic() + CONNECT_S_MAX
+        while not self._writer.cluster(0.5):
+            if self._troubles.refused is not None or time.monotonic() > deadline:
+                raise self._troubles.no_answer(self.bootstrap, CONNECT_S_MAX)
+
+    # --- topics ---
+
+    def create_topic(self, topic: str, partitions: int, *, plain: bool = False) -> None:
+        """Make sure that the topic exists, and that it is fit to be a stream or changelog (K1) if it is not plain.
+
+        Raises ConfigError: a bad name, another number of partitions, a setting that would lose data.
+        """
+        try:
+            check_name("topic", topic)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}")
+        found = self._reader.partitions(topic)
+        if found is None:
+            self._topics.create(topic, partitions, plain=plain)
+            deadline = time.monotonic() + VISIBLE_S_MAX
+            while (found := self._reader.partitions(topic)) is None:
+                if time.monotonic() > deadline:
+                    raise TransientError(f"topic {topic} was made but is not there after {VISIBLE_S_MAX:.0f} s")
+                time.sleep(0.01)
+        if found != partitions:
+            raise ConfigError(
+                f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic"
+            )
+        if not plain:
+            self._topics.check(topic)
+        self._counts[topic] = found
+
+    def partitions(self, topic: str) -> int | None:
+        """Return the number of partitions, or None if there is no such topic."""
+        found = self._reader.partitions(topic)
+        if found is not None:
+            self._counts[topic] = found
+        return found
+
+    def topics(self) -> Sequence[str]:
+        """Return the names of all topics of the cluster but Kafka's own, sorted."""
+        self._counts.update(listed := self._reader.topics())
+        return sorted(listed)
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """Return (offset of the first message still there, offset of the next message to come): one round trip."""
+        self._check(partition)
+        self._topics.settle(partition)
+        return self._reader.bounds(partition)
+
+    def trim(self, partition: TopicPartition, before: int) -> None:
+        """Delete messages with offset < ``before``, in the background. Raises OffsetOutOfRange beyond the end."""
+        self._check(partition)
+        end = self._reader.seen_end(partition)
+        if before > end:
+            end = self._reader.bounds(partition)[1]
+        if before > end:
+            raise OffsetOutOfRange(f"{partition}: cannot trim before {before}: the log ends at {end}")
+        if before > 0:
+            self._topics.trim(partition, before)
+
+    # --- messages ---
+
+    def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
+        """Return messages from ``offset`` on; see framework.ports.Log.
+
+        A topic that keeps a record's own time shows that as its append time, too: Kafka stores one of them.
+        """
+        if partition.topic not in self._counts:
+            self._check(partition)
+        return self._reader.read(partition, offset, max_bytes)
+
+    def send(
+        self,
+        owner: int,
+        token: int,
+        partition: TopicPartition,
+        value: bytes,
+        *,
+        fence: int | None = None,
+        sync: bool = False,
+        outputs: Sequence[ExternalRecord] = (),
+    ) -> None:
+        """Queue one internal message; see framework.ports.Log."""
+        self._check(partition)
+        if outputs:
+            for record in outputs:
+                self._check(record.partition)
+            raise ConfigError(
+                f"{len(outputs)} outputs with a message to {partition}: outputs to Kafka topics need a transaction, "
+                "which this release does not make: write to files, or run with guarantee = at-least-once"
+            )
+        self._writer.send(owner, token, partition, value)
+
+    def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
+        """Queue plain records; one delivery for all of them (offset: of the last, -1 if there are none)."""
+        for record in records:
+            self._check(record.partition)
+        self._writer.produce(owner, token, records)
+
+    def poll(self) -> list[Delivery]:
+        """Hand over what is queued and return what became known since the last call.
+
+        Raises what a message failed with: Halted (too large), ConfigError (no permission), TransientError.
+        """
+        self._topics.poll()
+        return self._writer.poll()
+
+    def wait(self, timeout_ms: float) -> None:
+        """Return when a message has come to a partition that is being read, or a delivery; else at the time-out."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        step = STEP_S
+        while not self._reader.news and not self._writer.wait(0):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            if self._writer.waits:
+                self._writer.wait(min(left, step))
+                self._reader.wait(0)
+                step = min(step * 1.1, STEP_S_MAX)
+            else:
+                self._reader.wait(left)
+        self._reader.news = False
+
+    def close(self) -> None:
+        """Disconnect; what is queued and was not polled is given up. A second close does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._writer.close()
+            self._reader.close()
+
+    def _check(self, partition: TopicPartition) -> None:
+        """Raise ConfigError if there is no such partition: Kafka itself would make topics, or fail much later."""
+        count = self._counts.get(partition.topic)
+        if count is None or not 0 <= partition.partition < count:
+            count = self.partitions(partition.topic)
+            if count is None or not 0 <= partition.partition < count:
+                raise ConfigError(f"there is no partition {partition}: create the topic first")

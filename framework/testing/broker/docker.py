@@ -1,0 +1,37 @@
+"""A broker in a container, where a Docker engine answers."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from framework.errors import ConfigError
+from framework.testing.broker.settings import KAFKA, answers, free_port, settings
+
+
+@contextlib.contextmanager
+def docker_broker(_directory: Path) -> Iterator[tuple[str, str]]:
+    """Run a broker in a container, removed at the end. Raises ConfigError if Docker is not there or does not answer."""
+    try:
+        import docker
+        from testcontainers.core.container import DockerContainer
+
+        engine = docker.from_env(timeout=5)
+        engine.ping()
+        engine.close()
+    except ImportError as error:
+        raise ConfigError(f"Docker: the package {error.name} is not installed (pip install testcontainers)") from error
+    except Exception as error:  # whatever its client raises where there is no engine
+        raise ConfigError(f"Docker: no engine answers: {error}") from error
+    port = free_port()
+    host = "localhost"
+    container = DockerContainer(f"apache/kafka:{KAFKA}").with_bind_ports(port, port)
+    listeners = {
+        "listeners": f"PLAINTEXT://:{port},CONTROLLER://:9093",
+        "advertised.listeners": f"PLAINTEXT://{host}:{port}",
+    }
+    for name, value in (settings() | listeners).items():
+        container.with_env(f"KAFKA_{name.upper().replace('.', '_')}", value)  # no name has "_" or "-"
+    with container:
+        bootstrap = f"{host}:{port}"
+        answers(bootstrap, alive=lambda: True)
+        yield bootstrap, f"Docker, apache/kafka:{KAFKA}"

@@ -1,0 +1,91 @@
+"""Kafka as the contract tests want a log: alone with its topics, and with its answers there when a call returns."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from framework.errors import FrameworkError
+from framework.logs.kafka import KafkaLog
+from framework.ports import Delivery, ExternalRecord, LogRow
+from protocol.ids import TopicPartition
+
+
+class SettledKafkaLog:
+    """A KafkaLog whose topics carry a prefix that the tests do not see.
+
+    ``poll`` waits for all answers and ``read`` looks at the bounds first: what the tests state of the log's content
+    must hold; when it becomes known to whom is tested in tests/logs/test_kafka.py.
+    """
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        self.inner = KafkaLog(bootstrap)
+        self._prefix = prefix
+        self._unanswered = 0
+
+    def create_topic(self, topic: str, partitions: int, *, plain: bool = False) -> None:
+        with self._short_names():
+            self.inner.create_topic(topic and self._prefix + topic, partitions, plain=plain)
+
+    def partitions(self, topic: str) -> int | None:
+        return self.inner.partitions(self._prefix + topic)
+
+    def topics(self) -> Sequence[str]:
+        return [name.removeprefix(self._prefix) for name in self.inner.topics() if name.startswith(self._prefix)]
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        with self._short_names():
+            return self.inner.bounds(self._long(partition))
+
+    def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
+        with self._short_names():
+            self.inner.bounds(self._long(partition))
+            return self.inner.read(self._long(partition), offset, max_bytes)
+
+    def send(
+        self,
+        owner: int,
+        token: int,
+        partition: TopicPartition,
+        value: bytes,
+        *,
+        fence: int | None = None,
+        sync: bool = False,
+        outputs: Sequence[ExternalRecord] = (),
+    ) -> None:
+        with self._short_names():
+            long = [record._replace(partition=self._long(record.partition)) for record in outputs]
+            self.inner.send(owner, token, self._long(partition), value, fence=fence, sync=sync, outputs=long)
+            self._unanswered += 1
+
+    def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
+        with self._short_names():
+            long = [record._replace(partition=self._long(record.partition)) for record in records]
+            self.inner.produce(owner, token, long)
+            self._unanswered += 1
+
+    def poll(self) -> list[Delivery]:
+        deliveries = self.inner.poll()
+        while len(deliveries) < self._unanswered:
+            self.inner.wait(10_000)
+            deliveries += self.inner.poll()
+        self._unanswered -= len(deliveries)
+        return deliveries
+
+    def wait(self, timeout_ms: float) -> None:
+        self.inner.wait(timeout_ms)
+
+    def trim(self, partition: TopicPartition, before: int) -> None:
+        with self._short_names():
+            self.inner.trim(self._long(partition), before)
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def _long(self, partition: TopicPartition) -> TopicPartition:
+        return partition._replace(topic=self._prefix + partition.topic)
+
+    @contextlib.contextmanager
+    def _short_names(self) -> Iterator[None]:
+        try:
+            yield
+        except FrameworkError as error:
+            raise type(error)(str(error).replace(self._prefix, "")) from error
