@@ -6,6 +6,7 @@ import msgspec
 
 from framework.errors import ConfigError
 
+NOT_SETTINGS = {"GRETE_KAFKA"}  # framework.testing.broker: where a broker is
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 
 
@@ -83,5 +84,9 @@ def with_texts(settings: Settings, texts: dict[str, str]) -> Settings:
 def from_environment(environment: dict[str, str]) -> Settings:
     """Return the defaults, overridden by variables such as GRETE_INTERVAL_MS. Raises ConfigError."""
     prefix = "GRETE_"
-    texts = {name[len(prefix) :].lower(): text for name, text in environment.items() if name.startswith(prefix)}
+    texts = {
+        name[len(prefix) :].lower(): text
+        for name, text in environment.items()
+        if name.startswith(prefix) and name not in NOT_SETTINGS
+    }
     return with_texts(Settings(), texts)

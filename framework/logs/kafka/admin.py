@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
 from framework.errors import ConfigError, TransientError
 from framework.logs.kafka.failures import Troubles, failed, logger
@@ -77,7 +77,7 @@ class Topics:
                 )
         if int(found[_SIZE].value) < _SIZE_LEAST:
             raise ConfigError(
-                f"topic {topic} has {_SIZE} = {found[_SIZE].value}, less than {_SIZE_LEAST}: a frame may be larger; raise it"
+                f"topic {topic} has {_SIZE} = {found[_SIZE].value}, less than {_SIZE_LEAST}: frames may be larger"
             )
 
     def trim(self, partition: TopicPartition, before: int) -> None:

@@ -6,13 +6,14 @@ partition, and a read takes from its queue without asking the broker.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from framework.errors import FrameworkError, OffsetOutOfRange
+from framework.logs.kafka.asker import ANSWER_S_MAX, RETRIED, SLICE_S, Asker
 from framework.logs.kafka.failures import Troubles, failed, failure
 from framework.ports import LogRow
 from framework.settings import MiB
@@ -22,22 +23,6 @@ from protocol.ids import TopicPartition
 ROW_BYTES = 48  # what a row counts beside its blobs, as in the other logs
 BATCH = 500  # messages taken from librdkafka at a time
 AHEAD_BYTES_MAX = 8 * MiB  # of one partition, beside what librdkafka holds; beyond, it is not fetched for a while
-ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within
-SLICE_S = 0.5  # of waiting for the broker: signal handlers run in between
-_RETRIED = {
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._WAIT_COORD,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.BROKER_NOT_AVAILABLE,
-    KafkaError.REPLICA_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.REQUEST_TIMED_OUT,
-}
 
 
 class _Ahead:
@@ -60,37 +45,18 @@ class _Ahead:
 class Reader:
     """Reads partitions from any offset. Raises TransientError if no broker answers for a minute."""
 
-    def __init__(self, config: dict[str, Any], troubles: Troubles, bootstrap: str) -> None:
+    def __init__(self, config: dict[str, Any], troubles: Troubles, asker: Asker) -> None:
         """Connect in the background."""
         self._consumer: Consumer = troubles.made(Consumer, config)
-        self._troubles = troubles
-        self._bootstrap = bootstrap
+        self._asker = asker
         self._ahead: dict[tuple[str, int], _Ahead] = {}
         self.news = False  # something came since it was last set to False
 
-    # --- topics and bounds ---
-
-    def topics(self) -> dict[str, int]:
-        """Return the number of partitions by topic, without Kafka's own topics."""
-        listed = self._ask(lambda seconds: self._consumer.list_topics(timeout=seconds), "listing topics")
-        return {name: len(topic.partitions) for name, topic in listed.topics.items() if not name.startswith("__")}
-
-    def partitions(self, topic: str) -> int | None:
-        """Return the number of partitions of a topic, or None if there is none. Asking does not make it."""
-        listed = self._ask(lambda seconds: self._consumer.list_topics(topic, timeout=seconds), f"looking for {topic}")
-        found = listed.topics[topic]
-        if found.error is None:
-            return len(found.partitions)
-        if found.error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
-            return None
-        raise failure(found.error, f"topic {topic}")
+    # --- bounds ---
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (start, end), asked now. What no reader can see at the end does not count once it was read up to."""
-        at = KafkaPartition(*partition)
-        start, end = self._ask(
-            lambda seconds: self._consumer.get_watermark_offsets(at, timeout=seconds), f"bounds of {partition}"
-        )
+        start, end = self._asker.bounds(partition)
         ahead = self._ahead.get(partition)
         if ahead is not None:
             ahead.end = max(ahead.end, end)
@@ -180,7 +146,7 @@ class Reader:
             now = time.monotonic()
             deadline = deadline or now + ANSWER_S_MAX
             if now > deadline:
-                raise self._troubles.no_answer(self._bootstrap, ANSWER_S_MAX)
+                raise self._asker.no_answer()
             message = self._consumer.poll(SLICE_S)
             if message is not None:
                 self._take((message, *self._consumer.consume(BATCH, 0)))
@@ -199,6 +165,7 @@ class Reader:
     def _take(self, messages: Iterable[Message]) -> None:
         """Move messages to their partitions' queues."""
         full = []
+        message: Any  # the client's types allow None, which is for errors: a message has all
         for message in messages:
             key = (message.topic(), message.partition())
             ahead = self._ahead.get(key)
@@ -225,7 +192,7 @@ class Reader:
 
     def _take_error(self, key: tuple[str, int], ahead: _Ahead, error: KafkaError, offset: int) -> None:
         if error.code() != KafkaError._PARTITION_EOF:
-            if error.code() not in _RETRIED:
+            if error.code() not in RETRIED:
                 ahead.failure = failure(error, f"reading {TopicPartition(*key)} at offset {ahead.fetched}")
         elif offset > ahead.fetched and (ahead.sure or self._is_sure(key, ahead, offset)):
             ahead.fetched = offset
@@ -233,8 +200,8 @@ class Reader:
     def _is_sure(self, key: tuple[str, int], ahead: _Ahead, offset: int) -> bool:
         """Judge the first answer after a seek (R5).
 
-        If there are transaction markers, it may stand further on than the offset sought; so may something stale. What is
-        there comes again when asked again, at the same offset.
+        If there are transaction markers, it may stand further on than the offset sought; so may something stale. What
+        is there comes again when asked again, at the same offset.
         """
         if offset in (ahead.fetched, ahead.doubt):
             ahead.sure = True
@@ -243,19 +210,3 @@ class Reader:
             ahead.asleep = True
             self._consumer.incremental_unassign([KafkaPartition(*key)])
         return ahead.sure
-
-    def _ask(self, question: Callable[[float], Any], doing: str) -> Any:
-        """Return the broker's answer; ask again while it is away."""
-        deadline = time.monotonic() + ANSWER_S_MAX
-        while True:
-            asked = time.monotonic()
-            try:
-                answer = question(SLICE_S)
-                if answer is not None:
-                    return answer
-            except KafkaException as error:
-                if error.args[0].code() not in _RETRIED:
-                    raise failed(error, doing) from error
-            if self._troubles.refused is not None or time.monotonic() > deadline:
-                raise self._troubles.no_answer(self._bootstrap, ANSWER_S_MAX)
-            time.sleep(max(0.0, 0.05 - (time.monotonic() - asked)))  # some errors come back at once

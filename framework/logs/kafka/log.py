@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from framework.errors import ConfigError, OffsetOutOfRange, TransientError
 from framework.logs.kafka.admin import Topics
+from framework.logs.kafka.asker import Asker
 from framework.logs.kafka.consumer import Reader
 from framework.logs.kafka.failures import Troubles
 from framework.logs.kafka.options import Options, scrubber, split_options
@@ -22,7 +23,7 @@ class KafkaLog:
     """framework.ports.Log over a Kafka cluster; one consumer and one producer. Neither thread safe nor fork safe.
 
     ``fence`` is ignored: the core compares offsets instead (C3). ``sync`` is, too: what is acknowledged is on all
-    replicas in sync. ``read`` returns nothing only if there was nothing at the last ``bounds`` or seek; for that it may wait.
+    replicas in sync. ``read`` returns nothing only if there was nothing at the last ``bounds`` or seek: it may wait.
     """
 
     def __init__(self, bootstrap: str, options: Options | None = None, *, group: str = "grete") -> None:
@@ -34,7 +35,8 @@ class KafkaLog:
         producer, consumer, admin = split_options(bootstrap, group, options or {})
         self._troubles = troubles = Troubles(scrubber(options or {}))
         self._writer = Writer(producer, troubles)  # first: a producer id takes longest
-        self._reader = Reader(consumer, troubles, bootstrap)
+        self._asker = Asker(consumer, troubles, bootstrap)
+        self._reader = Reader(consumer, troubles, self._asker)
         self._topics = Topics(admin, troubles)
         self._counts: dict[str, int] = {}  # partitions by topic, of those that were seen
         self._closed = False
@@ -49,7 +51,7 @@ class KafkaLog:
 
     def _connect(self) -> None:
         deadline = time.monotonic() + CONNECT_S_MAX
-        while not self._writer.cluster(0.5):
+        while not self._writer.answers(0.5):
             if self._troubles.refused is not None or time.monotonic() > deadline:
                 raise self._troubles.no_answer(self.bootstrap, CONNECT_S_MAX)
 
@@ -66,11 +68,11 @@ class KafkaLog:
             raise ConfigError(str(error)) from error
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}")
-        found = self._reader.partitions(topic)
+        found = self._asker.partitions(topic)
         if found is None:
             self._topics.create(topic, partitions, plain=plain)
             deadline = time.monotonic() + VISIBLE_S_MAX
-            while (found := self._reader.partitions(topic)) is None:
+            while (found := self._asker.partitions(topic)) is None:
                 if time.monotonic() > deadline:
                     raise TransientError(f"topic {topic} was made but is not there after {VISIBLE_S_MAX:.0f} s")
                 time.sleep(0.01)
@@ -84,14 +86,14 @@ class KafkaLog:
 
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions, or None if there is no such topic."""
-        found = self._reader.partitions(topic)
+        found = self._asker.partitions(topic)
         if found is not None:
             self._counts[topic] = found
         return found
 
     def topics(self) -> Sequence[str]:
         """Return the names of all topics of the cluster but Kafka's own, sorted."""
-        self._counts.update(listed := self._reader.topics())
+        self._counts.update(listed := self._asker.topics())
         return sorted(listed)
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
@@ -180,6 +182,7 @@ class KafkaLog:
             self._closed = True
             self._writer.close()
             self._reader.close()
+            self._asker.close()
 
     def _check(self, partition: TopicPartition) -> None:
         """Raise ConfigError if there is no such partition: Kafka itself would make topics, or fail much later."""

@@ -25,7 +25,7 @@ _FIXED = {
         "enable.partition.eof": ("true", "the end of a partition must be known, not guessed (A2b)"),
     },
 }
-_DEFAULTS = {
+_DEFAULTS: dict[str, dict[str, Any]] = {
     "both": {
         "client.id": "grete",
         "message.max.bytes": MESSAGE_BYTES_MAX,
@@ -38,7 +38,7 @@ _DEFAULTS = {
     },
     "consumer": {
         "fetch.queue.backoff.ms": 10,  # 1 s otherwise: a fast reader idles half of the time
-        "fetch.wait.max.ms": 25,  # a seek waits for the fetch that is under way, and an idle one lasts this long
+        "fetch.wait.max.ms": 10,  # a seek waits for the fetch that is under way, and an idle one lasts this long
         "fetch.max.bytes": 16 * MiB,
         "max.partition.fetch.bytes": 2 * MiB,
         "queued.max.messages.kbytes": 16 * KiB,  # 64 MiB otherwise, in each worker

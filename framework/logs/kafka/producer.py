@@ -41,11 +41,14 @@ class Writer:
         self._failure: FrameworkError | None = None
         self._unanswered = 0
 
-    def cluster(self, seconds: float) -> str | None:
-        """Return the id of the cluster, or None if no broker has answered in time."""
-        self._producer.poll(0)  # hear of errors
-        found: str | None = self._producer.cluster_id(timeout=seconds)
-        return found
+    def answers(self, seconds: float) -> bool:
+        """Return whether a broker has answered in time."""
+        self._serve(0)  # hear of errors
+        try:
+            return bool(self._producer.cluster_id(timeout=seconds))
+        except KafkaException:
+            self._serve(0)
+            return False
 
     def send(self, owner: int, token: int, partition: TopicPartition, value: bytes) -> None:
         """Queue an internal message; the log gives it its time."""
@@ -65,7 +68,7 @@ class Writer:
         return bool(self._queue) or self._unanswered > 0
 
     def poll(self) -> list[Delivery]:
-        """Hand over what is queued, return what became known. Raises what a message failed with: later ones are void."""
+        """Hand over what is queued, return what became known. Raises what a message failed with."""
         queue = self._queue
         self._serve(0)
         while queue and self._failure is None:

@@ -1,0 +1,293 @@
+"""What is Kafka's own: seeks, transactions of others, topic settings, options, errors, and when things become known."""
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from framework.errors import ConfigError, Halted, OffsetOutOfRange, TransientError
+from framework.logs.kafka import KafkaLog, consumer, log
+from framework.ports import Delivery, ExternalRecord, LogRow
+from framework.testing.broker import Broker
+from framework.testing.broker.settings import free_port
+from protocol.ids import TopicPartition
+
+pytestmark = pytest.mark.kafka
+Connect = Callable[..., KafkaLog]
+MiB = 1 << 20
+
+
+@pytest.fixture
+def connect(kafka_broker: Broker) -> Iterator[Connect]:
+    """Opens connections, which are closed at the end."""
+    opened: list[KafkaLog] = []
+
+    def connect(**options: str | int) -> KafkaLog:
+        opened.append(
+            KafkaLog(kafka_broker.bootstrap, {name.replace("_", "."): each for name, each in options.items()})
+        )
+        return opened[-1]
+
+    yield connect
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that nobody else uses."""
+    return f"t{os.urandom(6).hex()}"
+
+
+def make(kafka_broker: Broker, topic: str, **settings: str) -> None:
+    """Make a topic of one partition as somebody else would."""
+    client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    client.create_topics([NewTopic(topic, 1, config=named)])[topic].result()
+
+
+def settle(log: KafkaLog, count: int) -> list[Delivery]:
+    """Return so many deliveries."""
+    found = log.poll()
+    while len(found) < count:
+        log.wait(10_000)
+        found += log.poll()
+    return found
+
+
+def read_to(log: KafkaLog, partition: TopicPartition, offset: int, end: int, max_bytes: int = MiB) -> list[LogRow]:
+    """Return all rows from ``offset`` up to ``end``, read in pieces."""
+    rows: list[LogRow] = []
+    while offset < end:
+        rows += log.read(partition, offset, max_bytes)
+        offset = rows[-1][0] + 1
+    return rows
+
+
+def filled(log: KafkaLog, topic: str, count: int, partitions: int = 1) -> TopicPartition:
+    """Make a stream and append ``count`` numbered messages to its partition 0."""
+    log.create_topic(topic, partitions)
+    partition = TopicPartition(topic, 0)
+    for number in range(count):
+        log.send(0, number, partition, b"%d" % number)
+    settle(log, count)
+    return partition
+
+
+# --- reading ---
+
+
+def test_seeks_leave_nothing_stale(connect: Connect, topic: str) -> None:
+    """R5: whatever was fetched before a seek, what comes after it is what stands there, without a gap."""
+    log = connect()
+    partition = filled(log, topic, 3_000, partitions=2)
+    log.read(TopicPartition(topic, 1), 0, 1)
+    place = random.Random(1)
+    for _ in range(60):
+        offset = place.randrange(2_900)
+        rows = read_to(log, partition, offset, offset + place.randrange(1, 100), max_bytes=2_000)
+        assert [row[4] for row in rows] == [b"%d" % number for number in range(offset, rows[-1][0] + 1)]
+
+
+def test_fetching_ahead_is_bounded(connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition that is not read as fast as it could be is not fetched meanwhile; nothing is lost or comes twice."""
+    monkeypatch.setattr(consumer, "AHEAD_BYTES_MAX", 5_000)
+    log = connect()
+    partition = filled(log, topic, 3_000)
+    rows = read_to(log, partition, 0, 3_000, max_bytes=3_000)
+    assert [row[4] for row in rows] == [b"%d" % number for number in range(3_000)]
+
+
+def test_a_log_trimmed_under_a_reader_is_an_error(
+    connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K3: what was trimmed before it was fetched is never stepped over."""
+    monkeypatch.setattr(consumer, "AHEAD_BYTES_MAX", 5_000)
+    log, other = connect(), connect()
+    partition = filled(log, topic, 1_000)
+    rows = log.read(partition, 0, 1)
+    other.trim(partition, 999)
+    assert other.bounds(partition) == (999, 1_000)
+    with pytest.raises(OffsetOutOfRange, match=r"is outside of 999 to 1000"):
+        read_to(log, partition, rows[-1][0] + 1, 1_000)
+
+
+def test_transactions_of_others_are_read_when_committed(kafka_broker: Broker, connect: Connect, topic: str) -> None:
+    """S1: aborted records are not seen, markers are stepped over, and the end is the end of what can be read."""
+    make(kafka_broker, topic)
+    writer = Producer({"bootstrap.servers": kafka_broker.bootstrap, "transactional.id": topic})
+    writer.init_transactions()
+    for number, keep in enumerate([True, False, True, False]):
+        writer.begin_transaction()
+        for part in range(3):
+            writer.produce(topic, b"%d.%d" % (number, part), partition=0)
+        writer.flush()  # an abort would drop what was not sent
+        writer.commit_transaction() if keep else writer.abort_transaction()
+    log, partition = connect(), TopicPartition(topic, 0)
+    assert log.bounds(partition) == (0, 16)
+    rows = read_to(log, partition, 0, 11)
+    assert [row[4] for row in rows] == [b"0.0", b"0.1", b"0.2", b"2.0", b"2.1", b"2.2"]
+    assert log.read(partition, rows[-1][0] + 1, MiB) == []
+    assert log.bounds(partition) == (0, rows[-1][0] + 1)
+    assert [row[4] for row in log.read(partition, 3, 1)] == [b"2.0"]  # offset 3 is a marker
+
+
+def test_open_transactions_are_not_read(kafka_broker: Broker, connect: Connect, topic: str) -> None:
+    """S1: what is not committed yet is neither read nor counted, and it is read once it is."""
+    make(kafka_broker, topic)
+    writer = Producer({"bootstrap.servers": kafka_broker.bootstrap, "transactional.id": topic})
+    writer.init_transactions()
+    writer.begin_transaction()
+    writer.produce(topic, b"x", partition=0)
+    writer.flush()
+    log, partition = connect(), TopicPartition(topic, 0)
+    assert (log.bounds(partition), log.read(partition, 0, 1)) == ((0, 0), [])
+    writer.commit_transaction()
+    log.wait(600_000)
+    assert [row[4] for row in log.read(partition, 0, 1)] == [b"x"]
+
+
+# --- writing ---
+
+
+def test_a_second_writer_shows_as_a_gap(connect: Connect, topic: str) -> None:
+    """C3: a sole writer's offsets are contiguous; another's message stands between them."""
+    log, other = connect(), connect()
+    partition = filled(log, topic, 100)
+    other.send(0, 0, partition, b"foreign", fence=9)
+    assert settle(other, 1)[0].offset == 100
+    log.send(0, 0, partition, b"own", fence=1)
+    assert settle(log, 1)[0][2:] == (101, log.read(partition, 101, 1)[0][1], False)
+
+
+def test_a_full_queue_drops_nothing(connect: Connect, topic: str) -> None:
+    """B1: what librdkafka has no room for stays queued, in order."""
+    log = connect(producer_queue_buffering_max_messages=7)
+    partition = filled(log, topic, 300)
+    assert [row[4] for row in read_to(log, partition, 0, 300)] == [b"%d" % number for number in range(300)]
+
+
+def test_a_delivery_ends_a_wait(connect: Connect, topic: str) -> None:
+    """A wait returns for a delivery, too, and the poll after it reports it."""
+    log = connect()
+    partition = filled(log, topic, 1)
+    log.send(3, 4, partition, b"x")
+    found = log.poll()
+    while not found:
+        log.wait(600_000)
+        found = log.poll()
+    assert [(each.owner, each.token, each.offset) for each in found] == [(3, 4, 1)]
+
+
+def test_append_times_never_go_back_in_kafka(connect: Connect, topic: str) -> None:
+    """A1: an internal topic has the log's append times."""
+    rows = read_to(connect(), filled(connect(), topic, 200), 0, 200)
+    assert all(a[1] <= b[1] for a, b in pairwise(rows))
+
+
+def test_a_message_too_large_halts(kafka_broker: Broker, connect: Connect, topic: str) -> None:
+    """A message that the topic does not take ends the process with the setting to raise, whoever refuses it."""
+    make(kafka_broker, topic)
+    partition = TopicPartition(topic, 0)
+    for size in (MiB + 1_000, 3 * MiB):
+        log = connect()
+        log.produce(0, 0, [ExternalRecord(partition, None, b"x" * size, 1)])
+        with pytest.raises(Halted, match=rf"{size} bytes to {topic}\[0\].*max\.message\.bytes"):
+            settle(log, 1)
+
+
+# --- topics ---
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compact,delete"),
+        ("retention.ms", "604800000"),
+        ("retention.bytes", "1000000"),
+        ("message.timestamp.type", "CreateTime"),
+        ("max.message.bytes", "100000"),
+    ],
+)
+def test_unfit_topics_are_refused(kafka_broker: Broker, connect: Connect, topic: str, name: str, value: str) -> None:
+    """K1: an existing stream or changelog with a setting that would lose data is refused; a plain topic is not ours."""
+    fit = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "message.timestamp.type": "LogAppendTime",
+    }
+    make(kafka_broker, topic, **(fit | {name: value}))
+    log = connect()
+    with pytest.raises(ConfigError, match=rf"topic {topic} has {name} = {value}"):
+        log.create_topic(topic, 1)
+    log.create_topic(topic, 1, plain=True)
+
+
+# --- options and errors ---
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("acks", "1"),
+        ("request.required.acks", 0),
+        ("producer.enable.idempotence", False),
+        ("message.timeout.ms", 30_000),
+        ("auto.offset.reset", "earliest"),
+        ("isolation.level", "read_uncommitted"),
+        ("enable.auto.commit", True),
+        ("transactional.id", "x"),
+        ("bootstrap.servers", "elsewhere:9092"),
+    ],
+)
+def test_contradictions_are_refused(name: str, value: str | int) -> None:
+    """An option that the protocol relies on cannot be changed: ConfigError, before anything is connected."""
+    with pytest.raises(ConfigError, match=rf"Kafka option {name}"):
+        KafkaLog("nowhere:1", {name: value})
+
+
+@pytest.mark.parametrize("options", [{"acks": "all"}, {"acks": -1}, {"enable.idempotence": True}, {"linger.ms": 5}])
+def test_agreement_is_accepted(kafka_broker: Broker, options: dict[str, str | int]) -> None:
+    """Options that say what we do anyway, or that are free, pass."""
+    KafkaLog(kafka_broker.bootstrap, options).close()
+
+
+def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither errors nor reprs show a secret, not even one that librdkafka quotes."""
+    monkeypatch.setattr(log, "CONNECT_S_MAX", 0.5)
+    secret = "hunter2-in-the-clear"
+    for options in (
+        {"sasl.password": secret, "security.protocol": secret},
+        {"ssl.key.pem": secret, "security.protocol": "ssl"},
+        {
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "u",
+            "sasl.password": secret,
+            "security.protocol": "sasl_plaintext",
+        },
+    ):
+        with pytest.raises((ConfigError, TransientError)) as caught:
+            KafkaLog(f"127.0.0.1:{free_port()}", options)
+        assert secret not in str(caught.value)
+        assert secret not in "".join(str(each) for each in caught.traceback)
+        assert caught.value.__cause__ is None
+
+
+def test_an_unknown_option_is_refused() -> None:
+    """A misspelt option is a ConfigError that names it."""
+    with pytest.raises(ConfigError, match=r"no\.such\.thing"):
+        KafkaLog("nowhere:1", {"no.such.thing": "1"})
+
+
+def test_a_broker_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the address and the reason, and asks for another try: it may come up."""
+    monkeypatch.setattr(log, "CONNECT_S_MAX", 1.0)
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(TransientError, match=rf"Kafka at {address}.*refused"):
+        KafkaLog(address)

@@ -1,0 +1,95 @@
+"""A broker for tests ends with the last process that uses it, and is shared by all that want it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from framework.settings import Settings, from_environment
+from framework.testing.broker import NoBroker, find_broker
+from framework.testing.broker.find import READY
+from framework.testing.broker.settings import settings
+
+# A keeper of a broker that is none, and a user of it who waits to be killed.
+KEEPER = """
+import sys, time
+from pathlib import Path
+from framework.testing.broker import keeper
+keeper.LOOK_S = 0.01
+keeper._keep(Path(sys.argv[1]), "host:1", "nowhere")
+"""
+USER = """
+import sys, time
+from pathlib import Path
+from framework.testing.broker import find_broker
+print(find_broker(Path(sys.argv[1])).bootstrap, flush=True)
+time.sleep(600)
+"""
+
+
+def start(program: str, directory: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen([sys.executable, "-c", program, str(directory)], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(autouse=True)
+def no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' own broker must not be found."""
+    monkeypatch.delenv("GRETE_KAFKA", raising=False)
+
+
+def test_an_address_in_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GRETE_KAFKA is used as it is, and is not taken for a setting of a job."""
+    monkeypatch.setenv("GRETE_KAFKA", "somewhere:9")
+    with find_broker() as broker:
+        assert broker.bootstrap == "somewhere:9"
+    assert from_environment(dict(os.environ)) == Settings()
+
+
+def test_a_broker_ends_with_its_last_user(tmp_path: Path) -> None:
+    """The keeper goes on while one process uses the broker, and ends when the last has been killed."""
+    (tmp_path / READY).write_text(json.dumps({"bootstrap": "host:1", "how": "nowhere"}))
+    users = [start(USER, tmp_path) for _ in range(2)]
+    for user in users:
+        assert user.stdout is not None
+        assert user.stdout.readline() == "host:1\n"
+    with start(KEEPER, tmp_path) as keeper:
+        users[0].send_signal(signal.SIGKILL)
+        users[0].communicate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            keeper.wait(0.5)
+        users[1].send_signal(signal.SIGKILL)
+        users[1].communicate()
+        assert keeper.wait(60) == 0
+    assert not (tmp_path / READY).exists()
+
+
+def test_where_no_broker_can_be_had_it_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Docker, Maven and jars the error has what was tried and what would help."""
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(only_java(tmp_path)))
+    with pytest.raises(NoBroker, match=r"(?s)GRETE_KAFKA.*no engine answers.*there is no mvn"):
+        find_broker(tmp_path / "broker")
+
+
+def only_java(tmp_path: Path) -> Path:
+    """Return a folder with a Java that says only its version: the search for jars comes after the one for a Java."""
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
+    java.chmod(0o755)
+    return java.parent
+
+
+def test_the_settings_are_those_of_docker_compose() -> None:
+    """docker-compose.yml has no broker settings of its own: it mounts the file that the other brokers are made from."""
+    compose = (Path(__file__).parents[2] / "docker-compose.yml").read_text()
+    assert "./framework/testing/broker/server.properties:/mnt/shared/config/server.properties" in compose
+    assert "KAFKA_" not in compose
+    assert settings()["process.roles"] == "broker,controller"
+    assert not {"-", "_"} & set("".join(settings()))  # docker.py turns names into variables
