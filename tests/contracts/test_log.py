@@ -1,81 +1,19 @@
 """What every log must keep: the numbered statements of framework.ports.Log, over each back end."""
 
-import os
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from framework.errors import ConfigError, OffsetOutOfRange
-from framework.logs.embedded import EmbeddedLog
-from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import Delivery, ExternalRecord, Log
-from framework.testing.broker import Broker
 from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
-from tests.contracts.kafka_log import SettledKafkaLog
+from tests.contracts.worlds import Recent, World
 
 A0, A1, OUT = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("out", 0)
 MiB = 1 << 20
-KAFKA = pytest.param("kafka", marks=pytest.mark.kafka)
 FENCING = ("embedded", "memory")  # Kafka cannot compare and append: there, the core checks offsets (C3)
 ATOMIC = ("embedded", "memory")  # shows outputs together with their message (S1)
-
-
-class Recent:
-    """Equal to any time within a minute of now: a broker's clock cannot be set."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, int) and abs(other - time.time() * 1000) < 60_000
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class World:
-    """One log, as many connections as a test wants, and its clock; ``time`` is what the log should say that it is."""
-
-    def __init__(self, connect: Callable[["World"], Log], *, own_clock: bool = False) -> None:
-        self.now_ms = 1_000
-        self.time: object = Recent() if own_clock else self.now_ms
-        self._connect = connect
-        self._opened: list[Log] = []
-
-    def open(self) -> Log:
-        """Return another connection to the same log."""
-        self._opened.append(self._connect(self))
-        return self._opened[-1]
-
-    def close(self) -> None:
-        """Close all connections."""
-        for log in self._opened:
-            log.close()
-
-
-@pytest.fixture(params=["embedded", "memory", KAFKA])
-def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """An empty log with the topics ``a`` (two partitions) and ``out`` (one)."""
-    if request.param == "memory":
-        data = MemoryLogData(lambda: made.now_ms)
-        made = World(lambda _: MemoryLog(data))
-    elif request.param == "kafka":
-        broker: Broker = request.getfixturevalue("kafka_broker")
-        prefix = f"t{os.urandom(6).hex()}."
-        made = World(lambda _: SettledKafkaLog(broker.bootstrap, prefix), own_clock=True)
-    else:
-        made = World(lambda _: EmbeddedLog(tmp_path / "log.db"))
-        monkeypatch.setattr("time.time_ns", lambda: made.now_ms * 1_000_000)
-    log = made.open()
-    log.create_topic("a", 2)
-    log.create_topic("out", 1, plain=True)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def log(world: World) -> Log:
-    """One connection."""
-    return world.open()
 
 
 def values(log: Log, partition: TopicPartition, offset: int = 0) -> list[bytes | None]:
