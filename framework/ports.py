@@ -40,13 +40,14 @@ class Log(Protocol):
     2. A delivery is reported once per send, and only when the message survives a crash of this process
        (``sync=True``: also a power loss).
     3. Offsets of a partition are contiguous from 0; trimming moves the start only.
-    4. ``read`` never blocks and never returns a message before ``offset``.
+    4. ``read`` never returns a message before ``offset``, and none only if there was none when ``bounds`` was last asked
+       or when ``offset`` was sought; where a log fetches, it waits for no more than that.
     """
 
     def create_topic(self, topic: str, partitions: int, *, plain: bool = False) -> None:
-        """Make sure that the topic exists; ``plain``: one that the job shares with others, else a stream or changelog (K1).
+        """Make sure that the topic exists. ``plain``: one that others write or read, too; else a stream or changelog.
 
-        Raises ConfigError if it exists with another number of partitions, or with settings unfit for a stream or changelog.
+        Raises ConfigError if it exists with another number of partitions, or with settings that would lose data (K1).
         """
         ...
 
