@@ -40,7 +40,7 @@ class Log(Protocol):
     2. A delivery is reported once per send, and only when the message survives a crash of this process
        (``sync=True``: also a power loss).
     3. Offsets of a partition are contiguous from 0; trimming moves the start only.
-    4. ``read`` never returns a message before ``offset``, and none only if there was none when ``bounds`` was last asked
+    4. ``read`` never returns a message before ``offset``, and none only if there was none when ``bounds`` was asked
        or when ``offset`` was sought; where a log fetches, it waits for no more than that.
     """
 
