@@ -163,7 +163,7 @@ class TaskDriver:
         """Tell the core of external inputs that have nothing left (A2b); True if that is news."""
         news = False
         for partition in self.wiring.external:
-            if not self.core.ended[partition]:
+            if not self.core.ended[partition] and self._inbox.drained(partition):
                 self._do(on.ExternalProcessed(partition, self.core.external[partition], True, self._overlay.open_bytes))
                 news = True
         return news
