@@ -10,6 +10,7 @@ from framework.runtime.local import LocalRun
 from framework.stores.directory import wipe_directory
 
 RESTORE_TRIES = 5
+MARGIN = 0.1  # of the work: fed ahead of a kill, so that no worker idles, and no more, so that something is left for it
 
 
 class Kill(NamedTuple):
@@ -83,7 +84,7 @@ class Chaos:
         """The share of the work that may be fed before the next kill; above 1: all of it."""
         if self._next >= len(self._moments):
             return 2.0
-        return self._moments[self._next] + 1 / len(self._moments)
+        return self._moments[self._next] + MARGIN
 
     @property
     def effective(self) -> int:

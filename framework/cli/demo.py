@@ -111,7 +111,8 @@ def _index(local: LocalRun, feed: FolderFeed, screen: Screen, stop: Stop, kills:
         while not stop.asked:
             share = (sum(local.committed().values()) - committed) / max(1, work)
             done = feed.report.done
-            if chaos.armed or done < chaos.horizon * planned or done == planned:  # else a kill needs some left over
+            idle = chaos.armed and sum(local.committed().values()) >= sum(feeding.ends().values())
+            if idle or done < chaos.horizon * planned or done == planned:  # else a kill needs some left over
                 feeding.step()
             local.poll(0 if not feeding.idle else 20)
             chaos.step(share)
