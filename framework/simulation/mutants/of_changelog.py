@@ -123,13 +123,12 @@ def cursor_not_committed(started: Any) -> Any:
     return mistaken
 
 
-@mutant(Sweep, "committed", "bootstrap")
-def current_round_trimmed(committed: Any) -> Any:
-    """What is trimmed is the round that has just ended, not the one before (K2)."""
+@mutant(Sweep, "trim", "bootstrap")
+def current_round_trimmed(trim: Any) -> Any:
+    """What is trimmed is all before the round that begins now, not before the one that is complete (K2)."""
 
-    def mistaken(self: Sweep, cursor: bytes, offset: int, append_time_ms: int, *, round_done: bool) -> Any:
-        obsolete = committed(self, cursor, offset, append_time_ms, round_done=round_done)
-        return None if obsolete is None else (append_time_ms, offset)
+    def mistaken(self: Sweep, now_ms: int, history_ms: int) -> int | None:
+        return None if trim(self, now_ms, history_ms) is None else self.round_start
 
     return mistaken
 

@@ -26,7 +26,7 @@ def _tight(plan: Plan) -> bool:
     return _aligned(plan) and plan.tight_layer
 
 
-@mutant(Inputs, "reset", "duplicate", "error", "halted", "void", "lost", shows=_aligned)
+@mutant(Inputs, "reset", "duplicate", "halted", "void", "lost", shows=_aligned)
 def buffers_kept(reset: Any) -> Any:
     """A roll back keeps the early buffer."""
 
