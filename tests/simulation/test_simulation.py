@@ -53,6 +53,7 @@ def test_fresh_seeds_are_clean_and_rare_things_happen() -> None:
     assert [name for name in SOMETIMES if not batch.counters[name] and name not in RARE] == []
 
 
+@pytest.mark.timeout(600)  # the rarest takes hundreds of seeds
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_mutants_die(name: str) -> None:
     """Each known mistake is found within a bounded number of seeds, on an invariant that is named for it."""
