@@ -1,5 +1,6 @@
 """Kills workers while they work, in mid version and in mid restore, and says what that voided."""
 
+import time
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
@@ -10,7 +11,11 @@ from framework.runtime.local import LocalRun
 from framework.stores.directory import wipe_directory
 
 RESTORE_TRIES = 5
-MARGIN = 0.1  # of the work: fed ahead of a kill, so that no worker idles, and no more, so that something is left for it
+SPREAD = 0.8  # of the work: the kills' moments lie in it
+RESERVE = 0.15  # of the work: kept back until the last kill, so that there is something to lose
+BACKLOG, BACKLOG_MIN = 0.12, 4  # of the work, and documents: so much waits for the workers, so that none is idle
+HUNGER_S = 0.15  # between two batches that are fed for a kill
+ALONE_S = 1.0  # after so long the last victim may be the next one
 
 
 class Kill(NamedTuple):
@@ -24,7 +29,7 @@ class Kill(NamedTuple):
 class _Phase(Enum):
     WAITING = auto()  # for the moment of the next kill
     ARMED = auto()  # for a worker that has something to lose
-    RECOVERING = auto()  # for the killed worker to run again
+    RECOVERING = auto()  # for all tasks of the job to commit again, which they do only together
     RESTORING = auto()  # for the worker whose state was deleted to be in the middle of its restore
     CONFIRMING = auto()  # for its next start to bootstrap again, which proves that the restore was not finished
 
@@ -55,50 +60,60 @@ def is_running(local: LocalRun, partition: int) -> bool:
 class Chaos:
     """``kills`` workers that have something to lose, spread over the work; in the middle one more, in its restore.
 
-    A kill that voided nothing is repeated, but for the one in the restore, where nothing has been sent yet.
+    A kill that voided nothing is repeated, but for the one in the restore, where nothing has been sent yet. The work is
+    handed out by ``may_feed``: enough to keep all workers busy, and not all of it as long as kills are left.
     """
 
     def __init__(self, local: LocalRun, kills: int, note: Callable[[str], None]) -> None:
         self.done: list[Kill] = []
         self._local = local
         self._note = note
-        self._moments = [(number + 0.5) / (kills + 1) for number in range(kills + 1)] if kills else []
-        self._restore_at = self._moments[len(self._moments) // 2] if kills else 2.0
-        self._next = 0
+        count = kills + 1 if kills else 0
+        self._moments = [SPREAD * (number + 0.5) / count for number in range(count)]
+        self._restore_at = count // 2
         self._phase = _Phase.WAITING
+        self._next = 0
         self._victim = -1
+        self._version = 0  # the greatest that a task had committed at the last kill
         self._tries = 0
+        self._armed_s = self._fed_s = 0.0
 
     @property
-    def finished(self) -> bool:
-        """Whether all kills are done, and their workers back."""
-        return self._next >= len(self._moments) and self._phase is _Phase.WAITING
+    def missed(self) -> int:
+        """Kills that are left."""
+        return len(self._moments) - self._next
 
     @property
-    def armed(self) -> bool:
-        """Whether a kill waits for a worker to have something to lose: what is fed now helps."""
-        return self._phase is _Phase.ARMED
-
-    @property
-    def horizon(self) -> float:
-        """The share of the work that may be fed before the next kill; above 1: all of it."""
-        if self._next >= len(self._moments):
-            return 2.0
-        return self._moments[self._next] + MARGIN
+    def settled(self) -> bool:
+        """Whether no killed worker is on its way back."""
+        return self._phase in (_Phase.WAITING, _Phase.ARMED)
 
     @property
     def effective(self) -> int:
         """Kills that voided records."""
         return sum(kill.voided > 0 for kill in self.done)
 
+    def may_feed(self, done: int, planned: int, backlog: int) -> bool:
+        """Whether more may be fed, after ``done`` of ``planned`` files; ``backlog`` is fed and not yet committed."""
+        if not self.missed or done == planned:
+            return True
+        if self._phase is not _Phase.ARMED or not all(
+            is_running(self._local, p) for p in self._local.supervisor.workers
+        ):
+            return done < (1 - RESERVE) * planned and backlog < max(BACKLOG_MIN, BACKLOG * planned)
+        if time.monotonic() - self._fed_s < HUNGER_S:
+            return False
+        self._fed_s = time.monotonic()  # nobody has anything to lose: this batch is bait
+        return True
+
     def step(self, share: float) -> None:
-        """Do what is due when ``share`` of the work is committed by the first stage."""
+        """Do what is due when ``share`` of the work has been fed."""
         match self._phase:
-            case _Phase.WAITING if self._next < len(self._moments) and share >= self._moments[self._next]:
-                self._phase = _Phase.ARMED
+            case _Phase.WAITING if self.missed and share >= self._moments[self._next]:
+                self._phase, self._armed_s = _Phase.ARMED, time.monotonic()
             case _Phase.ARMED:
                 self._strike()
-            case _Phase.RECOVERING if is_running(self._local, self._victim):
+            case _Phase.RECOVERING if min(self._local.versions().values()) > self._version:
                 self._phase = _Phase.WAITING
             case _Phase.RESTORING:
                 self._strike_restore()
@@ -108,28 +123,34 @@ class Chaos:
                 pass
 
     def _strike(self) -> None:
-        """Kill the worker that was killed least and has something to lose."""
+        """Kill the worker that was killed least and has something to lose; the last victim only if nobody else has."""
+        alone = time.monotonic() - self._armed_s > ALONE_S or len(self._local.supervisor.workers) == 1
         workers = sorted(self._local.supervisor.workers, key=lambda p: sum(kill.partition == p for kill in self.done))
         for partition in workers:
+            if partition == self._victim and not alone:
+                continue
             if not is_running(self._local, partition) or not at_stake(self._local, partition):
                 continue
             voided = kill_worker(self._local, partition)
-            if not voided:
-                return  # it committed in between
-            self.done.append(Kill(partition, voided, restoring=False))
-            self._victim = partition
-            what = "to be sent again" if not self._local.aligned else "uncommitted records void"
-            if self._moments[self._next] == self._restore_at:
-                wipe_state(self._local, partition)
-                self._note(
-                    f"killed worker {partition}: {voided:,} {what}; deleted its state, so that it must restore it"
-                )
-                self._phase = _Phase.RESTORING
-            else:
-                self._note(f"killed worker {partition}: {voided:,} {what}")
-                self._phase = _Phase.RECOVERING
-            self._next += 1
+            if voided:  # else it committed in between
+                self._struck(partition, voided)
             return
+
+    def _struck(self, partition: int, voided: int) -> None:
+        """Note a kill and go on; at the moment of the restore, the victim's state goes, too."""
+        self.done.append(Kill(partition, voided, restoring=False))
+        self._victim = partition
+        self._version = max(self._local.versions().values())
+        text = f"killed worker {partition}: {voided:,} uncommitted records "
+        text += "void" if self._local.aligned else "to be sent again"
+        if self._next == self._restore_at:
+            wipe_state(self._local, partition)
+            text += "; its state deleted, so that it must restore it"
+            self._phase = _Phase.RESTORING
+        else:
+            self._phase = _Phase.RECOVERING
+        self._note(text)
+        self._next += 1
 
     def _strike_restore(self) -> None:
         worker = self._local.supervisor.workers[self._victim]
@@ -152,7 +173,7 @@ class Chaos:
         tasks = self._local.supervisor.workers[self._victim].status.values()
         if any(task["counters"].get("bootstraps") for task in tasks):
             self.done.append(Kill(self._victim, 0, restoring=True))
-            self._phase = _Phase.WAITING
+            self._phase = _Phase.RECOVERING
         else:
             self._again("the kill came just after the restore")
 
@@ -160,7 +181,7 @@ class Chaos:
         self._tries += 1
         if self._tries >= RESTORE_TRIES:
             self._note(f"{why}, {self._tries} times: no kill in a restore")
-            self._phase = _Phase.WAITING
+            self._phase = _Phase.RECOVERING
             return
         self._local.supervisor.kill(self._victim)
         wipe_state(self._local, self._victim)

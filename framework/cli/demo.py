@@ -100,7 +100,7 @@ def _index(local: LocalRun, feed: FolderFeed, screen: Screen, stop: Stop, kills:
     feeding.step()  # lists the folder
     planned = feed.report.planned
     feed.batch_files_max = max(1, min(feed.batch_files_max, planned // 50))
-    work = planned + sum(feeding.ends().values()) - committed
+    work = planned + sum(local.ends().values()) - committed
     chaos = Chaos(local, kills if work >= SMALL_WORK else 0, screen.note)
     if not work:
         screen.note("The folder is as it was at the last run: nothing to feed, nothing to do twice")
@@ -109,15 +109,13 @@ def _index(local: LocalRun, feed: FolderFeed, screen: Screen, stop: Stop, kills:
     started_s = time.monotonic()
     with screen:
         while not stop.asked:
-            share = (sum(local.committed().values()) - committed) / max(1, work)
-            done = feed.report.done
-            idle = chaos.armed and sum(local.committed().values()) >= sum(feeding.ends().values())
-            if idle or done < chaos.horizon * planned or done == planned:  # else a kill needs some left over
+            done, backlog = feed.report.done, sum(feeding.ends().values()) - sum(local.committed().values())
+            if chaos.may_feed(done, planned, backlog):
                 feeding.step()
             local.poll(0 if not feeding.idle else 20)
-            chaos.step(share)
+            chaos.step(done / planned if planned else 1.0)
             show(local, feeding, screen)
-            if feeding.idle and local.drained(feeding.ends()):
+            if feeding.idle and chaos.settled and local.drained(feeding.ends()):
                 break
     seconds = time.monotonic() - started_s
     screen.note(f"Read: {described(feed.report)}")
@@ -140,8 +138,8 @@ def _prove(
             f"Workers killed: {len(done)}, {chaos.effective} of them with {voided:,} uncommitted records, now {what}; "
             f"{restores} in a restore"
         )
-    if not chaos.finished:
-        note("There was no time for more kills: the folder is small")
+    if chaos.missed:
+        note(f"{chaos.missed} more kills were planned, but nobody had anything to lose any more: the folder is small")
     lookup = Lookup(reader)
     for query in QUERIES if default else _queries(local):
         note(f"  {found(lookup, query)}")

@@ -12,7 +12,7 @@ from protocol.envelope import MessageType, decode_header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 
-_WINDOW = 8  # messages read at first from the end of a changelog; grows until a commit is found
+_WINDOW = 8  # messages read at first from the end of a partition; grows until what is searched is found
 _READ_BYTES = 1 << 20
 _COUNT_STEP = 100  # messages held at once while a whole changelog is read
 
@@ -117,15 +117,31 @@ def uncommitted_records(log: Log, wiring: TaskWiring) -> int:
     """Return how many records of this task stand in its streams beyond its last commit: what its death voids."""
     last, generation = _end_of(log, wiring.changelog)
     version = 0 if last is None else last.commit.version
-    count = 0
-    for partition in wiring.outputs:
-        start, end = log.bounds(partition)
-        for _, _, value in _messages(log, partition, start, end):
+    return sum(_labelled_above(log, partition, wiring.producer, generation, version) for partition in wiring.outputs)
+
+
+def _labelled_above(log: Log, partition: TopicPartition, producer: int, generation: int, version: int) -> int:
+    """Count records of one generation in a channel whose label is above ``version``.
+
+    From the end backwards: labels do not fall in a channel, and a generation begins with its restore (R2). What earlier
+    generations left there was void before.
+    """
+    start, end = log.bounds(partition)
+    window = _WINDOW
+    while True:
+        begin = max(start, end - window)
+        complete, count = begin == start, 0
+        for _, _, value in _messages(log, partition, begin, end):
             header = decode_header(value)
-            ours = header.type is MessageType.FRAME and header.producer == wiring.producer
-            if ours and header.version > version and header.generation == generation:
-                count += frame_count(value)  # what earlier generations left is void by their successors' restores
-    return count
+            if (header.producer, header.generation) != (producer, generation):
+                continue
+            if header.type is MessageType.FRAME and header.version > version:
+                count += frame_count(value)
+            elif header.type is not MessageType.MARKER:  # frames of V + 1 may stand before marker V (A8)
+                complete = True
+        if complete:
+            return count
+        window *= 8
 
 
 def _messages(log: Log, partition: TopicPartition, begin: int, end: int) -> list[tuple[int, int, bytes]]:

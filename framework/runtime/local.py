@@ -75,10 +75,14 @@ class LocalRun:
                         self._pending[partition].append((task["version"], offset))
         return self._committed
 
+    def versions(self) -> dict[str, int]:
+        """Return task → last committed version, as the workers last said; -1: nothing heard yet."""
+        self.committed()
+        return self._versions
+
     def through(self) -> dict[TopicPartition, int]:
         """Return how far the external inputs have come through all stages: in versions that every task committed."""
-        self.committed()
-        version = min(self._versions.values())
+        version = min(self.versions().values())
         for partition, pending in self._pending.items():
             while pending and pending[0][0] <= version:
                 self._through[partition] = pending.popleft()[1]

@@ -92,7 +92,7 @@ class Supervisor:
         """End a worker by SIGKILL; the next poll restarts it."""
         worker = self.workers[partition]
         if worker.process is not None:
-            worker.killed = True
+            worker.killed, worker.status = True, {}  # what it said last is not true of the dead
             worker.process.kill()
             worker.process.wait()
 
@@ -177,7 +177,7 @@ class Supervisor:
             self.news = [*self.news[-NEWS_MAX + 1 :], f"{text}; restart in {wait_ms / 1000:.1f} s"]
 
     def _forget(self, worker: WorkerProcess) -> None:
-        worker.process = None
+        worker.process, worker.status = None, {}
         if worker.pipe >= 0:
             self._selector.unregister(worker.pipe)
             os.close(worker.pipe)
