@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_exactly_once_is_identical_after_kills(folder: Path) -> None:
     """Workers die with uncommitted records and in a restore; the second run does nothing twice, the third one file."""
-    options = ("demo", "--dir", "docs", "--kills", "1", "--directory", "job")
+    options = ("demo", "--dir", "docs", "--kills", "1", "--directory", "job", "--set", "interval_ms=50")
     out = grete(*options, cwd=folder)
     assert out.count("uncommitted records void") == 2  # the one whose state is deleted too
     assert "again, in its restore" in out
@@ -42,7 +42,9 @@ def test_exactly_once_is_identical_after_kills(folder: Path) -> None:
 
 def test_at_least_once_shows_the_damage(folder: Path) -> None:
     """What was sent and not committed is sent again, and counted twice."""
-    out = grete("demo", "--dir", "docs", "--kills", "1", "--guarantee", "at-least-once", cwd=folder)
+    out = grete(
+        "demo", "--dir", "docs", "--kills", "1", "--guarantee", "at-least-once", "--set", "interval_ms=50", cwd=folder
+    )
     assert out.count("to be sent again") == 2
     assert "words miscounted" in out
     assert "counted" in out
