@@ -133,7 +133,7 @@ def current_round_trimmed(trim: Any) -> Any:
     return mistaken
 
 
-@mutant(TaskCore, "_data_written", "fenced", shows=lambda plan: _unfenced(plan) and _sweeps_slowly(plan), hint=1365)
+@mutant(TaskCore, "_data_written", "fenced", shows=lambda plan: _unfenced(plan) and _sweeps_slowly(plan), hint=1918)
 def own_round_named(data_written: Any) -> Any:
     """A commit names the round that it completes itself as the base of a bootstrap (1.8 R1)."""
 
@@ -181,7 +181,7 @@ def store_before_commit(write_data: Any) -> Any:
     return mistaken
 
 
-@mutant(StartUp, "_probe", "store", shows=lambda plan: plan.settings.history_ms == 0, hint=136)
+@mutant(StartUp, "_probe", "store", shows=lambda plan: plan.settings.history_ms == 0, hint=357)
 def store_not_wiped(probe: Any) -> Any:
     """A bootstrap fills a store that is not empty (R1)."""
     return lambda self: [action for action in probe(self) if not isinstance(action, WipeStore)]

@@ -38,7 +38,7 @@ def buffers_kept(reset: Any) -> Any:
     return mistaken
 
 
-@mutant(Inputs, "rewind", "lost", "closure", "halted", "resume", shows=_aligned, hint=211)
+@mutant(Inputs, "rewind", "lost", "closure", "halted", "resume", shows=_aligned, hint=459)
 def markers_kept(rewind: Any) -> Any:
     """Going back keeps what the markers have proved."""
 
@@ -100,7 +100,7 @@ def no_seek_back(skipping: Any) -> Any:
     return property(lambda self: False)
 
 
-@mutant(Inputs, "restore", "halted", "lost", "duplicate", "void", "seq", shows=_aligned, hint=11)
+@mutant(Inputs, "restore", "halted", "lost", "duplicate", "void", "seq", shows=_aligned, hint=17)
 def stale_restore_taken(restore: Any) -> Any:
     """A restore of a generation that was announced before is taken again (R4)."""
 
@@ -143,7 +143,7 @@ def lineages_not_committed(lineages: Any) -> Any:
     return lambda self: ()
 
 
-@mutant(Inputs, "greatest_label", "ahead", shows=_tight, hint=211)
+@mutant(Inputs, "greatest_label", "ahead", shows=_tight, hint=300)
 def half_drained_version_closed(greatest_label: Any) -> Any:
     """Near the layer's bound the version before the one being drained is closed (found by the simulator)."""
     return property(lambda self: 0)
