@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from framework.core import start
 from framework.runtime import journal
-from framework.simulation.mutants import applied
+from framework.simulation.mutants import MUTANTS, applied
 from framework.simulation.oracle import Violation
 from framework.simulation.scheduler import Simulation
 from framework.simulation.world import Knobs, Plan, make_plan
@@ -45,7 +45,7 @@ def small_world(knobs: Knobs) -> Iterator[None]:
 
 def run_seed(seed: int, mutant: str | None = None) -> Result:
     """Run a seed. A violation is in the result; nothing is raised but for an unknown mutant (KeyError)."""
-    plan = make_plan(seed)
+    plan = make_plan(seed) if mutant is None else MUTANTS[mutant].focus(make_plan(seed))
     violation = None
     with ExitStack() as stack:
         stack.enter_context(small_world(plan.knobs))

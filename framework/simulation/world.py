@@ -2,7 +2,9 @@
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from framework.core.limits import Limits
 from framework.core.topology import Stage, Stream, Topology, stream_topic
@@ -67,6 +69,16 @@ class Plan:
     tight_layer: bool
 
 
+def with_settings(plan: Plan, **changes: int) -> Plan:
+    """Return the world with other settings."""
+    settings = msgspec.structs.replace(plan.settings, **changes)
+    return replace(plan, settings=settings, limits=_limits(settings))
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
+
+
 def out_topic(stage: int) -> str:
     """Return the external topic that a stage writes."""
     return f"out.{stage}"
@@ -97,7 +109,7 @@ def make_plan(seed: int) -> Plan:
         wirings={w.producer: w for s in range(stages) for p in range(counts[s]) for w in (wire(topology, s, p),)},
         out_partitions={s: r.choice((1, 2)) for s in sorted(writes)},
         settings=settings,
-        limits=Limits(**{name: getattr(settings, name) for name in Limits.__slots__}),
+        limits=_limits(settings),
         knobs=Knobs(
             r.choice((1, 2, 5)),
             r.choice((1, 2, 4, 256)),

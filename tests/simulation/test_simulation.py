@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from framework.simulation.batch import hunt, run_batch
 from framework.simulation.counters import SOMETIMES
 from framework.simulation.invariants import INVARIANTS
 from framework.simulation.mutants import MUTANTS
+from framework.simulation.mutants.registry import unchanged
 from framework.simulation.run import run_seed
+from framework.simulation.world import make_plan
 
 ROOT = Path(__file__).parents[2]
 FRESH = 150
@@ -59,6 +62,15 @@ def test_mutants_die(name: str) -> None:
     """Each known mistake is found within a bounded number of seeds, on an invariant that is named for it."""
     kill = hunt(name)
     assert kill.expected, f"{name} ({MUTANTS[name].mistake}): {kill}"
+
+
+@pytest.mark.parametrize("name", sorted(name for name, each in MUTANTS.items() if each.focus is not unchanged))
+def test_a_world_in_focus_is_clean_without_the_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mutant dies of its mistake, not of the world that was made to show it."""
+    each = MUTANTS[name]
+    monkeypatch.setitem(MUTANTS, name, replace(each, make=lambda original: original))
+    seeds = [seed for seed in range(40) if each.shows(make_plan(seed))]
+    assert [str(result.violation) for result in map(run_seed, seeds, [name] * len(seeds)) if result.violation] == []
 
 
 def test_mutants_are_named_for_invariants_that_exist() -> None:

@@ -1,5 +1,6 @@
 """Mistakes with the changelog and the store: ownership, validity, sweep, trim, pointer (C1 to C6, R1, K1 to K3, A9)."""
 
+from dataclasses import replace
 from typing import Any
 
 from framework.core.actions import Action, WipeStore
@@ -10,7 +11,7 @@ from framework.core.ownership import Ownership
 from framework.core.start import StartUp
 from framework.core.task import TaskCore
 from framework.runtime.driver import TaskDriver
-from framework.simulation.mutants.registry import mutant
+from framework.simulation.mutants.registry import busier, mutant
 from framework.simulation.world import Plan
 from framework.stores.overlay import LayeredStore, Overlay
 
@@ -19,11 +20,17 @@ def _unfenced(plan: Plan) -> bool:
     return not plan.compare_and_append
 
 
+def _rounds_in_progress(plan: Plan) -> Plan:
+    """Sweeps of several commits, seen by bootstraps in the middle of a round."""
+    knobs = replace(plan.knobs, sweep_keys=4, sweep_bytes=40, tail=64)
+    return replace(busier(plan), keys=12, knobs=knobs)
+
+
 def _sweeps_slowly(plan: Plan) -> bool:
     return plan.keys > 4 and plan.knobs.sweep_keys < 5
 
 
-@mutant(StartUp, "row", "ownership", "generation", hint=8)
+@mutant(StartUp, "row", "ownership", "generation")
 def claim_race_ignored(row: Any) -> Any:
     """A process whose generation was claimed by another just before goes on (C1)."""
 
@@ -60,7 +67,7 @@ def own_repeat_is_foreign(read_back: Any) -> Any:
     return mistaken
 
 
-@mutant(TaskCore, "_begin_roll_back", "generation", hint=6)
+@mutant(TaskCore, "_begin_roll_back", "generation")
 def generation_kept(begin: Any) -> Any:
     """A roll back goes on as the generation before (C6)."""
 
@@ -133,7 +140,13 @@ def current_round_trimmed(trim: Any) -> Any:
     return mistaken
 
 
-@mutant(TaskCore, "_data_written", "fenced", shows=lambda plan: _unfenced(plan) and _sweeps_slowly(plan), hint=1918)
+@mutant(
+    TaskCore,
+    "_data_written",
+    "fenced",
+    shows=lambda plan: _unfenced(plan) and not plan.tight_layer,
+    focus=_rounds_in_progress,
+)
 def own_round_named(data_written: Any) -> Any:
     """A commit names the round that it completes itself as the base of a bootstrap (1.8 R1)."""
 
@@ -181,7 +194,7 @@ def store_before_commit(write_data: Any) -> Any:
     return mistaken
 
 
-@mutant(StartUp, "_probe", "store", shows=lambda plan: plan.settings.history_ms == 0, hint=357)
+@mutant(StartUp, "_probe", "store", shows=lambda plan: plan.settings.history_ms == 0, focus=busier)
 def store_not_wiped(probe: Any) -> Any:
     """A bootstrap fills a store that is not empty (R1)."""
     return lambda self: [action for action in probe(self) if not isinstance(action, WipeStore)]

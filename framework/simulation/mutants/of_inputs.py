@@ -9,7 +9,7 @@ from framework.core.early import EarlyBuffer
 from framework.core.inputs import Channel, Inputs
 from framework.core.task import TaskCore
 from framework.simulation.mutants.registry import mutant
-from framework.simulation.world import Plan
+from framework.simulation.world import Plan, with_settings
 from protocol.commit import InputCommit
 from protocol.ids import LineageEntry, TopicPartition
 
@@ -20,6 +20,16 @@ def _aligned(plan: Plan) -> bool:
 
 def _skips(plan: Plan) -> bool:
     return _aligned(plan) and plan.settings.early_bytes_max < 1000
+
+
+def _wide(plan: Plan) -> bool:
+    return plan.aligned and any(len({p for _, p in w.channels}) > 1 for w in plan.wirings.values())
+
+
+def _crowded(plan: Plan) -> Plan:
+    """Early buffers that hold some of what comes, behind partitions of very different speed."""
+    tight = with_settings(plan, early_bytes_max=500, early_memory_bytes_max=150, batch_bytes_max=200)
+    return replace(tight, reluctance=(0.0, 0.9, 0.5, 0.0, 0.9, 0.0, 0.95))
 
 
 def _tight(plan: Plan) -> bool:
@@ -38,7 +48,7 @@ def buffers_kept(reset: Any) -> Any:
     return mistaken
 
 
-@mutant(Inputs, "rewind", "lost", "closure", "halted", "resume", shows=_aligned, hint=459)
+@mutant(Inputs, "rewind", "lost", "closure", "halted", "resume", shows=_wide, focus=_crowded)
 def markers_kept(rewind: Any) -> Any:
     """Going back keeps what the markers have proved."""
 
@@ -51,7 +61,7 @@ def markers_kept(rewind: Any) -> Any:
     return mistaken
 
 
-@mutant(module, "is_void", "void", "halted", "lost", "duplicate", shows=_aligned, hint=6)
+@mutant(module, "is_void", "void", "halted", "lost", "duplicate", shows=_aligned)
 def newest_generation_only(is_void: Any) -> Any:
     """Only the newest restore decides what is void, not the whole lineage (R3)."""
 
@@ -84,7 +94,7 @@ def resume_at_position(commit: Any) -> Any:
     return mistaken
 
 
-@mutant(Channel, "proves", "lost", "resume", "halted", shows=_skips, hint=30)
+@mutant(Channel, "proves", "lost", "resume", "halted", shows=_skips)
 def skip_marker_uncapped(proves: Any) -> Any:
     """The markers of a channel that skips count in full (A5)."""
 
@@ -100,7 +110,7 @@ def no_seek_back(skipping: Any) -> Any:
     return property(lambda self: False)
 
 
-@mutant(Inputs, "restore", "halted", "lost", "duplicate", "void", "seq", shows=_aligned, hint=17)
+@mutant(Inputs, "restore", "halted", "lost", "duplicate", "void", "seq", shows=_aligned)
 def stale_restore_taken(restore: Any) -> Any:
     """A restore of a generation that was announced before is taken again (R4)."""
 
@@ -112,7 +122,7 @@ def stale_restore_taken(restore: Any) -> Any:
     return mistaken
 
 
-@mutant(Inputs, "restore", "halted", "lost", "resume", shows=_aligned, hint=15)
+@mutant(Inputs, "restore", "halted", "lost", "resume", shows=_aligned)
 def seq_not_set_back(restore: Any) -> Any:
     """A restore does not set the seq of its channel (R4)."""
 
@@ -137,13 +147,13 @@ def no_roll_back(restore: Any) -> Any:
     return mistaken
 
 
-@mutant(Inputs, "lineages", "void", "halted", "lost", "duplicate", shows=_aligned, hint=11)
+@mutant(Inputs, "lineages", "void", "halted", "lost", "duplicate", shows=_aligned)
 def lineages_not_committed(lineages: Any) -> Any:
     """The lineage tables are not part of the commit (R3)."""
     return lambda self: ()
 
 
-@mutant(Inputs, "greatest_label", "ahead", shows=_tight, hint=300)
+@mutant(Inputs, "greatest_label", "ahead", shows=_tight)
 def half_drained_version_closed(greatest_label: Any) -> Any:
     """Near the layer's bound the version before the one being drained is closed (found by the simulator)."""
     return property(lambda self: 0)

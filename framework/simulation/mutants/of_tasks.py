@@ -45,7 +45,7 @@ def trim_before_commit(freeze: Any) -> Any:
     return mistaken
 
 
-@mutant(TaskCore, "_write_data", "halted", "lost", "liveness", shows=_aligned, hint=51)
+@mutant(TaskCore, "_write_data", "halted", "lost", "liveness", shows=_aligned)
 def outputs_not_awaited(write_data: Any) -> Any:
     """A version is committed although not all of its outputs are acknowledged (A7)."""
 
@@ -101,7 +101,7 @@ def restore_not_sent(announce: Any) -> Any:
     return mistaken
 
 
-@mutant(TaskCore, "_announce", "halted", "lost", "void", shows=_aligned, hint=6)
+@mutant(TaskCore, "_announce", "halted", "lost", "void", shows=_aligned)
 def restore_without_lineage(announce: Any) -> Any:
     """A restore names its own generation only, not the lineage (R3)."""
 
@@ -114,7 +114,7 @@ def restore_without_lineage(announce: Any) -> Any:
     return mistaken
 
 
-@mutant(Deliveries, "sent_other", "liveness", hint=9)
+@mutant(Deliveries, "sent_other", "liveness")
 def commit_awaited_for_ever(sent_other: Any) -> Any:
     """A commit whose acknowledgement was lost is waited for without end (C4; found by the simulator)."""
 
@@ -124,7 +124,7 @@ def commit_awaited_for_ever(sent_other: Any) -> Any:
     return mistaken
 
 
-@mutant(TaskCore, "_started", "halted", hint=26)
+@mutant(TaskCore, "_started", "halted")
 def old_bounds_trusted(started: Any) -> Any:
     """The end of an input is judged by what it was before the claim (K3; found by the simulator)."""
 
@@ -138,7 +138,7 @@ def old_bounds_trusted(started: Any) -> Any:
     return mistaken
 
 
-@mutant(TaskCore, "step", "halted", shows=lambda plan: plan.tight_layer, hint=45)
+@mutant(TaskCore, "step", "halted", shows=lambda plan: plan.tight_layer)
 def source_blind_to_its_layer(step: Any) -> Any:
     """A source does not hear how large its layer is until a version is due (A9; found by reading)."""
 

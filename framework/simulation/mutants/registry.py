@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from framework.simulation.world import Plan
@@ -14,7 +14,7 @@ Make = Callable[[Any], Any]  # from the original method, property or function to
 class Mutant:
     """``killed_by``: the invariants that may notice it. ``shows``: whether the mistake can show in a world at all.
 
-    ``hint``: a seed that is known to find it; it only saves time, and may be wrong when worlds change.
+    ``focus`` makes a seed's world one in which the mistake shows sooner, and which is clean without it.
     """
 
     mistake: str
@@ -23,7 +23,7 @@ class Mutant:
     attribute: str
     make: Make
     shows: Callable[[Plan], bool]
-    hint: int | None = None
+    focus: Callable[[Plan], Plan]
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -34,14 +34,28 @@ def anywhere(plan: Plan) -> bool:
     return True
 
 
+def unchanged(plan: Plan) -> Plan:
+    """Return the world as it is."""
+    return plan
+
+
+def busier(plan: Plan) -> Plan:
+    """Return a world with three times the faults."""
+    return replace(plan, faults=3 * plan.faults)
+
+
 def mutant(
-    owner: Any, attribute: str, *killed_by: str, shows: Callable[[Plan], bool] = anywhere, hint: int | None = None
+    owner: Any,
+    attribute: str,
+    *killed_by: str,
+    shows: Callable[[Plan], bool] = anywhere,
+    focus: Callable[[Plan], Plan] = unchanged,
 ) -> Callable[[Make], Make]:
     """Register the decorated function: its name is the mutant's, its docstring says the mistake."""
 
     def register(make: Make) -> Make:
         mistake = (make.__doc__ or "").strip()
-        MUTANTS[make.__name__] = Mutant(mistake, frozenset(killed_by), owner, attribute, make, shows, hint)
+        MUTANTS[make.__name__] = Mutant(mistake, frozenset(killed_by), owner, attribute, make, shows, focus)
         return make
 
     return register
