@@ -4,6 +4,7 @@ One consumer serves all partitions. librdkafka fetches in the background; what i
 partition, and a read takes from its queue without asking the broker.
 """
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -50,6 +51,7 @@ class Reader:
         self._consumer: Consumer = troubles.made(Consumer, config)
         self._asker = asker
         self._ahead: dict[tuple[str, int], _Ahead] = {}
+        self._introduced: set[str] = set()
         self.news = False  # something came since it was last set to False
 
     # --- bounds ---
@@ -120,6 +122,7 @@ class Reader:
 
     def _assign(self, partition: TopicPartition, ahead: _Ahead, *, assigned: bool) -> None:
         """Fetch from where ``ahead`` is. A new assignment, not a seek: that fails while an assignment is under way."""
+        self._introduce(partition.topic)
         try:
             if assigned:
                 self._consumer.incremental_unassign([KafkaPartition(*partition)])
@@ -127,6 +130,13 @@ class Reader:
         except KafkaException as error:
             raise failed(error, f"reading {partition} from offset {ahead.fetched}") from error
         ahead.asleep = False
+
+    def _introduce(self, topic: str) -> None:
+        """Let the client learn who leads the topic: it looks for topics that it does not know once a second only."""
+        if topic not in self._introduced:
+            self._introduced.add(topic)
+            with contextlib.suppress(KafkaException):  # it will find out by itself
+                self._consumer.list_topics(topic, timeout=SLICE_S)
 
     def _fetch(self, partition: TopicPartition, ahead: _Ahead) -> None:
         """Take what has come until there is something for this partition, or its known end is reached."""
