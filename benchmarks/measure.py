@@ -80,7 +80,7 @@ def drained(worker: Worker, lines: int) -> Callable[[], bool]:
 def throughput(directory: Path, words: int, keys: int, settings: Settings) -> Result:
     """Both stages in one worker: words a second from the first claim to the last commit."""
     place = Place(directory / "job")
-    log = place.open_log()
+    log = EmbeddedLog(place.directory / "log.db")
     create_topics(job, log)
     lines = fill(log, words, keys)
     worker = Worker(job, 0, log, place, settings)
@@ -101,7 +101,7 @@ def throughput(directory: Path, words: int, keys: int, settings: Settings) -> Re
 def skewed(directory: Path, words: int, keys: int, settings: Settings) -> Result:
     """Two workers, the source of partition 1 slow: what comes early, and what that costs."""
     place = Place(directory / "job")
-    log = place.open_log()
+    log = EmbeddedLog(place.directory / "log.db")
     create_topics(skewed_job, log)
     lines = [fill(log, words // 2, keys, partition) for partition in (0, 1)]
     ends = {TopicPartition("lines", partition): count for partition, count in enumerate(lines)}
@@ -132,7 +132,7 @@ def skewed(directory: Path, words: int, keys: int, settings: Settings) -> Result
 
 def bare(directory: Path, words: int, keys: int) -> Result:
     """The same work as a plain loop over the same log: plain records between the stages, a dict for state."""
-    log = Place(directory / "bare").open_log()
+    log = EmbeddedLog(Place(directory / "bare").directory / "log.db")
     for topic in (LINES, WORDS, TOTALS):
         log.create_topic(topic.topic, 1)
     lines = fill(log, words, keys)
@@ -160,7 +160,7 @@ def bare(directory: Path, words: int, keys: int) -> Result:
 def restore(directory: Path, keys: int) -> Result:
     """Coming back with ``keys`` words: the store kept (redo), then deleted (bootstrap)."""
     place = Place(directory / "job")
-    log = place.open_log()
+    log = EmbeddedLog(place.directory / "log.db")
     create_topics(job, log)
     settings = with_texts(Settings(), {"history_ms": "0"})
     lines = 0
@@ -176,7 +176,7 @@ def restore(directory: Path, keys: int) -> Result:
     worker.close()
     result: Result = {}
     for name in ("redo", "bootstrap"):
-        log = place.open_log()
+        log = EmbeddedLog(place.directory / "log.db")
         if name == "bootstrap":
             for wiring in ("split-0", "count-0"):
                 wipe_directory(place.state(wiring))

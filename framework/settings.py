@@ -6,7 +6,7 @@ import msgspec
 
 from framework.errors import ConfigError
 
-NOT_SETTINGS = {"GRETE_KAFKA"}  # framework.testing.broker: where a broker is
+NOT_SETTINGS = {"GRETE_KAFKA", "GRETE_LOG", "GRETE_KAFKA_CONFIG"}  # a broker for tests; options of the command line
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 
 

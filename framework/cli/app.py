@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from framework.errors import ConfigError
+from framework.logs.open import LogAddress
 
 app = typer.Typer(
     name="grete",
@@ -26,7 +27,16 @@ JobName = Annotated[str, typer.Argument(metavar="JOB", help="A module (tasks.wor
 Directory = Annotated[
     Path | None, typer.Option(help="Where the job keeps its log and state. Default: .grete/NAME-OF-JOB.")
 ]
-Log = Annotated[str, typer.Option(help="'embedded': a SQLite file in the job's directory.")]
+Log = Annotated[
+    str,
+    typer.Option(
+        envvar="GRETE_LOG", help="'embedded': a SQLite file in the job's directory; or kafka://host:port[,host:port]."
+    ),
+]
+KafkaConfig = Annotated[
+    Path | None,
+    typer.Option(envvar="GRETE_KAFKA_CONFIG", help="A file of librdkafka's options, NAME=VALUE lines: users, TLS, …"),
+]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated.")]
 Partition = Annotated[int | None, typer.Option(help="Only this partition.")]
 
@@ -64,22 +74,30 @@ def run(
     ] = False,
     directory: Directory = None,
     log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
     set: Set = None,  # noqa: A002  # the option's name
 ) -> None:
     """Run a whole job here until its input is used up: a worker process for each partition, restarted if it dies."""
     from framework.cli import running
     from framework.cli.target import target
 
-    running.run(target(job, directory, log, set), folder=input, lines=lines or [], keys=keys, follow=follow)
+    found = target(job, directory, LogAddress(log, kafka_config), set)
+    running.run(found, folder=input, lines=lines or [], keys=keys, follow=follow)
 
 
 @app.command()
-def up(job: JobName, directory: Directory = None, log: Log = "embedded", set: Set = None) -> None:  # noqa: A002
+def up(
+    job: JobName,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+    set: Set = None,  # noqa: A002
+) -> None:
     """Keep the workers of a job running on this machine until Ctrl-C; restart the dead."""
     from framework.cli import running
     from framework.cli.target import target
 
-    running.up(target(job, directory, log, set))
+    running.up(target(job, directory, LogAddress(log, kafka_config), set))
 
 
 @app.command()
@@ -93,6 +111,7 @@ def worker(
     ] = None,
     stage: Annotated[str | None, typer.Option(help="Host the task of this stage only.")] = None,
     log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
     set: Set = None,  # noqa: A002
     status_fd: Annotated[int, typer.Option(hidden=True)] = -1,
 ) -> None:
@@ -105,7 +124,7 @@ def worker(
         directory=directory,
         state=state_directory,
         stage=stage,
-        log_name=log,
+        address=LogAddress(log, kafka_config),
         sets=set,
         status_fd=status_fd,
     )
@@ -123,8 +142,10 @@ def demo(
     query: Annotated[str, typer.Option(envvar="QUERY", help="The search to watch.")] = '"import os"',
     kills: Annotated[int, typer.Option(help="Kills that void something, and one in a restore on top.")] = 5,
     log: Annotated[
-        str, typer.Option(envvar="LOG", help="'embedded': a SQLite file in the job's directory.")
+        str,
+        typer.Option(envvar=["LOG", "GRETE_LOG"], help="'embedded'; kafka: a broker of its own; or kafka://host:port."),
     ] = "embedded",
+    kafka_config: KafkaConfig = None,
     spark: Annotated[str, typer.Option(envvar="SPARK", hidden=True)] = "",
     directory: Directory = None,
     set: Set = None,  # noqa: A002
@@ -138,7 +159,17 @@ def demo(
                 "the demonstration runs an example of the repository: clone it, then make demo"
             ) from error
         raise
-    command.demo(dir, guarantee, directory, log=log, spark=spark, follow=follow, query=query, kills=kills, sets=set)
+    command.demo(
+        dir,
+        guarantee,
+        directory,
+        address=LogAddress(log, kafka_config),
+        spark=spark,
+        follow=follow,
+        query=query,
+        kills=kills,
+        sets=set,
+    )
 
 
 @app.command()
@@ -158,11 +189,13 @@ def simulate(context: typer.Context) -> None:
 
 
 @app.command()
-def checkpoints(job: JobName, directory: Directory = None) -> None:
+def checkpoints(
+    job: JobName, directory: Directory = None, log: Log = "embedded", kafka_config: KafkaConfig = None
+) -> None:
     """Show each task's last commit: generation, version, age, positions and lag."""
     from framework.cli import looking
 
-    looking.checkpoints(job, directory)
+    looking.checkpoints(job, directory, LogAddress(log, kafka_config))
 
 
 @state_app.command("get")
@@ -173,11 +206,13 @@ def state_get(
         str, typer.Argument(help="Text, a number, JSON or hex digits, as the key's serde asks; \\0 is NUL.")
     ],
     directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
 ) -> None:
     """Print the value of one key; exit 1 if there is none."""
     from framework.cli import looking
 
-    raise typer.Exit(looking.state_get(job, store, key, directory))
+    raise typer.Exit(looking.state_get(job, store, key, directory, LogAddress(log, kafka_config)))
 
 
 @state_app.command("scan")
@@ -187,11 +222,13 @@ def state_scan(
     prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
     limit: Annotated[int, typer.Option(help="At most so many.")] = 1000,
     directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
 ) -> None:
     """Print key and value, one a line."""
     from framework.cli import looking
 
-    looking.state_scan(job, store, prefix, limit, directory)
+    looking.state_scan(job, store, prefix, limit, directory, LogAddress(log, kafka_config))
 
 
 @changelog_app.command("tail")
@@ -201,19 +238,23 @@ def changelog_tail(
     partition: int,
     count: Annotated[int, typer.Option("-n", help="Messages from the end.")] = 20,
     directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
 ) -> None:
     """Print the last messages of a task's changelog."""
     from framework.cli import looking
 
-    looking.changelog_tail(job, stage, partition, count, directory)
+    looking.changelog_tail(job, stage, partition, count, directory, LogAddress(log, kafka_config))
 
 
 @changelog_app.command("verify")
-def changelog_verify(job: JobName, directory: Directory = None) -> None:
+def changelog_verify(
+    job: JobName, directory: Directory = None, log: Log = "embedded", kafka_config: KafkaConfig = None
+) -> None:
     """Read every changelog as a restore would: order, digests, valid commits, void messages."""
     from framework.cli import looking
 
-    looking.changelog_verify(job, directory)
+    looking.changelog_verify(job, directory, LogAddress(log, kafka_config))
 
 
 @topic_app.command("read")
@@ -222,8 +263,10 @@ def topic_read(
     topic: str,
     count: Annotated[int, typer.Option("-n", help="Records from the end of each partition; 0: all.")] = 0,
     directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
 ) -> None:
     """Print the records of an external topic, decoded: partition, offset, key, value."""
     from framework.cli import looking
 
-    looking.topic_read(job, topic, count, directory)
+    looking.topic_read(job, topic, count, directory, LogAddress(log, kafka_config))

@@ -1,6 +1,5 @@
 """`grete demo`: indexes a folder while workers are killed; then the proof that nothing was lost or doubled."""
 
-import hashlib
 import os
 import sysconfig
 import time
@@ -17,9 +16,10 @@ from framework.cli.chaos import Chaos
 from framework.cli.running import Feeding, Stop, described, show
 from framework.cli.screen import Screen
 from framework.cli.searching import Lookup, found
-from framework.cli.target import check_log, settings_of
+from framework.cli.target import digest, settings_of
 from framework.errors import ConfigError
 from framework.feeds.folder import FolderFeed
+from framework.logs.open import LogAddress, check_address
 from framework.runtime.local import LocalRun
 from framework.runtime.place import Place
 from framework.settings import Settings, with_texts
@@ -48,7 +48,7 @@ def demo(
     guarantee: str,
     directory: Path | None,
     *,
-    log: str,
+    address: LogAddress,
     spark: str,
     follow: bool,
     query: str,
@@ -56,7 +56,7 @@ def demo(
     sets: Sequence[str] | None,
 ) -> None:
     """Run the demonstration. Raises typer.Exit(1) if the index differs although exactly once was asked for."""
-    check_log(log)
+    check_address(address)
     if spark:
         raise ConfigError(f"SPARK={spark}: Spark is not in this release yet: leave it out")
     root = (Path(sysconfig.get_path("stdlib")) if folder is None else folder).absolute()
@@ -65,12 +65,15 @@ def demo(
     if guarantee not in GUARANTEES:
         raise ConfigError(f"GUARANTEE={guarantee}: it is {' or '.join(GUARANTEES)}")
     settings = with_texts(settings_of(sets), {"guarantee": guarantee})
-    place = Place(_default_directory(root, guarantee) if directory is None else directory)
+    place = Place(_default_directory(root, guarantee, address) if directory is None else directory, address=address)
     screen = Screen(Console())
     screen.note(f"Indexing {root}\nin {place.directory}, {guarantee}, {job.partitions} worker processes")
     stop = Stop()
-    with LocalRun(job, REFERENCE, place, settings) as local, StateReader(place.state_directory, job) as reader:
-        feed = FolderFeed(local.log, documents.name, root, exclude=place.directory)
+    with (
+        LocalRun(job, REFERENCE, place, settings, fed=[documents.name]) as local,
+        StateReader(place.state_directory, job) as reader,
+    ):
+        feed = FolderFeed(local.notes, documents.name, root, exclude=place.directory)
         work = _index(local, feed, screen, stop, kills)
         if stop.asked:
             local.stop()
@@ -80,7 +83,7 @@ def demo(
             local.stop()
         ok = _prove(local, reader, screen, work, settings, default=folder is None)
         if follow and ok:
-            feed = FolderFeed(local.log, documents.name, root, exclude=place.directory)
+            feed = FolderFeed(local.notes, documents.name, root, exclude=place.directory)
             following.follow(local, feed, Lookup(reader), query, screen, stop)
             screen.note("stopping …")
             local.stop()
@@ -88,9 +91,9 @@ def demo(
         raise typer.Exit(1)
 
 
-def _default_directory(root: Path, guarantee: str) -> Path:
-    name = hashlib.blake2b(os.fsencode(root) + guarantee.encode(), digest_size=4).hexdigest()
-    return Path(".grete") / f"demo-{name}"
+def _default_directory(root: Path, guarantee: str, address: LogAddress) -> Path:
+    log = b"" if address.embedded else address.url.encode()
+    return Path(".grete") / f"demo-{digest(os.fsencode(root) + guarantee.encode() + log)}"
 
 
 def _index(local: LocalRun, feed: FolderFeed, screen: Screen, stop: Stop, kills: int) -> Work:

@@ -13,9 +13,10 @@ from rich.table import Table
 from framework.api.serdes import Serde
 from framework.api.topic import Topic
 from framework.cli.screen import printable
-from framework.cli.target import existing
+from framework.cli.target import existing, existing_log
 from framework.core.changelog import ChangelogFold
 from framework.errors import ConfigError, Halted, OffsetOutOfRange, SerdeError
+from framework.logs.open import LogAddress
 from framework.ports import Log, LogRow
 from framework.runtime.inspect import all_wirings, last_commit
 from framework.stores.reader import StateReader
@@ -27,9 +28,9 @@ from protocol.ids import TopicPartition
 READ_BYTES = 1 << 20
 
 
-def state_get(reference: str, store: str, key: str, directory: Path | None) -> int:
+def state_get(reference: str, store: str, key: str, directory: Path | None, address: LogAddress) -> int:
     """Print the value of a key as each partition has it; return 1 if none has."""
-    job, place = existing(reference, directory)
+    job, place = existing(reference, directory, address)
     with StateReader(place.state_directory, job) as reader:
         declared = reader.store(store)
         values = [value for _, value in reader.find(declared, _from_text(declared.key, key))]
@@ -38,9 +39,11 @@ def state_get(reference: str, store: str, key: str, directory: Path | None) -> i
     return 0 if values else 1
 
 
-def state_scan(reference: str, store: str, prefix: str | None, limit: int, directory: Path | None) -> None:
+def state_scan(
+    reference: str, store: str, prefix: str | None, limit: int, directory: Path | None, address: LogAddress
+) -> None:
     """Print key and value of each entry."""
-    job, place = existing(reference, directory)
+    job, place = existing(reference, directory, address)
     with StateReader(place.state_directory, job) as reader:
         declared = reader.store(store)
         rows = reader.all(declared) if prefix is None else reader.prefix(declared, _from_text(declared.key, prefix))
@@ -51,10 +54,9 @@ def state_scan(reference: str, store: str, prefix: str | None, limit: int, direc
             print(f"{_to_text(key)}\t{_to_text(value)}")
 
 
-def checkpoints(reference: str, directory: Path | None) -> None:
+def checkpoints(reference: str, directory: Path | None, address: LogAddress) -> None:
     """Print a table of the last commits."""
-    job, place = existing(reference, directory)
-    log = place.open_log(create=False)
+    job, log = existing_log(reference, directory, address)
     table = Table("task", "generation", "version", "age", "external inputs", "behind", box=None)
     for column in table.columns:
         column.no_wrap = True
@@ -82,13 +84,14 @@ def checkpoints(reference: str, directory: Path | None) -> None:
     console.print(table, markup=False, soft_wrap=not console.is_terminal)
 
 
-def changelog_tail(reference: str, stage: str, partition: int, count: int, directory: Path | None) -> None:
+def changelog_tail(
+    reference: str, stage: str, partition: int, count: int, directory: Path | None, address: LogAddress
+) -> None:
     """Print what the last messages of a changelog are."""
-    job, place = existing(reference, directory)
+    job, log = existing_log(reference, directory, address)
     if not 0 <= partition < job.partitions:
         raise ConfigError(f"job {job.name!r} has partitions 0 to {job.partitions - 1}, not {partition}")
     changelog = TopicPartition(job.topology().changelog(job.stage(stage).ordinal), partition)
-    log = place.open_log(create=False)
     _, end = log.bounds(changelog)
     for row in _rows(log, changelog, end - count):
         try:
@@ -98,10 +101,9 @@ def changelog_tail(reference: str, stage: str, partition: int, count: int, direc
         print(f"{row[0]}\t{_clock(row[1])}\t{text}")
 
 
-def changelog_verify(reference: str, directory: Path | None) -> None:
+def changelog_verify(reference: str, directory: Path | None, address: LogAddress) -> None:
     """Fold every changelog as a restore does. Raises Halted if one is damaged."""
-    job, place = existing(reference, directory)
-    log = place.open_log(create=False)
+    job, log = existing_log(reference, directory, address)
     for wiring in all_wirings(job):
         start, end = log.bounds(wiring.changelog)
         fold = ChangelogFold(str(wiring.changelog), start)
@@ -121,16 +123,15 @@ def changelog_verify(reference: str, directory: Path | None) -> None:
         )
 
 
-def topic_read(reference: str, name: str, count: int, directory: Path | None) -> None:
+def topic_read(reference: str, name: str, count: int, directory: Path | None, address: LogAddress) -> None:
     """Print the records of an external topic, of all partitions or of those that are left after trimming."""
-    job, place = existing(reference, directory)
+    job, log = existing_log(reference, directory, address)
     topics: dict[str, Topic[Any, Any]] = dict(job.external_sinks())
     externals = {topic for stage in job.stages for topic in job.topology().externals_of(stage.ordinal)}
     topics |= {t.name: t for stage in job.stages for t in stage.topics_read() if t.name in externals}
     if name not in topics:
         raise ConfigError(f"job {job.name!r} has no external topic {name!r}: it has {', '.join(sorted(topics))}")
     topic = topics[name]
-    log = place.open_log(create=False)
     for partition in range(log.partitions(name) or 0):
         at = TopicPartition(name, partition)
         first = log.bounds(at)[1] - count if count else 0

@@ -15,7 +15,7 @@ from framework.api.job import Job
 from framework.api.serdes import utf8
 from framework.api.topic import Topic
 from framework.cli.screen import Screen
-from framework.cli.target import Target
+from framework.cli.target import Target, directory_of
 from framework.errors import ConfigError
 from framework.feeds.folder import FolderFeed, Report
 from framework.feeds.lines import feed_lines
@@ -89,11 +89,12 @@ def run(found: Target, *, folder: Path | None, lines: Sequence[str], keys: bool,
     screen = Screen(Console())
     opened = _open_lines(found.job, lines)
     stop = Stop()
-    with LocalRun(found.job, found.reference, found.place, found.settings) as local:
+    fed = [topic.name for topic, _ in opened] + ([] if folder is None else [folder_topic(found.job).name])
+    with LocalRun(found.job, found.reference, found.place, found.settings, fed=fed) as local:
         feed = None
         if folder is not None:
-            feed = FolderFeed(local.log, folder_topic(found.job).name, folder, exclude=found.place.directory)
-        sources = [feed_lines(local.log, topic, handle, keys=keys) for topic, handle in opened]
+            feed = FolderFeed(local.notes, folder_topic(found.job).name, folder, exclude=found.place.directory)
+        sources = [feed_lines(local.notes, topic, handle, keys=keys) for topic, handle in opened]
         feeding = Feeding(local, feed, sources, follow=follow)
         started_s, before = time.monotonic(), sum(local.committed().values())
         with screen:
@@ -186,15 +187,22 @@ def _summary(screen: Screen, found: Target, feeding: Feeding, records: int, seco
     note(
         f"{found.job.name}: {how}; {records:,} input records committed in {seconds:.1f} s ({records / seconds:,.0f}/s)"
     )
-    options = (
-        "" if found.place.directory == Path(".grete") / found.job.name else f" --directory {found.place.directory}"
-    )
+    options = options_of(found)
     for stage in found.job.stages:
         for store in stage.store_names():
             note(f"  grete state scan {found.reference} {stage.name}/{store}{options}")
     for topic in found.job.external_sinks():
         note(f"  grete topic read {found.reference} {topic}{options}")
     note(f"  grete checkpoints {found.reference}{options}")
+
+
+def options_of(found: Target) -> str:
+    """Return what a command line must say to find the same job again."""
+    address, directory = found.place.address, found.place.directory
+    options = "" if address.embedded else f" --log {address.url}"
+    if address.config is not None:
+        options += f" --kafka-config {address.config}"
+    return options if directory == directory_of(found.job, None, address) else f"{options} --directory {directory}"
 
 
 def described(report: Report) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from framework.cli.target import target
 from framework.errors import ConfigError
-from framework.runtime.place import create_topics, pin_guarantee
+from framework.logs.open import LogAddress
+from framework.runtime.place import prepare
 from framework.runtime.worker import Worker, configure_logs, report_to, run_worker
 
 
@@ -17,7 +18,7 @@ def work(
     directory: Path | None,
     state: Path | None,
     stage: str | None,
-    log_name: str,
+    address: LogAddress,
     sets: Sequence[str] | None,
     status_fd: int,
 ) -> int:
@@ -25,10 +26,9 @@ def work(
     configure_logs()
 
     def make() -> Worker:
-        found = target(reference, directory, log_name, sets, state)
-        log = found.place.open_log()
-        create_topics(found.job, log)
-        pin_guarantee(log, found.settings)
+        found = target(reference, directory, address, sets, state)
+        log = found.place.open_log(group=found.job.name)
+        prepare(found.job, log, found.place, found.settings)
         worker = Worker(found.job, partition, log, found.place, found.settings, stage=stage)
         if status_fd >= 0:
             worker.report = report_to(_checked(status_fd), worker.stop)

@@ -24,7 +24,7 @@ class LineLog(Protocol):
         ...
 
     def produce_with_meta(self, records: list[ExternalRecord], meta: dict[str, bytes | None]) -> int:
-        """Append the records in one transaction."""
+        """Append the records."""
         ...
 
 

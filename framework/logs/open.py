@@ -2,28 +2,102 @@
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from framework.errors import ConfigError
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import Log
 
+if TYPE_CHECKING:
+    from framework.logs.kafka.notes import KafkaNotes
+
+    Notes = EmbeddedLog | KafkaNotes
+
 EMBEDDED, KAFKA = "embedded", "kafka://"
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):\d{1,5}")
 
 
-def open_log(url: str, path: Path, options: dict[str, str] | None = None, *, group: str = "grete") -> Log:
-    """Return ``embedded`` (the file ``path``) or ``kafka://host:port[,host:port…]``. ``options`` are librdkafka's.
+class LogAddress(NamedTuple):
+    """Which log, as a command line names it. Of the options only their file's name: they may be secret."""
 
-    Raises ConfigError for another url, and what the log raises.
-    """
-    if url == EMBEDDED:
-        return EmbeddedLog(path)
+    url: str = EMBEDDED
+    config: Path | None = None
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it is a file in the job's directory."""
+        return self.url == EMBEDDED
+
+    def arguments(self) -> list[str]:
+        """Return what a worker's command line says of it."""
+        return [f"--log={self.url}", *([] if self.config is None else [f"--kafka-config={self.config.absolute()}"])]
+
+
+IN_DIRECTORY = LogAddress()
+
+
+def check_address(address: LogAddress) -> str:
+    """Return Kafka's hosts, "" for the embedded log. Raises ConfigError for a url that is neither."""
+    url = address.url
     hosts = url.removeprefix(KAFKA)
-    if hosts == url or not all(_HOST.fullmatch(host) for host in hosts.split(",")):
+    if url != EMBEDDED and (hosts == url or not all(_HOST.fullmatch(host) for host in hosts.split(","))):
         shown = url if "@" not in url else "(it has a password, so it is not shown)"
         raise ConfigError(
             f"log {shown}: write {EMBEDDED} or {KAFKA}host:port[,host:port]; users and passwords are options (sasl.*)"
         )
+    return "" if url == EMBEDDED else hosts
+
+
+def open_log(
+    url: str, path: Path, options: dict[str, str] | None = None, *, group: str = "grete", create: bool = True
+) -> Log:
+    """Return ``embedded`` (the file ``path``) or ``kafka://host:port[,host:port…]``. ``options`` are librdkafka's.
+
+    ``create``: make the file if there is none. Raises ConfigError for another url, and what the log raises.
+    """
+    hosts = check_address(LogAddress(url))
+    if not hosts:
+        return EmbeddedLog(path, create=create)
     from framework.logs.kafka import KafkaLog
 
     return KafkaLog(hosts, options, group=group)
+
+
+def open_address(address: LogAddress, path: Path, *, group: str = "grete", create: bool = True) -> Log:
+    """Return the log at an address, with the options in its file. Raises what ``open_log`` and the file raise."""
+    options = None if address.config is None else read_options(address.config)
+    return open_log(address.url, path, options, group=group, create=create)
+
+
+def open_notes(log: Log, job: str) -> "Notes":
+    """Return what a log keeps beside a job's topics: its guarantee, and what was fed."""
+    if isinstance(log, EmbeddedLog):
+        return log
+    from framework.logs.kafka import KafkaLog
+    from framework.logs.kafka.notes import KafkaNotes
+
+    assert isinstance(log, KafkaLog)
+    return KafkaNotes(log, job)
+
+
+def read_options(path: Path) -> dict[str, str]:
+    """Return the options in a file of lines NAME=VALUE, with librdkafka's names; # begins a comment line.
+
+    Raises ConfigError naming the line, never what stands in it.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ConfigError(f"--kafka-config {path}: {reason}: name a file of lines NAME=VALUE") from None
+    options: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith(("#", "!")):
+            continue
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not equals or not name:
+            raise ConfigError(f"--kafka-config {path}, line {number} (not shown, it may be secret): write NAME=VALUE")
+        if name in options:
+            raise ConfigError(f"--kafka-config {path}, line {number}: {name} stands there twice: leave one")
+        options[name] = value
+    return options

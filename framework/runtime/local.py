@@ -1,14 +1,14 @@
-"""A whole job on this machine: its topics on the embedded log, its workers, and how far they have come."""
+"""A whole job on this machine: its topics, its workers, and how far they have come."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import Self
 
 from framework.api.job import Job
 from framework.errors import Fenced, FrameworkError
 from framework.runtime import inspect
-from framework.runtime.place import Place, create_topics, pin_guarantee
+from framework.runtime.place import Place, prepare
 from framework.runtime.supervisor import Supervisor
 from framework.runtime.worker import EXIT_DONE, EXIT_FENCED
 from framework.settings import Settings
@@ -19,17 +19,26 @@ class LocalRun:
     """The one supervisor of a job's directory. ``poll`` must be called often: it is what restarts the dead."""
 
     def __init__(
-        self, job: Job, reference: str, place: Place, settings: Settings, worker_options: Sequence[str] = ()
+        self,
+        job: Job,
+        reference: str,
+        place: Place,
+        settings: Settings,
+        worker_options: Sequence[str] = (),
+        *,
+        fed: Collection[str] = (),
     ) -> None:
-        """Make the topics; start nothing yet. Raises ConfigError: a second supervisor, or another job's directory."""
+        """Make the topics, also the inputs that are ``fed`` here; start nothing yet.
+
+        Raises ConfigError: a second supervisor, another job's directory, a topic that is missing or wrong.
+        """
         self.job = job
         self.place = place
         self.settings = settings
         self.supervisor = Supervisor(place, reference, range(job.partitions), settings, worker_options)
         try:
             self.log = place.open_log()
-            create_topics(job, self.log)
-            pin_guarantee(self.log, settings)
+            self.notes = prepare(job, self.log, place, settings, fed)
         except BaseException:
             self.supervisor.close()
             raise

@@ -6,32 +6,40 @@ import importlib.util
 import os
 import sys
 import traceback
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from framework.api.job import Job
 from framework.errors import ConfigError, FrameworkError
-from framework.logs.embedded.log import EmbeddedLog
+from framework.logs.open import IN_DIRECTORY, LogAddress, check_address, open_address, open_notes
 from framework.ports import Log
 from framework.settings import Settings
 from framework.stores.directory import make_private
+
+if TYPE_CHECKING:
+    from framework.logs.open import Notes
 
 
 class Place:
     """The directory of one job: embedded log ``log.db``, the tasks' stores below ``state``, worker logs below ``logs``.
 
-    The parameter ``state`` names another directory for the stores: they are a cache of the changelogs.
+    The parameter ``state`` names another directory for the stores: they are a cache of the changelogs. With ``address``
+    the log is elsewhere.
     """
 
-    def __init__(self, directory: Path, state: Path | None = None) -> None:
+    def __init__(self, directory: Path, state: Path | None = None, address: LogAddress = IN_DIRECTORY) -> None:
         """Make the directory, readable by this user only. Raises ConfigError if that cannot be."""
+        check_address(address)
         self.directory = directory
         self.state_directory = directory / "state" if state is None else state
+        self.address = address
         make_private(directory)
 
-    def open_log(self, *, create: bool = True) -> EmbeddedLog:
-        """Open the embedded log. Raises ConfigError if there is none and ``create`` is False."""
-        return EmbeddedLog(self.directory / "log.db", create=create)
+    def open_log(self, *, create: bool = True, group: str = "grete") -> Log:
+        """Open the log; lag tools see ``group``. Raises ConfigError if there is no file and ``create`` is False."""
+        return open_address(self.address, self.directory / "log.db", group=group, create=create)
 
     def state(self, task: str) -> Path:
         """Return the directory of a task's store."""
@@ -65,30 +73,60 @@ class Place:
         return handle
 
 
-def create_topics(job: Job, log: Log) -> None:
-    """Create every missing topic of the job (K1). Raises ConfigError if one has another number of partitions."""
+def create_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> None:
+    """Create every missing topic of the job (K1), of its external inputs those that are ``fed`` here; None: all.
+
+    Raises ConfigError if one of the others is missing, or if a topic has another number of partitions.
+    """
     topology = job.topology()
+    for stage in topology.stages:  # first: a mistake in a topic's name leaves nothing behind
+        for topic in topology.externals_of(stage.ordinal):
+            if fed is not None:
+                _check_external(job, topic, stage.partitions, log.partitions(topic), fed=topic in fed)
+            log.create_topic(topic, stage.partitions, plain=True)
     for stage in topology.stages:
         log.create_topic(topology.changelog(stage.ordinal), stage.partitions)
-        for topic in topology.externals_of(stage.ordinal):
-            log.create_topic(topic, stage.partitions, plain=True)
     for stream in topology.streams:
         log.create_topic(stream.topic, stream.partitions)
     for topic in job.external_sinks():
-        log.create_topic(topic, job.partitions, plain=True)
+        if fed is None or log.partitions(topic) is None:  # else it is somebody's, with as many partitions as they like
+            log.create_topic(topic, job.partitions, plain=True)
 
 
-def pin_guarantee(log: EmbeddedLog, settings: Settings) -> None:
+def _check_external(job: Job, topic: str, needed: int, found: int | None, *, fed: bool) -> None:
+    if found is None and not fed:
+        raise ConfigError(
+            f"there is no topic {topic}, which job {job.name!r} reads: check its name, or create it: "
+            f"kafka-topics.sh --create --topic {topic} --partitions {needed}"
+        )
+    if found not in (None, needed):
+        raise ConfigError(
+            f"topic {topic} has {found} partitions, and job {job.name!r} has {needed}: write Job(…, partitions={found})"
+        )
+
+
+def pin_guarantee(notes: "Notes", job: str, settings: Settings) -> None:
     """Pin the guarantee at the first run: commits mean something else under another. Raises ConfigError then."""
     key, ours = "guarantee", settings.guarantee.encode()
-    pinned = log.meta_get(key)
+    pinned = notes.meta_get(key)
     if pinned is None:
-        log.produce_with_meta([], {key: ours})
+        notes.produce_with_meta([], {key: ours})
     elif pinned != ours:
         raise ConfigError(
-            f"{log.path} was made with guarantee {pinned.decode()}, not {settings.guarantee}: "
-            "choose another --directory"
+            f"the log of job {job!r} was made with guarantee {pinned.decode()}, not {settings.guarantee}: "
+            "choose another --directory; on Kafka, another name for the job"
         )
+
+
+def prepare(job: Job, log: Log, place: Place, settings: Settings, fed: Collection[str] = ()) -> "Notes":
+    """Make and check what a job needs of its log, and return its notes; ``fed``: the external inputs fed from here.
+
+    Raises ConfigError.
+    """
+    create_topics(job, log, None if place.address.embedded else fed)
+    notes = open_notes(log, job.name)
+    pin_guarantee(notes, job.name, settings)
+    return notes
 
 
 def load_job(reference: str) -> Job:

@@ -110,7 +110,8 @@ class Supervisor:
         os.set_blocking(read_end, False)
         settings = [f"--set={name}={value}" for name, value in changed(self._settings).items()]
         command = [sys.executable, "-m", "framework.cli", "worker", self._reference, f"--partition={worker.partition}"]
-        command += [f"--directory={self._place.directory}", f"--status-fd={write_end}", *settings, *self._extra]
+        command += [f"--directory={self._place.directory}", f"--status-fd={write_end}"]
+        command += [*self._place.address.arguments(), *settings, *self._extra]
         with self._place.worker_log(worker.partition).open("ab") as log:
             worker.process = subprocess.Popen(  # noqa: S603  # our own interpreter, and arguments of the same user
                 command,

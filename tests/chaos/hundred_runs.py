@@ -65,7 +65,7 @@ def one_run(folder: Path, directory: Path, seed: int, kills: int) -> Run:
     started = time.monotonic()
     counts = {"kills": 0, "early": 0, "wiped": 0, "voided": 0}
     with LocalRun(job, "tasks.inverted_index", place, settings) as local:
-        feed = FolderFeed(local.log, documents.name, folder)
+        feed = FolderFeed(local.notes, documents.name, folder)
         feed.batch_files_max = 1
         scan = feed.scan()
         feeding = True

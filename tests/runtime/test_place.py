@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from framework.errors import ConfigError, GraphError
+from framework.logs.embedded import EmbeddedLog
 from framework.runtime.place import Place, create_topics, load_job, pin_guarantee
 from framework.settings import Settings
 from tasks.word_count import job
@@ -89,13 +90,13 @@ def test_directories_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
 def test_a_job_keeps_its_partitions_and_its_guarantee(tmp_path: Path) -> None:
     """What is in the log was written under them."""
     place = Place(tmp_path / "job")
-    log = place.open_log()
+    log = EmbeddedLog(place.directory / "log.db")
     create_topics(job, log)
     create_topics(job, log)
-    pin_guarantee(log, Settings())
-    pin_guarantee(log, Settings())
+    pin_guarantee(log, job.name, Settings())
+    pin_guarantee(log, job.name, Settings())
     with pytest.raises(ConfigError, match="made with guarantee exactly-once, not at-least-once"):
-        pin_guarantee(log, Settings(guarantee="at-least-once"))
+        pin_guarantee(log, job.name, Settings(guarantee="at-least-once"))
     path = tmp_path / "three_partitions.py"
     path.write_text(GOOD.replace('"found"', '"word-count"').replace('"lines"', '"sentences"'))
     with pytest.raises(ConfigError, match="topic sentences has 1 partitions, not 3"):

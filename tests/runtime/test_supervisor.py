@@ -44,14 +44,14 @@ def test_a_killed_worker_is_restarted_and_the_job_goes_on(tmp_path: Path) -> Non
     """The dead are restarted, inputs are seen to be used up, and a stop is graceful: each word counted once."""
     place = Place(tmp_path / "job")
     with LocalRun(job, "tasks.word_count", place, Settings()) as local:
-        say(local.log, *["a b"] * 40)
+        say(local.notes, *["a b"] * 40)
         with pytest.raises(ConfigError, match="already has a supervisor"):
             LocalRun(job, "tasks.word_count", place, Settings())
         ends = local.ends()
         poll_until(local, lambda: local.drained(ends))
         worker = local.supervisor.workers[0]
         local.supervisor.kill(0)
-        say(local.log, *["a b"] * 40)
+        say(local.notes, *["a b"] * 40)
         assert not local.drained(local.ends())
         poll_until(local, lambda: local.drained(local.ends()))
         assert (worker.starts, worker.crashes, local.supervisor.news) == (2, 0, [])  # we killed it: no news

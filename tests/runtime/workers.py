@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from framework import Job
+from framework.feeds.lines import LineLog
 from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
+from framework.ports import ExternalRecord, Log
 from framework.runtime.inspect import last_commit
 from framework.runtime.place import Place, create_topics
 from protocol.ids import TopicPartition
@@ -89,12 +90,12 @@ class WorkerUnderTest:
 
 def word_log(directory: Path, job: Job = word_count) -> EmbeddedLog:
     """Return the log of a job with its topics."""
-    log = Place(directory).open_log()
+    log = EmbeddedLog(Place(directory).directory / "log.db")
     create_topics(job, log)
     return log
 
 
-def say(log: EmbeddedLog, *sentences: str) -> None:
+def say(log: LineLog, *sentences: str) -> None:
     """Append sentences."""
     records = [ExternalRecord(SENTENCES, None, sentence.encode(), 1) for sentence in sentences]
     log.produce_with_meta(records, {})
@@ -111,7 +112,7 @@ def until_committed(log: EmbeddedLog, sentences: int) -> None:
         log.wait(1000)
 
 
-def totals(log: EmbeddedLog) -> list[tuple[str, int]]:
+def totals(log: Log) -> list[tuple[str, int]]:
     """Return (word, total) of everything sent."""
     rows = log.read(TOTALS, 0, 1 << 30)
     return [((row[3] or b"").decode(), int.from_bytes(row[4] or b"", "big")) for row in rows]

@@ -28,6 +28,8 @@ _REQUIRED = {
 }
 _SIZE = "max.message.bytes"
 _SIZE_LEAST = 1 * MiB  # a frame or a data message of 512 KiB, and one large record
+STREAM = {name: value for name, (value, _) in _REQUIRED.items()} | {_SIZE: str(MESSAGE_BYTES_MAX)}
+COMPACTED = {"cleanup.policy": "compact"}
 
 _PASSING = {
     KafkaError._TIMED_OUT,
@@ -46,11 +48,8 @@ class Topics:
         self._trims: dict[TopicPartition, int] = {}  # asked for, not yet sent
         self._trimming: dict[TopicPartition, Future[Any]] = {}
 
-    def create(self, topic: str, partitions: int, *, plain: bool) -> None:
-        """Create a topic that is not there; a plain one with the broker's own settings."""
-        config = (
-            {} if plain else {name: value for name, (value, _) in _REQUIRED.items()} | {_SIZE: str(MESSAGE_BYTES_MAX)}
-        )
+    def create(self, topic: str, partitions: int, config: dict[str, str]) -> None:
+        """Create a topic that is not there; what ``config`` leaves open is as the broker has it."""
         made = self._client.create_topics(
             [NewTopic(topic, partitions, replication_factor=-1, config=config)], request_timeout=ANSWER_S_MAX
         )

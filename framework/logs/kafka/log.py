@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from framework.errors import ConfigError, OffsetOutOfRange, TransientError
-from framework.logs.kafka.admin import Topics
+from framework.logs.kafka.admin import COMPACTED, STREAM, Topics
 from framework.logs.kafka.asker import Asker
 from framework.logs.kafka.consumer import Reader
 from framework.logs.kafka.failures import Troubles
@@ -57,9 +57,10 @@ class KafkaLog:
 
     # --- topics ---
 
-    def create_topic(self, topic: str, partitions: int, *, plain: bool = False) -> None:
+    def create_topic(self, topic: str, partitions: int, *, plain: bool = False, compacted: bool = False) -> None:
         """Make sure that the topic exists, and that it is fit to be a stream or changelog (K1) if it is not plain.
 
+        ``compacted``: neither, but one that keeps the newest record of each key.
         Raises ConfigError: a bad name, another number of partitions, a setting that would lose data.
         """
         try:
@@ -70,7 +71,7 @@ class KafkaLog:
             raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}")
         found = self._asker.partitions(topic)
         if found is None:
-            self._topics.create(topic, partitions, plain=plain)
+            self._topics.create(topic, partitions, COMPACTED if compacted else {} if plain else STREAM)
             deadline = time.monotonic() + VISIBLE_S_MAX
             while (found := self._asker.partitions(topic)) is None:
                 if time.monotonic() > deadline:
@@ -80,7 +81,7 @@ class KafkaLog:
             raise ConfigError(
                 f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic"
             )
-        if not plain:
+        if not (plain or compacted):
             self._topics.check(topic)
         self._counts[topic] = found
 

@@ -1,0 +1,91 @@
+"""What a job on Kafka remembers beside its data: its guarantee, and what a feed has fed. A compacted topic of its own.
+
+Records and the notes about them go out one after the other, not in one transaction: if a feed is killed in between, it
+feeds that batch again.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from framework.errors import ConfigError
+from framework.logs.kafka.log import KafkaLog
+from framework.ports import ExternalRecord
+from framework.settings import MiB
+from protocol.ids import TopicPartition
+
+PINS, FEEDS = 0, 1  # partitions: a worker reads the few pins, not the many notes of a feed
+_FEED = "feed"
+
+
+class KafkaNotes:
+    """Notes by name. What ``framework.feeds`` and the pinned guarantee need of a log."""
+
+    def __init__(self, log: KafkaLog, job: str) -> None:
+        """Make the topic. Raises ConfigError."""
+        self._log = log
+        self.topic = f"{job}.notes"
+        log.create_topic(self.topic, 2, compacted=True)
+        self._known: dict[int, dict[str, bytes]] = {}
+
+    def partitions(self, topic: str) -> int | None:
+        """Return the number of partitions, or None if there is no such topic."""
+        return self._log.partitions(topic)
+
+    def meta_get(self, key: str) -> bytes | None:
+        """Return the note under ``key`` or None."""
+        return self._read(_partition_of(key)).get(key)
+
+    def meta_items(self, prefix: str) -> list[tuple[str, bytes]]:
+        """Return all (key, note) whose key starts with ``prefix``, in key order."""
+        notes = self._read(_partition_of(prefix))
+        return sorted((key, note) for key, note in notes.items() if key.startswith(prefix))
+
+    def produce_with_meta(
+        self, records: Sequence[ExternalRecord], meta: Mapping[str, bytes | None], *, sync: bool = False
+    ) -> int:
+        """Append plain records, then put notes (None: delete); return when all are acknowledged.
+
+        Return the offset of the last record, -1 if there are none. ``sync`` changes nothing: what is acknowledged is
+        on all replicas in sync.
+        """
+        offset = self._produce(records)
+        notes = [
+            ExternalRecord(TopicPartition(self.topic, _partition_of(key)), key.encode(), note, 0)
+            for key, note in meta.items()
+        ]
+        self._produce(notes)
+        for key, note in meta.items():
+            known = self._read(_partition_of(key))
+            known.pop(key, None)
+            if note is not None:
+                known[key] = note
+        return offset
+
+    def _produce(self, records: Sequence[ExternalRecord]) -> int:
+        if not records:
+            return -1
+        self._log.produce(0, 0, records)
+        while not (deliveries := self._log.poll()):
+            self._log.wait(1_000)
+        return deliveries[-1].offset
+
+    def _read(self, number: int) -> dict[str, bytes]:
+        """Return the notes in a partition, read at the first call: one process feeds a job."""
+        if number in self._known:
+            return self._known[number]
+        notes: dict[str, bytes] = {}
+        partition = TopicPartition(self.topic, number)
+        position, end = self._log.bounds(partition)
+        while position < end and (rows := self._log.read(partition, position, MiB)):
+            for _, _, _, key, note, _ in rows:
+                if key is None:
+                    raise ConfigError(f"{partition} holds a record without a key: it is not this job's; rename the job")
+                notes.pop(key.decode(), None)
+                if note is not None:
+                    notes[key.decode()] = note
+            position = rows[-1][0] + 1
+        self._known[number] = notes
+        return notes
+
+
+def _partition_of(key: str) -> int:
+    return FEEDS if key.startswith(_FEED) else PINS
