@@ -1,12 +1,20 @@
 """What Kafka's errors mean to us, and what to do about them."""
 
 import logging
+import re
+import time
 from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
 from framework.errors import ConfigError, FrameworkError, Halted, OffsetOutOfRange, TransientError
+from framework.logs.kafka.tls import diagnosis
+
+REPEAT_S = (
+    10.0  # a line of librdkafka's that differs in its numbers only is logged this often: it tries 20 times a second
+)
+KINDS_MAX = 1_000
 
 logger = logging.getLogger("grete.kafka")
 logger.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
@@ -16,17 +24,17 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
     for kind, advice, codes in (
         (
             ConfigError,
-            "the broker refuses who we are: check the options sasl.* and ssl.*",
+            "the broker refuses who we are: check the options sasl.username, sasl.password and sasl.mechanism",
             (
                 KafkaError._AUTHENTICATION,
                 KafkaError.SASL_AUTHENTICATION_FAILED,
                 KafkaError.UNSUPPORTED_SASL_MECHANISM,
-                KafkaError._SSL,
             ),
         ),
+        (ConfigError, "no secure connection: check security.protocol and the options ssl.*", (KafkaError._SSL,)),
         (
             ConfigError,
-            "no permission: grant this user the access that docs/kafka.md lists",
+            "no permission: grant this user {access} (docs/kafka.md has all that is needed)",
             (
                 KafkaError.TOPIC_AUTHORIZATION_FAILED,
                 KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -69,15 +77,18 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
 }
 
 
-def failure(error: KafkaError, doing: str) -> FrameworkError:
-    """Return our error for one of Kafka's. ``doing`` begins its text. What is not known passes by itself: try again."""
+def failure(error: KafkaError, doing: str, access: str = "what is missing") -> FrameworkError:
+    """Return our error for one of Kafka's. ``doing`` begins its text. What is not known passes by itself: try again.
+
+    ``access`` is what a user needs for it, as "Write on topic x".
+    """
     kind, advice = _ADVICE.get(error.code(), (TransientError, "is the broker up?"))
-    return kind(f"{doing}: {error.str()} ({error.name()}): {advice}")
+    return kind(f"{doing}: {error.str()} ({error.name()}): {advice.format(access=access)}")
 
 
-def failed(exception: KafkaException, doing: str) -> FrameworkError:
+def failed(exception: KafkaException, doing: str, access: str = "what is missing") -> FrameworkError:
     """Return our error for the error inside of an exception."""
-    return failure(exception.args[0], doing)
+    return failure(exception.args[0], doing, access)
 
 
 class Troubles:
@@ -86,28 +97,53 @@ class Troubles:
     def __init__(self, scrub: Callable[[str], str]) -> None:
         """``scrub`` hides secrets."""
         self._scrub = scrub
+        self._config: dict[str, Any] = {}
+        self._logged: dict[str, float] = {}  # when a line was logged last, by its text without numbers
         self.last = ""
         self.refused: KafkaError | None = None  # trying again will not help
 
     def heard(self, error: KafkaError) -> None:
         """Take librdkafka's error callback."""
-        self.last = self._scrub(error.str())
+        if not self.last or error.code() != KafkaError._ALL_BROKERS_DOWN:  # what comes before that says why
+            self.last = self._scrub(error.str())
         if _ADVICE.get(error.code(), (TransientError,))[0] is ConfigError:
             self.refused = error
 
+    def log(self, level: int, text: str, *parts: object) -> None:
+        """Take a line that librdkafka logs, as a logger would: pass it on without secrets, and not again at once."""
+        line = self._scrub(text % parts)
+        kind, now = _NUMBER.sub("", line), time.monotonic()
+        if now - self._logged.get(kind, -REPEAT_S) >= REPEAT_S:
+            if len(self._logged) >= KINDS_MAX:
+                self._logged.clear()
+            self._logged[kind] = now
+            logger.log(level, "%s", line)
+
     def made(self, client: Callable[..., Any], config: dict[str, Any]) -> Any:
         """Return a client that reports here. Raises ConfigError for an option that librdkafka does not take."""
+        self._config = config
         try:
-            return client(config | {"error_cb": self.heard}, logger=logger)
+            return client(config | {"error_cb": self.heard}, logger=self)
         except (KafkaException, ValueError, TypeError) as error:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
             raise ConfigError(f"a Kafka option is refused: {self._scrub(text)}") from None  # the cause may show secrets
 
     def no_answer(self, bootstrap: str, waited_s: float) -> FrameworkError:
         """Return the error for a broker that does not answer."""
+        found = "" if _is_about_access(self.refused) else diagnosis(bootstrap, self._config)
+        if found:
+            return ConfigError(f"Kafka at {bootstrap}: {found}")
         if self.refused is not None:
-            return failure(self.refused, f"Kafka at {bootstrap}")
+            return failure(self.refused, f"Kafka at {bootstrap}", "Write on the job's topics")
         return TransientError(
             f"Kafka at {bootstrap} did not answer for {waited_s:.0f} s{': ' if self.last else ''}{self.last}: "
             "is it up, and is the address right?"
         )
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def _is_about_access(error: KafkaError | None) -> bool:
+    """Whether a broker was talked to and refused: then a handshake would find nothing."""
+    return error is not None and error.code() != KafkaError._SSL

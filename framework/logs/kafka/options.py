@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from framework.errors import ConfigError
+from framework.logs.kafka.tls import protocol
 from framework.settings import KiB, MiB
 
 MESSAGE_BYTES_MAX = 2 * MiB  # K1: a frame is 512 KiB; a changelog message of one huge value still fits
@@ -55,10 +56,22 @@ _OURS = {
     "group.id": "it is made from the job's name",
     "transactional.id": "each sink task has its own (S1)",
 }
+_NOT_IN_TRANSACTIONS = {"enable.gapless.guarantee", "message.timeout.ms"}
+BATCH_LINGER_MS = 5  # many records at once, one by one: larger batches; the commit waits for none
+
 _SECRET = re.compile(r"password|secret|\.key|\.pem|token|jaas|oauthbearer\.config|sasl\.username", re.IGNORECASE)
 _HIDDEN = "***"
 
 Options = Mapping[str, str | int | float | bool]
+
+
+class Secret(str):
+    """A text that a configuration shown by accident, in a traceback with its variables, does not show."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(_HIDDEN)
 
 
 def split_options(
@@ -78,12 +91,38 @@ def split_options(
         if plain in _OURS:
             raise ConfigError(f"Kafka option {name} cannot be set: {_OURS[plain]}")
         if not _refuse_contradiction(name, plain, value):
-            place[plain] = value
+            place[plain] = Secret(value) if _SECRET.search(plain) else value
     fixed = {side: {name: value for name, (value, _) in entries.items()} for side, entries in _FIXED.items()}
     both = _DEFAULTS["both"]
     producer = both | _DEFAULTS["producer"] | shared | own["producer"] | fixed["producer"]
     consumer = both | _DEFAULTS["consumer"] | shared | own["consumer"] | fixed["consumer"] | {"group.id": group}
+    for config in (producer, consumer):
+        _refuse_half_security(config)
     return producer, consumer, both | shared
+
+
+def _refuse_half_security(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for options of a security protocol that is not the one asked for: they would do nothing."""
+    chosen = protocol(config)
+    if chosen not in {"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"}:
+        return  # librdkafka says so; what stands there may be a secret in the wrong place
+    for prefix in ("sasl", "ssl"):
+        unused = [name for name in config if name.startswith(f"{prefix}.")]
+        if unused and prefix not in chosen:
+            raise ConfigError(
+                f"Kafka option {unused[0]} does nothing under security.protocol = {chosen}: set security.protocol to "
+                f"{'SASL_SSL' if prefix == 'sasl' else 'SSL or SASL_SSL'}, or leave it out"
+            )
+
+
+def transactional(producer: Mapping[str, Any], transactional_id: str) -> dict[str, Any]:
+    """Return the configuration of a producer that writes in transactions, made from the plain producer's.
+
+    A transaction fails as a whole, at its time-out at the latest, so nothing in it must outlast that or stop the rest.
+    """
+    own = {name: value for name, value in producer.items() if name not in _NOT_IN_TRANSACTIONS}
+    linger = producer["linger.ms"] or BATCH_LINGER_MS
+    return own | {"transactional.id": transactional_id, "linger.ms": linger}
 
 
 def _refuse_contradiction(name: str, plain: str, value: object) -> bool:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from framework.errors import ConfigError
@@ -33,20 +33,23 @@ def cache() -> Path:
 
 
 @contextlib.contextmanager
-def jar_broker(directory: Path) -> Iterator[tuple[str, str]]:
-    """Run a broker with data below ``directory`` and a port of its own. Raises ConfigError saying what is missing."""
+def jar_broker(
+    directory: Path, changed: Callable[[dict[str, str]], dict[str, str]] = lambda own: own
+) -> Iterator[tuple[str, str]]:
+    """Run a broker with data below ``directory`` and a port of its own. Raises ConfigError saying what is missing.
+
+    ``changed`` takes all settings and returns those to use: more listeners, say, with certificates and users.
+    """
     java, jars = find_java(), find_jars()
+    run = [java, "-Xms256m", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", str(jars / "*")]
+    fast = [java, "-XX:TieredStopAtLevel=1", *run[3:]]
     for attempt in range(START_TRIES):
         port = free_port()
-        data = directory / f"data{attempt}"
-        config = _configure(directory, data, port)
-        run = [java, "-Xms256m", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", str(jars / "*")]
-        fast = [java, "-XX:TieredStopAtLevel=1", *run[3:]]
-        _call(
-            [*fast, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(config)],
-            60,
-            "formatting its storage",
-        )
+        config = directory / "server.properties"
+        config.touch(0o600)  # a changed one may hold passwords
+        config.write_text(_lines(changed(_own_settings(directory / f"data{attempt}", port))))
+        command = [*fast, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(config)]
+        _call(command, 60, "formatting its storage")
         with (directory / "broker.log").open("ab") as log:
             broker = subprocess.Popen(  # noqa: S603 - java and arguments are ours
                 [*run, "kafka.Kafka", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -71,17 +74,18 @@ def _end(broker: "subprocess.Popen[bytes]") -> None:
     broker.wait()
 
 
-def _configure(directory: Path, data: Path, port: int) -> Path:
+def _own_settings(data: Path, port: int) -> dict[str, str]:
     control = free_port()
-    own = {
+    return settings() | {
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "controller.quorum.voters": f"1@127.0.0.1:{control}",
         "log.dirs": str(data),
     }
-    path = directory / "server.properties"
-    path.write_text("".join(f"{name}={value}\n" for name, value in (settings() | own).items()))
-    return path
+
+
+def _lines(properties: Mapping[str, str]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in properties.items())
 
 
 def find_java() -> str:

@@ -1,0 +1,63 @@
+"""Why a broker cannot be talked to: librdkafka says "verify failed" or "disconnected", a handshake of ours says more.
+
+Tried only once a connection has failed. Nothing is sent after the handshake.
+"""
+
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+ANSWER_S_MAX = 3.0
+_EXPIRED, _NOT_YET = 10, 9  # OpenSSL's verification codes
+_OTHER_NAMES = {62, 64}
+
+
+def protocol(config: Mapping[str, Any]) -> str:
+    """Return the option security.protocol, lower case."""
+    return str(config.get("security.protocol", "plaintext")).lower()
+
+
+def diagnosis(bootstrap: str, config: Mapping[str, Any]) -> str:
+    """Return what is wrong between the options and the first broker that takes a connection; "" if nothing is seen."""
+    for address in bootstrap.split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), ANSWER_S_MAX) as raw:
+                return _shake_hands(raw, host.strip("[]"), config)
+        except (OSError, ValueError):
+            continue  # the next one; librdkafka says itself that nobody listens
+    return ""
+
+
+def _shake_hands(raw: socket.socket, host: str, config: Mapping[str, Any]) -> str:
+    secure = "ssl" in protocol(config)
+    trust = "ssl.ca.location" if "ssl.ca.location" in config else "ssl.ca.pem"
+    try:
+        context = ssl.create_default_context(cafile=config.get("ssl.ca.location"), cadata=config.get("ssl.ca.pem"))
+        context.wrap_socket(raw, server_hostname=host).close()
+    except ssl.SSLCertVerificationError as error:
+        if not secure:
+            return _ENCRYPTED
+        if error.verify_code in (_EXPIRED, _NOT_YET):
+            return f"the broker's certificate is out of date ({error.verify_message}): renew it, and check the clocks"
+        if error.verify_code in _OTHER_NAMES:
+            return (
+                f"the broker's certificate is for another name ({error.verify_message}): use a name that it has in "
+                "--log kafka://… and in the broker's advertised.listeners"
+            )
+        return (
+            f"the broker's certificate is not trusted ({error.verify_message}): set ssl.ca.location to the file of "
+            f"the authority that signed it{f' (set now: {trust})' if trust in config else ''}"
+        )
+    except (ssl.SSLError, ConnectionError, TimeoutError) as error:
+        if secure and isinstance(error, ssl.SSLError | ConnectionError):
+            return (
+                "the broker does not speak TLS at this port, or wants a certificate of ours: check security.protocol, "
+                "the port, and ssl.keystore.location or ssl.certificate.location"
+            )
+        return ""
+    return "" if secure else _ENCRYPTED
+
+
+_ENCRYPTED = "the broker speaks TLS at this port: set security.protocol to SSL or SASL_SSL"

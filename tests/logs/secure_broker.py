@@ -1,0 +1,119 @@
+"""A broker that asks who comes: TLS with certificates made here, users with SCRAM passwords, and access lists."""
+
+import contextlib
+import ssl
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from framework.testing.broker.jars import find_java, jar_broker
+from framework.testing.broker.settings import free_port
+
+STORE_PASSWORD = "changeit-in-tests"
+USER, PASSWORD = "grete-worker", "canary-d41d8cd98f00b204"
+
+
+@dataclass
+class SecureBroker:
+    """Where it listens, and what a client needs. ``admin`` may do anything: it comes by the plain listener."""
+
+    bootstrap: str  # SASL_SSL, by the address that the certificate names
+    other_name: str  # the same listener by a name that the certificate does not have
+    expired: str  # a listener (SSL) with a certificate that is out of date
+    plain: str
+    certificates: Path
+    admin: AdminClient
+
+    def options(self, **changes: str) -> dict[str, str]:
+        """Return the options of a client that is let in; an underscore in a name stands for a dot."""
+        options = {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.certificates / "good.pem"),
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+        }
+        return options | {name.replace("_", "."): value for name, value in changes.items()}
+
+    def allow(self, *entries: tuple[ResourceType, str, AclOperation]) -> None:
+        """Grant the user these operations."""
+        for future in self.admin.create_acls([_binding(*entry) for entry in entries]).values():
+            future.result()
+
+    def forbid(self, entry: tuple[ResourceType, str, AclOperation]) -> None:
+        """Take one grant back."""
+        kind, name, operation = entry
+        pattern = AclBindingFilter(
+            kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation, AclPermissionType.ALLOW
+        )
+        for future in self.admin.delete_acls([pattern]).values():
+            assert len(list(future.result())) == 1
+
+
+def _binding(kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
+    return AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
+
+
+@contextlib.contextmanager
+def secure_broker(directory: Path) -> Iterator[SecureBroker]:
+    """Run one, with the one user and no grants. Raises ConfigError where there are no jars (GRETE_KAFKA is no help)."""
+    secure, expired = free_port(), free_port()
+    _key(directory, "good")
+    _key(directory, "old", "-startdate", "-10d", "-validity", "1")
+
+    def changed(own: dict[str, str]) -> dict[str, str]:
+        own["listeners"] += f",SASL_SSL://127.0.0.1:{secure},EXPIRED://127.0.0.1:{expired}"
+        own["advertised.listeners"] += f",SASL_SSL://127.0.0.1:{secure},EXPIRED://127.0.0.1:{expired}"
+        own["listener.security.protocol.map"] += ",SASL_SSL:SASL_SSL,EXPIRED:SSL"
+        for listener, name in (("sasl_ssl", "good"), ("expired", "old")):
+            own[f"listener.name.{listener}.ssl.keystore.location"] = str(directory / f"{name}.p12")
+            own[f"listener.name.{listener}.ssl.keystore.type"] = "PKCS12"
+            own[f"listener.name.{listener}.ssl.keystore.password"] = STORE_PASSWORD
+        return own | {
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",  # who comes by the plain listener: the controller, and the tests' admin
+        }
+
+    with jar_broker(directory, changed) as (plain, _):
+        admin = AdminClient({"bootstrap.servers": plain})
+        user = UserScramCredentialUpsertion(
+            USER, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), PASSWORD.encode()
+        )
+        for future in admin.alter_user_scram_credentials([user]).values():
+            future.result()
+        _trust(directory, "good", secure)
+        _trust(directory, "old", expired)
+        yield SecureBroker(
+            f"127.0.0.1:{secure}", f"localhost:{secure}", f"127.0.0.1:{expired}", plain, directory, admin
+        )
+
+
+def _key(directory: Path, name: str, *validity: str) -> None:
+    """Make NAME.p12, a key with a certificate of its own, with the JDK's keytool: every Java has it, if not by name."""
+    keytool = [find_java(), "-XX:TieredStopAtLevel=1", "-m", "java.base/sun.security.tools.keytool.Main"]
+    store = ["-keystore", str(directory / f"{name}.p12"), "-storepass", STORE_PASSWORD, "-alias", "broker"]
+    pair = ["-genkeypair", "-keyalg", "EC", "-dname", f"CN={name}", "-ext", "SAN=ip:127.0.0.1", *validity]
+    subprocess.run([*keytool, *pair, *store], check=True, capture_output=True, timeout=100)
+
+
+def _trust(directory: Path, name: str, port: int) -> None:
+    """Make NAME.pem, what a client trusts a listener by: its own certificate."""
+    (directory / f"{name}.pem").write_text(ssl.get_server_certificate(("127.0.0.1", port)))
