@@ -57,7 +57,7 @@ class Topics:
             made[topic].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another process was faster
-                raise failed(error, f"creating topic {topic}") from error
+                raise failed(error, f"creating topic {topic}", f"Create on topic {topic}, or make it first") from error
 
     def check(self, topic: str) -> None:
         """Raise ConfigError unless an existing stream or changelog has the settings that it needs (K1)."""
@@ -65,7 +65,9 @@ class Topics:
         try:
             found = self._client.describe_configs([resource], request_timeout=ANSWER_S_MAX)[resource].result()
         except KafkaException as error:
-            raise failed(error, f"reading the settings of topic {topic}") from error
+            raise failed(
+                error, f"reading the settings of topic {topic}", f"DescribeConfigs on topic {topic}"
+            ) from error
         for name, (needed, why) in _REQUIRED.items():
             value = found[name].value
             if value != needed:
@@ -111,5 +113,5 @@ class Topics:
             future.result()
         except KafkaException as error:
             if error.args[0].code() not in _PASSING:
-                raise failed(error, f"trimming {partition}") from error
+                raise failed(error, f"trimming {partition}", f"Delete on topic {partition.topic}") from error
             logger.warning("trimming %s failed, the next commit's trim makes up for it: %s", partition, error)

@@ -55,13 +55,15 @@ class Asker:
             return len(found.partitions)
         if found.error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
             return None
-        raise failure(found.error, f"topic {topic}")
+        raise failure(found.error, f"looking for topic {topic}", f"Describe on topic {topic}")
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (start, end) as of now; the end as a reader of committed messages sees it."""
         at = KafkaPartition(*partition)
         found: tuple[int, int] = self._ask(
-            lambda seconds: self._consumer.get_watermark_offsets(at, timeout=seconds), f"bounds of {partition}"
+            lambda seconds: self._consumer.get_watermark_offsets(at, timeout=seconds),
+            f"looking for the bounds of {partition}",
+            f"Describe on topic {partition.topic}",
         )
         return found
 
@@ -73,7 +75,7 @@ class Asker:
         """Disconnect."""
         self._consumer.close()
 
-    def _ask(self, question: Callable[[float], Any], doing: str) -> Any:
+    def _ask(self, question: Callable[[float], Any], doing: str, access: str = "") -> Any:
         """Return the broker's answer; ask again while it is away."""
         deadline = time.monotonic() + ANSWER_S_MAX
         while True:
@@ -84,7 +86,7 @@ class Asker:
                     return answer
             except KafkaException as error:
                 if error.args[0].code() not in RETRIED:
-                    raise failed(error, doing) from error
+                    raise failed(error, doing, access) from error
             if self._troubles.refused is not None or time.monotonic() > deadline:
                 raise self.no_answer()
             time.sleep(max(0.0, 0.05 - (time.monotonic() - asked)))  # some errors come back at once

@@ -203,7 +203,8 @@ class Reader:
     def _take_error(self, key: tuple[str, int], ahead: _Ahead, error: KafkaError, offset: int) -> None:
         if error.code() != KafkaError._PARTITION_EOF:
             if error.code() not in RETRIED:
-                ahead.failure = failure(error, f"reading {TopicPartition(*key)} at offset {ahead.fetched}")
+                doing = f"reading {TopicPartition(*key)} at offset {ahead.fetched}"
+                ahead.failure = failure(error, doing, f"Read on topic {key[0]}")
         elif offset > ahead.fetched and (ahead.sure or self._is_sure(key, ahead, offset)):
             ahead.fetched = offset
 

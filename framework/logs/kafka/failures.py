@@ -19,6 +19,13 @@ KINDS_MAX = 1_000
 logger = logging.getLogger("grete.kafka")
 logger.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
 
+# What a user needs where the broker says no and the caller has not named it.
+_ACCESS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Write on the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Read on the group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Write on a topic, or IdempotentWrite on the cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Write and Describe on the transactional id",
+}
 _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
     code: (kind, advice)
     for kind, advice, codes in (
@@ -35,12 +42,7 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
         (
             ConfigError,
             "no permission: grant this user {access} (docs/kafka.md has all that is needed)",
-            (
-                KafkaError.TOPIC_AUTHORIZATION_FAILED,
-                KafkaError.GROUP_AUTHORIZATION_FAILED,
-                KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-                KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            ),
+            tuple(_ACCESS),
         ),
         (
             ConfigError,
@@ -77,16 +79,16 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
 }
 
 
-def failure(error: KafkaError, doing: str, access: str = "what is missing") -> FrameworkError:
+def failure(error: KafkaError, doing: str, access: str = "") -> FrameworkError:
     """Return our error for one of Kafka's. ``doing`` begins its text. What is not known passes by itself: try again.
 
     ``access`` is what a user needs for it, as "Write on topic x".
     """
     kind, advice = _ADVICE.get(error.code(), (TransientError, "is the broker up?"))
-    return kind(f"{doing}: {error.str()} ({error.name()}): {advice.format(access=access)}")
+    return kind(f"{doing}: {error.str()} ({error.name()}): {advice.format(access=access or _ACCESS.get(error.code()))}")
 
 
-def failed(exception: KafkaException, doing: str, access: str = "what is missing") -> FrameworkError:
+def failed(exception: KafkaException, doing: str, access: str = "") -> FrameworkError:
     """Return our error for the error inside of an exception."""
     return failure(exception.args[0], doing, access)
 
@@ -134,7 +136,7 @@ class Troubles:
         if found:
             return ConfigError(f"Kafka at {bootstrap}: {found}")
         if self.refused is not None:
-            return failure(self.refused, f"Kafka at {bootstrap}", "Write on the job's topics")
+            return failure(self.refused, f"Kafka at {bootstrap}")
         return TransientError(
             f"Kafka at {bootstrap} did not answer for {waited_s:.0f} s{': ' if self.last else ''}{self.last}: "
             "is it up, and is the address right?"
