@@ -37,6 +37,7 @@ _TRANSIENT = (
     "Input/output error",
     "lock hold by",
 )
+_REPLAY_BYTES_MAX = 8 * _MiB  # not flushed, so replayed when the store is opened after a kill, at 40 ms a MiB
 _LOAD_BYTES_MAX = 32 * _MiB  # of one task during a restore, on top of the budget; smaller means more, smaller files
 
 
@@ -68,7 +69,8 @@ class RocksMemory:
         options.create_missing_column_families(True)
         options.set_block_based_table_factory(table)
         options.set_write_buffer_manager(self._buffers)
-        options.set_write_buffer_size(min(64 * _MiB, self.bytes_max // 4))
+        options.set_write_buffer_size(min(_REPLAY_BYTES_MAX, self.bytes_max // 4))
+        options.set_max_total_wal_size(_REPLAY_BYTES_MAX)  # of all column families together
         options.set_arena_block_size(min(_MiB, self.bytes_max // 256))  # many small stores must fit in the budget
         options.set_atomic_flush(True)  # all column families of a database reach the disk at the same point
         options.set_compression_type(DBCompressionType.lz4())
