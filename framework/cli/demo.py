@@ -1,9 +1,10 @@
 """`grete demo`: indexes a folder while workers are killed; then the proof that nothing was lost or doubled."""
 
+import contextlib
 import os
 import sysconfig
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,17 +20,19 @@ from framework.cli.searching import Lookup, found
 from framework.cli.target import digest, settings_of
 from framework.errors import ConfigError
 from framework.feeds.folder import FolderFeed
-from framework.logs.open import LogAddress, check_address
+from framework.logs.open import KAFKA, LogAddress, check_address
 from framework.runtime.local import LocalRun
 from framework.runtime.place import Place
 from framework.settings import Settings, with_texts
 from framework.stores.reader import StateReader
+from framework.testing.broker import find_broker
 from protocol.ids import TopicPartition
 from tasks.inverted_index import WORD, documents, job
 
 REFERENCE = "tasks.inverted_index"
 QUERIES = ('"import os"', '"exactly once"', "thread lock", 'sqlite3 "with open"')
 GUARANTEES = ("exactly-once", "at-least-once")
+OWN_BROKER = "kafka"
 SMALL_WORK = 10  # documents: with fewer there is no time for kills
 
 
@@ -56,7 +59,8 @@ def demo(
     sets: Sequence[str] | None,
 ) -> None:
     """Run the demonstration. Raises typer.Exit(1) if the index differs although exactly once was asked for."""
-    check_address(address)
+    if address.url != OWN_BROKER:
+        check_address(address)
     if spark:
         raise ConfigError(f"SPARK={spark}: Spark is not in this release yet: leave it out")
     root = (Path(sysconfig.get_path("stdlib")) if folder is None else folder).absolute()
@@ -65,12 +69,13 @@ def demo(
     if guarantee not in GUARANTEES:
         raise ConfigError(f"GUARANTEE={guarantee}: it is {' or '.join(GUARANTEES)}")
     settings = with_texts(settings_of(sets), {"guarantee": guarantee})
-    place = Place(_default_directory(root, guarantee, address) if directory is None else directory, address=address)
+    directory = _default_directory(root, guarantee, address) if directory is None else directory
     screen = Screen(Console())
-    screen.note(f"Indexing {root}\nin {place.directory}, {guarantee}, {job.partitions} worker processes")
+    screen.note(f"Indexing {root}\nin {directory}, {guarantee}, {job.partitions} worker processes")
     stop = Stop()
     with (
-        LocalRun(job, REFERENCE, place, settings, fed=[documents.name]) as local,
+        _log(address, directory, screen) as found,
+        LocalRun(job, REFERENCE, place := Place(directory, address=found), settings, fed=[documents.name]) as local,
         StateReader(place.state_directory, job) as reader,
     ):
         feed = FolderFeed(local.notes, documents.name, root, exclude=place.directory)
@@ -89,6 +94,18 @@ def demo(
             local.stop()
     if not ok:
         raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _log(address: LogAddress, directory: Path, screen: Screen) -> Iterator[LogAddress]:
+    """Yield the log's address; ``kafka`` is a broker that lives as long as the demonstration, and its data longer."""
+    if address.url != OWN_BROKER:
+        yield address
+        return
+    screen.note("Starting a Kafka broker (the first time, it is fetched) …")
+    with find_broker(directory / OWN_BROKER, keep=True) as broker:
+        screen.note(f"Kafka: {broker.bootstrap} ({broker.how})")
+        yield LogAddress(KAFKA + broker.bootstrap, address.config)
 
 
 def _default_directory(root: Path, guarantee: str, address: LogAddress) -> Path:

@@ -135,7 +135,7 @@ class FolderFeed:
         if before is not None and before != root_value:
             raise ConfigError(
                 f"topic {topic!r} holds the documents of {os.fsdecode(before)}, not of {self.root}: "
-                "choose another --directory for this folder"
+                "choose another --directory for this folder; on Kafka, another cluster, or delete the job's topics"
             )
         if before is None:
             log.produce_with_meta([], {root_key: root_value})

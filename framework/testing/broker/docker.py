@@ -1,6 +1,7 @@
 """A broker in a container, where a Docker engine answers."""
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +10,11 @@ from framework.testing.broker.settings import KAFKA, answers, free_port, setting
 
 
 @contextlib.contextmanager
-def docker_broker(_directory: Path) -> Iterator[tuple[str, str]]:
-    """Run a broker in a container, removed at the end. Raises ConfigError if Docker is not there or does not answer."""
+def docker_broker(directory: Path, *, keep: bool = False) -> Iterator[tuple[str, str]]:
+    """Run a broker in a container, removed at the end. Raises ConfigError if Docker is not there or does not answer.
+
+    ``keep``: its data stays, in a volume named after ``directory``.
+    """
     try:
         import docker
         from testcontainers.core.container import DockerContainer
@@ -25,6 +29,9 @@ def docker_broker(_directory: Path) -> Iterator[tuple[str, str]]:
     port = free_port()
     host = "localhost"
     container = DockerContainer(f"apache/kafka:{KAFKA}").with_bind_ports(port, port)
+    if keep:
+        volume = hashlib.blake2b(bytes(directory.absolute()), digest_size=8).hexdigest()
+        container.with_volume_mapping(f"grete-{volume}", settings()["log.dirs"], "rw")
     listeners = {
         "listeners": f"PLAINTEXT://:{port},CONTROLLER://:9093",
         "advertised.listeners": f"PLAINTEXT://{host}:{port}",

@@ -18,6 +18,7 @@ from framework.errors import ConfigError
 ADDRESS = "GRETE_KAFKA"
 READY_S_MAX = 300.0  # the first time, jars or an image are fetched
 READY, USERS, STARTING, LOG = "ready.json", "users.lock", "starting.lock", "keeper.log"
+KEEP = "keep"
 
 
 class NoBroker(ConfigError):
@@ -47,8 +48,11 @@ class Broker:
         self.close()
 
 
-def find_broker(directory: Path | None = None) -> Broker:
-    """Return a broker; processes that name the same ``directory`` share one. Raises NoBroker."""
+def find_broker(directory: Path | None = None, *, keep: bool = False) -> Broker:
+    """Return a broker; processes that name the same ``directory`` share one. Raises NoBroker.
+
+    ``keep``: its data stays there when it ends, and the next one goes on with it.
+    """
     address = os.environ.get(ADDRESS)
     if address:
         return Broker(address, f"{ADDRESS}={address}")
@@ -60,7 +64,7 @@ def find_broker(directory: Path | None = None) -> Broker:
         try:
             fcntl.flock(users, fcntl.LOCK_SH)  # waits while a keeper that found nobody is ending its broker
             ready = directory / READY
-            keeper = None if ready.exists() else _start_keeper(directory)
+            keeper = None if ready.exists() else _start_keeper(directory, keep=keep)
             found = _wait_for(ready, keeper, directory / LOG)
         except BaseException:
             os.close(users)
@@ -68,11 +72,11 @@ def find_broker(directory: Path | None = None) -> Broker:
     return Broker(found["bootstrap"], found["how"], users)
 
 
-def _start_keeper(directory: Path) -> "subprocess.Popen[bytes]":
+def _start_keeper(directory: Path, *, keep: bool) -> "subprocess.Popen[bytes]":
     """Start the process that owns the broker: in a session of its own, so that Ctrl-C ends its users first."""
     with (directory / LOG).open("wb") as log:
         return subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "framework.testing.broker.keeper", str(directory)],
+            [sys.executable, "-m", "framework.testing.broker.keeper", str(directory.absolute()), *([KEEP] * keep)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -16,6 +16,7 @@ from framework.testing.broker.settings import KAFKA, answers, free_port, setting
 
 JAVA_LEAST = 17
 FETCH_S_MAX = 280
+CLOSE_S_MAX = 20
 START_TRIES = 3  # another process may take a free port before the broker has it
 _CLUSTER = "Z3JldGUtdGVzdC1icm9rZQ"  # any 16 bytes
 _POM = f"""<project><modelVersion>4.0.0</modelVersion><groupId>grete</groupId>
@@ -34,11 +35,12 @@ def cache() -> Path:
 
 @contextlib.contextmanager
 def jar_broker(
-    directory: Path, changed: Callable[[dict[str, str]], dict[str, str]] = lambda own: own
+    directory: Path, changed: Callable[[dict[str, str]], dict[str, str]] = lambda own: own, *, keep: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Run a broker with data below ``directory`` and a port of its own. Raises ConfigError saying what is missing.
 
     ``changed`` takes all settings and returns those to use: more listeners, say, with certificates and users.
+    ``keep``: its data stays, and the next broker there goes on with it.
     """
     java, jars = find_java(), find_jars()
     run = [java, "-Xms256m", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", str(jars / "*")]
@@ -47,8 +49,8 @@ def jar_broker(
         port = free_port()
         config = directory / "server.properties"
         config.touch(0o600)  # a changed one may hold passwords
-        config.write_text(_lines(changed(_own_settings(directory / f"data{attempt}", port))))
-        command = [*fast, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(config)]
+        config.write_text(_lines(changed(_own_settings(directory / ("data" if keep else f"data{attempt}"), port))))
+        command = [*fast, "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", _CLUSTER, "-c", str(config)]
         _call(command, 60, "formatting its storage")
         with (directory / "broker.log").open("ab") as log:
             broker = subprocess.Popen(  # noqa: S603 - java and arguments are ours
@@ -65,12 +67,16 @@ def jar_broker(
         try:
             yield f"127.0.0.1:{port}", f"Apache Kafka {KAFKA} from its jars, process {broker.pid}"
         finally:
+            if keep:
+                broker.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):  # what it has not closed, the next one recovers
+                    broker.wait(CLOSE_S_MAX)
             _end(broker)
         return
 
 
 def _end(broker: "subprocess.Popen[bytes]") -> None:
-    broker.kill()  # its data goes with it
+    broker.kill()
     broker.wait()
 
 

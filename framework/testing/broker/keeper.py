@@ -1,4 +1,4 @@
-"""The process that owns a broker which was started for tests: ``python -m framework.testing.broker.keeper DIRECTORY``.
+"""The process that owns a broker which was started for tests: ``python -m framework.testing.broker.keeper DIR [keep]``.
 
 Users hold a shared lock on a file, which the kernel takes from them when they end, however they end. When the keeper
 can have it for itself, nobody is left: it ends the broker and itself.
@@ -17,18 +17,18 @@ from pathlib import Path
 
 from framework.errors import FrameworkError
 from framework.testing.broker.docker import docker_broker
-from framework.testing.broker.find import READY, USERS
+from framework.testing.broker.find import KEEP, READY, USERS
 from framework.testing.broker.jars import jar_broker
 
 LOOK_S = 0.25
 
 
-def main(directory: Path) -> int:
+def main(directory: Path, *, keep: bool) -> int:
     """Start a broker, say where it is, and keep it while somebody uses it. 1 if none could be started."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     for kind in (docker_broker, jar_broker):
         try:
-            with kind(directory) as (bootstrap, how):
+            with kind(directory, keep=keep) as (bootstrap, how):
                 _keep(directory, bootstrap, how)
                 return 0
         except FrameworkError as error:
@@ -60,7 +60,8 @@ def _keep(directory: Path, bootstrap: str, how: str) -> None:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    code = main(place)
-    if code == 0:
+    kept = sys.argv[2:] == [KEEP]
+    code = main(place, keep=kept)
+    if code == 0 and not kept:
         shutil.rmtree(place, ignore_errors=True)
     sys.exit(code)
