@@ -23,13 +23,17 @@ class ExternalRecord(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """The log's answer to one send: it is in the log at ``offset``, or was refused because of a higher fence."""
+    """The log's answer to one send: it is in the log at ``offset``, or was refused because of a higher fence.
+
+    ``trailing``: so many offsets right behind it are the log's own and hold no message (the end of a transaction).
+    """
 
     owner: int
     token: int
     offset: int
     append_time_ms: int
     fenced: bool = False
+    trailing: int = 0
 
 
 class Log(Protocol):
@@ -39,7 +43,7 @@ class Log(Protocol):
        reported, no later one is.
     2. A delivery is reported once per send, and only when the message survives a crash of this process
        (``sync=True``: also a power loss).
-    3. Offsets of a partition are contiguous from 0; trimming moves the start only.
+    3. Offsets of a partition are contiguous from 0, unless it is ``transactional``; trimming moves the start only.
     4. ``read`` never returns a message before ``offset``, and none only if there was none when ``bounds`` was asked
        or when ``offset`` was sought; where a log fetches, it waits for no more than that.
     """
@@ -67,6 +71,14 @@ class Log(Protocol):
         """Return messages from ``offset`` on, in order: at least one if there is one, then up to about ``max_bytes``.
 
         Raises OffsetOutOfRange if ``offset`` is before the start or beyond the end.
+        """
+        ...
+
+    def transactional(self, partition: TopicPartition) -> None:
+        """Declare that ``outputs`` will be sent with messages to this partition (S1); before the first send to it.
+
+        What is sent to it from then on is delivered, and visible, only with the next send that has ``sync`` set, and
+        is refused as a whole (``Delivery.fenced`` of that send) if another process has declared and sent meanwhile.
         """
         ...
 

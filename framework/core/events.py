@@ -38,12 +38,16 @@ class ChangelogEnd:
 
 @dataclass(frozen=True, slots=True)
 class ChangelogAppended:
-    """The claim or commit that was asked for is in the changelog, or was refused because of a higher generation."""
+    """The claim or commit that was asked for is in the changelog, or was refused because of another's claim.
+
+    ``trailing`` offsets behind it are the log's own, so the next own message stands that much further on (S1, C3).
+    """
 
     offset: int
     append_time_ms: int
     mono_ms: int
     fenced: bool
+    trailing: int = 0
 
 
 @dataclass(frozen=True, slots=True)

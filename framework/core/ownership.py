@@ -1,6 +1,6 @@
 """Ownership of a task: its generation, and the check that nobody else wrote between its own messages (C1-C3, C6)."""
 
-from framework.errors import Fenced, Halted
+from framework.errors import Fenced, Halted, TransientError
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -11,20 +11,27 @@ from protocol.changelog import (
 )
 from protocol.errors import DecodeError
 
+_NOWHERE = 1 << 62  # the offset of a message that the log did not take: everything stands before it
+
 
 class Ownership:
-    """Counts what this process appended to its changelog. As the sole writer its offsets are contiguous (C3)."""
+    """Counts what this process appended to its changelog. As the sole writer its offsets are contiguous (C3).
+
+    In a changelog in transactions (S1) each claim and commit has one more offset behind it, ``trailing``: counted in, a
+    gap shows there, too, what was written by somebody who has not taken the transactional id over.
+    """
 
     def __init__(self, name: str, claim: Claim) -> None:
         self.name = name  # of the changelog, for errors
         self.claim = claim
         self.generation = 0
         self.next_seq = 0
-        self._verified = -1  # offset of the last own message known to be preceded by nothing foreign
+        self._verified = -1  # last offset known to be own, and to be preceded by nothing foreign
         self._sent = 0  # own messages sent since
         self._reading: tuple[int, int, int] | None = (
-            None  # (first offset, offset of the own message, highest generation that is ours)
+            None  # (offset of the own message, trailing, highest own generation)
         )
+        self._refused = False  # the log did not take the own message
 
     def claim_message(self, generation: int) -> bytes:
         """Return the claim of a new generation; its ChangelogSeq is 0."""
@@ -42,22 +49,27 @@ class Ownership:
         self.next_seq += messages
         self._sent += messages
 
-    def settle(self, offset: int) -> None:
+    def settle(self, offset: int, trailing: int = 0) -> None:
         """Take the own message at ``offset`` as the start of contiguous ownership."""
-        self._verified, self._sent, self._reading = offset, 0, None
+        self._verified, self._sent, self._reading = offset + trailing, 0, None
 
-    def appended(self, offset: int, highest_own: int) -> int | None:
+    def appended(self, offset: int, highest_own: int, trailing: int = 0) -> int | None:
         """Verify an own message at ``offset`` (C3): None if nothing foreign can precede it, else where to read back."""
         if offset == self._verified + self._sent:
-            self.settle(offset)
+            self.settle(offset, trailing)
             return None
-        self._reading = (self._verified + 1, offset, highest_own)
+        self._reading = (offset, trailing, highest_own)
+        return self._verified + 1
+
+    def refused(self, highest_own: int) -> int:
+        """Return from where on to look for the claim because of which the log refused an own message."""
+        self._refused, self._reading = True, (_NOWHERE, 0, highest_own)
         return self._verified + 1
 
     def read_back(self, offset: int, value: bytes) -> None:
         """Look at a message between the last verified and the own one. Raises Fenced if a newer generation wrote it."""
         assert self._reading is not None
-        _, own_offset, highest_own = self._reading
+        own_offset, _, highest_own = self._reading
         try:
             kind, generation, _, _ = decode_changelog_header(value)
             if offset >= own_offset or generation <= highest_own:
@@ -72,6 +84,13 @@ class Ownership:
             raise Fenced(f"{self.name}: generation {generation} claimed at offset {offset}; {self.generation} gives up")
 
     def read_back_done(self) -> None:
-        """Nothing newer stands before the own message."""
+        """Nothing newer stands before the own message. Raises TransientError if it was refused all the same (C5)."""
+        if self._refused:
+            raise TransientError(
+                f"{self.name}: the log refused a message of generation {self.generation}, though no newer one has "
+                "claimed it: its transaction took longer than the Kafka option producer.transaction.timeout.ms, or "
+                "another process is just starting this task"
+            )
         assert self._reading is not None
-        self.settle(self._reading[1])
+        offset, trailing, _ = self._reading
+        self.settle(offset, trailing)

@@ -39,7 +39,7 @@ class StartUp:
         self._log_start, self._log_end = event.bounds[changelog]
         self._pointer = event.pointer
         self._base = -1
-        self._own_offset = -1
+        self._own_offset, self._trailing = -1, 0
         self._lost = False
         self.fold = ChangelogFold(str(changelog), 0)
 
@@ -62,7 +62,7 @@ class StartUp:
         if self.phase is Phase.PROBING:
             self._look_for_base(event)
             return []
-        if not self.bootstrapped and event.offset == self.fold.start and not self._is_pointed_at(event.value):
+        if not self.bootstrapped and self._at_pointer and not self._is_pointed_at(event):
             return self._probe()
         if self.phase is Phase.VERIFYING:
             if event.offset > self._own_offset:
@@ -77,6 +77,8 @@ class StartUp:
 
     def end(self, event: ChangelogEnd) -> list[Action]:
         """The changelog was read to its end."""
+        if not self.bootstrapped and self._at_pointer:
+            return self._probe()  # what the pointer names was never committed to this log
         if self.phase is Phase.PROBING:
             begin = max(self._log_start, self._base)
             self.phase, self.fold = Phase.READING, ChangelogFold(str(self._changelog), begin)
@@ -97,7 +99,7 @@ class StartUp:
         if event.fenced:
             self.phase = Phase.READING
         else:
-            self.phase, self._own_offset = Phase.VERIFYING, event.offset
+            self.phase, self._own_offset, self._trailing = Phase.VERIFYING, event.offset, event.trailing
         return [ReadChangelog(self.fold.next_offset)]
 
     def _finish(self) -> list[Action]:
@@ -107,7 +109,7 @@ class StartUp:
                 "a newer generation is at work"
             )
         self.phase = Phase.DONE
-        self.ownership.settle(self._own_offset)
+        self.ownership.settle(self._own_offset, self._trailing)
         last = self.fold.last
         if last is None:
             return []
@@ -120,13 +122,20 @@ class StartUp:
         except DecodeError as error:
             raise Halted(f"{self._changelog} offset {event.offset}: {error}; the changelog is damaged") from error
 
-    def _is_pointed_at(self, value: bytes) -> bool:
+    @property
+    def _at_pointer(self) -> bool:
+        """Whether the next message is the first: that must be what the pointer names."""
+        return self.fold.next_offset == self.fold.start
+
+    def _is_pointed_at(self, event: ChangelogRow) -> bool:
         pointer = self._pointer
         assert pointer is not None
         try:
-            if decode_changelog_header(value).type is not ChangelogType.COMMIT:
+            if event.offset != pointer.offset:
+                return False  # in a log with transactions there may be no message at an offset
+            if decode_changelog_header(event.value).type is not ChangelogType.COMMIT:
                 return False
-            commit = decode_commit(value)
+            commit = decode_commit(event.value)
         except DecodeError:
             return False
         return (commit.generation, commit.version, commit.nonce) == (pointer.generation, pointer.version, pointer.nonce)

@@ -42,7 +42,7 @@ from framework.core.events import (
 )
 from framework.core.start import Phase, StartUp
 from framework.core.state import Status
-from framework.errors import Fenced, Halted
+from framework.errors import Halted
 from protocol.control import decode_marker, decode_restore
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.errors import DecodeError
@@ -74,7 +74,7 @@ class TaskCore(Committing):
     # --- dispatch ---
 
     def step(self, event: Event) -> Sequence[Action]:
-        """Take an event, return what must be done, in order. Raises Fenced (C5), Halted, ConfigError."""
+        """Take an event, return what must be done, in order. Raises Fenced, TransientError, Halted, ConfigError."""
         actions: list[Action] = []
         match event:
             case Message():
@@ -195,11 +195,12 @@ class TaskCore(Committing):
             self.clock.anchor(event.append_time_ms, event.mono_ms)
         if self.status is Status.STARTING:
             return self.start_up.appended(event)
-        if event.fenced:
-            raise Fenced(f"{self.task.name}: a newer generation than {self.generation} has claimed this task")
         run, reclaiming = self.commit_run, self.status is Status.RECLAIMING
         # a roll back's claim is n + 1 after n: anything above n before it is another's (1.8 C1)
-        back = self.start_up.ownership.appended(event.offset, self.generation - 1 if reclaiming else self.generation)
+        highest_own = self.generation - 1 if reclaiming else self.generation
+        if event.fenced:
+            return [ReadChangelog(self.start_up.ownership.refused(highest_own))]
+        back = self.start_up.ownership.appended(event.offset, highest_own, event.trailing)
         if not reclaiming:
             assert run is not None and run.stage is Stage.COMMIT
             run.offset, run.append_time_ms, run.stage = event.offset, event.append_time_ms, Stage.VERIFY

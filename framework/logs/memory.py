@@ -111,6 +111,10 @@ class MemoryLog:
             stop += 1
         return found.rows[first:stop]
 
+    def transactional(self, partition: TopicPartition) -> None:
+        """Nothing to do: outputs always appear with their message."""
+        self.data.partition(partition)
+
     def send(
         self,
         owner: int,

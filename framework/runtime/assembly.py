@@ -25,6 +25,12 @@ def store_names(graph: StageGraph) -> dict[int, str]:
     return {store_id: name for name, store_id in graph.store_ids().items()}
 
 
+def writes_outside(graph: StageGraph, topology: Topology) -> bool:
+    """Tell whether a stage's tasks write topics outside of the job."""
+    inside = {stream.user_topic for stream in topology.streams_out_of(graph.ordinal)}
+    return bool(graph.dead_letters()) or any(topic.name not in inside for topic in graph.topics_written())
+
+
 def assemble(
     graph: StageGraph,
     topology: Topology,
@@ -45,11 +51,12 @@ def assemble(
         clean_bytes_max=settings.clean_bytes_max,
     )
     outputs = Outputs(graph, topology, settings, log.partitions)
+    wiring, aligned = wire(topology, graph.ordinal, partition), settings.guarantee == "exactly-once"
+    if aligned and writes_outside(graph, topology):
+        log.transactional(wiring.changelog)
     return TaskDriver(
         owner,
-        TaskCore(
-            wire(topology, graph.ordinal, partition), limits_of(settings), aligned=settings.guarantee == "exactly-once"
-        ),
+        TaskCore(wiring, limits_of(settings), aligned=aligned),
         log=log,
         store=store,
         overlay=overlay,

@@ -23,6 +23,7 @@ from protocol.ids import TopicPartition
 from protocol.pointer import Pointer, decode_pointer, encode_pointer
 
 _DATA = -2  # token of data messages: their commit's delivery covers them (port contract 1)
+_LAG_CHECK_MS = 5  # between two looks while they are behind: on Kafka each is a round trip for every partition
 _LAG_CHECK = 16  # batches of a source between two looks at its consumers' lag
 
 
@@ -72,6 +73,7 @@ class TaskDriver:
         self._ready = False
         self._batches = 0
         self._lagging = False
+        self._lag_due_ms = 0.0  # while they are behind: when to look again
 
     def start(self, *, nonce: bytes, host: str, pid: int, wall_ms: int) -> None:
         """Begin: nothing is written before the claim (C1)."""
@@ -156,7 +158,8 @@ class TaskDriver:
         self._unflushed = True
         self.counters["external records"] += len(rows)
         next_offset = rows[-1][0] + 1
-        self._do(on.ExternalProcessed(partition, next_offset, self._inbox.drained(partition), self._overlay.open_bytes))
+        # whether anything is left is asked when nothing comes: on Kafka the answer is a round trip away
+        self._do(on.ExternalProcessed(partition, next_offset, False, self._overlay.open_bytes))
         return True
 
     def _note_ends(self) -> bool:
@@ -194,7 +197,9 @@ class TaskDriver:
             )
         if self.wiring.is_source:
             self._batches += 1
-            if self._batches % _LAG_CHECK == 0 or self._lagging:
+            now = self._mono_ms()
+            if now >= self._lag_due_ms if self._lagging else self._batches % _LAG_CHECK == 0:
+                self._lag_due_ms = now + _LAG_CHECK_MS
                 bounds = (self._log.bounds(partition) for partition in self.wiring.outputs)
                 self._lagging = any(end - start > settings.lag_messages_max for start, end in bounds)
         return self._lagging

@@ -40,6 +40,10 @@ class SettledKafkaLog:
             self.inner.bounds(self._long(partition))
             return self.inner.read(self._long(partition), offset, max_bytes)
 
+    def transactional(self, partition: TopicPartition) -> None:
+        with self._short_names():
+            self.inner.transactional(self._long(partition))
+
     def send(
         self,
         owner: int,

@@ -8,7 +8,7 @@ from framework.core import actions as do
 from framework.core import events as on
 from framework.core.ownership import Ownership
 from framework.core.state import Status
-from framework.errors import Fenced, Halted
+from framework.errors import Fenced, Halted, TransientError
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -203,7 +203,16 @@ def test_a_higher_generation_after_a_commit_leaves_it_valid() -> None:
 def test_a_commit_that_the_log_refuses_fences() -> None:
     """A log that compares and appends in one transaction refuses the commit: the process gives up (C3)."""
     task = ready_to_commit()
-    with pytest.raises(Fenced, match="a newer generation than 2"):
+    task.log.claim(INNER, 3)
+    with pytest.raises(Fenced, match="generation 3 claimed at offset"):
+        task.step(on.ChangelogAppended(-1, 0, 0, fenced=True))
+    assert list(task.versions) == [0]
+
+
+def test_a_refusal_that_nobodys_claim_explains_is_no_fence() -> None:
+    """A transactional id is lost by a transaction that took too long, too: exit 1, to be started again (1.8 C5/S1)."""
+    task = ready_to_commit()
+    with pytest.raises(TransientError, match=r"transaction\.timeout\.ms"):
         task.step(on.ChangelogAppended(-1, 0, 0, fenced=True))
     assert list(task.versions) == [0]
 
@@ -231,6 +240,22 @@ def test_contiguity_is_proof(appends: list[bool]) -> None:
     assert ownership.appended(offset + 1, 1) == expected
 
 
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=30))
+def test_contiguity_counts_the_ends_of_transactions(versions: list[tuple[int, bool]]) -> None:
+    """S1: the offset behind each own transaction is known to be its end, so that a foreign message still shows (C3)."""
+    ownership = Ownership("changelog", Claim(NONCE, "here", 1, 0))
+    ownership.settle(0, trailing=1)
+    first = 2
+    for own, foreign in versions:
+        ownership.count(own)
+        ownership.header(ChangelogType.COMMIT)
+        offset = first + own + foreign
+        assert ownership.appended(offset, 1, trailing=1) == (first if foreign else None)
+        if foreign:
+            ownership.read_back_done()
+        first = offset + 2
+
+
 # --- C6 ---------------------------------------------------------------------------------------------------------------
 
 
@@ -255,6 +280,7 @@ def test_a_foreign_claim_before_a_roll_backs_claim_fences(foreign: int) -> None:
 def test_a_roll_back_refused_by_the_log_fences() -> None:
     """On a log that compares, the refusal says the same (C6)."""
     task = rolling_back()
+    task.log.claim(INNER, 2)
     with pytest.raises(Fenced):
         task.step(on.ChangelogAppended(-1, 0, 0, fenced=True))
 

@@ -46,6 +46,11 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
         ),
         (
             ConfigError,
+            "lower the option producer.transaction.timeout.ms, or raise the broker's transaction.max.timeout.ms",
+            (KafkaError.INVALID_TRANSACTION_TIMEOUT,),
+        ),
+        (
+            ConfigError,
             "there is no such topic or partition: create it first",
             (
                 KafkaError.UNKNOWN_TOPIC_OR_PART,

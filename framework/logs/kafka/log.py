@@ -1,7 +1,8 @@
-"""The log of a job on Apache Kafka: plain acknowledged messages, no broker transactions between stages (design 1.3)."""
+"""The log of a job on Apache Kafka: plain acknowledged messages between stages, transactions for sinks (1.3, S1)."""
 
 import time
 from collections.abc import Sequence
+from operator import itemgetter
 
 from framework.errors import ConfigError, OffsetOutOfRange, TransientError
 from framework.logs.kafka.admin import COMPACTED, STREAM, Topics
@@ -10,13 +11,16 @@ from framework.logs.kafka.consumer import Reader
 from framework.logs.kafka.failures import Troubles
 from framework.logs.kafka.options import Options, scrubber, split_options
 from framework.logs.kafka.producer import Writer
+from framework.logs.kafka.transactions import Transactions
 from framework.ports import Delivery, ExternalRecord, LogRow
 from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 
 CONNECT_S_MAX = 15.0
 VISIBLE_S_MAX = 30.0  # a topic just made is known to all brokers by then
+READABLE_S_MAX = 90.0  # a transaction that a dead process left open has timed out by then
 STEP_S = 0.001  # of looking at deliveries and messages in turn, while both may come
 STEP_S_MAX = 0.005
+_PARTITION_OF = itemgetter(0)  # of an ExternalRecord; a sink has tens of thousands
 
 
 class KafkaLog:
@@ -32,13 +36,16 @@ class KafkaLog:
         Raises ConfigError (an option, who we are), TransientError (no broker answers).
         """
         self.bootstrap = bootstrap
-        producer, consumer, admin = split_options(bootstrap, group, options or {})
+        self._producer, consumer, admin = split_options(bootstrap, group, options or {})
         self._troubles = troubles = Troubles(scrubber(options or {}))
-        self._writer = Writer(producer, troubles)  # first: a producer id takes longest
+        self._writer = Writer(self._producer, troubles)  # first: a producer id takes longest
         self._asker = Asker(consumer, troubles, bootstrap)
         self._reader = Reader(consumer, troubles, self._asker)
         self._topics = Topics(admin, troubles)
+        self._transactions: dict[TopicPartition, Transactions] = {}
         self._counts: dict[str, int] = {}  # partitions by topic, of those that were seen
+        self._ends: dict[tuple[int, int], TopicPartition] = {}  # of claims and commits on their way, by owner and token
+        self._readable: dict[TopicPartition, int] = {}  # what is acknowledged ends here, so bounds must show it
         self._closed = False
         try:
             self._connect()
@@ -101,7 +108,12 @@ class KafkaLog:
         """Return (offset of the first message still there, offset of the next message to come): one round trip."""
         self._check(partition)
         self._topics.settle(partition)
-        return self._reader.bounds(partition)
+        deadline = time.monotonic() + READABLE_S_MAX
+        while (found := self._reader.bounds(partition))[1] < self._readable.get(partition, 0):
+            if time.monotonic() > deadline:  # behind a transaction, or its markers are not written yet
+                raise TransientError(f"{partition} cannot be read to its end: a transaction is open in it")
+            time.sleep(STEP_S_MAX)
+        return found
 
     def trim(self, partition: TopicPartition, before: int) -> None:
         """Delete messages with offset < ``before``, in the background. Raises OffsetOutOfRange beyond the end."""
@@ -113,6 +125,12 @@ class KafkaLog:
             raise OffsetOutOfRange(f"{partition}: cannot trim before {before}: the log ends at {end}")
         if before > 0:
             self._topics.trim(partition, before)
+
+    def transactional(self, partition: TopicPartition) -> None:
+        """Write this changelog in transactions from here on, with a transactional id that is always the same (S1)."""
+        self._check(partition)
+        if partition not in self._transactions:
+            self._transactions[partition] = Transactions(self._producer, self._troubles, partition)
 
     # --- messages ---
 
@@ -138,14 +156,17 @@ class KafkaLog:
     ) -> None:
         """Queue one internal message; see framework.ports.Log."""
         self._check(partition)
-        if outputs:
-            for record in outputs:
-                self._check(record.partition)
-            raise ConfigError(
-                f"{len(outputs)} outputs with a message to {partition}: outputs to Kafka topics need a transaction, "
-                "which this release does not make: write to files, or run with guarantee = at-least-once"
-            )
-        self._writer.send(owner, token, partition, value)
+        for each in set(map(_PARTITION_OF, outputs)):
+            self._check(each)
+        transactions = self._transactions.get(partition)
+        if outputs and transactions is None:
+            raise ConfigError(f"{len(outputs)} outputs with a message to {partition}: declare it transactional first")
+        if sync:
+            self._ends[owner, token] = partition
+        if transactions is None:
+            self._writer.send(owner, token, partition, value)
+        else:
+            transactions.send(owner, token, value, outputs, ends=sync)
 
     def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
         """Queue plain records; one delivery for all of them (offset: of the last, -1 if there are none)."""
@@ -159,17 +180,26 @@ class KafkaLog:
         Raises what a message failed with: Halted (too large), ConfigError (no permission), TransientError.
         """
         self._topics.poll()
-        return self._writer.poll()
+        deliveries = self._writer.poll()
+        for transactions in self._transactions.values():
+            deliveries += transactions.poll()
+        if self._ends:
+            for owner, token, offset, *_ in deliveries:
+                partition = self._ends.pop((owner, token), None)
+                if partition is not None:
+                    self._readable[partition] = max(offset + 1, self._readable.get(partition, 0))
+        return deliveries
 
     def wait(self, timeout_ms: float) -> None:
         """Return when a message has come to a partition that is being read, or a delivery; else at the time-out."""
         deadline = time.monotonic() + timeout_ms / 1000
         step = STEP_S
-        while not self._reader.news and not self._writer.wait(0):
+        transactions = self._transactions.values()
+        while not (self._reader.news or self._writer.wait(0) or any(each.known for each in transactions)):
             left = deadline - time.monotonic()
             if left <= 0:
                 return
-            if self._writer.waits:
+            if self._writer.waits or any(each.waits for each in transactions):
                 self._writer.wait(min(left, step))
                 self._reader.wait(0)
                 step = min(step * 1.1, STEP_S_MAX)
@@ -181,6 +211,8 @@ class KafkaLog:
         """Disconnect; what is queued and was not polled is given up. A second close does nothing."""
         if not self._closed:
             self._closed = True
+            for transactions in self._transactions.values():
+                transactions.close()
             self._writer.close()
             self._reader.close()
             self._asker.close()

@@ -17,8 +17,8 @@ from protocol.ids import TopicPartition
 
 REASON_S_MAX = 0.5
 
-_Callback = Callable[[KafkaError | None, Message], None]
-_Queued = tuple[ExternalRecord, _Callback]
+Callback = Callable[[KafkaError | None, Message], None]
+_Queued = tuple[ExternalRecord, Callback]
 
 
 class _Group:
@@ -59,8 +59,7 @@ class Writer:
         if not records:
             self._deliveries.append(Delivery(owner, token, -1, time.time_ns() // 1_000_000))
         callback = partial(self._grouped, _Group(owner, token, len(records)))
-        # Kafka's clients read the time 0 as "now": 1970 and a millisecond is nearer to what was meant
-        self._queue.extend((record._replace(timestamp_ms=record.timestamp_ms or 1), callback) for record in records)
+        self._queue.extend((record, callback) for record in records)
 
     @property
     def waits(self) -> bool:
@@ -74,7 +73,7 @@ class Writer:
         while queue and self._failure is None:
             record, callback = queue[0]
             try:
-                self._hand_over(record, callback)
+                hand_over(self._producer, record, callback)
             except BufferError:
                 break  # stays queued; the tasks see no delivery and stop reading (B1)
             except KafkaException as error:
@@ -107,16 +106,6 @@ class Writer:
             self._producer.poll(REASON_S_MAX)
             self._failure = self._failure or failed(error, "sending")
 
-    def _hand_over(self, record: ExternalRecord, callback: _Callback) -> None:
-        (topic, number), key, value, time_ms, headers = record
-        extra: dict[str, Any] = {}
-        if headers is not None:
-            try:
-                extra["headers"] = list(decode_headers(headers))
-            except DecodeError as error:
-                raise ConfigError(f"record for {record.partition}: headers must be a cell of encode_headers") from error
-        self._producer.produce(topic, value, key, number, callback, timestamp=time_ms, **extra)
-
     def _what(self, partition: TopicPartition, value: bytes | None) -> str:
         return f"sending {len(value or b'')} bytes to {partition}"
 
@@ -129,17 +118,31 @@ class Writer:
 
     def _sent(self, owner: int, token: int, error: KafkaError | None, message: Message) -> None:
         if self._answered(error, message):
-            self._deliveries.append(Delivery(owner, token, message.offset() or 0, _append_time(message)))
+            self._deliveries.append(Delivery(owner, token, message.offset() or 0, append_time(message)))
 
     def _grouped(self, group: _Group, error: KafkaError | None, message: Message) -> None:
         if self._answered(error, message):
             group.left -= 1
             if not group.left:
-                delivery = Delivery(group.owner, group.token, message.offset() or 0, _append_time(message))
+                delivery = Delivery(group.owner, group.token, message.offset() or 0, append_time(message))
                 self._deliveries.append(delivery)
 
 
-def _append_time(message: Message) -> int:
+def hand_over(producer: Producer, record: ExternalRecord, callback: Callback | None) -> None:
+    """Give a record to librdkafka. Raises BufferError (no room now), KafkaException, ConfigError (its headers)."""
+    (topic, number), key, value, time_ms, headers = record
+    # Kafka's clients read the time 0 as "now": 1970 and a millisecond is nearer to what was meant
+    if headers is None:
+        producer.produce(topic, value, key, number, callback, timestamp=time_ms or 1)
+        return
+    try:
+        pairs: Any = list(decode_headers(headers))
+    except DecodeError as error:
+        raise ConfigError(f"record for {record.partition}: headers must be a cell of encode_headers") from error
+    producer.produce(topic, value, key, number, callback, timestamp=time_ms or 1, headers=pairs)
+
+
+def append_time(message: Message) -> int:
     """Return when the log appended it; a topic of the user's may keep the record's own time instead: then, now."""
     kind, time_ms = message.timestamp()
     return time_ms if kind == TIMESTAMP_LOG_APPEND_TIME else time.time_ns() // 1_000_000

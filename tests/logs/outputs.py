@@ -1,0 +1,57 @@
+"""What a plain consumer sees of an output topic."""
+
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from framework.testing.broker import Broker
+from protocol.ids import TopicPartition
+
+LIMIT_S = 60.0
+
+
+def visible(broker: Broker, partition: TopicPartition) -> list[bytes]:
+    """Return the values that are committed, waiting for what is still open: up to the partition's very end."""
+    return _read(broker, partition, "read_committed", _end(broker, partition))
+
+
+def everything(broker: Broker, partition: TopicPartition) -> list[bytes]:
+    """Return the values that are there, committed or not."""
+    return _read(broker, partition, "read_uncommitted", _end(broker, partition))
+
+
+def _consumer(broker: Broker, isolation: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "plain",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 10,
+        }
+    )
+
+
+def _end(broker: Broker, partition: TopicPartition) -> int:
+    consumer = _consumer(broker, "read_uncommitted")
+    end: int = consumer.get_watermark_offsets(KafkaPartition(*partition), timeout=LIMIT_S)[1]
+    consumer.close()
+    return end
+
+
+def _read(broker: Broker, partition: TopicPartition, isolation: str, end: int) -> list[bytes]:
+    consumer = _consumer(broker, isolation)
+    consumer.assign([KafkaPartition(*partition, 0)])
+    found: list[bytes] = []
+    position = 0
+    while position < end:
+        message = consumer.poll(LIMIT_S)
+        assert message is not None, f"{partition} from {position} to {end}: nothing came"
+        error = message.error()
+        if error is None:
+            found.append(message.value() or b"")
+        else:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+        position = (message.offset() or 0) + (error is None)
+    consumer.close()
+    return found

@@ -1,0 +1,239 @@
+"""A sink's changelog on Kafka: outputs with their commit or not at all, one holder, no transaction for ever."""
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from framework.errors import ConfigError, FrameworkError, Halted, TransientError
+from framework.logs.kafka import KafkaLog
+from framework.ports import Delivery, ExternalRecord
+from framework.testing.broker import Broker
+from protocol.frames import encode_headers
+from protocol.ids import TopicPartition
+from tests.logs.outputs import everything, visible
+
+pytestmark = pytest.mark.kafka
+Connect = Callable[..., KafkaLog]
+MiB = 1 << 20
+
+
+@pytest.fixture
+def name() -> str:
+    """The beginning of topics' names that nobody else uses."""
+    return f"t{os.urandom(6).hex()}"
+
+
+@pytest.fixture
+def changelog(name: str) -> TopicPartition:
+    """A sink's changelog."""
+    return TopicPartition(f"{name}.changelog", 0)
+
+
+@pytest.fixture
+def out(name: str) -> TopicPartition:
+    """Where a sink writes."""
+    return TopicPartition(f"{name}.out", 0)
+
+
+@pytest.fixture
+def connect(kafka_broker: Broker, changelog: TopicPartition, out: TopicPartition) -> Iterator[Connect]:
+    """Opens connections that write the changelog in transactions; they are closed at the end."""
+    opened: list[KafkaLog] = []
+
+    def connect(**options: str | int) -> KafkaLog:
+        named = {f"producer.{name.replace('_', '.')}": each for name, each in options.items()}
+        log = KafkaLog(kafka_broker.bootstrap, named)
+        opened.append(log)
+        log.create_topic(changelog.topic, 1)
+        log.create_topic(out.topic, 1, plain=True)
+        log.transactional(changelog)
+        return log
+
+    yield connect
+    for each in opened:
+        each.close()
+
+
+def ended(log: KafkaLog) -> list[Delivery]:
+    """Return what becomes known of a transaction."""
+    found = log.poll()
+    while not found:
+        log.wait(10_000)
+        found = log.poll()
+    return found
+
+
+def commit(log: KafkaLog, changelog: TopicPartition, value: bytes, outputs: list[ExternalRecord]) -> Delivery:
+    """Send a data message, then one that ends the transaction; return the latter's delivery."""
+    log.send(0, -2, changelog, b"data of " + value)
+    log.send(0, -1, changelog, value, sync=True, outputs=outputs)
+    return ended(log)[-1]
+
+
+def record(out: TopicPartition, value: bytes, headers: bytes | None = None) -> ExternalRecord:
+    """Return an output."""
+    return ExternalRecord(out, b"k", value, 7, headers)
+
+
+def test_a_transaction_has_one_marker_in_the_changelog(
+    connect: Connect, changelog: TopicPartition, out: TopicPartition
+) -> None:
+    """C3: what a delivery says of the offsets behind it is where the next message stands, whatever it commits."""
+    log, offset = connect(), 0
+    for number in range(4):
+        outputs = [record(out, b"%d" % number)] * number
+        delivery = commit(log, changelog, b"%d" % number, outputs)
+        assert (delivery.offset, delivery.fenced, delivery.trailing) == (offset + 1, False, 1)
+        offset = delivery.offset + 1 + delivery.trailing
+        assert log.bounds(changelog)[1] >= delivery.offset + 1  # though the broker writes markers later
+    rows = log.read(changelog, 0, MiB)
+    assert [row[4] for row in rows] == [b"data of 0", b"0", b"data of 1", b"1", b"data of 2", b"2", b"data of 3", b"3"]
+
+
+def test_every_message_of_the_changelog_is_reported(connect: Connect, changelog: TopicPartition) -> None:
+    """Statement 2: data, too, but only with what ends the transaction."""
+    log = connect()
+    log.send(3, 8, changelog, b"data")
+    assert log.poll() == []
+    log.send(3, 9, changelog, b"commit", sync=True)
+    assert [(each.owner, each.token, each.offset, each.trailing) for each in ended(log)] == [(3, 8, 0, 0), (3, 9, 1, 1)]
+
+
+def test_outputs_appear_with_their_commit(
+    kafka_broker: Broker, connect: Connect, changelog: TopicPartition, out: TopicPartition
+) -> None:
+    """S1: outputs come as they were sent, once, and only with their commit."""
+    log = connect()
+    headers = encode_headers([("h", b"1")])
+    log.send(0, -2, changelog, b"data")
+    log.send(0, -1, changelog, b"one", sync=True, outputs=[record(out, b"x", headers), record(out, b"y")])
+    assert everything(kafka_broker, out) == []
+    ended(log)
+    assert visible(kafka_broker, out) == [b"x", b"y"]
+    assert log.bounds(out)[0] == 0
+    assert [row[2:] for row in log.read(out, 0, MiB)] == [(7, b"k", b"x", headers), (7, b"k", b"y", None)]
+    commit(log, changelog, b"two", [record(out, b"%d" % number) for number in range(3_000)])
+    assert visible(kafka_broker, out) == [b"x", b"y", *(b"%d" % number for number in range(3_000))]
+
+
+def test_a_full_queue_holds_up_the_transaction_only(
+    kafka_broker: Broker, connect: Connect, changelog: TopicPartition, out: TopicPartition
+) -> None:
+    """B1: outputs that librdkafka has no room for wait their turn, in order."""
+    log = connect(queue_buffering_max_messages=7)
+    values = [b"%d" % number for number in range(300)]
+    assert not commit(log, changelog, b"one", [record(out, value) for value in values]).fenced
+    assert visible(kafka_broker, out) == values
+
+
+def test_a_successor_fences(
+    kafka_broker: Broker, connect: Connect, changelog: TopicPartition, out: TopicPartition
+) -> None:
+    """S1: the successor's claim takes the transactional id over; nothing of the predecessor's appears after it."""
+    old, new = connect(), connect()
+    commit(old, changelog, b"one", [record(out, b"1")])
+    new.send(0, -1, changelog, b"claim", sync=True)
+    assert not ended(new)[0].fenced
+    delivery = commit(old, changelog, b"two", [record(out, b"stale")])
+    assert (delivery.token, delivery.fenced) == (-1, True)
+    with pytest.raises(TransientError, match=f"{changelog.topic}-0 was taken over"):
+        old.send(0, -1, changelog, b"three", sync=True)
+    commit(new, changelog, b"two", [record(out, b"2")])
+    assert visible(kafka_broker, out) == [b"1", b"2"]
+
+
+def left_open(broker: Broker, changelog: TopicPartition, out: TopicPartition, *, timeout_ms: int) -> Producer:
+    """Write a predecessor's messages in a transaction that it does not end."""
+    dead = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "transactional.id": f"{changelog.topic}-{changelog.partition}",
+            "transaction.timeout.ms": timeout_ms,
+        }
+    )
+    dead.init_transactions()
+    dead.begin_transaction()
+    for partition in (changelog, out):
+        dead.produce(partition.topic, b"lost", partition=partition.partition)
+    dead.flush()
+    return dead
+
+
+def test_what_a_predecessor_left_open_is_aborted(
+    kafka_broker: Broker, connect: Connect, changelog: TopicPartition, out: TopicPartition
+) -> None:
+    """S1: an open transaction hides what comes behind it; the claim ends it, long before its time-out."""
+    log = connect()
+    left_open(kafka_broker, changelog, out, timeout_ms=600_000)
+    log.send(0, -1, changelog, b"claim", sync=True)
+    ended(log)
+    start, end = log.bounds(changelog)
+    rows = log.read(changelog, start, MiB)
+    assert [(row[0], row[4]) for row in rows] == [(2, b"claim")]  # behind the lost message and the abort's marker
+    assert end >= 3
+    assert log.read(changelog, 3, MiB) == []
+    commit(log, changelog, b"one", [record(out, b"1")])
+    assert visible(kafka_broker, out) == [b"1"]
+
+
+def test_a_plain_writer_waits_behind_an_open_transaction(
+    kafka_broker: Broker, connect: Connect, changelog: TopicPartition, out: TopicPartition
+) -> None:
+    """R1: a task that wrote outputs yesterday and does not any more reads its changelog only up to its end."""
+    connect()
+    left_open(kafka_broker, changelog, out, timeout_ms=1_000)
+    plain = KafkaLog(kafka_broker.bootstrap)
+    plain.send(0, -1, changelog, b"claim", sync=True)
+    (delivery,) = ended(plain)
+    assert plain.bounds(changelog)[1] > delivery.offset
+    assert [row[4] for row in plain.read(changelog, 0, MiB)] == [b"claim"]
+    plain.close()
+
+
+def test_an_output_too_large_halts(
+    kafka_broker: Broker, connect: Connect, changelog: TopicPartition, out: TopicPartition
+) -> None:
+    """Whoever refuses it, the setting is named; the transaction is aborted: no reader waits for its time-out."""
+    for size in (MiB + 1_000, 3 * MiB):
+        log = connect(transaction_timeout_ms=600_000)
+        log.send(0, -1, changelog, b"c", sync=True, outputs=[record(out, b"small"), record(out, b"x" * size)])
+        with pytest.raises(Halted, match=r"max\.message\.bytes"):
+            ended(log)
+        assert visible(kafka_broker, out) == []
+
+
+def test_a_time_out_that_the_broker_does_not_take_is_refused(connect: Connect, changelog: TopicPartition) -> None:
+    """The error names the setting: it is the broker's to allow more than 15 minutes."""
+    log = connect(transaction_timeout_ms=3_600_000)
+    log.send(0, -1, changelog, b"claim", sync=True)
+    with pytest.raises(ConfigError, match=r"transaction\.max\.timeout\.ms"):
+        ended(log)
+
+
+def test_outputs_need_a_declaration(connect: Connect, name: str, out: TopicPartition) -> None:
+    """S3: only sinks use transactions; outputs anywhere else would not be atomic, so they are refused."""
+    log = connect()
+    log.create_topic(f"{name}.plain", 1)
+    with pytest.raises(ConfigError, match="transactional"):
+        log.send(0, 0, TopicPartition(f"{name}.plain", 0), b"x", outputs=[record(out, b"y")])
+
+
+def test_a_closed_log_leaves_no_thread(connect: Connect, changelog: TopicPartition, out: TopicPartition) -> None:
+    """Closing ends the thread, in the middle of a transaction, too; whether that is committed is open (C4)."""
+    log = connect()
+    thread = log._transactions[changelog]._thread
+    log.send(0, -1, changelog, b"c", sync=True, outputs=[record(out, b"y")] * 50_000)
+    log.poll()
+    log.close()
+    assert not thread.is_alive()
+
+
+def test_a_failure_is_raised_to_the_end(connect: Connect, changelog: TopicPartition, out: TopicPartition) -> None:
+    """C4: after a failed transaction nothing goes on as if it had not been."""
+    log = connect()
+    log.send(0, -1, changelog, b"c", sync=True, outputs=[record(out, b"x" * (3 * MiB))])
+    for _ in range(2):
+        with pytest.raises(FrameworkError):
+            ended(log)
