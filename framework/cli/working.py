@@ -1,14 +1,12 @@
 """`grete worker`: one worker process."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from framework.cli.target import target
-from framework.errors import ConfigError
 from framework.logs.open import LogAddress
-from framework.runtime.place import prepare
-from framework.runtime.worker import Worker, configure_logs, report_to, run_worker
+from framework.runtime.entry import open_worker
+from framework.runtime.worker import Worker, configure_logs, run_worker
 
 
 def work(
@@ -27,19 +25,6 @@ def work(
 
     def make() -> Worker:
         found = target(reference, directory, address, sets, state)
-        log = found.place.open_log(group=found.job.name)
-        prepare(found.job, log, found.place, found.settings)
-        worker = Worker(found.job, partition, log, found.place, found.settings, stage=stage)
-        if status_fd >= 0:
-            worker.report = report_to(_checked(status_fd), worker.stop)
-        return worker
+        return open_worker(found.job, partition, found.place, found.settings, stage=stage, status_fd=status_fd)
 
     return run_worker(make)
-
-
-def _checked(handle: int) -> int:
-    try:
-        os.fstat(handle)
-    except OSError as error:
-        raise ConfigError(f"--status-fd {handle}: {error.strerror}: it is for supervisors only") from error
-    return handle

@@ -1,7 +1,7 @@
 """A whole job on this machine: its topics, its workers, and how far they have come."""
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from types import TracebackType
 from typing import Self
 
@@ -24,7 +24,6 @@ class LocalRun:
         reference: str,
         place: Place,
         settings: Settings,
-        worker_options: Sequence[str] = (),
         *,
         fed: Collection[str] = (),
     ) -> None:
@@ -35,7 +34,7 @@ class LocalRun:
         self.job = job
         self.place = place
         self.settings = settings
-        self.supervisor = Supervisor(place, reference, range(job.partitions), settings, worker_options)
+        self.supervisor = Supervisor(place, reference, range(job.partitions), settings)
         try:
             self.log = place.open_log()
             self.notes = prepare(job, self.log, place, settings, fed)

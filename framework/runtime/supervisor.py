@@ -5,7 +5,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from framework.errors import Halted
+from framework.runtime.entry import Orders
 from framework.runtime.place import Place
+from framework.runtime.spawning import Spawner
 from framework.runtime.worker import EXIT_CRASHED, EXIT_DONE, EXIT_FENCED, EXIT_HALTED
 from framework.settings import Settings, changed
 
@@ -47,14 +48,12 @@ class WorkerProcess:
 class Supervisor:
     """Starts workers, takes their statuses, restarts the dead. One a directory; ``poll`` must be called often."""
 
-    def __init__(
-        self, place: Place, reference: str, partitions: Sequence[int], settings: Settings, extra: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, place: Place, reference: str, partitions: Sequence[int], settings: Settings) -> None:
         """Become the supervisor of this place. Raises ConfigError if there is one already."""
         self._place = place
         self._reference = reference
         self._settings = settings
-        self._extra = extra
+        self._spawner = Spawner()
         self._lock = place.lock_supervisor()
         self._selector = selectors.DefaultSelector()
         self._stopping = False
@@ -74,10 +73,13 @@ class Supervisor:
         for worker in self.workers.values():
             if worker.process is not None and worker.process.poll() is not None:
                 self._died(worker, worker.process.returncode)
+        if not self._stopping and all(_takes_input(worker) for worker in self.workers.values()):
+            self._spawner.warm()  # for the next restart; now it is in nobody's way
 
     def stop(self) -> None:
         """Ask every worker to stop gracefully (R6) and wait; what does not end in time is killed, which is safe."""
         self._stopping = True
+        self._spawner.close()
         for worker in self.workers.values():
             if worker.process is not None:
                 worker.process.send_signal(signal.SIGTERM)
@@ -99,6 +101,7 @@ class Supervisor:
     def close(self) -> None:
         """End what still runs, and give up the place."""
         self._stopping = True
+        self._spawner.close()
         for worker in self.workers.values():
             self.kill(worker.partition)
             self._forget(worker)
@@ -106,25 +109,20 @@ class Supervisor:
         os.close(self._lock)
 
     def _start(self, worker: WorkerProcess) -> None:
-        read_end, write_end = os.pipe()
-        os.set_blocking(read_end, False)
-        settings = [f"--set={name}={value}" for name, value in changed(self._settings).items()]
-        command = [sys.executable, "-m", "framework.cli", "worker", self._reference, f"--partition={worker.partition}"]
-        command += [f"--directory={self._place.directory}", f"--status-fd={write_end}"]
-        command += [*self._place.address.arguments(), *settings, *self._extra]
-        with self._place.worker_log(worker.partition).open("ab") as log:
-            worker.process = subprocess.Popen(  # noqa: S603  # our own interpreter, and arguments of the same user
-                command,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                pass_fds=[write_end],
-                start_new_session=True,  # Ctrl-C reaches the supervisor alone, which stops them in order
-            )
-        os.close(write_end)
-        worker.pipe, worker.status, worker.line, worker.starts = read_end, {}, b"", worker.starts + 1
+        place = self._place
+        orders = Orders(
+            job=self._reference,
+            partition=worker.partition,
+            directory=str(place.directory),
+            log=place.address.url,
+            kafka_config=None if place.address.config is None else str(place.address.config),
+            settings=changed(self._settings),
+            output=str(place.worker_log(worker.partition)),
+        )
+        worker.process, worker.pipe = self._spawner.start(orders)
+        worker.status, worker.line, worker.starts = {}, b"", worker.starts + 1
         worker.killed = False
-        self._selector.register(read_end, selectors.EVENT_READ, worker)
+        self._selector.register(worker.pipe, selectors.EVENT_READ, worker)
 
     def _read(self, worker: WorkerProcess) -> None:
         try:
@@ -200,6 +198,10 @@ class Supervisor:
             if entry.get("level") == "INFO":
                 break  # an earlier error was not its last word
         return f"it left no word (log: {path})"
+
+
+def _takes_input(worker: WorkerProcess) -> bool:
+    return bool(worker.status) and all(task["status"] == "running" for task in worker.status.values())
 
 
 def _tail(path: Path) -> str:
