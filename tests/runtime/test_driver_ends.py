@@ -36,6 +36,8 @@ def test_a_source_says_when_its_inputs_have_ended() -> None:
     assert task.core.committed.at_end
     task.append(IN, b"x")
     task.driver.tick()
+    assert task.core.ended == {IN: False}
+    task.run()
     assert task.core.ended == {IN: True}  # it is drained again
 
 
