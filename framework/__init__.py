@@ -5,6 +5,7 @@ from framework.api.job import Job
 from framework.api.record import Record
 from framework.api.serdes import Serde, avro, bytes_serde, int64, json, utf8
 from framework.api.store import Store
+from framework.api.table import Table
 from framework.api.task import Task
 from framework.api.timers import Timer, Timers
 from framework.api.topic import DeadLetter, Input, Output, Topic
@@ -19,6 +20,7 @@ __all__ = [
     "Record",
     "Serde",
     "Store",
+    "Table",
     "Task",
     "Timer",
     "Timers",

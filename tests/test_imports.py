@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-HEAVY = {"confluent_kafka", "pyspark", "pythonjsonlogger", "rich", "rocksdict", "sqlite3", "typer"}
+HEAVY = {"confluent_kafka", "psycopg", "pyspark", "pythonjsonlogger", "rich", "rocksdict", "sqlite3", "typer"}
 BELOW = ("framework.api", "framework.core", "framework.errors", "framework.ports", "framework.settings")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from framework.api.files import Files
 from framework.api.store import Store
+from framework.api.table import Table
 from framework.api.task import Task
 from framework.api.timers import Timers
 from framework.api.topic import DeadLetter, Input, Output, Topic
@@ -48,7 +49,7 @@ class StageGraph:
         return [declared.topic for declared in self.inputs.values()]
 
     def topics_written(self) -> list[Topic[Any, Any]]:
-        """Return the topics of all outputs but files and dead letters."""
+        """Return the topics of all outputs but files, tables and dead letters."""
         return [declared.target for declared in self.outputs.values() if isinstance(declared.target, Topic)]
 
     def dead_letters(self) -> list[Topic[Any, Any]]:
@@ -124,13 +125,19 @@ def _check_ends(stage: StageGraph) -> None:
                 f"stage {stage.name!r}: input {attribute!r}: errors={source.errors!r}: need 'fail' or DeadLetter(topic)"
             )
     for attribute, sink in stage.outputs.items():
-        if not isinstance(sink.target, (Topic, Files)):
-            raise GraphError(f"stage {stage.name!r}: output {attribute!r} is of {sink.target!r}: need a Topic or Files")
+        if not isinstance(sink.target, (Topic, Files, Table)):
+            raise GraphError(
+                f"stage {stage.name!r}: output {attribute!r} is of {sink.target!r}: need a Topic, Files or a Table"
+            )
     refuse_clashes(
         f"stage {stage.name!r}: input topic", (topic.name for topic in stage.topics_read()), "declare the input once"
     )
     directories = (sink.target.directory for sink in stage.outputs.values() if isinstance(sink.target, Files))
     refuse_clashes(f"stage {stage.name!r}: output directory", directories, "one output per directory")
+    tables = [sink.target for sink in stage.outputs.values() if isinstance(sink.target, Table)]
+    for table in tables:
+        if tables.count(table) > 1:
+            raise GraphError(f"stage {stage.name!r}: two outputs are {table!r}: declare it once")
 
 
 def checked_name(kind: str, name: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from framework.api.files import Files
 from framework.api.serdes import Serde
+from framework.api.table import Table
 from framework.errors import TaskError
 
 K = TypeVar("K")
@@ -47,15 +48,15 @@ class Input(Generic[K, V]):
 
 
 class Output(Generic[K, V]):
-    """A class attribute of a task: write this topic, or files. On the running task ``send`` is bound."""
+    """A class attribute of a task: write this topic, files or table. On the running task ``send`` is bound."""
 
-    target: Topic[K, V] | Files[V]
+    target: Topic[K, V] | Files[V] | Table[V]
 
     @overload
     def __init__(self, target: Topic[K, V]) -> None: ...
 
     @overload
-    def __init__(self: "Output[None, V]", target: Files[V]) -> None: ...
+    def __init__(self: "Output[None, V]", target: Files[V] | Table[V]) -> None: ...
 
     def __init__(self, target: Any) -> None:
         """Declare the output."""
@@ -73,7 +74,7 @@ class Output(Generic[K, V]):
         """Write a record of the current version.
 
         ``timestamp`` (ms) is that of the record or timer in process unless given. ``partition`` is that of Kafka's
-        murmur2(key); without a key, each in turn. To Files only the value counts. Raises SerdeError, or TaskError
-        if the partition does not exist or the task is not running (``init`` and ``close`` may not send).
+        murmur2(key); without a key, each in turn. To Files and a Table only the value counts. Raises SerdeError, or
+        TaskError if the partition does not exist or the task is not running (``init`` and ``close`` may not send).
         """
         raise TaskError(f"output {self.target!r} is used outside of process, process_batch, on_timer or on_window")

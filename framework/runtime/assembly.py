@@ -1,6 +1,7 @@
 """Puts one task together – core, overlay, user code, driver – the same for a worker and for the test kit."""
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 
 from framework.api.graph import StageGraph
 from framework.core.limits import Limits
@@ -42,8 +43,12 @@ def assemble(
     spill: Spill,
     settings: Settings,
     mono_ms: Callable[[], float],
+    executor: Executor | None = None,
 ) -> TaskDriver:
-    """Return the driver of task (graph, partition) over an open store; ``owner`` marks its deliveries."""
+    """Return the driver of task (graph, partition) over an open store; ``owner`` marks its deliveries.
+
+    ``executor`` runs what may take long: by default at once, so that nothing happens beside the driver.
+    """
     overlay = Overlay(
         store,
         list(store_names(graph)),
@@ -61,7 +66,7 @@ def assemble(
         store=store,
         overlay=overlay,
         spill=spill,
-        runner=Processor(graph, topology, partition, overlay, outputs),
+        runner=Processor(graph, topology, partition, overlay, outputs, settings, executor=executor),
         settings=settings,
         mono_ms=mono_ms,
     )

@@ -54,6 +54,7 @@ class TaskDriver:
         self._overlay = overlay
         self._spill = spill
         self._runner = runner
+        self.outbox = runner.outbox
         self._settings = settings
         self._mono_ms = mono_ms
         self._deliveries = Deliveries(self.wiring.name, settings.unacked_ms_max)
@@ -114,6 +115,8 @@ class TaskDriver:
         """Do the next thing; False if there is nothing to do before a delivery, a new message or ``due_in_ms``."""
         if self.exit is not None:
             return False
+        if self.outbox is not None and self._ready and self.outbox.work(self._mono_ms()):
+            return True
         if self._todo:
             return self._perform_next()
         if self._changelog_next >= 0:
@@ -128,7 +131,14 @@ class TaskDriver:
 
     def due_in_ms(self) -> float:
         """Return how long a driver with nothing to do may wait."""
-        return self.core.due_in_ms(int(self._mono_ms()))
+        now = self._mono_ms()
+        due = self.core.due_in_ms(int(now))
+        return due if self.outbox is None or not self._ready else min(due, self.outbox.due_in_ms(now))
+
+    def abandon(self) -> None:
+        """Let go of what is outside of this process, as its end would."""
+        if self.outbox is not None:
+            self.outbox.abandon()
 
     # --- input ---
 
@@ -188,6 +198,8 @@ class TaskDriver:
         settings, held = self._settings, self._runner.external_bytes
         if self._deliveries.bytes > settings.unacked_bytes_max:
             return True
+        if self.outbox is not None and not (self.outbox.ready and self.outbox.waiting_bytes <= settings.sink_bytes_max):
+            return True  # a sink that was not seen yet, or does not take what it should (1.8 S2)
         if held > settings.sink_bytes_max and self.core.commit_run is not None:
             return True  # only until its transaction has ended: the open version's marker is still to be read
         if held > settings.layer_bytes_max:
@@ -268,10 +280,17 @@ class TaskDriver:
             case do.Committed():
                 self.counters["commits"] += 1
             case do.Exit():
-                self._runner.close()
-                self.exit = action
+                return self._end(action)
             case _:
                 self._perform_restore(action)
+        return True
+
+    def _end(self, action: do.Exit) -> bool:
+        if self.outbox is not None and not self.outbox.settled:
+            self._todo.appendleft(action)  # bounded by the stop's time-out; the next start would apply it
+            return False
+        self._runner.close()
+        self.exit = action
         return True
 
     def _perform_restore(self, action: do.Action) -> None:

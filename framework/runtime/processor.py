@@ -2,14 +2,14 @@
 
 import struct
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
-from framework.api.files import Files
 from framework.api.graph import FIRST_USER_STORE, StageGraph
 from framework.api.task import Task
 from framework.api.timers import Timer
-from framework.api.topic import Input
+from framework.api.topic import Input, Topic
 from framework.api.windows import TumblingWindow
 from framework.core.topology import Topology
 from framework.errors import ConfigError, FrameworkError, Halted, TaskError
@@ -20,6 +20,7 @@ from framework.runtime.outbox import Outbox
 from framework.runtime.outputs import Outputs
 from framework.runtime.reserved import META, OUTBOX, STREAM_TIME, TIMERS, TURN, pin_key
 from framework.runtime.timers import BEFORE_ALL, Due, TimerQueue
+from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.errors import DecodeError
 from protocol.frames import decode_columns
@@ -36,8 +37,17 @@ class Processor:
     """
 
     def __init__(
-        self, stage: StageGraph, topology: Topology, partition: int, overlay: Overlay, outputs: Outputs
+        self,
+        stage: StageGraph,
+        topology: Topology,
+        partition: int,
+        overlay: Overlay,
+        outputs: Outputs,
+        settings: Settings,
+        *,
+        executor: Executor | None = None,
     ) -> None:
+        """``executor`` runs what the outbox does to its sinks; by default at once."""
         self._stage = stage
         self._partition = partition
         self._overlay = overlay
@@ -45,7 +55,13 @@ class Processor:
         self._where = f"stage {stage.name}, partition {partition}"
         self._meta = overlay.store(META)
         self._timers = TimerQueue(overlay.store(TIMERS))
-        self._outbox = Outbox(stage.name, partition, overlay.store(OUTBOX))
+        task = f"{stage.name}-{partition}"
+        self._outbox = Outbox((topology.job, task), overlay.store(OUTBOX), settings, executor)
+        self._applied = {
+            attribute: output.target
+            for attribute, output in stage.outputs.items()
+            if not isinstance(output.target, Topic)
+        }
         self._inputs = self._inputs_by_log_topic(topology)
         self._task: Task | None = None
         self._windows: dict[str, TumblingWindow[Any, Any]] = {}
@@ -55,14 +71,14 @@ class Processor:
     def reset(self) -> None:
         """Make a new task instance over the state as it is now; drop what was collected.
 
-        Raises ConfigError if the state belongs to other store declarations, TaskError if the task's ``init`` fails,
-        TransientError if committed outputs to files cannot be applied.
+        Raises ConfigError if the state belongs to other store declarations or a table's url is unusable, TaskError if
+        the task's ``init`` fails.
         """
         if self._task is not None:
             self.close()
         self._check_pins()
         self._outputs.clear()
-        self._outbox.reload()
+        self._outbox.reload(self._applied)
         self._saved = {key: raw for key in (STREAM_TIME, TURN) if (raw := self._meta.get(key)) is not None}
         self._timers.reload(self._saved_number(STREAM_TIME, BEFORE_ALL))
         self._outputs.turn = self._saved_number(TURN, 0)
@@ -103,7 +119,7 @@ class Processor:
 
     @property
     def external_bytes(self) -> int:
-        """What sinks hold back: records not taken yet, and files whose version is not committed yet (A8)."""
+        """What sinks hold back: records not taken yet, and an outbox whose version is not committed yet (A8)."""
         return self._outputs.external_bytes + self._outbox.bytes
 
     @property
@@ -124,8 +140,13 @@ class Processor:
                 self._saved[key] = raw
 
     def after_commit(self) -> None:
-        """Apply committed outputs to files (S2). Before the next freeze. Raises TransientError if the disk refuses."""
-        self._outbox.apply()
+        """Let committed outputs go to files and tables (S2)."""
+        self._outbox.committed()
+
+    @property
+    def outbox(self) -> Outbox:
+        """What goes to files and tables: the driver gives it time."""
+        return self._outbox
 
     def close(self) -> None:
         """Close the task instance. Raises TaskError if its ``close`` fails."""
@@ -160,7 +181,7 @@ class Processor:
         """Give the instance its outputs: after ``init``, whose sends would be repeated at each start."""
         for attribute, output in self._stage.outputs.items():
             target = output.target
-            send = self._outbox.sender(target) if isinstance(target, Files) else self._outputs.sender(target)
+            send = self._outputs.sender(target) if isinstance(target, Topic) else self._outbox.sender(attribute, target)
             setattr(task, attribute, bound(output, send=send))
 
     def _compile(self, task: Task) -> dict[str, Loop]:

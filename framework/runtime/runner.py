@@ -7,6 +7,35 @@ from framework.ports import ExternalRecord, LogRow
 from protocol.ids import TopicPartition
 
 
+class Waiting(Protocol):
+    """What committed outputs wait in until sinks without transactions of ours have them (S2)."""
+
+    ready: bool  # the sinks have been seen to take what they are declared for
+    waiting_bytes: int  # committed and not applied
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it does not get on, if it does not."""
+        ...
+
+    @property
+    def settled(self) -> bool:
+        """Whether every committed output is applied."""
+        ...
+
+    def work(self, now_ms: float) -> bool:
+        """Do the next step; False if there is nothing to do now."""
+        ...
+
+    def due_in_ms(self, now_ms: float) -> float:
+        """Return in how many ms ``work`` may have something to do."""
+        ...
+
+    def abandon(self) -> None:
+        """Let go of the sinks as the end of the process would."""
+        ...
+
+
 class Runner(Protocol):
     """Runs the user's task over the overlay; framework.runtime.processor is the real one."""
 
@@ -36,11 +65,16 @@ class Runner(Protocol):
         ...
 
     def before_freeze(self, version: int) -> None:
-        """Write what belongs to the state (stream time, applied outbox entries) into the open layer."""
+        """Write what belongs to the state (stream time, the outbox) into the open layer."""
         ...
 
     def after_commit(self) -> None:
-        """Apply what the outbox holds: the version is committed and in the store (S2)."""
+        """Let the outbox apply the version: it is committed and in the store (S2)."""
+        ...
+
+    @property
+    def outbox(self) -> Waiting | None:
+        """What waits for its sinks; None if there never is anything."""
         ...
 
     def close(self) -> None:

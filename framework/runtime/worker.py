@@ -17,6 +17,7 @@ from framework.api.job import Job
 from framework.errors import ConfigError, Fenced, FrameworkError, Halted, StoreCorrupted
 from framework.ports import Log
 from framework.runtime.assembly import assemble, store_names
+from framework.runtime.background import OwnThread
 from framework.runtime.driver import TaskDriver
 from framework.runtime.place import Place
 from framework.settings import Settings
@@ -82,6 +83,7 @@ class Worker:
                     spill=FileSpill(directory.with_name(f"{directory.name}.early")),
                     settings=settings,
                     mono_ms=mono_ms,
+                    executor=OwnThread(),
                 )
             )
 
@@ -160,6 +162,8 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
         "restore": list(driver.restore_progress),
         "counters": dict(driver.counters),
         "seen": dict(core.seen),
+        "waiting_bytes": 0 if driver.outbox is None else driver.outbox.waiting_bytes,
+        "sink_trouble": None if driver.outbox is None else driver.outbox.trouble,
     }
 
 

@@ -162,5 +162,10 @@ class SimRunner:
     def after_commit(self) -> None:
         """Do nothing: there is no outbox here."""
 
+    @property
+    def outbox(self) -> None:
+        """There is none here."""
+        return
+
     def close(self) -> None:
         """Do nothing: nothing is open."""

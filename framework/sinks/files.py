@@ -1,35 +1,107 @@
 """Files as a sink: the outputs of one version of one task become one file, however often they are applied (S2)."""
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
-from framework.errors import TransientError
+from framework.api.files import Files
+from framework.api.serdes import encode_error, functions_of
+from framework.errors import SerdeError, TransientError
+from framework.sinks.port import Entry, Owner
 
 
-def apply_outbox(directory: str, stage: str, partition: int, version: int, entries: Iterable[bytes]) -> Path:
-    """Write the entries, one a line, as ``part-{stage}-{partition}-{version}.jsonl``, and return its path.
+def line_encoder(target: Files[object]) -> Callable[[object], bytes]:
+    """Return value → bytes of its line. It raises SerdeError."""
+    encode, where = functions_of(target.value)[0], f"output to files {target.directory}: "
 
-    A file of this name that is there already was made from the same committed entries: it is left alone. Durable on
-    return. Raises TransientError if the directory cannot be written; nothing is visible then.
-    """
-    target = Path(directory) / f"part-{stage}-{partition}-{version}.jsonl"
-    # Hidden, and without the suffix: whoever lists the files sees whole ones only. A crash's leftover is overwritten.
-    draft = target.with_name(f".{target.stem}.draft")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.exists():
-            with draft.open("wb") as file:
-                file.writelines(entry + b"\n" for entry in entries)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.rename(target)
-        _sync_directory(target.parent)  # also when the file was there: a crash may have come before the sync
-    except OSError as error:
-        raise TransientError(
-            f"cannot write {target}: {error}: free the disk or fix the directory's permissions"
-        ) from error
-    return target
+    def encoded(value: object) -> bytes:
+        try:
+            raw = encode(value)
+        except Exception as error:
+            raise encode_error(target.value, value, error, where) from error
+        if b"\n" in raw:
+            raise SerdeError(f"{where}a value of serde {target.value.name} has a newline in it: {raw[:80]!r}: use json")
+        return raw
+
+    return encoded
+
+
+class FilesSink:
+    """Writes ``part-{stage}-{partition}-{version}.jsonl``; a file of that name was made from the same entries."""
+
+    def __init__(self, directory: str) -> None:
+        self.name = f"files {directory}"
+        self._directory = Path(directory)
+        self._stem = ""
+        self._target = self._directory
+        self._draft: Path | None = None
+        self._file: BinaryIO | None = None
+
+    def open(self, owner: Owner) -> int | None:
+        """Make the directory, and delete what a crash has left half written."""
+        self.close()
+        self._stem = f"part-{owner.task}-"
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            # Also that of an instance that sleeps: its rename will fail, and then it finds the file.
+            ours = re.compile(rf"\.{re.escape(self._stem)}\d+\.[0-9a-f]+\.draft")
+            for leftover in self._directory.iterdir():
+                if ours.fullmatch(leftover.name):
+                    leftover.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._trouble(error) from error
+        return None
+
+    def begin(self, version: int) -> bool:
+        """Begin a draft: hidden, and without the suffix, so that whoever lists the files sees whole ones only."""
+        self._target = self._directory / f"{self._stem}{version}.jsonl"
+        try:
+            if self._target.exists():
+                _sync_directory(self._directory)  # a crash may have come before the sync
+                return False
+            # A name of its own: an instance that wakes up must not write into ours.
+            self._draft = self._target.with_name(f".{self._target.stem}.{os.urandom(8).hex()}.draft")
+            self._file = self._draft.open("xb")
+        except OSError as error:
+            raise self._trouble(error) from error
+        return True
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Append lines to the draft."""
+        assert self._file is not None
+        try:
+            self._file.writelines(raw + b"\n" for _, raw in entries)
+        except OSError as error:
+            raise self._trouble(error) from error
+
+    def commit(self) -> None:
+        """Give the draft its name."""
+        assert self._file is not None
+        assert self._draft is not None
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._draft.rename(self._target)
+            _sync_directory(self._directory)
+        except OSError as error:
+            raise self._trouble(error) from error
+        self._file = self._draft = None
+
+    def close(self) -> None:
+        """Forget the draft."""
+        if self._file is not None and self._draft is not None:
+            with suppress(OSError):
+                self._file.close()
+            with suppress(OSError):
+                self._draft.unlink(missing_ok=True)
+        self._file = self._draft = None
+
+    def _trouble(self, error: OSError) -> TransientError:
+        return TransientError(f"cannot write {self._target}: {error}: free the disk or fix the directory's permissions")
 
 
 def _sync_directory(directory: Path) -> None:

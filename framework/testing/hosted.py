@@ -81,6 +81,9 @@ class HostedTask:
         """Whether all that it was given is processed and committed. Only of a task that has nothing to do."""
         if self.process is None or not self.process.driver.running:
             return False
+        outbox = self.process.driver.outbox
+        if outbox is not None and not outbox.settled:
+            return False
         core, log = self.process.driver.core, self.process.log
         if core.committed is None or core.commit_run is not None or core.inputs.included or core.inputs.early.bytes:
             return False
@@ -110,6 +113,8 @@ class HostedTask:
     def crash(self, *, other_host: bool = False) -> None:
         """End the process between two steps; with ``other_host`` the next one finds an empty disk."""
         self.past = self.counters
+        if self.process is not None:
+            self.process.driver.abandon()
         self.process = None
         if other_host:
             self.disk = MemoryDisk()

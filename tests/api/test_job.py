@@ -151,7 +151,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "an unknown policy": (lambda: Job("j", [stage("x", [Input(A, errors="drop")])]), "errors='drop'"),  # type: ignore[arg-type]
     "an input of a name": (lambda: Job("j", [stage("x", [Input("a")])]), "need a Topic"),  # type: ignore[arg-type]
-    "an output of a name": (lambda: Job("j", [stage("x", [A], ["b"])]), "need a Topic or Files"),
+    "an output of a name": (lambda: Job("j", [stage("x", [A], ["b"])]), "need a Topic, Files or a Table"),
     "two outputs to a directory": (
         lambda: Job("j", [stage("x", [A], [Files("d", utf8), Files("d", json)])]),
         "output directory 'd' clashes",

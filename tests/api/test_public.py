@@ -51,6 +51,7 @@ def test_the_public_names_are_these() -> None:
         "Record",
         "Serde",
         "Store",
+        "Table",
         "Task",
         "Timer",
         "Timers",

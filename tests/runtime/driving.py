@@ -153,6 +153,11 @@ class KeyRunner:
         """Write down that an outbox would be applied here."""
         self.trace.append(Step("after commit"))
 
+    @property
+    def outbox(self) -> None:
+        """There is none."""
+        return
+
     def close(self) -> None:
         """Write down that the task's code ends."""
         self.trace.append(Step("close"))

@@ -31,8 +31,10 @@ class Rig:
         checked = Settings(**settings)
         self.overlay = Overlay(store, list(names), layer_bytes_max=checked.layer_bytes_max, clean_bytes_max=1 << 20)
         self.outputs = Outputs(graph, self.topology, checked, lambda _topic: external_partitions)
-        self.processor = Processor(graph, self.topology, 0, self.overlay, self.outputs)
+        self.processor = Processor(graph, self.topology, 0, self.overlay, self.outputs, checked)
         self.processor.reset()
+        self.now_ms = 0.0
+        self.settle()
         self.version = 0
         self.offset = 0
 
@@ -77,11 +79,18 @@ class Rig:
         while not self.overlay.apply_chunk(b"pointer"):
             pass
         self.processor.after_commit()
+        self.settle()
+
+    def settle(self) -> None:
+        """Do all that there is to do for the sinks at this moment."""
+        while self.processor.outbox.work(self.now_ms):
+            pass
 
     def roll_back(self) -> None:
         """Go back to the last commit (R4)."""
         self.overlay.drop_open()
         self.processor.reset()
+        self.settle()
 
 
 def plain(record: ExternalRecord) -> tuple[str, bytes | None, bytes | None, int]:

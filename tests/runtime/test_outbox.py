@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from framework import DeadLetter, Files, Input, Job, Output, Record, Task, Topic, json, utf8
-from framework.errors import SerdeError, TaskError, TransientError
+from framework.errors import SerdeError, TaskError
 from framework.runtime.reserved import OUTBOX
 from tests.runtime.harness import Rig
 
@@ -48,6 +48,7 @@ def test_a_version_is_a_file(tmp_path: Path) -> None:
     assert files(tmp_path) == {}
     assert rig.overlay.apply_chunk(b"pointer")
     rig.processor.after_commit()
+    rig.settle()
     assert files(tmp_path) == {"part-export-0-1.jsonl": '{"line":"a"}\n{"line":"b"}\n'}
     feed(rig, "c")
     rig.commit()
@@ -76,6 +77,7 @@ def test_outputs_made_while_a_version_commits_belong_to_the_next(tmp_path: Path)
     feed(rig, "b")
     assert rig.overlay.apply_chunk(b"pointer")
     rig.processor.after_commit()
+    rig.settle()
     assert files(tmp_path) == {"part-export-0-1.jsonl": '{"line":"a"}\n'}
     rig.commit()
     assert files(tmp_path)["part-export-0-2.jsonl"] == '{"line":"b"}\n'
@@ -90,6 +92,7 @@ def test_a_crash_after_the_commit_loses_and_repeats_nothing(tmp_path: Path, *, a
     assert rig.overlay.apply_chunk(b"pointer")
     if applied:
         rig.processor.after_commit()
+        rig.settle()
     again = Rig(job(tmp_path), disk=rig.disk)
     assert files(tmp_path) == {"part-export-0-1.jsonl": '{"line":"a"}\n'}
     again.version = 1
@@ -115,7 +118,7 @@ def test_applied_entries_leave_the_state_in_the_next_version(tmp_path: Path) -> 
     rig = Rig(job(tmp_path))
     feed(rig, "a", "b")
     rig.commit()
-    assert len(rig.disk.stores[OUTBOX].values) == 3
+    assert len(rig.disk.stores[OUTBOX].values) == 2, "a block and what the version holds"
     rig.commit()
     assert rig.disk.stores[OUTBOX].values == {}
 
@@ -152,13 +155,67 @@ def test_a_newline_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
-    """The error is transient and names the file; once the way is free the next start applies the version."""
+    """The task goes on; after a back-off, once the way is free, every version is applied, in order."""
     directory = tmp_path / "out"
     directory.write_text("in the way")
     rig = Rig(job(directory))
+    outbox = rig.processor.outbox
+    assert not outbox.ready
+    assert "cannot write" in (outbox.trouble or "")
     feed(rig, "a")
-    with pytest.raises(TransientError, match=r"cannot write .*part-export-0-1\.jsonl"):
-        rig.commit()
+    rig.commit()
+    feed(rig, "b")
+    rig.commit()
+    assert outbox.waiting_bytes >= 2
     directory.unlink()
-    Rig(job(directory), disk=rig.disk)
-    assert files(directory) == {"part-export-0-1.jsonl": '{"line":"a"}\n'}
+    assert not outbox.work(rig.now_ms), "not before the back-off is over"
+    rig.now_ms += outbox.due_in_ms(rig.now_ms)
+    rig.settle()
+    assert (outbox.ready, outbox.settled, outbox.trouble, outbox.waiting_bytes) == (True, True, None, 0)
+    assert files(directory) == {"part-export-0-1.jsonl": '{"line":"a"}\n', "part-export-0-2.jsonl": '{"line":"b"}\n'}
+
+
+def test_what_waits_is_known_after_a_restart(tmp_path: Path) -> None:
+    """The bytes that a sink has not taken count from the start on: they stop the task at its bound (1.8 S2)."""
+    directory = tmp_path / "out"
+    directory.write_text("in the way")
+    rig = Rig(job(directory))
+    feed(rig, "x" * 5000)
+    rig.commit()
+    waiting = rig.processor.outbox.waiting_bytes
+    assert waiting > 5000
+    assert Rig(job(directory), disk=rig.disk).processor.outbox.waiting_bytes == waiting
+
+
+def test_a_version_of_many_blocks_is_applied_block_by_block(tmp_path: Path) -> None:
+    """A version larger than a block keeps its order, and a dead letter takes whole blocks with it."""
+    rig = Rig(job(tmp_path))
+    lines = [f"{n:06}" + "x" * 1000 for n in range(900)]
+    feed(rig, *lines)
+    feed(rig, "y" * 600_000, key=b"fail")
+    feed(rig, "end")
+    rig.freeze()
+    blocks = list(rig.overlay.store(OUTBOX).scan(b"b", b"c"))
+    assert len(blocks) >= 4
+    while not rig.overlay.apply_chunk(b"pointer"):
+        pass
+    rig.processor.after_commit()
+    rig.settle()
+    assert files(tmp_path)["part-export-0-1.jsonl"].splitlines() == [f'{{"line":"{line}"}}' for line in [*lines, "end"]]
+    rig.commit()
+    assert rig.disk.stores[OUTBOX].values == {}
+
+
+def test_a_roll_back_while_a_version_is_applied_applies_it_once(tmp_path: Path) -> None:
+    """The application under way begins anew: the file is whole, and there is one."""
+    rig = Rig(job(tmp_path))
+    feed(rig, *["z" * 1000] * 600)
+    rig.freeze()
+    assert rig.overlay.apply_chunk(b"pointer")
+    rig.processor.after_commit()
+    for _ in range(3):  # begun, and a block written
+        assert rig.processor.outbox.work(rig.now_ms)
+    rig.roll_back()
+    assert [(name, len(text.splitlines())) for name, text in files(tmp_path).items()] == [
+        ("part-export-0-1.jsonl", 600)
+    ]

@@ -1,0 +1,268 @@
+"""A database as a sink: a version's rows, and that they were applied, are one transaction (S2). Both dialects."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol
+
+from framework.api.serdes import encode_error, functions_of
+from framework.api.table import Table
+from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TransientError
+from framework.sinks.port import Entry, Owner
+
+ACCOUNT = "grete_applied"
+ACCOUNT_DDL = (
+    f"CREATE TABLE {ACCOUNT} (job VARCHAR(255) NOT NULL, task VARCHAR(255) NOT NULL, owner VARCHAR(64) NOT NULL, "
+    "version BIGINT NOT NULL, PRIMARY KEY (job, task))"
+)
+_ROW_CHARS_MAX = 500  # of a row in an error
+_NONE_YET = -1  # the version in the account of a task that has applied nothing: no version is negative
+
+Row = Sequence[Any]
+
+
+class Dialect(Protocol):
+    """What differs between databases."""
+
+    name: str  # for people: no secrets
+    errors: tuple[type[Exception], ...]  # what its client raises
+    mark: str  # for a parameter
+    begin: str  # begins a transaction that writes
+    lock: str  # at the end of a SELECT: nobody else may begin on this row
+    has_account: str  # returns a row if the account's table is there
+    alone: str  # nobody else makes that table until this transaction ends
+
+    def connect(self) -> Any:
+        """Return a connection without implicit transactions. Raises TransientError, ConfigError."""
+        ...
+
+    def failure(self, error: Exception, doing: str) -> FrameworkError:
+        """Return TransientError for what may pass by itself, else Halted."""
+        ...
+
+    def adapter(self, connection: Any, table: str) -> Callable[[str, Any], Any]:
+        """Return (column, value) → parameter, for a table."""
+        ...
+
+
+def row_encoder(target: Table[Any]) -> Callable[[object], bytes]:
+    """Return value → bytes of its row. It raises SerdeError if that would not make a row when it is applied."""
+    (encode, decode), row_of, where = functions_of(target.value), _row_of(target), f"output to {target!r}: "
+
+    def encoded(value: object) -> bytes:
+        try:
+            raw = encode(value)
+            row_of(decode(raw))  # now, when it can still be refused: once committed it can not
+        except SerdeError as error:
+            raise SerdeError(f"{where}{error}") from error
+        except Exception as error:
+            raise encode_error(target.value, value, error, where) from error
+        return raw
+
+    return encoded
+
+
+def _row_of(target: Table[Any]) -> Callable[[Any], Row]:
+    """Return decoded value → its values in the order of the columns. It raises SerdeError."""
+    fields = list(target.mapping())
+    names = set(fields)
+
+    def row_of(value: Any) -> Row:
+        if isinstance(value, Mapping):
+            if value.keys() != names:
+                raise SerdeError(
+                    f"a row has the fields {sorted(map(str, value))}, the table's columns are of {sorted(names)}: "
+                    "give every field, None for what is missing, and no others"
+                )
+            return [value[name] for name in fields]
+        try:
+            return [getattr(value, name) for name in fields]
+        except AttributeError as error:
+            raise SerdeError(f"a row of {type(value).__name__}: {error}: need fields {sorted(names)}") from error
+
+    return row_of
+
+
+class _Writer(NamedTuple):
+    """How rows of one output are written."""
+
+    table: str
+    columns: list[str]
+    statement: str
+    decode: Callable[[bytes], Any]
+    row_of: Callable[[Any], Row]
+    adapt: Callable[[str, Any], Any]
+
+    def row(self, raw: bytes) -> list[Any]:
+        """Return the parameters of the statement."""
+        return list(map(self.adapt, self.columns, self.row_of(self.decode(raw))))
+
+
+class SqlSink:
+    """All tables of one task in one database. ``tables``: attribute of the Output → declaration."""
+
+    def __init__(self, dialect: Dialect, tables: Mapping[str, Table[Any]]) -> None:
+        self.name = dialect.name
+        self._dialect = dialect
+        self._tables = tables
+        self._connection: Any = None
+        self._writers: dict[str, _Writer] = {}
+        self._owner = Owner("", "", "")
+        self._version = _NONE_YET
+
+    def open(self, owner: Owner) -> int | None:
+        """Connect, look whether the rows will fit their tables, make our account of what is applied."""
+        self.close()
+        self._owner = owner
+        self._connection = self._dialect.connect()
+        self._writers = {name: self._writer(table) for name, table in self._tables.items()}
+        doing = f"making table {ACCOUNT} (to make it yourself: {ACCOUNT_DDL})"
+        try:
+            self._make_account()
+        except self._dialect.errors as error:
+            raise _as_config(self._dialect.failure(error, doing)) from error
+        version = self._begin()
+        self._execute("COMMIT", doing="reading what is applied")
+        return version
+
+    def begin(self, version: int) -> bool:
+        """Begin a transaction that holds the task's account: nobody else applies anything meanwhile."""
+        self._version = version
+        if self._begin() >= version:
+            self._execute("ROLLBACK", doing="reading what is applied")
+            return False
+        return True
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Write rows in the order they were sent; those of one table that follow one another go together."""
+        for name, group in groupby(entries, itemgetter(0)):
+            self._write(self._writers[name], [raw for _, raw in group])
+
+    def commit(self) -> None:
+        """Note the version and commit: rows and note, or neither."""
+        job, task, _ = self._owner
+        doing = f"committing version {self._version} of {task}"
+        mark = self._dialect.mark
+        statement = f"UPDATE {ACCOUNT} SET version = {mark} WHERE job = {mark} AND task = {mark}"  # noqa: S608  # our own
+        self._execute(statement, (self._version, job, task), doing=doing)
+        self._execute("COMMIT", doing=doing)
+
+    def close(self) -> None:
+        """Drop the connection: the database takes back what is not committed."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except self._dialect.errors:
+                return  # it is gone, which is what was wanted
+
+    def _make_account(self) -> None:
+        execute, mark = self._connection.execute, self._dialect.mark
+        execute(self._dialect.begin)
+        if execute(self._dialect.has_account).fetchone() is None:
+            execute(self._dialect.alone)
+            execute(ACCOUNT_DDL.replace("TABLE", "TABLE IF NOT EXISTS", 1))
+        marks = ", ".join([mark] * 4)
+        # A row of another owner that has applied nothing was left by a start of ours that committed nothing.
+        execute(
+            f"INSERT INTO {ACCOUNT} VALUES ({marks}) ON CONFLICT (job, task) "  # noqa: S608  # our own
+            f"DO UPDATE SET owner = excluded.owner WHERE {ACCOUNT}.version = {_NONE_YET}",
+            (*self._owner, _NONE_YET),
+        )
+        execute("COMMIT")
+
+    def _begin(self) -> int:
+        """Begin a transaction, take the account; return the version in it. Raises Halted if it is another's."""
+        job, task, nonce = self._owner
+        doing, mark = f"reading what of {task} is applied", self._dialect.mark
+        self._execute(self._dialect.begin, doing=doing)
+        statement = f"SELECT owner, version FROM {ACCOUNT} WHERE job = {mark} AND task = {mark}{self._dialect.lock}"  # noqa: S608  # our own
+        found = self._execute(statement, (job, task), doing=doing).fetchone()
+        if found is None or found[0] != nonce:
+            self.close()  # and the transaction with it
+        if found is None:
+            raise Halted(
+                f"{self.name}: the row of job {job!r}, task {task!r} was deleted from {ACCOUNT}: restart the job"
+            )
+        if found[0] != nonce:
+            raise Halted(
+                f"{self.name}: {ACCOUNT} says that another job named {job!r} has applied version {found[1]} of {task}: "
+                "two jobs of one name must not share a database; if this job was started anew and the rows of its "
+                f"earlier life may stay, delete the rows of {ACCOUNT} with job = '{job}' and start again"
+            )
+        return int(found[1])
+
+    def _execute(self, statement: str, parameters: Sequence[Any] = (), *, doing: str) -> Any:
+        try:
+            return self._connection.execute(statement, parameters)
+        except self._dialect.errors as error:
+            raise self._dialect.failure(error, doing) from error
+
+    # --- Rows ---
+
+    def _writer(self, target: Table[Any]) -> _Writer:
+        """Return how to write rows of an output. Raises ConfigError if they can not fit the table."""
+        table, columns = ".".join(map(quoted, target.table.split("."))), list(target.mapping().values())
+        statement = insert_statement(table, columns, target.key, self._dialect.mark)
+        doing = f"checking table {target.table} with columns {', '.join(columns)}"
+        if target.key:
+            doing += f" and the unique key {', '.join(target.key)}"
+        probe = insert_statement(table, columns, target.key, "NULL")
+        try:
+            self._connection.execute(f"EXPLAIN {probe}")  # plans it, which checks names, the key and our rights
+            adapt = self._dialect.adapter(self._connection, table)
+        except self._dialect.errors as error:
+            raise _as_config(self._dialect.failure(error, doing)) from error
+        return _Writer(target.table, columns, statement, functions_of(target.value)[1], _row_of(target), adapt)
+
+    def _write(self, writer: _Writer, raws: Sequence[bytes]) -> None:
+        rows = [writer.row(raw) for raw in raws]
+        self._execute("SAVEPOINT rows", doing=f"writing {writer.table}")
+        try:
+            self._connection.cursor().executemany(writer.statement, rows)
+        except self._dialect.errors as error:
+            failure = self._dialect.failure(error, f"writing {writer.table}")
+            if isinstance(failure, TransientError):
+                raise failure from error
+            raise self._blamed(writer, rows, failure) from error
+        self._execute("RELEASE SAVEPOINT rows", doing=f"writing {writer.table}")
+
+    def _blamed(self, writer: _Writer, rows: Sequence[Row], failure: FrameworkError) -> FrameworkError:
+        """Return the failure with the row that causes it: found by writing them one by one."""
+        self._execute("ROLLBACK TO SAVEPOINT rows", doing=f"writing {writer.table}")
+        for row in rows:
+            try:
+                self._connection.execute(writer.statement, row)
+            except self._dialect.errors as error:
+                text = repr(dict(zip(writer.columns, row, strict=True)))
+                text = text if len(text) <= _ROW_CHARS_MAX else text[:_ROW_CHARS_MAX] + "…"
+                failure = self._dialect.failure(error, f"writing {writer.table}, row {text}")
+                break
+        if isinstance(failure, TransientError):
+            return failure
+        return Halted(
+            f"{failure}: version {self._version} of task {self._owner.task} waits: change the table, its constraints "
+            "or the grants so that the row fits, then start again; nothing is lost"
+        )
+
+
+def insert_statement(table: str, columns: Sequence[str], key: Sequence[str], mark: str) -> str:
+    """Return the INSERT of one row, or the upsert by ``key``. Names are quoted here, but for ``table``'s."""
+    table, *columns = (name.replace("%", "%%") if "%" in mark else name for name in (table, *columns))
+    names = ", ".join(map(quoted, columns))
+    statement = f"INSERT INTO {table} ({names}) VALUES ({', '.join([mark] * len(columns))})"  # noqa: S608  # quoted
+    if not key:
+        return statement
+    others = [f"{quoted(column)} = excluded.{quoted(column)}" for column in columns if column not in key]
+    action = f"UPDATE SET {', '.join(others)}" if others else "NOTHING"
+    return f"{statement} ON CONFLICT ({', '.join(map(quoted, key))}) DO {action}"
+
+
+def quoted(name: str) -> str:
+    """Return a name as standard SQL quotes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _as_config(failure: FrameworkError) -> FrameworkError:
+    """Return the failure of a start: what can not heal by itself is a wrong declaration or a wrong database."""
+    return failure if isinstance(failure, TransientError) else ConfigError(str(failure))
