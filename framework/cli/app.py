@@ -1,5 +1,7 @@
 """Every command with its arguments. What it does is imported when it runs: a worker needs no user interface."""
 
+import os
+import secrets
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -180,12 +182,28 @@ def new(name: Annotated[str, typer.Argument(help="Of the project: a folder of th
     command.new(name)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
-def simulate(context: typer.Context) -> None:
-    """Run the protocol in simulated worlds of crashes, pauses and zombies: --seeds 0..1000, --all-mutants, --help."""
-    from framework.simulation.__main__ import main
+@app.command()
+def simulate(
+    *,
+    seed: Annotated[int | None, typer.Option(help="Run this one: its faults, its trace, its digest.", min=0)] = None,
+    seeds: Annotated[str | None, typer.Option(metavar="A..B", help="Default: 1000, from a fresh one on.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Fresh seeds until the time is over.", min=0)] = None,
+    mutant: Annotated[str | None, typer.Option(metavar="NAME", help="Bring a known mistake back.")] = None,
+    all_mutants: Annotated[bool, typer.Option("--all-mutants", help="Hunt every known mistake.")] = False,
+    processes: Annotated[int, typer.Option(help="Default: one a core.", min=1)] = os.cpu_count() or 1,
+    faults: Annotated[str | None, typer.Option(metavar="N,N…", help="With --seed: these faults only.")] = None,
+    records: Annotated[int | None, typer.Option(help="With --seed: so many of each input only.", min=0)] = None,
+    tasks: Annotated[int | None, typer.Option(help="With --seed: so many of a stage at most.", min=1)] = None,
+) -> None:
+    """Run the protocol in simulated worlds of crashes, pauses and zombies; exit 1 if an invariant breaks."""
+    from framework.cli import simulate as command
 
-    raise typer.Exit(main(context.args))
+    if all_mutants:
+        raise typer.Exit(command.all_mutants(processes))
+    if seed is not None:
+        raise typer.Exit(command.replay(seed, mutant, command.cut_for(faults, records, tasks)))
+    fresh = secrets.randbelow(1 << 40)
+    raise typer.Exit(command.batch(command.asked_for(seeds, minutes, mutant, processes, fresh)))
 
 
 @app.command()

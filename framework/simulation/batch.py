@@ -1,8 +1,9 @@
 """Many seeds: in turn or in several processes, added up."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count, islice
 
@@ -11,6 +12,9 @@ from framework.simulation.run import Result, run_seed
 from framework.simulation.world import make_plan
 
 CHUNK = 8  # seeds handed to a process at a time
+AHEAD = 3  # chunks of a process that wait or run
+HUNTS = 5  # of each mutant, for a median
+HUNT_APART = 1_000_000  # seeds between the places where they begin
 HUNT = 600  # seeds that a mutant may survive, of those whose world can show it
 
 
@@ -18,6 +22,7 @@ HUNT = 600  # seeds that a mutant may survive, of those whose world can show it
 class Batch:
     """What a batch of seeds was."""
 
+    first: int | None = None  # seed
     seeds: int = 0
     steps: int = 0
     faults: int = 0
@@ -27,9 +32,10 @@ class Batch:
 
     def add(self, result: Result) -> None:
         """Add a run."""
+        self.first = result.seed if self.first is None else self.first
         self.seeds += 1
         self.steps += result.steps
-        self.faults += len(result.faults)
+        self.faults += result.hits
         self.counters += result.counters
         self.seeds_with.update(key for key, count in result.counters.items() if count)
         if result.violation is not None:
@@ -52,33 +58,46 @@ class Kill:
         return self.seed is not None and self.invariant in MUTANTS[self.name].killed_by
 
 
-def run_seeds(seeds: Iterable[int], mutant: str | None = None, processes: int = 1) -> Iterator[Result]:
-    """Yield the result of each seed, in order."""
-    if processes <= 1:
-        yield from (run_seed(seed, mutant) for seed in seeds)
-        return
-    with ProcessPoolExecutor(processes) as pool:
-        numbers = iter(seeds)
-        while many := list(islice(numbers, CHUNK * processes * 4)):
-            yield from pool.map(run_seed, many, [mutant] * len(many), chunksize=CHUNK)
-
-
 def run_batch(
-    seeds: Iterable[int], mutant: str | None = None, processes: int = 1, progress: Callable[[Batch], None] | None = None
+    seeds: Iterable[int],
+    mutant: str | None = None,
+    processes: int = 1,
+    progress: Callable[[Batch], bool | None] = lambda _: None,
 ) -> Batch:
-    """Run seeds and add them up; ``progress`` is told after each."""
+    """Run seeds and add them up, in order; ``progress`` is told after each, and ends the batch by returning False."""
     batch = Batch()
-    for result in run_seeds(seeds, mutant, processes):
-        batch.add(result)
-        if progress is not None:
-            progress(batch)
+    with ExitStack() as stack:
+        for result in _results(seeds, mutant, processes, stack):
+            batch.add(result)
+            if progress(batch) is False:
+                break
     return batch
 
 
-def hunt(name: str, bound: int = HUNT) -> Kill:
-    """Run seeds whose world can show a mutant's mistake, from 0 on, until one finds it on an invariant named for it."""
+def _results(seeds: Iterable[int], mutant: str | None, processes: int, stack: ExitStack) -> Iterator[Result]:
+    """Yield results in order. Few chunks are on their way at a time, so that an endless range is no trouble."""
+    if processes <= 1:
+        yield from (run_seed(seed, mutant) for seed in seeds)
+        return
+    pool = ProcessPoolExecutor(processes)
+    stack.callback(pool.shutdown, cancel_futures=True)
+    numbers, waiting = iter(seeds), deque[Future[list[Result]]]()
+    while True:
+        while len(waiting) < processes * AHEAD and (chunk := list(islice(numbers, CHUNK))):
+            waiting.append(pool.submit(_run_chunk, chunk, mutant))
+        if not waiting:
+            return
+        yield from waiting.popleft().result()
+
+
+def _run_chunk(seeds: Sequence[int], mutant: str | None) -> list[Result]:
+    return [run_seed(seed, mutant) for seed in seeds]
+
+
+def hunt(name: str, first: int = 0, bound: int = HUNT) -> Kill:
+    """Run seeds whose world can show a mutant's mistake, from ``first`` on, until an invariant named for it breaks."""
     each, tried, other = MUTANTS[name], 0, None
-    for seed in count():
+    for seed in count(first):
         if not each.shows(make_plan(seed)):
             continue
         tried += 1
@@ -91,3 +110,14 @@ def hunt(name: str, bound: int = HUNT) -> Kill:
         if tried == bound:
             break
     return other or Kill(name, None, tried)
+
+
+def hunt_all(processes: int, progress: Callable[[], None]) -> dict[str, list[Kill]]:
+    """Hunt every mutant from each of HUNTS places; ``progress`` is told after each hunt."""
+    jobs = [(name, number * HUNT_APART) for name in MUTANTS for number in range(HUNTS)]
+    kills: dict[str, list[Kill]] = {name: [] for name in MUTANTS}
+    with ProcessPoolExecutor(processes) as pool:
+        for kill in pool.map(hunt, *zip(*jobs, strict=True)):
+            kills[kill.name].append(kill)
+            progress()
+    return kills

@@ -1,42 +1,117 @@
-"""Where a process touches the outside: each port call crosses the boundary twice, and an armed fault goes off there."""
+"""Where a process touches the outside: each port call crosses the boundary twice, and an armed fault goes off there.
 
-from collections import Counter
+A call has a name for what it means, not for the method: a send is a claim, a commit or a marker.
+"""
+
+from collections.abc import Callable
 
 from framework.errors import TransientError
+from protocol.changelog import ChangelogType
+from protocol.envelope import MessageType
+
+SENDS = {
+    MessageType.FRAME: "send frame",
+    MessageType.MARKER: "send marker",
+    MessageType.RESTORE: "send restore",
+    ChangelogType.DATA: "send data",
+    ChangelogType.COMMIT: "send commit",
+    ChangelogType.CLAIM: "send claim",
+}
+
+# In the order of a task's life. docs/CRASHES.md has a row for each; a test holds it to this table.
+CALLS = (
+    "read pointer",
+    "clear spill",
+    "ask for bounds",
+    "read changelog",
+    "wipe store",
+    "load segment",
+    "send claim",
+    "poll",
+    "write restored pointer",
+    "send restore",
+    "read input",
+    "spill",
+    "unspill",
+    "get",
+    "scan",
+    "send frame",
+    "produce",
+    "send data",
+    "send commit",
+    "write chunk",
+    "write pointer",
+    "apply outbox",
+    "send marker",
+    "trim",
+)
+SIDES = ("before", "after")
 
 
 class Crashed(BaseException):
     """The process is gone, at once. Not an Exception: nothing may catch it on its way out."""
 
 
+def name_of(value: bytes) -> str:
+    """Return the name of the send of an internal message: the low half of its first byte is its type."""
+    return SENDS[value[0] & 15]  # type: ignore[index]  # the enums are ints
+
+
+class Ambush:
+    """Waits in a world, at one side of one call, for whichever process comes next."""
+
+    __slots__ = ("count", "hit", "place")
+
+    def __init__(self, hit: Callable[[], None]) -> None:
+        self.place = ("", "")
+        self.count = 0
+        self.hit = hit
+
+    def lay(self, side: str, call: str, count: int) -> None:
+        """Wait for the so-manieth crossing from now."""
+        self.place, self.count = (side, call), count
+
+    def springs(self, side: str, call: str) -> bool:
+        """Tell whether this crossing is the one."""
+        if self.place != (side, call):
+            return False
+        self.count -= 1
+        if self.count > 0:
+            return False
+        self.place = ("", "")
+        self.hit()
+        return True
+
+
 class Boundary:
     """Counts the crossings of one process. 0 means: not armed."""
 
-    __slots__ = ("crash_at", "crossed", "full_at", "where")
+    __slots__ = ("ambush", "crash_at", "crossed", "full_at", "hit", "where")
 
-    def __init__(self) -> None:
+    def __init__(self, ambush: Ambush) -> None:
         self.crossed = 0
         self.crash_at = 0
         self.full_at = 0
         self.where = ""
+        self.ambush = ambush
+        self.hit = ambush.hit  # told of each fault that goes off
 
     def before(self, call: str) -> None:
         """Cross into a port call. Raises Crashed or TransientError if that is armed."""
         self.crossed += 1
-        if self.crash_at and self.crossed >= self.crash_at:
-            self.where = f"before {call}"
-            raise Crashed
+        if self.ambush.count or self.crash_at:
+            self._may_crash("before", call)
         if self.full_at and self.crossed >= self.full_at:
             self.full_at = 0
             self.where = f"in {call}"
+            self.hit()
             raise TransientError(f"simulated: the disk is full ({call})")
 
     def after(self, call: str) -> None:
         """Cross back. Raises Crashed if that is armed."""
         self.crossed += 1
-        if self.crash_at and self.crossed >= self.crash_at:
-            self.where = f"after {call}"
-            raise Crashed
+        if self.ambush.count or self.crash_at:
+            self._may_crash("after", call)
 
     def arm_crash(self, crossings: int) -> None:
         """Crash at the so-manieth crossing from now."""
@@ -50,5 +125,10 @@ class Boundary:
         """Let nothing go off any more."""
         self.crash_at = self.full_at = 0
 
-
-Counters = Counter[str]
+    def _may_crash(self, side: str, call: str) -> None:
+        if self.crash_at and self.crossed >= self.crash_at:
+            self.hit()
+        elif not self.ambush.springs(side, call):
+            return
+        self.where = f"{side} {call}"
+        raise Crashed

@@ -1,6 +1,7 @@
 """The rare situations that a batch of seeds must have met, or its cleanness means nothing (design 3.4)."""
 
-from framework.simulation.faults import FAULTS
+from framework.simulation.boundary import CALLS, SIDES
+from framework.simulation.world import DAMAGES, KINDS
 
 BATCH = 1_000  # seeds in which each of these happens at least once
 
@@ -39,5 +40,11 @@ SOMETIMES = {
     "crashes between two chunks of a version": "a process dies while it writes a version to its store (A7)",
     "exit 1 by TransientError": "a disk is full, or an acknowledgement is overdue (B1)",
     "graceful stops": "a task ends as asked (R6)",
-    **{f"fault: {kind}": "the scheduler's doing" for kind in FAULTS},
+    "torn batches": "a process dies, and the log has part of what it sent to one partition",
+    "messages lost with their sender": "a message was sent and never appended",
+    "outbox applied": "a version's files are written (S2)",
+    "outbox applied again": "they are written once more after a crash (S2)",
+    "halts after a damage": "the log lost or changed what it had acknowledged",
+    **{f"fault: {kind}": "the scheduler's doing" for kind in (*KINDS, *DAMAGES)},
+    **{f"crash {side} {call}": "at an I/O boundary" for call in CALLS for side in SIDES},
 }

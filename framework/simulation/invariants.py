@@ -6,7 +6,8 @@ from zlib import crc32
 
 from framework.core.changelog import ChangelogFold
 from framework.errors import Halted
-from framework.ports import ExternalRecord, Write
+from framework.ports import ExternalRecord, LogRow, Write
+from framework.runtime.reserved import OUTBOX
 from framework.simulation.disk import content
 from framework.simulation.log import SharedLog
 from framework.simulation.oracle import Recorder, TaskHistory, Violation
@@ -19,35 +20,6 @@ from protocol.envelope import Header, MessageType, decode_header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 from protocol.pointer import decode_pointer
-
-INVARIANTS = {
-    "ownership": "each message of a changelog was written by the one process that holds its generation (C1, C2)",
-    "generation": "a generation says one thing: no two restores, no two frames with the same seq (C6)",
-    "restore": "a restore names the last version that was valid when its generation was claimed (R2)",
-    "marker": "a marker follows a valid commit of its version (A7, C3)",
-    "order": "versions and generations of a task only grow; each commit names the one before",
-    "closure": "a task commits V only after all of its producers have",
-    "void": "no record that was taken back is in a committed version",
-    "duplicate": "no record is in the committed versions of a task twice",
-    "lost": "a committed version holds all records of its channels up to it",
-    "ahead": "a committed version holds no record of a later one",
-    "seq": "a commit's seqs are those of the records it holds, in and out",
-    "position": "a commit's positions in external inputs are those of the records it holds (A2)",
-    "resume": "the resume offset is not beyond the first record that is not included (A7)",
-    "output": "what a commit makes visible is what its steps produce (S1)",
-    "sink": "nothing becomes visible without a valid commit (S1)",
-    "exactly once": "each record leaves each of its marks in the external topics once",
-    "uncommitted": "nothing reaches a store before its commit is valid (A9)",
-    "store": "a store with a pointer is the committed state of that version",
-    "bootstrap": "the changelog, from wherever it starts, gives the committed state (R1, K2)",
-    "trim": "a stream is trimmed up to the committed resume offset at most (K3)",
-    "at end": "a commit says that its inputs have ended only if it stands at their ends (A2b)",
-    "fenced": "a process gives up as fenced only if another has claimed its task (C5)",
-    "halted": "no process halts: nothing was broken on purpose",
-    "error": "no process ends by an error that is not foreseen",
-    "recorder": "what is committed was frozen by somebody",
-    "liveness": "when faults stop, all is committed by every sink, and known to have ended, within bounded steps",
-}
 
 
 class Claims:
@@ -85,6 +57,9 @@ class Checker:
         self._readers = {p: task for task, wiring in plan.wirings.items() for _, p in wiring.channels}
         self._said: dict[tuple[object, ...], object] = {}
         self._outside: Counter[bytes] = Counter()
+        self._applied: dict[tuple[int, int], list[bytes]] = {}  # (task, version) -> what its file holds
+        self.cut: set[int] = set()  # tasks whose changelog was truncated: a damage
+        self.damaged = False
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
@@ -99,17 +74,39 @@ class Checker:
     def produced(self, records: Sequence[ExternalRecord]) -> None:
         """Check plain records that are now in the log."""
         for record in records:
-            mark = b";".join((record.value or b"").split(b";", 2)[:2])
-            if mark not in self.plan.expected:
-                raise Violation("exactly once", f"{mark!r} is in {record.partition} and should not exist")
-            self._outside[mark] += 1
-            self.missing.discard(mark)
-            if self._outside[mark] > 1:
-                self.seen["repeated in at-least-once mode"] += 1
-                if self.plan.aligned:
-                    raise Violation(
-                        "exactly once", f"{mark!r} is in the external topics twice, now in {record.partition}"
-                    )
+            self._leaves(record.value or b"", str(record.partition))
+
+    def _leaves(self, value: bytes, where: str) -> None:
+        mark = b";".join(value.split(b";", 2)[:2])
+        if mark not in self.plan.expected:
+            raise Violation("exactly once", f"{mark!r} is in {where} and should not exist")
+        self._outside[mark] += 1
+        self.missing.discard(mark)
+        if self._outside[mark] > 1:
+            self.seen["repeated in at-least-once mode"] += 1
+            if self.plan.aligned:
+                raise Violation("exactly once", f"{mark!r} is outside twice, now in {where}")
+
+    def unmade(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+        """Forget what left the job and was lost with the power: no commit stands on it."""
+        if partition in self._readers or partition in self._changelogs:
+            return
+        for row in rows:
+            mark = b";".join((row[4] or b"").split(b";", 2)[:2])
+            self._outside[mark] -= 1
+            if not self._outside[mark]:
+                self.missing.add(mark)
+
+    def applied(self, task: int, version: int, values: list[bytes]) -> None:
+        """Check the file of a version: it is there once, with what the version holds, and not before its commit."""
+        history = self.histories[task]
+        name = f"{history.wiring.name}: file of version {version}"
+        if values != history.files.get(version):
+            raise Violation("sink", f"{name}: {values[:3]}, the commit says {history.files.get(version, [])[:3]}")
+        self.seen["outbox applied again" if (task, version) in self._applied else "outbox applied"] += 1
+        if self._applied.setdefault((task, version), values) is values:
+            for value in values:
+                self._leaves(value, name)
 
     def trimmed(self, partition: TopicPartition, before: int) -> None:
         """Check a trim that is about to happen."""
@@ -140,13 +137,22 @@ class Checker:
             self._say(
                 (partition, task, generation, header.seq), (version, crc32(value)), f"{name}: frame of seq {header.seq}"
             )
+            before = version - 1
+            if before != self.claims[task].restored.get(generation) and (
+                before not in self._recorder.closed.get((task, generation), ())
+            ):
+                raise Violation("label", f"{name}: label {version}, but version {before} was never closed")
         elif header.type is MessageType.RESTORE:
+            fresh = (partition, task, generation) not in self._said
             self._say((partition, task, generation), (version, header.seq), f"{name}: restore")
             restored = self.claims[task].restored.get(generation)
             if restored != version or header.seq != history.sent_up_to(partition, version) + 1:
                 raise Violation(
                     "restore", f"{name}: restore says version {version} seq {header.seq}, the log says {restored}"
                 )
+            reader = self.histories[self._readers[partition]]
+            if fresh and self.plan.aligned and generation == self.claims[task].top and version < reader.version:
+                raise Violation("revert", f"{name}: back to {version}, {reader.wiring.name} holds {reader.version}")
         elif history.generations.get(version) != generation:
             raise Violation("marker", f"{name}: marker of version {version}, valid commits: {history.generations}")
 
@@ -180,6 +186,8 @@ class Checker:
             if outputs:
                 raise Violation("sink", f"{name}: {len(outputs)} outputs became visible with a void commit")
             return
+        if commit.version in history.offsets:
+            raise Violation("one commit", f"{name}: another of version {commit.version}")
         self._commit(history, commit, offset, outputs)
 
     def _commit(self, history: TaskHistory, commit: Commit, offset: int, outputs: Sequence[ExternalRecord]) -> None:
@@ -304,7 +312,7 @@ class Checker:
         history = self.histories[task]
         state = history.states.get(version)
         for store, key, value in writes:
-            if state is None or state.get((store, key)) != value:
+            if state is None or (store != OUTBOX and state.get((store, key)) != value):
                 raise Violation(
                     "uncommitted", f"{history.wiring.name}: {key!r} = {value!r} is not of committed version {version}"
                 )
@@ -320,9 +328,11 @@ class Checker:
 
     def audit(self, task: int, start: int) -> None:
         """Bootstrap from the changelog as if it began at ``start``, and compare with what was committed."""
+        if task in self.cut:
+            return
         history = self.histories[task]
         name = str(history.wiring.changelog)
-        state: dict[tuple[int, bytes], bytes] = {}
+        state: dict[tuple[int, bytes], bytes] = {}  # what the outbox holds is judged by what it does
         try:
             fold = ChangelogFold(name, start)
             for row in self._log.partition(history.wiring.changelog).rows:
@@ -330,11 +340,13 @@ class Checker:
                 for message in () if segment is None else segment.messages:
                     data = decode_data(message)
                     for store, key, value in zip(data.stores, data.keys, data.values, strict=True):
-                        if value is None:
+                        if value is None or store == OUTBOX:
                             state.pop((store, key), None)
                         else:
                             state[store, key] = value
         except Halted as error:
+            if self.damaged:
+                return
             raise Violation("bootstrap", str(error)) from error
         if history.commit is None:
             return
@@ -351,7 +363,7 @@ class Checker:
 
     def fenced(self, task: int, generation: int, nonce: bytes, reason: str) -> None:
         """Check a process that gives up as fenced."""
-        if not any(
+        if task not in self.cut and not any(
             g >= generation and any(n != nonce for n in nonces) for g, nonces in self.claims[task].nonces.items()
         ):
             raise Violation(

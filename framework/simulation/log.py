@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from framework.logs.memory import MemoryLog, MemoryLogData, MemoryPartition
 from framework.ports import Delivery, ExternalRecord, LogRow
-from framework.simulation.boundary import Boundary
+from framework.simulation.boundary import Boundary, name_of
 from protocol.changelog import decode_changelog_header
 from protocol.ids import TopicPartition
 
@@ -24,6 +24,7 @@ class Sent(NamedTuple):
     value: bytes
     fence: int | None
     outputs: tuple[ExternalRecord, ...]
+    sync: bool = False
 
 
 class Queue:
@@ -54,6 +55,10 @@ class Observer(Protocol):
         """Take note of a trim that is about to happen."""
         ...
 
+    def unmade(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+        """Take note of messages that a power loss has taken back."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
@@ -80,7 +85,9 @@ class SharedLog(MemoryLogData):
         self.repeats: list[Sent] = []  # may be appended once more
         self.seen: Counter[str] = Counter()
         self.rand = rand
+        self.hit: Callable[[], None] = lambda: None  # told of each acknowledgement that got lost
         self._behaviour = behaviour
+        self._unsynced: list[TopicPartition] = []  # where each message went that a power loss may still take
 
     def add(self, partition: TopicPartition, start: int) -> None:
         """Make an empty partition; what was before ``start`` is trimmed."""
@@ -104,7 +111,38 @@ class SharedLog(MemoryLogData):
             time_ms = max(time_ms, into.append_time_ms)
         into.append_time_ms, offset = time_ms, into.end
         into.rows.append((offset, time_ms, time_ms if timestamp_ms is None else timestamp_ms, key, value, headers))
+        self._unsynced.append(partition)
         return offset, time_ms
+
+    def lose_power(self, share: float) -> int:
+        """Take back a share of what was appended since the last append that was synced; return how many messages.
+
+        What one file keeps, it keeps in the order of the appends, over all partitions (as the embedded log does).
+        """
+        kept = int(len(self._unsynced) * (1 - share))
+        gone: Counter[TopicPartition] = Counter(self._unsynced[kept:])
+        for partition, appended in gone.items():
+            into = self.partition(partition)
+            count = min(appended, len(into.rows))  # the others are trimmed
+            self.observer.unmade(partition, into.rows[len(into.rows) - count :])
+            del into.rows[len(into.rows) - count :]
+        self._unsynced = []
+        return gone.total()
+
+    def truncate(self, partition: TopicPartition, end: int) -> int:
+        """Lose acknowledged messages from ``end`` on, which no log may do; return how many."""
+        into = self.partition(partition)
+        count = into.end - end
+        del into.rows[len(into.rows) - count :]
+        self.repeats = [sent for sent in self.repeats if sent.partition != partition]
+        return count
+
+    def forget_queues(self) -> None:
+        """Drop what is on its way from anybody."""
+        for queue in self.queues:
+            queue.items.clear()
+        self.queues = []
+        self.repeats.clear()
 
     def pump(self) -> bool:
         """Apply the next message of a random queue; False if there is none, or its partition does not answer."""
@@ -125,6 +163,7 @@ class SharedLog(MemoryLogData):
         if queue.sender is not None:
             if queue.sender.lose_ack:
                 queue.sender.lose_ack, queue.acks = False, False
+                self.hit()
             if queue.acks:
                 queue.sender.deliveries.append(delivery)
             else:
@@ -144,6 +183,8 @@ class SharedLog(MemoryLogData):
         offset, time_ms = self.append(sent.partition, None, sent.value, None, None)
         for record in sent.outputs:
             self.append(record.partition, record.key, record.value, record.timestamp_ms, record.headers)
+        if sent.sync:
+            self._unsynced.clear()
         self.observer.appended(sent.partition, offset, sent.value, sent.outputs)
         if self.rand() < self._behaviour.repeat_rate:
             self.repeats.append(sent._replace(outputs=()))
@@ -160,6 +201,8 @@ class SharedLog(MemoryLogData):
         if not self._admits(sent):
             return None
         offset, time_ms = self.append(sent.partition, None, sent.value, None, None)
+        if sent.sync:
+            self._unsynced.clear()
         self.seen["repeated messages"] += 1
         self.observer.appended(sent.partition, offset, sent.value, ())
         return offset, time_ms
@@ -178,9 +221,10 @@ class SharedLog(MemoryLogData):
 class SimLog(MemoryLog):
     """framework.ports.Log of one process."""
 
-    def __init__(self, shared: SharedLog, boundary: Boundary) -> None:
+    def __init__(self, shared: SharedLog, boundary: Boundary, changelog: TopicPartition) -> None:
         super().__init__(shared)
         self.shared = shared
+        self.changelog = changelog
         self.deliveries: list[Delivery] = []
         self.lost_acks: list[tuple[Sent, Delivery]] = []
         self.stalled = False  # the process is paused, and its client's thread with it
@@ -190,16 +234,17 @@ class SimLog(MemoryLog):
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (start, end) offsets."""
-        self._boundary.before("bounds")
+        self._boundary.before("ask for bounds")
         found = super().bounds(partition)
-        self._boundary.after("bounds")
+        self._boundary.after("ask for bounds")
         return found
 
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         """Return messages from ``offset`` on. Raises OffsetOutOfRange."""
-        self._boundary.before("read")
+        call = "read changelog" if partition == self.changelog else "read input"
+        self._boundary.before(call)
         rows = super().read(partition, offset, max_bytes)
-        self._boundary.after("read")
+        self._boundary.after(call)
         return rows
 
     def send(
@@ -214,9 +259,10 @@ class SimLog(MemoryLog):
         outputs: Sequence[ExternalRecord] = (),
     ) -> None:
         """Queue one internal message."""
-        self._boundary.before("send")
-        self._put(Sent(token, partition, value, fence, tuple(outputs)))
-        self._boundary.after("send")
+        call = name_of(value)
+        self._boundary.before(call)
+        self._put(Sent(token, partition, value, fence, tuple(outputs), sync))
+        self._boundary.after(call)
 
     def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
         """Queue plain records."""
@@ -255,6 +301,7 @@ class SimLog(MemoryLog):
         rand, lost = self.shared.rand, []
         for queue in self.unapplied():
             kept = int(rand() * (len(queue.items) + 1)) if rand() < 0.7 else 0
+            self.shared.seen["torn batches"] += 0 < kept < len(queue.items)
             while len(queue.items) > kept:
                 lost.append(queue.items.pop())
             queue.sender = None
@@ -264,4 +311,5 @@ class SimLog(MemoryLog):
                 self.shared.seen["late appends of the dead"] += kept
                 queue.not_before = self.shared.clock() + int(rand() * 400)
         self._queued = {}
+        self.shared.seen["messages lost with their sender"] += len(lost)
         return lost

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from framework.core.wiring import TaskWiring
 from framework.ports import ExternalRecord
-from framework.simulation.usercode import CHAINS, COUNTS, StageCode, Step, work
+from framework.runtime.reserved import TIMERS
+from framework.runtime.timers import Due
+from framework.simulation.usercode import CHAINS, COUNTS, StageCode, Step, on_timer, set_timers, work
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
 
@@ -55,15 +57,48 @@ class PlainStore:
                 yield key, value
 
 
+def timer_key(at: int, key: str) -> bytes:
+    """Return where the timer of a task, not of a window, stands in the store of timers."""
+    return (at + (1 << 63)).to_bytes(8, "big") + b"\0" + key.encode()
+
+
+class PlainTimers:
+    """Timers in a dict, looked through from the first to the last each time: no heap, nothing to reload."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self.set: set[Due] = set()
+
+    def schedule(self, owner: str, at: int, key: str = "") -> None:
+        """Set a timer."""
+        self.set.add(Due(at, owner, key))
+        self._content[TIMERS, timer_key(at, key)] = b""
+
+    def cancel(self, owner: str, at: int, key: str = "") -> None:
+        """Remove a timer."""
+        self.set.discard(Due(at, owner, key))
+        self._content.pop((TIMERS, timer_key(at, key)), None)
+
+    def pop(self, now: int) -> Due | None:
+        """Remove and return the first timer that is due."""
+        due = min(self.set, default=None)
+        if due is None or due.at > now:
+            return None
+        self.cancel(due.owner, due.at, due.key)
+        return due
+
+
 class Recorder:
     """The steps of every version that any attempt has frozen."""
 
     def __init__(self) -> None:
         self._frozen: dict[tuple[bytes, int, int], list[Step]] = {}
+        self.closed: dict[tuple[int, int], set[int]] = {}  # (task, generation) -> versions that it has frozen
 
-    def froze(self, nonce: bytes, generation: int, version: int, steps: list[Step]) -> None:
+    def froze(self, task: int, nonce: bytes, generation: int, version: int, steps: list[Step]) -> None:
         """Keep what a process did for a version, as one of its generations."""
         self._frozen[nonce, generation, version] = steps
+        self.closed.setdefault((task, generation), set()).add(version)
 
     def take(self, commit: Commit) -> list[Step]:
         """Return the steps of the attempt that won. Raises Violation if nobody ever froze that."""
@@ -84,6 +119,7 @@ class TaskHistory:
         self.offsets: dict[int, int] = {}  # of each version's commit in the changelog
         self.generations: dict[int, int] = {}  # of each version's commit
         self.states: dict[int, Content] = {}
+        self.files: dict[int, list[bytes]] = {}  # of each version, what the outbox is to write
         self.outputs: dict[TopicPartition, list[bytes]] = {partition: [] for partition in wiring.outputs}
         self.cursors: dict[tuple[int, TopicPartition], int] = dict.fromkeys(wiring.channels, 0)
         self.received: set[bytes] = set()
@@ -92,7 +128,9 @@ class TaskHistory:
         self._code = code
         self._state: Content = {}
         self._stores = PlainStore(COUNTS, self._state), PlainStore(CHAINS, self._state)
+        self._timers = PlainTimers(self._state)
         self._labels: list[int] = []
+        self._for_files: list[bytes] = []
         self._counts: dict[TopicPartition, list[int]] = {partition: [0] for partition in wiring.outputs}
 
     @property
@@ -112,10 +150,19 @@ class TaskHistory:
             for partition, sent in streams:
                 self.outputs[partition].append(sent)
             external += records
+            if self._code.timers:
+                now = set_timers(self._code, self._stores[0], self._timers, step.draw)
+                while (due := self._timers.pop(now)) is not None:
+                    on_timer(self._stores[1], due)
+        if self._code.files:
+            self._for_files = [record.value or b"" for record in external]
+            return []
         return external
 
     def close(self, commit: Commit, offset: int) -> None:
         """Take a valid commit, after its steps were replayed."""
+        if self._for_files:
+            self.files[commit.version], self._for_files = self._for_files, []
         self._labels.append(self.version + 1)
         for partition, counts in self._counts.items():
             counts.append(len(self.outputs[partition]))

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from framework.core.state import Status
-from framework.core.task import TaskCore
 from framework.ports import Write
 from framework.runtime.driver import TaskDriver
-from framework.simulation.boundary import Boundary
+from framework.simulation.boundary import Ambush, Boundary
+from framework.simulation.core import SimCore
 from framework.simulation.disk import Host, SimOverlay, SimSpill, SimStore
 from framework.simulation.invariants import Checker
 from framework.simulation.log import SharedLog, SimLog
 from framework.simulation.oracle import Recorder
-from framework.simulation.usercode import STORES, SimRunner, Step, stage_code
+from framework.simulation.usercode import SimRunner, Step, stage_code
 from framework.simulation.world import Plan
+from protocol.ids import split_producer_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Surroundings:
     recorder: Recorder
     now: Callable[[], int]
     draw: Callable[[], int]
+    ambush: Ambush
 
 
 class Process:
@@ -41,26 +43,29 @@ class Process:
         self.host = host
         self.wiring = plan.wirings[task]
         self.name = f"{self.wiring.name}#{number}"
-        self.boundary = Boundary()
-        self.log = SimLog(around.log, self.boundary)
+        self.boundary = Boundary(around.ambush)
+        self.log = SimLog(around.log, self.boundary, self.wiring.changelog)
         self.started = False
         self.paused = False
         self.recorded = False  # its counters were added up
         self.stop_by = 0  # time at which a graceful stop is given up; 0: none was asked for
         self.wake_at = 0  # step at which a paused process goes on
-        self.core = TaskCore(self.wiring, plan.limits, aligned=plan.aligned)
+        self.core = SimCore(self.wiring, plan.limits, aligned=plan.aligned)
         self._around = around
         self._disk = host.disk
         self._born = around.now() - number * 1000
-        self.store = SimStore(host.disk, self.boundary, self._written)
+        code = stage_code(plan, task)
+        self.store = SimStore(code.stores, host, self.boundary, self._written)
         self.overlay = SimOverlay(
             self.store,
-            list(STORES),
+            list(code.stores),
             layer_bytes_max=plan.limits.layer_bytes_max,
             clean_bytes_max=plan.settings.clean_bytes_max,
         )
         self.overlay.chunk_keys = plan.knobs.chunk_keys
-        runner = SimRunner(stage_code(plan, task), self.overlay, around.draw, self._froze)
+        stage, partition = split_producer_id(task)
+        name = plan.topology.stages[stage].name
+        runner = SimRunner(code, self.overlay, around.draw, self._froze, outbox=(str(self.number), name, partition))
         spill = SimSpill(self.boundary)
         self.driver = TaskDriver(
             0,
@@ -79,12 +84,18 @@ class Process:
         return self._around.now() - self._born
 
     def _froze(self, version: int, steps: list[Step]) -> None:
-        self._around.recorder.froze(self.nonce, self.core.generation, version, steps)
+        self._around.recorder.froze(self.task, self.nonce, self.core.generation, version, steps)
 
     def _written(self, writes: Sequence[Write], pointer: bytes | None) -> None:
         committed = self.core.committed
         version = -1 if committed is None else committed.version
         self._around.checker.stored(self.task, version, self._disk, writes, pointer)
+
+    def applies(self, version: int, values: list[bytes]) -> None:
+        """Take the place of framework.sinks.files for this process: atomic, by name, once (S2)."""
+        self.boundary.before("apply outbox")
+        self._around.checker.applied(self.task, version, values)
+        self.boundary.after("apply outbox")
 
     def start(self, wall_ms: int) -> None:
         """Begin as a real process does."""

@@ -10,7 +10,7 @@ from framework.runtime import journal
 from framework.simulation.mutants import MUTANTS, applied
 from framework.simulation.oracle import Violation
 from framework.simulation.scheduler import Simulation
-from framework.simulation.world import Knobs, Plan, make_plan
+from framework.simulation.world import WHOLE, Cut, Knobs, make_plan
 
 
 @dataclass(slots=True)
@@ -18,40 +18,47 @@ class Result:
     """What a run was. ``digest`` covers every message, fault and end of a process, in order."""
 
     seed: int
-    plan: Plan
-    digest: int
+    shape: str
+    digest: str
     steps: int
-    faults: list[str]
+    cut: Cut
+    faults: list[str]  # those that happened, in words
+    happened: tuple[int, ...]  # their numbers
+    hits: int  # faults that hit something
     counters: Counter[str]
     violation: Violation | None
-    trace: list[str] = field(default_factory=list)  # the last lines, if there is a violation
+    trace: list[str] = field(default_factory=list)  # the last lines, if there is a violation or it was asked for
 
 
 @contextmanager
 def small_world(knobs: Knobs) -> Iterator[None]:
     """Make the fixed sizes of production small for the time of a run."""
-    before = journal.SWEEP_KEYS_MIN, journal.SWEEP_BYTES_MIN, journal.MESSAGE_BYTES_MAX, start.TAIL
-    journal.SWEEP_KEYS_MIN, journal.SWEEP_BYTES_MIN, journal.MESSAGE_BYTES_MAX = (
-        knobs.sweep_keys,
-        knobs.sweep_bytes,
-        knobs.data_bytes,
-    )
-    start.TAIL = knobs.tail
+    small = {
+        (journal, "SWEEP_KEYS_MIN"): knobs.sweep_keys,
+        (journal, "SWEEP_BYTES_MIN"): knobs.sweep_bytes,
+        (journal, "MESSAGE_BYTES_MAX"): knobs.data_bytes,
+        (start, "TAIL"): knobs.tail,
+    }
+    before = {place: getattr(*place) for place in small}
     try:
+        for place, value in small.items():
+            setattr(*place, value)
         yield
     finally:
-        journal.SWEEP_KEYS_MIN, journal.SWEEP_BYTES_MIN, journal.MESSAGE_BYTES_MAX, start.TAIL = before
+        for place, value in before.items():
+            setattr(*place, value)
 
 
-def run_seed(seed: int, mutant: str | None = None) -> Result:
-    """Run a seed. A violation is in the result; nothing is raised but for an unknown mutant (KeyError)."""
-    plan = make_plan(seed) if mutant is None else MUTANTS[mutant].focus(make_plan(seed))
+def run_seed(seed: int, mutant: str | None = None, cut: Cut = WHOLE, *, traced: bool = False) -> Result:
+    """Run what is left of a seed. A violation is in the result; an unknown mutant raises KeyError."""
+    plan = make_plan(seed, cut)
+    plan = cut.of(plan if mutant is None else MUTANTS[mutant].focus(plan))
     violation = None
     with ExitStack() as stack:
-        stack.enter_context(small_world(plan.knobs))
         if mutant is not None:
             stack.enter_context(applied(mutant))
         simulation = Simulation(plan)
+        stack.enter_context(small_world(plan.knobs))
         try:
             simulation.run()
         except Violation as error:
@@ -59,11 +66,14 @@ def run_seed(seed: int, mutant: str | None = None) -> Result:
     counters = simulation.seen + simulation.checker.seen + simulation.log.seen
     return Result(
         seed=seed,
-        plan=plan,
+        shape=plan.shape,
         digest=simulation.trace.digest,
         steps=simulation.step,
+        cut=cut,
         faults=simulation.faults,
+        happened=tuple(simulation.happened),
+        hits=simulation.hits,
         counters=counters,
         violation=violation,
-        trace=simulation.trace.lines() if violation is not None else [],
+        trace=simulation.trace.lines() if traced or violation is not None else [],
     )

@@ -1,27 +1,26 @@
 """The seeded scheduler: processes tick, the log applies, time passes, faults happen; one thread, virtual time."""
 
 import random
-from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from framework.errors import Fenced, FrameworkError, OffsetOutOfRange, StoreCorrupted, TransientError
-from framework.ports import ExternalRecord
+from framework.errors import Fenced, FrameworkError, Halted, OffsetOutOfRange, StoreCorrupted, TransientError
+from framework.ports import ExternalRecord, LogRow
 from framework.runtime.deliveries import CHANGELOG
-from framework.simulation.boundary import Crashed
+from framework.simulation.boundary import Ambush, Crashed
 from framework.simulation.disk import Host, copy_of
-from framework.simulation.faults import FAULTS
+from framework.simulation.faults import FAULTS, WAITING, own_rand
 from framework.simulation.invariants import Checker
 from framework.simulation.log import Behaviour, SharedLog
 from framework.simulation.oracle import Recorder, Violation
 from framework.simulation.process import Process, Surroundings
 from framework.simulation.trace import Trace
-from framework.simulation.world import Plan, out_topic
+from framework.simulation.world import DAMAGES, FAULTY, Fault, Plan, out_topic
+from framework.stores.memory import MemoryDisk
 from protocol.changelog import ChangelogType, decode_changelog_header
 from protocol.ids import TopicPartition, split_producer_id
 
-FAULTY = 0.6  # of the steps; then faults stop, and the world must come to rest
 REST = 8  # times the steps, at most, until everything is committed
 SETTLE = 60  # steps after that, for what is late
 RESTARTED = 0.2  # of the worlds are killed and started once more when all is done
@@ -37,7 +36,12 @@ class Simulation:
         self.now = EPOCH_MS
         self.step = 0
         self.seen: Counter[str] = Counter()
-        self.faults: list[str] = []
+        self.faults: list[str] = []  # those that happened, in words
+        self.happened: list[int] = []  # their numbers
+        self.hits = 0  # faults that hit something
+        self.ambush = Ambush(self._hit)
+        self.damaged = False  # something broke that the protocol relies on: to halt is right from now on
+        self._ended: set[int] = set()  # tasks that a damage has ended
         self.trace = Trace()
         self.rand = random.Random(f"run {plan.seed}").random
         sinks = {w.changelog for w in plan.wirings.values() if split_producer_id(w.producer)[0] in plan.out_partitions}
@@ -53,24 +57,31 @@ class Simulation:
         self.checker = Checker(plan, self.log, self.recorder)
         self.log.observer = self
         self._around = Surroundings(
-            plan, self.log, self.checker, self.recorder, lambda: self.now, lambda: int(self.rand() * (1 << 32))
+            plan,
+            self.log,
+            self.checker,
+            self.recorder,
+            lambda: self.now,
+            lambda: int(self.rand() * (1 << 32)),
+            self.ambush,
         )
+        self.log.hit = self._hit
         self._create_topics()
         arrivals = [
             (int(at * plan.steps), partition, value) for partition, rows in plan.inputs.items() for at, value in rows
         ]
         self._arrivals = deque(sorted(arrivals))
-        self._hosts = {task: [Host(n) for n in range(HOSTS)] for task in plan.wirings}
+        self.hosts = {task: [Host(n) for n in range(HOSTS)] for task in plan.wirings}
         self._last_host = dict.fromkeys(plan.wirings, 0)
         self._processes: list[Process] = []
+        self._by_number: dict[int, Process] = {}
         self._number = 0
         self._restarts: list[tuple[int, int, int]] = [
             (0, task, 0) for task in plan.wirings
         ]  # step, task, crash at this crossing
         self._idle = 0
         self._late = 0.0
-        self._fault_steps = deque(sorted(int(self.rand() * FAULTY * plan.steps) for _ in range(plan.faults)))
-        self._kinds, self._weights = list(FAULTS), list(accumulate(weight for _, weight in FAULTS.values()))
+        self._faults = deque(plan.faults)
 
     def _create_topics(self) -> None:
         partitions = [*self.plan.inputs, *(w.changelog for w in self.plan.wirings.values())]
@@ -89,6 +100,9 @@ class Simulation:
         while self.step < quiet:
             self._one_step()
         self._calm()
+        if self.damaged:
+            self._come_to_an_end()
+            return
         self._come_to_rest()
         for _ in range(SETTLE):
             self._one_step()
@@ -113,15 +127,25 @@ class Simulation:
                 missing = self.checker.missing
                 raise Violation("liveness", f"{len(missing)} outputs are missing: {sorted(missing)[:3]}; {stuck}")
 
+    def _come_to_an_end(self) -> None:
+        """After a damage nothing needs to be complete; what is not must have been noticed."""
+        limit = self.step + self.plan.steps * 2
+        while not self._complete() and not self._ended and self.step < limit:
+            self._one_step()
+        for _ in range(SETTLE):
+            self._one_step()
+        self.seen["damages that nobody needed to notice"] += self._complete()
+        if not (self._complete() or self._ended or self.seen["exit 1 by OffsetOutOfRange"]):
+            raise Violation("liveness", "something was lost, and nobody halts")
+
     def _one_step(self) -> None:
         self.step += 1
         while self._arrivals and self._arrivals[0][0] <= self.step:
             _, partition, value = self._arrivals.popleft()
             self.log.append(partition, None, value, None, None)
         self._start_due()
-        while self._fault_steps and self._fault_steps[0] <= self.step:
-            self._fault_steps.popleft()
-            self._fault()
+        while self._faults and self._faults[0].at * self.plan.steps <= self.step:
+            self._fault(self._faults.popleft())
         busy = False
         awake = self.awake()
         if awake:
@@ -140,6 +164,11 @@ class Simulation:
             self._idle, self._late = 0, self._late + interval / 2
         self.now += int(self._late)
         self._late -= int(self._late)
+
+    @property
+    def processes(self) -> list[Process]:
+        """Return all processes, those that are paused included."""
+        return list(self._processes)
 
     def awake(self) -> list[Process]:
         """Return the processes that are not paused."""
@@ -175,9 +204,15 @@ class Simulation:
             self.kill(process, "exit 3")
         except (TransientError, OffsetOutOfRange, StoreCorrupted) as error:
             self.seen[f"exit 1 by {type(error).__name__}"] += 1
+            if isinstance(error, StoreCorrupted):
+                process.host.replace(MemoryDisk())  # as a worker does: the changelog is the truth
             self.kill(process, f"exit 1: {error}")
         except FrameworkError as error:
-            raise Violation("halted", f"{process.name}: {error}") from error
+            if not (self.damaged and isinstance(error, Halted)):
+                raise Violation("halted", f"{process.name}: {error}") from error
+            self.seen["halts after a damage"] += 1
+            self._ended.add(process.task)
+            self.kill(process, f"exit 4: {error}", restart=False)
         except Violation:
             raise
         except Exception as error:
@@ -192,7 +227,9 @@ class Simulation:
     # --- processes ----------------------------------------------------------------------------------------------------
 
     def restart(self, task: int, delay: int, crash_at: int = 0) -> None:
-        """Start a process of the task after so many steps."""
+        """Start a process of the task after so many steps, if a damage has not ended it."""
+        if task in self._ended:
+            return
         self._restarts.append((self.step + delay, task, crash_at))
 
     def _start_due(self) -> None:
@@ -211,10 +248,11 @@ class Simulation:
             if crash_at:
                 process.boundary.arm_crash(crash_at)
             self._processes.append(process)
+            self._by_number[self._number] = process
             self.trace.note(self.step, self.now, f"{process.name} starts on host {process.host.number}")
 
     def _host(self, task: int) -> Host:
-        hosts = self._hosts[task]
+        hosts = self.hosts[task]
         free = [host for host in hosts if not host.in_use]
         if not free:
             free = [Host(len(hosts))]
@@ -257,18 +295,34 @@ class Simulation:
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
-    def _fault(self) -> None:
-        awake = self.awake()
-        if not awake:
+    def _hit(self) -> None:
+        self.hits += 1
+
+    def _fault(self, fault: Fault) -> None:
+        awake, rand = self.awake(), own_rand(fault.draw)
+        if not awake or self.damaged:
             return
-        target = awake[int(self.rand() * len(awake))]
-        if target.host.disk.pointer is not None and self.rand() < 0.5:
+        target = awake[int(rand() * len(awake))]
+        if target.host.disk.pointer is not None and rand() < 0.5:
             target.host.backup = copy_of(target.host.disk)
-        kind = self._kinds[bisect_right(self._weights, self.rand() * self._weights[-1])]
-        text = f"step {self.step}: {kind}: {FAULTS[kind][0](self, target)}"
-        self.seen[f"fault: {kind}"] += 1
+        what = FAULTS[fault.kind](self, target, rand)
+        if not what:
+            return
+        self.damaged = self.checker.damaged = fault.kind in DAMAGES
+        if fault.kind not in WAITING:
+            self._hit()
+        text = f"{fault.number}. {fault.kind} at step {self.step}: {what}"
+        self.seen[f"fault: {fault.kind}"] += 1
         self.faults.append(text)
+        self.happened.append(fault.number)
         self.trace.note(self.step, self.now, f"FAULT {text}")
+
+    def drop_queues(self, task: int) -> None:
+        """Lose what dead processes of a task have sent and the log has not applied."""
+        changelog = self.plan.wirings[task].changelog
+        for queue in [q for q in self.log.queues if q.sender is None and q.partition == changelog]:
+            queue.items.clear()
+            self.log.queues.remove(queue)
 
     def _calm(self) -> None:
         """From here on nothing goes wrong any more; zombies go on soon."""
@@ -276,9 +330,10 @@ class Simulation:
         # slowness is a fault, too: with data in pieces, a commit could take longer than unacked_ms_max for ever (B1)
         self.log.reluctant = dict.fromkeys(self.log.reluctant, 0.0)
         self.log.repeats.clear()
+        self.ambush.count = 0
         for process in self._processes:
             process.boundary.disarm()
-            process.log.lose_ack = False
+            process.log.lose_ack = process.store.corrupt = False
             process.wake_at = min(process.wake_at, self.step + 40)
         self._restarts = [(step, task, 0) for step, task, _ in self._restarts]
 
@@ -294,6 +349,23 @@ class Simulation:
         for record in records:
             self.trace.note(self.step, self.now, f"{record.partition} {record.value!r}")
         self.checker.produced(records)
+
+    def unmade(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+        """Trace and forget messages that a power loss has taken back; who feeds the job sends his again."""
+        self.trace.note(self.step, self.now, f"{partition} loses {len(rows)} messages")
+        if partition in self.plan.inputs:
+            self._arrivals.extendleft((self.step, partition, row[4] or b"") for row in reversed(rows))
+        else:
+            self.checker.unmade(partition, rows)
+
+    def apply_outbox(
+        self, directory: str, _stage: str, _partition: int, version: int, entries: Iterable[bytes]
+    ) -> Path:
+        """Take the place of framework.sinks.files: the directory is the number of the process."""
+        values = list(entries)
+        self.trace.note(self.step, self.now, f"{directory} applies {len(values)} records of version {version}")
+        self._by_number[int(directory)].applies(version, values)
+        return Path(directory)
 
     def trimmed(self, partition: TopicPartition, before: int) -> None:
         """Trace and check a trim that is about to happen."""

@@ -9,15 +9,20 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
+from framework.errors import Halted
 from framework.ports import ExternalRecord, LogRow
+from framework.runtime.reserved import OUTBOX, TIMERS
+from framework.runtime.timers import Due, TimerQueue
 from framework.simulation.world import SOURCE_KEYS, Plan, out_topic
 from framework.stores.overlay import Overlay
 from protocol.envelope import decode_header
+from protocol.errors import DecodeError
 from protocol.frames import decode_columns, encode_columns
 from protocol.ids import TopicPartition, split_producer_id
 
 COUNTS, CHAINS = 10, 11  # store ids
-STORES = {COUNTS: "counts", CHAINS: "chains"}
+CLOCK = b"~time"  # in COUNTS, where there are timers: the task's stream time
+FILES = TopicPartition("files", 0)  # where records go that the outbox writes
 OUTSIDE = -1  # instead of a producer id: the record came from an external topic
 
 
@@ -49,6 +54,26 @@ class StageCode:
     keys: int
     streams: tuple[tuple[TopicPartition, ...], ...]  # of each stream, the partitions
     external: tuple[TopicPartition, ...]  # the partitions of its external topic, if it writes one
+    files: bool  # it writes files through an outbox instead (S2)
+    timers: bool
+
+    @property
+    def stores(self) -> dict[int, str]:
+        """Return the names of its stores by id."""
+        reserved = ({TIMERS: "_timers"} if self.timers else {}) | ({OUTBOX: "_outbox"} if self.files else {})
+        return reserved | {COUNTS: "counts", CHAINS: "chains"}
+
+
+class TimerService(Protocol):
+    """Timers, as user code sees them."""
+
+    def schedule(self, owner: str, at: int, key: str = "") -> None:
+        """Set a timer."""
+        ...
+
+    def cancel(self, owner: str, at: int, key: str = "") -> None:
+        """Remove a timer."""
+        ...
 
 
 class Step(NamedTuple):
@@ -72,7 +97,26 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
             for stream in plan.topology.streams_out_of(stage)
         ),
         tuple(TopicPartition(out_topic(stage), p) for p in range(plan.out_partitions.get(stage, 0))),
+        stage in plan.files,
+        plan.timers,
     )
+
+
+def set_timers(code: StageCode, counts: State, timers: TimerService, draw: int) -> int:
+    """Let stream time go on by a record; set a timer or cancel one. Return the time."""
+    now = int(counts.get(CLOCK) or 0) + 1 + draw % 3
+    counts.put(CLOCK, b"%d" % now)
+    if draw % 3 == 0:
+        timers.schedule("", now + 1 + draw % 16, f"k{draw % code.keys:02}")
+    if draw % 8 == 1:
+        timers.cancel("", now + 1 + draw % 4, f"k{draw // 8 % code.keys:02}")
+    return now
+
+
+def on_timer(chains: State, due: Due) -> None:
+    """Fire: what a timer does depends on the order in which they fire."""
+    key = due.key.encode()
+    chains.put(key, b"%d" % crc32(b"%d" % due.at, int(chains.get(key) or 0)))
 
 
 def work(
@@ -96,7 +140,8 @@ def work(
             chain = crc32(found + number, chain)
     sent = b"%s;%s;%d.%d.%x" % (ident, path, count, chain, draw)
     streams = [(partitions[(draw >> 8 * i & 255) % len(partitions)], sent) for i, partitions in enumerate(code.streams)]
-    external = [ExternalRecord(code.external[draw % len(code.external)], ident, sent, 0)] if code.external else []
+    targets = code.external or ((FILES,) if code.files else ())
+    external = [ExternalRecord(targets[draw % len(targets)], ident, sent, 0)] if targets else []
     return streams, external
 
 
@@ -104,26 +149,48 @@ class SimRunner:
     """runtime.driver.Runner over the real overlay. ``froze`` gets the steps of each frozen version, in order."""
 
     def __init__(
-        self, code: StageCode, overlay: Overlay, draw: Callable[[], int], froze: Callable[[int, list[Step]], None]
+        self,
+        code: StageCode,
+        overlay: Overlay,
+        draw: Callable[[], int],
+        froze: Callable[[int, list[Step]], None],
+        *,
+        outbox: tuple[str, str, int],
     ) -> None:
+        """``outbox``: the directory of its files, the name of its stage, its partition."""
         self._code = code
+        self._timers = TimerQueue(overlay.store(TIMERS)) if code.timers else None
         self._counts, self._chains = overlay.store(COUNTS), overlay.store(CHAINS)
         self._draw = draw
         self._froze = froze
         self.steps: list[Step] = []
-        self.reset()
+        self._clear()  # the state is not to be read before the first reset: it is not restored yet
 
     def reset(self) -> None:
         """Start over from the committed state."""
+        self._clear()
+        if self._timers is not None:
+            self._timers.reload(int(self._counts.get(CLOCK) or 0))
+
+    def _clear(self) -> None:
         self.steps = []
         self._frames: dict[TopicPartition, list[bytes]] = {}
         self._external: list[ExternalRecord] = []
-        self.external_bytes = 0
+        self._external_bytes = 0
+
+    @property
+    def external_bytes(self) -> int:
+        """Return the size of what waits for its version's commit."""
+        return self._external_bytes
 
     def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int) -> None:
         """Process the records of a frame but for the first ``skip``."""
         producer = decode_header(message).producer
-        for value in decode_columns(message).values[skip:]:
+        try:
+            values = decode_columns(message).values[skip:]
+        except DecodeError as error:  # as the real processor does
+            raise Halted(f"{partition} at offset {offset}: {error}") from error
+        for value in values:
             self._process(partition, producer, offset, value or b"")
 
     def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
@@ -139,7 +206,11 @@ class SimRunner:
             self._frames.setdefault(target, []).append(sent)
         for record in external:
             self._external.append(record)
-            self.external_bytes += len(record.value or b"")
+            self._external_bytes += len(record.value or b"")
+        if self._timers is not None:
+            self._timers.now = set_timers(self._code, self._counts, self._timers, draw)
+            while (due := self._timers.pop()) is not None:
+                on_timer(self._chains, due)
 
     def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
         """Return and forget the outputs to streams."""
@@ -151,7 +222,7 @@ class SimRunner:
 
     def take_external(self) -> list[ExternalRecord]:
         """Return and forget the outputs to the outside."""
-        external, self._external, self.external_bytes = self._external, [], 0
+        external, self._external, self._external_bytes = self._external, [], 0
         return external
 
     def before_freeze(self, version: int) -> None:
@@ -160,12 +231,12 @@ class SimRunner:
         self._froze(version, steps)
 
     def after_commit(self) -> None:
-        """Do nothing: there is no outbox here."""
+        """Apply the files of the versions that are committed (S2)."""
 
     @property
     def outbox(self) -> None:
-        """There is none here."""
-        return
+        """Return what waits for its sinks, if anything does."""
+        return None
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

@@ -14,8 +14,31 @@ from protocol.ids import TopicPartition
 
 JOB = "j"
 ROOMY = 1 << 20
+FAULTY = 0.6  # of the steps; then faults stop, and the world must come to rest
 TIGHT_BYTES = 3000  # of a layer: twice what a batch of 200 bytes makes dirty
 SOURCE_KEYS = 3  # times as many keys in a source where layers are tight
+
+# What may go wrong, and how often: framework.simulation.faults does it.
+KINDS = {
+    "crash": 10,
+    "crash at a call": 13,
+    "crash at a boundary": 13,
+    "crash in a restore": 10,
+    "crash of several": 5,
+    "zombie": 14,
+    "freeze": 4,
+    "twin": 8,
+    "lost acknowledgement": 7,
+    "disk full": 4,
+    "slow partition": 5,
+    "broker restart": 2,
+    "clock jump": 4,
+    "stale or wiped store": 8,
+    "corrupt store": 2,
+    "power loss": 4,
+    "graceful stop": 4,
+}
+DAMAGES = ("truncated stream", "truncated changelog", "flipped bit in a frame", "flipped bit in data")
 
 # name, edges (producer, consumer) by stage ordinal, how often
 SHAPES: tuple[tuple[str, int, tuple[tuple[int, int], ...], int], ...] = (
@@ -42,6 +65,41 @@ class Knobs:
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is to go wrong: ``draw`` decides whom it hits and how, whatever the other faults are."""
+
+    number: int
+    at: float  # share of the steps
+    kind: str
+    draw: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What is left of a seed's world, to make a failure smaller. None: all of it."""
+
+    faults: tuple[int, ...] | None = None  # numbers of the faults that happen
+    records: int | None = None  # of each external partition, the first so many
+    tasks: int | None = None  # of a stage, at most
+
+    def options(self) -> str:
+        """Return the options of the command line that ask for it."""
+        words = [] if self.faults is None else [f"--faults {','.join(map(str, self.faults)) or 'none'}"]
+        words += [] if self.records is None else [f"--records {self.records}"]
+        words += [] if self.tasks is None else [f"--tasks {self.tasks}"]
+        return "".join(f" {word}" for word in words)
+
+    def of(self, plan: "Plan") -> "Plan":
+        """Return the world with the faults that are left."""
+        if self.faults is None:
+            return plan
+        return replace(plan, faults=tuple(fault for fault in plan.faults if fault.number in self.faults))
+
+
+WHOLE = Cut()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A world before anything has happened in it."""
 
@@ -61,9 +119,12 @@ class Plan:
     expected: frozenset[bytes]  # what each record must leave in external topics: ident;path, once each
     keys: int
     steps: int
-    faults: int
+    faults: tuple[Fault, ...]  # in the order in which they happen
     repeat_rate: float  # of internal messages that an at-least-once log repeats
     reluctance: tuple[float, ...]  # of partitions, in turn: some answer late
+    files: frozenset[int]  # stages that write files through an outbox instead of a topic (S2)
+    timers: bool  # the tasks set timers
+    damaged: bool  # something breaks that the protocol relies on: to halt is right, to corrupt is not
     external_start: int  # offset of the first record that external topics still hold
     pace: float  # of time: below 1 versions are fewer and hold more
     tight_layer: bool
@@ -84,14 +145,26 @@ def out_topic(stage: int) -> str:
     return f"out.{stage}"
 
 
-def make_plan(seed: int) -> Plan:
-    """Return the world of a seed; the same one in every process."""
+def draw_faults(seed: int, count: int, *, damaged: bool) -> tuple[Fault, ...]:
+    """Return so many faults; with one more, of those that no protocol survives, in a world that is to be damaged."""
+    r = random.Random(f"faults {seed}")
+    kinds = r.choices(tuple(KINDS), weights=tuple(KINDS.values()), k=count)
+    drawn = [(FAULTY * r.random(), kind, r.getrandbits(32)) for kind in kinds]
+    if damaged:
+        drawn.append((FAULTY * r.uniform(0.3, 1.0), r.choice(DAMAGES), r.getrandbits(32)))
+    return tuple(Fault(number, *each) for number, each in enumerate(sorted(drawn)))
+
+
+def make_plan(seed: int, cut: Cut = WHOLE) -> Plan:
+    """Return the world of a seed, cut down as asked but for its faults; the same one in every process."""
     r = random.Random(seed)
     shape, stages, edges, _ = r.choices(SHAPES, weights=[entry[3] for entry in SHAPES])[0]
     aligned = r.random() < 0.88
     tight_layer = r.random() < 0.15
     keys = r.choice((4, 10)) if tight_layer else r.choice((1, 4, 12, 40))
-    counts = [r.choice((1, 1, 2, 2, 3)) if stages < 4 else r.choice((1, 1, 2)) for _ in range(stages)]
+    counts = [r.choice((1, 1, 2, 2, 3, 4)) if stages < 4 else r.choice((1, 1, 2)) for _ in range(stages)]
+    if cut.tasks is not None:
+        counts = [min(count, cut.tasks) for count in counts]
     reads = {s for s in range(stages) if all(consumer != s for _, consumer in edges) or r.random() < 0.2}
     writes = {s for s in range(stages) if all(producer != s for producer, _ in edges) or r.random() < 0.12}
     topology = Topology(
@@ -101,13 +174,19 @@ def make_plan(seed: int) -> Plan:
         {s: (f"in.{s}",) for s in sorted(reads)},
     )
     inputs = {TopicPartition(f"in.{s}", p): _rows(r, s, p) for s in sorted(reads) for p in range(counts[s])}
+    if cut.records is not None:
+        inputs = {partition: rows[: cut.records] for partition, rows in inputs.items()}
     settings = _settings(r, aligned=aligned, tight_layer=tight_layer, keys=keys)
+    of_itself = random.Random(f"more {seed}")
+    damaged = aligned and of_itself.random() < 0.06
+    files = frozenset(s for s in sorted(writes) if of_itself.random() < 0.0)
+    out_partitions = {s: r.choice((1, 2)) for s in sorted(writes) if s not in files}
     return Plan(
         seed=seed,
         shape=shape,
         topology=topology,
         wirings={w.producer: w for s in range(stages) for p in range(counts[s]) for w in (wire(topology, s, p),)},
-        out_partitions={s: r.choice((1, 2)) for s in sorted(writes)},
+        out_partitions=out_partitions,
         settings=settings,
         limits=_limits(settings),
         knobs=Knobs(
@@ -123,11 +202,14 @@ def make_plan(seed: int) -> Plan:
         expected=_expected(edges, inputs, writes),
         keys=keys,
         steps=r.randint(500, 900),
-        faults=r.randint(5, 16),
+        faults=draw_faults(seed, r.randint(6, 18), damaged=damaged),
         repeat_rate=r.choice((0, 0, 0.01, 0.05)),
         reluctance=tuple(r.choice((0.0, 0.0, 0.5, 0.9)) for _ in range(7)),
         pace=r.choice((0.25, 0.5, 1.0)),
         external_start=r.choice((0, 0, 7)),
+        files=files,
+        timers=of_itself.random() < 0.35,
+        damaged=damaged,
         tight_layer=tight_layer,
     )
 

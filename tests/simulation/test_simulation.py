@@ -8,15 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
-from framework.simulation.__main__ import command, main
+from framework.cli.app import app
 from framework.simulation.batch import hunt, run_batch
 from framework.simulation.counters import SOMETIMES
-from framework.simulation.invariants import INVARIANTS
 from framework.simulation.mutants import MUTANTS
 from framework.simulation.mutants.registry import unchanged
+from framework.simulation.rules import INVARIANTS
 from framework.simulation.run import run_seed
-from framework.simulation.world import make_plan
+from framework.simulation.shrink import repeat_command, shrink
+from framework.simulation.world import Cut, make_plan
 
 ROOT = Path(__file__).parents[2]
 FRESH = 150
@@ -51,7 +53,7 @@ def test_fresh_seeds_are_clean_and_rare_things_happen() -> None:
     first = int(os.environ.get("GRETE_SEED", random.randrange(1 << 40)))
     print(f"seeds {first}..{first + FRESH}")  # noqa: T201  what a failure needs; also in its text
     batch = run_batch(range(first, first + FRESH))
-    assert [f"{result.violation}; repeat: {command(result.seed)}" for result in batch.failures] == []
+    assert [f"{result.violation}; repeat: {repeat_command(result.seed)}" for result in batch.failures] == []
     assert batch.faults >= 5 * batch.seeds
     assert [name for name in SOMETIMES if not batch.counters[name] and name not in RARE] == []
 
@@ -87,13 +89,49 @@ def test_a_mutant_is_gone_after_its_run() -> None:
     assert after.digest == clean.digest
 
 
-def test_a_failure_says_how_to_repeat_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """The command line prints seed, invariant, faults, the last messages and the command, and returns 1."""
-    assert main(["--seeds", "1", "--mutant", "marker_before_commit"]) == 1
-    out = capsys.readouterr().out
-    assert "marker:" in out
-    assert "commit g1" in out
-    assert "python -m framework.simulation --seeds 1 --mutant marker_before_commit" in out
+def simulate(*arguments: str) -> Result:
+    """Run grete simulate in this process."""
+    return CliRunner().invoke(app, ["simulate", *arguments], env={"COLUMNS": "200"})
+
+
+def test_a_failure_is_made_small_and_says_how_to_repeat_it() -> None:
+    """A failed batch ends with 1 and a smaller run that breaks the same invariant, and the command that repeats it."""
+    ended = simulate("--seeds", "16..17", "--mutant", "generation_kept", "--processes", "1")
+    assert ended.exit_code == 1
+    command = next(line for line in ended.output.splitlines() if line.startswith("repeat it: grete simulate"))
+    assert "--faults" in command
+    again = simulate(*command.split()[4:])
+    assert again.exit_code == 1
+    assert "generation: " in again.output
+    assert again.output == simulate(*command.split()[4:]).output
+
+
+def test_shrinking_keeps_the_invariant_and_loses_faults() -> None:
+    """What is left breaks the same invariant with less, and is the same run each time."""
+    found = run_seed(16, "generation_kept")
+    smaller = shrink(found, "generation_kept")
+    assert found.violation is not None
+    assert smaller.violation is not None
+    assert smaller.violation.name == found.violation.name
+    assert len(smaller.happened) < len(found.happened)
+    assert run_seed(16, "generation_kept", smaller.cut).digest == smaller.digest
+
+
+def test_a_cut_world_has_what_is_left() -> None:
+    """Faults, records and tasks that were cut away do not happen, are not fed and do not run."""
+    assert run_seed(2, cut=Cut(faults=())).faults == []
+    assert run_seed(2, cut=Cut(faults=(1, 3))).happened == (1, 3)
+    plan = make_plan(2, Cut(records=1, tasks=1))
+    assert all(len(rows) <= 1 for rows in plan.inputs.values())
+    assert len(plan.wirings) == len(plan.topology.stages)
+
+
+def test_one_seed_is_replayed_with_its_digest() -> None:
+    """--seed shows faults, trace and the digest of all that happened, and ends with 0 if nothing is wrong."""
+    ended = simulate("--seed", "3")
+    assert ended.exit_code == 0
+    assert f"digest {run_seed(3).digest}" in ended.output
+    assert run_seed(3).faults[0] in ended.output
 
 
 def test_a_failure_travels_between_processes() -> None:
@@ -103,15 +141,27 @@ def test_a_failure_travels_between_processes() -> None:
     assert all(str(result.violation).startswith("marker: ") for result in batch.failures)
 
 
-def test_clean_seeds_return_zero(capsys: pytest.CaptureFixture[str]) -> None:
-    """The command line returns 0 for clean seeds, also from several processes, and shows what happened."""
-    assert main(["--seeds", "0..8", "--processes", "2"]) == 0
-    assert "8 seeds" in capsys.readouterr().out
+def test_clean_seeds_return_zero() -> None:
+    """A clean batch ends with 0, also from several processes, and shows boundaries, rare things and the rate."""
+    ended = simulate("--seeds", "0..8", "--processes", "2")
+    assert ended.exit_code == 0, ended.output
+    assert "8 seeds from 0" in ended.output
+    assert "send commit" in ended.output
 
 
-def test_a_mistyped_range_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """A range of seeds that is none ends with usage, not with a traceback."""
-    with pytest.raises(SystemExit) as refused:
-        main(["--seeds", "1-8"])
-    assert refused.value.code == 2
-    assert "need A..B" in capsys.readouterr().err
+def test_a_batch_ends_when_its_time_is_over() -> None:
+    """--minutes takes fresh seeds, at least one, and stops."""
+    ended = simulate("--minutes", "0.001", "--processes", "1")
+    assert ended.exit_code == 0, ended.output
+    assert "0 failures" in ended.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--seeds", "1-8"), ("--seeds", "8..1"), ("--seed", "1", "--faults", "x"), ("--seed", "1", "--mutant", "x")],
+)
+def test_bad_arguments_are_refused(arguments: tuple[str, ...]) -> None:
+    """What makes no sense ends with 2 and what is needed, not with a traceback."""
+    refused = simulate(*arguments)
+    assert refused.exit_code == 2
+    assert "need" in refused.output

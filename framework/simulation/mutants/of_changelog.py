@@ -46,8 +46,8 @@ def claim_race_ignored(row: Any) -> Any:
 def commit_not_checked(appended: Any) -> Any:
     """A process does not look for a higher claim before its commit (C3)."""
 
-    def mistaken(self: Ownership, offset: int, highest_own: int, trailing: int = 0) -> int | None:
-        self.settle(offset, trailing)
+    def mistaken(self: Ownership, offset: int, highest_own: int, *trailing: int) -> int | None:
+        self.settle(offset, *trailing)
         return None
 
     return mistaken

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from framework.simulation.world import Plan
+from framework.simulation.world import Plan, draw_faults
 
 Make = Callable[[Any], Any]  # from the original method, property or function to the mistaken one
 
@@ -41,7 +41,7 @@ def unchanged(plan: Plan) -> Plan:
 
 def busier(plan: Plan) -> Plan:
     """Return a world with three times the faults."""
-    return replace(plan, faults=3 * plan.faults)
+    return replace(plan, faults=draw_faults(plan.seed, 3 * len(plan.faults), damaged=False), damaged=False)
 
 
 def mutant(

@@ -1,0 +1,81 @@
+"""Faults that no protocol survives: a log that loses or changes what it has acknowledged. To halt is right then.
+
+What the log's own checksums hold (headers, markers, commits) is left alone: Kafka has a CRC in each batch.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from protocol.changelog import ChangelogType
+from protocol.envelope import HEADER_SIZE, MessageType
+from protocol.ids import TopicPartition
+from protocol.pointer import decode_pointer
+
+if TYPE_CHECKING:
+    from framework.simulation.process import Process
+    from framework.simulation.scheduler import Simulation
+
+Rand = Callable[[], float]
+_DATA_AT = 20  # of a data message: flips stand behind its header
+
+
+def truncated_stream(sim: "Simulation", _target: "Process", rand: Rand) -> str:
+    """Lose the last messages of a stream."""
+    streams = [p for wiring in sim.plan.wirings.values() for _, p in wiring.channels if sim.log.partition(p).rows]
+    if not streams:
+        return ""
+    partition = streams[int(rand() * len(streams))]
+    rows = sim.log.partition(partition).rows
+    count = sim.log.truncate(partition, sim.log.partition(partition).end - 1 - int(rand() * min(len(rows), 12)))
+    return f"{partition} loses {count} messages"
+
+
+def truncated_changelog(sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Lose the last messages of a changelog, a commit that its task's store points to among them.
+
+    Without that store nothing is left to show that anything was lost: so no other host and no other process knows it.
+    """
+    pointer = target.host.disk.pointer
+    into = sim.log.partition(target.wiring.changelog)
+    if pointer is None or decode_pointer(pointer).offset <= into.start:
+        return ""
+    offset = decode_pointer(pointer).offset
+    others = [p for p in sim.processes if p.task == target.task and p is not target]
+    for process in others:
+        sim.kill(process, "goes with the damage", restart=False)
+    sim.drop_queues(target.task)
+    sim.hosts[target.task] = [target.host]
+    end = into.start + 1 + int(rand() * (offset - into.start))
+    count = sim.log.truncate(target.wiring.changelog, end)
+    sim.checker.cut.add(target.task)
+    return f"{target.wiring.changelog} loses {count} messages"
+
+
+def flipped_bit_in_frame(sim: "Simulation", _target: "Process", rand: Rand) -> str:
+    """Change a bit in the records of a frame."""
+    streams = {p for wiring in sim.plan.wirings.values() for _, p in wiring.channels}
+    return _flip(sim, sorted(streams), MessageType.FRAME, HEADER_SIZE, rand)
+
+
+def flipped_bit_in_data(sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Change a bit in the keys and values of a changelog."""
+    return _flip(sim, [target.wiring.changelog], ChangelogType.DATA, _DATA_AT, rand)
+
+
+def _flip(sim: "Simulation", partitions: list[TopicPartition], kind: int, start: int, rand: Rand) -> str:
+    found = [
+        (partition, index)
+        for partition in partitions
+        for index, row in enumerate(sim.log.partition(partition).rows)
+        if row[4] and row[4][0] & 15 == kind
+    ]
+    if not found:
+        return ""
+    partition, index = found[-1 - int(rand() * rand() * len(found))]  # rather a late one: it may be read yet
+    rows = sim.log.partition(partition).rows
+    offset, append_time, time, key, value, headers = rows[index]
+    assert value is not None
+    at = start + int(rand() * (len(value) - start))
+    flipped = value[:at] + bytes((value[at] ^ 1 << int(rand() * 8),)) + value[at + 1 :]
+    rows[index] = (offset, append_time, time, key, flipped, headers)
+    return f"{partition} offset {offset} byte {at}"
