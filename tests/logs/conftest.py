@@ -1,11 +1,19 @@
-"""An embedded log for each test that asks."""
+"""An embedded log for each test that asks; a Kafka broker with users, passwords and certificates."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from framework.errors import ConfigError
 from framework.logs.embedded import EmbeddedLog
+from framework.logs.kafka import KafkaLog
+from framework.logs.open import LogAddress
+from framework.runtime.place import Place, prepare
+from framework.settings import Settings
+from tests.logs.guarded_job import GUARANTEE, job, rejected, sentences, totals
+from tests.logs.secure_broker import SecureBroker, listed, secure_broker
 
 
 @pytest.fixture
@@ -22,3 +30,27 @@ def log(path: Path) -> Iterator[EmbeddedLog]:
         made.create_topic(topic, 1)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    """A broker from the jars, whatever the other tests run on: only there do we make the certificates."""
+    with contextlib.ExitStack() as stack:
+        try:
+            broker = stack.enter_context(secure_broker(tmp_path_factory.mktemp("secure")))
+        except ConfigError as error:
+            pytest.skip(f"not tested with TLS and users: {error}")
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def guarded(secure: SecureBroker, tmp_path_factory: pytest.TempPathFactory) -> SecureBroker:
+    """The same, on which somebody else has made the topics of guarded_job.py, and its user may do what is listed."""
+    log = KafkaLog(secure.plain)
+    for topic in (sentences, totals, rejected):
+        log.create_topic(topic.name, 1, plain=True)
+    place = Place(tmp_path_factory.mktemp("admin"), address=LogAddress(f"kafka://{secure.plain}"))
+    prepare(job, log, place, Settings(guarantee=GUARANTEE))
+    log.close()
+    secure.allow(*listed())
+    return secure

@@ -1,11 +1,13 @@
 """A broker that asks who comes: TLS with certificates made here, users with SCRAM passwords, and access lists."""
 
 import contextlib
+import re
 import ssl
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
@@ -22,9 +24,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from framework.testing.broker.jars import find_java, jar_broker
 from framework.testing.broker.settings import free_port
+from tests.logs.guarded_job import rejected, sentences, totals
 
 STORE_PASSWORD = "changeit-in-tests"
 USER, PASSWORD = "grete-worker", "canary-d41d8cd98f00b204"
+
+_DOCUMENT = Path(__file__).parents[2] / "docs" / "kafka.md"
+_ROW = re.compile(r"^\| (Topic|Group|TransactionalId|Cluster) \| ([^|]+) \| ([^|]+) \|", re.MULTILINE)
+
+Entry = tuple[ResourceType, str, AclOperation]  # of an access list
 
 
 @dataclass
@@ -49,23 +57,44 @@ class SecureBroker:
         }
         return options | {name.replace("_", "."): value for name, value in changes.items()}
 
-    def allow(self, *entries: tuple[ResourceType, str, AclOperation]) -> None:
-        """Grant the user these operations."""
-        for future in self.admin.create_acls([_binding(*entry) for entry in entries]).values():
+    def allow(self, *entries: Entry) -> None:
+        """Grant the user these operations; return when the broker knows."""
+        for future in self.admin.create_acls([AclBinding(*_access(*entry)) for entry in entries]).values():
             future.result()
+        while not all(self._granted(entry) for entry in entries):
+            pass
 
-    def forbid(self, entry: tuple[ResourceType, str, AclOperation]) -> None:
-        """Take one grant back."""
-        kind, name, operation = entry
-        pattern = AclBindingFilter(
-            kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation, AclPermissionType.ALLOW
-        )
-        for future in self.admin.delete_acls([pattern]).values():
+    def forbid(self, entry: Entry) -> None:
+        """Take one grant back; return when the broker knows."""
+        for future in self.admin.delete_acls([AclBindingFilter(*_access(*entry))]).values():
             assert len(list(future.result())) == 1
+        while self._granted(entry):
+            pass
+
+    def _granted(self, entry: Entry) -> bool:
+        return bool(self.admin.describe_acls(AclBindingFilter(*_access(*entry))).result())
 
 
-def _binding(kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
-    return AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
+def _access(kind: ResourceType, name: str, operation: AclOperation) -> tuple[Any, ...]:
+    return kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation, AclPermissionType.ALLOW
+
+
+def listed() -> list[Entry]:
+    """Return what docs/kafka.md lists as the access that a worker needs, for the job in guarded_job.py."""
+    names = {
+        "JOB.STAGE.changelog": ["guarded.split.changelog", "guarded.count.changelog"],
+        "JOB.STAGE.TOPIC.STAGE": ["guarded.split.guarded-words.count"],
+        "JOB.notes": ["guarded.notes"],
+        "each external input": [sentences.name],
+        "each external output, each dead letter topic": [totals.name, rejected.name],
+    }
+    kinds = {"Topic": ResourceType.TOPIC, "Group": ResourceType.GROUP}
+    return [
+        (kinds[kind], name, getattr(AclOperation, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation.strip()).upper()))
+        for kind, place, operations in _ROW.findall(_DOCUMENT.read_text())
+        for name in names[place.strip()]
+        for operation in operations.split(",")
+    ]
 
 
 @contextlib.contextmanager

@@ -1,8 +1,12 @@
 """A broker with TLS, passwords and access lists: a job runs on it, says what is wrong, and shows no secret."""
 
+import contextlib
 import logging
+import subprocess
+import sys
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,18 +14,13 @@ from framework.errors import ConfigError
 from framework.logs.kafka import KafkaLog, log
 from framework.logs.kafka.failures import Troubles
 from framework.logs.kafka.options import split_options
-from tests.logs.secure_broker import PASSWORD, SecureBroker, secure_broker
+from framework.runtime.worker import EXIT_HALTED
+from protocol.ids import TopicPartition
+from tests.logs.guarded_job import GUARANTEE
+from tests.logs.secure_broker import PASSWORD, SecureBroker
 
 pytestmark = pytest.mark.kafka
 CANARY = "canary-8f14e45fceea167a"  # a password that is wrong, and as secret as a right one
-
-
-@pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
-    """A broker from the jars, whatever the other tests run on: only there do we make the certificates."""
-    directory = tmp_path_factory.mktemp("secure")
-    with secure_broker(directory) as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -92,3 +91,58 @@ def test_repeated_lines_are_logged_once(caplog: pytest.LogCaptureFixture) -> Non
     for number in range(1_000):
         troubles.log(logging.ERROR, "%s [%s] %s", "FAIL", f"producer-{number}", f"after {number} ms: {CANARY}")
     assert [record.getMessage() for record in caplog.records] == ["FAIL [producer-0] after 0 ms: ***"]
+
+
+def test_a_job_runs_and_shows_no_secret(guarded: SecureBroker, tmp_path: Path) -> None:
+    """A supervised worker runs with the options of a file, and one fails with a wrong password in it.
+
+    Neither password stands in a command line, an environment, a file that the run wrote, or a message in a topic.
+    """
+    config, directory, log_path = tmp_path / "kafka.properties", tmp_path / "job", tmp_path / "out"
+    write_options(config, guarded.options())
+    arguments = ["tests.logs.guarded_job", f"--directory={directory}", f"--kafka-config={config}"]
+    arguments += [f"--log=kafka://{guarded.bootstrap}", f"--set=guarantee={GUARANTEE}"]
+    grete = [sys.executable, "-m", "framework.cli"]
+    with log_path.open("wb") as out:
+        with subprocess.Popen([*grete, "up", *arguments], stdout=out, stderr=out) as supervisor:
+            try:
+                worker_log = directory / "logs" / "worker-0.log"
+                while not (worker_log.exists() and "worker started" in worker_log.read_text()):
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        assert supervisor.wait(0.05) is None, log_path.read_text()
+                shown = processes_of(supervisor.pid)
+            finally:
+                supervisor.terminate()
+        write_options(config, guarded.options(sasl_password=CANARY))
+        failed = subprocess.run([*grete, "worker", "--partition=0", *arguments], stdout=out, stderr=out, check=False)
+        assert failed.returncode == EXIT_HALTED
+    assert "sasl.password" in log_path.read_text()
+    assert shown.count(b"framework.cli") == 2  # the supervisor's and the worker's
+    shown += b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != config)
+    shown += b"".join(messages(guarded))
+    assert b"worker started" in shown
+    assert not {word for word in (PASSWORD, CANARY) if word.encode() in shown}
+
+
+def write_options(path: Path, options: dict[str, str]) -> None:
+    path.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
+
+
+def processes_of(supervisor: int) -> bytes:
+    """Return command lines and environments of a process and its children, as ps shows them."""
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    places = [Path("/proc") / str(number) for number in (supervisor, *children)]
+    return b"".join((place / part).read_bytes() for place in places for part in ("cmdline", "environ"))
+
+
+def messages(secure: SecureBroker) -> Iterator[bytes]:
+    """Yield all that stands in the topics of the broker."""
+    reader = KafkaLog(secure.plain)
+    for topic in reader.topics():
+        for number in range(reader.partitions(topic) or 0):
+            partition = TopicPartition(topic, number)
+            position, end = reader.bounds(partition)
+            while position < end and (rows := reader.read(partition, position, 1 << 20)):
+                yield from (cell for row in rows for cell in row[3:] if cell)
+                position = rows[-1][0] + 1
+    reader.close()

@@ -55,7 +55,7 @@ class Asker:
             return len(found.partitions)
         if found.error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
             return None
-        raise failure(found.error, f"looking for topic {topic}", f"Describe on topic {topic}")
+        raise failure(found.error, f"looking for topic {topic}", f"Describe (part of Read and Write) on topic {topic}")
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (start, end) as of now; the end as a reader of committed messages sees it."""
@@ -63,7 +63,7 @@ class Asker:
         found: tuple[int, int] = self._ask(
             lambda seconds: self._consumer.get_watermark_offsets(at, timeout=seconds),
             f"looking for the bounds of {partition}",
-            f"Describe on topic {partition.topic}",
+            f"Describe (part of Read and Write) on topic {partition.topic}",
         )
         return found
 

@@ -1,0 +1,79 @@
+"""Least privilege: a job works with exactly the access that docs/kafka.md lists, and says which one it lacks."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from framework import int64
+from framework.errors import ConfigError
+from framework.logs.kafka import KafkaLog
+from framework.logs.open import LogAddress
+from framework.ports import ExternalRecord
+from framework.runtime.place import Place, prepare
+from framework.runtime.worker import EXIT_DONE, Worker
+from framework.settings import Settings
+from protocol.ids import TopicPartition
+from tests.logs.guarded_job import GUARANTEE, job, rejected, sentences, totals
+from tests.logs.secure_broker import Entry, SecureBroker, listed
+
+pytestmark = pytest.mark.kafka
+SETTINGS = Settings(interval_ms=50, history_ms=0, guarantee=GUARANTEE)  # trims soon
+COMMITS = 8
+
+
+def say(broker: SecureBroker, *texts: str) -> None:
+    """Append sentences, as somebody who may."""
+    log = KafkaLog(broker.plain)
+    partition, now = TopicPartition(sentences.name, 0), time.time_ns() // 1_000_000  # retention deletes what is old
+    log.produce(0, 0, [ExternalRecord(partition, b"k", text.encode(), now) for text in texts])
+    while not log.poll():
+        log.wait(1_000)
+    log.close()
+
+
+def work(broker: SecureBroker, directory: Path) -> int:
+    """Run a worker until it has committed some versions; return its exit code. Raises what it fails with."""
+    log = KafkaLog(broker.bootstrap, broker.options(), group=job.name)
+    try:
+        ours = Place(directory / "job", address=LogAddress(f"kafka://{broker.bootstrap}"))
+        prepare(job, log, ours, SETTINGS)
+        worker = Worker(job, 0, log, ours, SETTINGS)
+
+        def stop_in_time(_status: dict[str, object]) -> None:
+            if all(driver.counters["commits"] >= COMMITS for driver in worker.drivers):
+                worker.stop()
+
+        worker.report = stop_in_time
+        try:
+            return worker.run()
+        finally:
+            worker.close()
+    finally:
+        log.close()
+
+
+def test_what_is_listed_is_enough(guarded: SecureBroker, tmp_path: Path) -> None:
+    """With exactly the listed access a job reads, keeps state, sends on, writes, sets aside and trims."""
+    say(guarded, "rare word", "", "rare")
+    assert work(guarded, tmp_path) == EXIT_DONE
+    log = KafkaLog(guarded.plain)
+    rows = log.read(TopicPartition(totals.name, 0), 0, 1 << 20)
+    assert [int64.decode(row[4] or b"") for row in rows if row[3] == b"rare"] == [1, 2]
+    assert b"" in [row[4] for row in log.read(TopicPartition(rejected.name, 0), 0, 1 << 20)]
+    assert all(log.bounds(TopicPartition(f"guarded.{stage}.changelog", 0))[0] > 0 for stage in ("split", "count"))
+    log.close()
+
+
+@pytest.mark.parametrize("entry", listed(), ids=lambda entry: f"{entry[2].name.lower()} {entry[1]}")
+def test_what_is_missing_is_named(guarded: SecureBroker, tmp_path: Path, entry: Entry) -> None:
+    """Without any one of them the error names operation and resource: nothing that is listed could be left out."""
+    _, name, operation = entry
+    guarded.forbid(entry)
+    try:
+        say(guarded, "a b", "", "a")
+        needed = operation.name.replace("_", "")
+        with pytest.raises(ConfigError, match=rf"(?i){name}.*grant this user.*{needed}"):
+            work(guarded, tmp_path)
+    finally:
+        guarded.allow(entry)
