@@ -129,7 +129,9 @@ class Chaos:
         for partition in workers:
             if partition == self._victim and not alone:
                 continue
-            if not is_running(self._local, partition) or not at_stake(self._local, partition):
+            watch = self._local.watch
+            at_risk = sum(watch.uncommitted_records(wiring) for wiring in _wirings(self._local, partition))
+            if not is_running(self._local, partition) or not at_risk:
                 continue
             voided = kill_worker(self._local, partition)
             if voided:  # else it committed in between

@@ -1,5 +1,7 @@
 """Looks into a job from outside and only reads: what is committed, what is used up, what a kill has voided."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from framework.api.job import Job
@@ -25,6 +27,9 @@ class CommittedAt(NamedTuple):
     commit: Commit
 
 
+LastCommit = Callable[[TopicPartition], CommittedAt | None]  # of a changelog: how to find it, if not by a look back
+
+
 def all_wirings(job: Job) -> list[TaskWiring]:
     """Return the wiring of every task of the job, stage by stage."""
     topology = job.topology()
@@ -35,11 +40,11 @@ def all_wirings(job: Job) -> list[TaskWiring]:
 
 def last_commit(log: Log, changelog: TopicPartition) -> CommittedAt | None:
     """Return the last valid commit (C2), judged from a window at the end of the changelog; None if there is none."""
-    return _end_of(log, changelog)[0]
+    return end_of(log, changelog)[0]
 
 
-def _end_of(log: Log, changelog: TopicPartition) -> tuple[CommittedAt | None, int]:
-    """Return the last valid commit and the highest generation."""
+def end_of(log: Log, changelog: TopicPartition) -> tuple[CommittedAt | None, int]:
+    """Return the last valid commit of a changelog, and its highest generation."""
     window = _WINDOW
     while True:
         start, end = log.bounds(changelog)
@@ -76,30 +81,30 @@ def external_ends(log: Log, job: Job) -> dict[TopicPartition, int]:
     return {partition: log.bounds(partition)[1] for wiring in all_wirings(job) for partition in wiring.external}
 
 
-def used_up(log: Log, job: Job, ends: dict[TopicPartition, int]) -> bool:
+def used_up(log: Log, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:
     """Tell whether everything before ``ends`` of the external inputs, and all that came of it, is committed.
 
     For at-least-once mode, which has no versions to compare (1.5) and no markers in the streams: once all inputs of all
     tasks are used up, nothing can follow.
     """
-    commits = [last_commit(log, wiring.changelog) for wiring in all_wirings(job)]
-    for last in commits:
-        if last is None or not _has_read(last.commit, ends):
+    commits = [(last or partial(last_commit, log))(wiring.changelog) for wiring in all_wirings(job)]
+    for found in commits:
+        if found is None or not _has_read(found.commit, ends):
             return False
     # after the commits: what they sent is in the streams by now
-    resumes = [entry for last in commits if last is not None for entry in last.commit.inputs]
+    resumes = [entry for found in commits if found is not None for entry in found.commit.inputs]
     return all(entry.resume >= log.bounds(TopicPartition(entry.topic, entry.partition))[1] for entry in resumes)
 
 
-def reached(log: Log, job: Job, ends: dict[TopicPartition, int]) -> int | None:
+def reached(log: Log, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> int | None:
     """Return the version by which all external inputs are committed up to ``ends``; None if they are not (A2b)."""
     versions = []
     for wiring in all_wirings(job):
         if wiring.external:
-            last = last_commit(log, wiring.changelog)
-            if last is None or not _has_read(last.commit, ends):
+            found = (last or partial(last_commit, log))(wiring.changelog)
+            if found is None or not _has_read(found.commit, ends):
                 return None
-            versions.append(last.commit.version)
+            versions.append(found.commit.version)
     return max(versions, default=0)
 
 
@@ -107,15 +112,15 @@ def _has_read(commit: Commit, ends: dict[TopicPartition, int]) -> bool:
     return all(e.offset >= ends.get(TopicPartition(e.topic, e.partition), 0) for e in commit.external)
 
 
-def all_committed(log: Log, job: Job, version: int) -> bool:
+def all_committed(log: Log, job: Job, version: int, last: LastCommit | None = None) -> bool:
     """Tell whether every task has committed a version not below ``version``."""
-    commits = (last_commit(log, wiring.changelog) for wiring in all_wirings(job))
-    return all(last is not None and last.commit.version >= version for last in commits)
+    commits = ((last or partial(last_commit, log))(wiring.changelog) for wiring in all_wirings(job))
+    return all(found is not None and found.commit.version >= version for found in commits)
 
 
 def uncommitted_records(log: Log, wiring: TaskWiring) -> int:
     """Return how many records of this task stand in its streams beyond its last commit: what its death voids."""
-    last, generation = _end_of(log, wiring.changelog)
+    last, generation = end_of(log, wiring.changelog)
     version = 0 if last is None else last.commit.version
     return sum(_labelled_above(log, partition, wiring.producer, generation, version) for partition in wiring.outputs)
 

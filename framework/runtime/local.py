@@ -1,5 +1,6 @@
 """A whole job on this machine: its topics, its workers, and how far they have come."""
 
+import time
 from collections import deque
 from collections.abc import Collection
 from types import TracebackType
@@ -10,9 +11,12 @@ from framework.errors import Fenced, FrameworkError
 from framework.runtime import inspect
 from framework.runtime.place import Place, prepare
 from framework.runtime.supervisor import Supervisor
+from framework.runtime.watch import Watch
 from framework.runtime.worker import EXIT_DONE, EXIT_FENCED
 from framework.settings import Settings
 from protocol.ids import TopicPartition
+
+STILL_S = 0.5  # nothing was committed for so long, and the ends stood still
 
 
 class LocalRun:
@@ -41,12 +45,16 @@ class LocalRun:
         except BaseException:
             self.supervisor.close()
             raise
+        self.watch = Watch(self.log)
         self._external = {str(partition): partition for partition in inspect.external_ends(self.log, job)}
         self._committed = self._committed_in_log()
         self._through = dict(self._committed)
         self._reached: tuple[dict[TopicPartition, int], int] | None = (
             None  # ends, the version by which they are committed
         )
+        self._seen: list[tuple[int, int]] = []  # committed and end by external input, when they last changed
+        self._seen_s = 0.0
+        self._cut: dict[TopicPartition, int] = {}
         self._versions = {wiring.name: -1 for wiring in inspect.all_wirings(job)}  # as the workers last said
         self._pending: dict[TopicPartition, deque[tuple[int, int]]] = {p: deque() for p in self._external.values()}
 
@@ -98,16 +106,33 @@ class LocalRun:
 
     def drained(self, ends: dict[TopicPartition, int]) -> bool:
         """Tell whether everything before ``ends`` is used up and committed (A2b). The log decides, not the statuses."""
+        ends = self._readable(ends)
         committed = self.committed()
         if any(committed.get(partition, 0) < end for partition, end in ends.items()):
             return False
+        last = self.watch.last_commit
         if not self.aligned:
-            return inspect.used_up(self.log, self.job, ends)
+            return inspect.used_up(self.log, self.job, ends, last)
         if self._reached is None or self._reached[0] != ends:
-            version = inspect.reached(self.log, self.job, ends)
+            version = inspect.reached(self.log, self.job, ends, last)
             self._reached = None if version is None else (dict(ends), version)
         # not below the version in which they got there: sources close versions on and on, and are always ahead
-        return self._reached is not None and inspect.all_committed(self.log, self.job, self._reached[1])
+        return self._reached is not None and inspect.all_committed(self.log, self.job, self._reached[1], last)
+
+    def _readable(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the ends without what nobody can read there, as the marks of a producer's transactions on Kafka (S1).
+
+        That is looked for only once nothing moves: it costs a look back.
+        """
+        committed = self.committed()
+        state = [(committed.get(partition, 0), end) for partition, end in ends.items()]
+        if state != self._seen:
+            self._seen, self._seen_s, self._cut = state, time.monotonic(), {}
+        if time.monotonic() - self._seen_s > STILL_S and not self._cut:
+            for partition, end in ends.items():
+                position = max(committed.get(partition, 0), self.log.bounds(partition)[0])
+                self._cut[partition] = end if self.log.read(partition, position, 1) else min(end, position)
+        return {partition: self._cut.get(partition, end) for partition, end in ends.items()}
 
     def commits(self) -> int:
         """Return how many valid commits the changelogs hold, of all tasks together. Reads all of them."""
