@@ -6,7 +6,8 @@ import msgspec
 
 from framework.errors import ConfigError
 
-NOT_SETTINGS = {"GRETE_KAFKA", "GRETE_LOG", "GRETE_KAFKA_CONFIG"}  # a broker for tests; options of the command line
+# a broker and a database for tests; options of the command line
+NOT_SETTINGS = {"GRETE_KAFKA", "GRETE_POSTGRES", "GRETE_LOG", "GRETE_KAFKA_CONFIG"}
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import settings
 
 from framework.testing.broker import Broker, NoBroker, find_broker
+from framework.testing.postgres import NoPostgres, Postgres, find_postgres
 
 pytest_plugins = ["pytester"]
 
@@ -55,3 +56,20 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         pytest.skip(f"not tested on Kafka: {error}")
     with broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server of this process."""
+    try:
+        server = find_postgres()
+    except NoPostgres as error:
+        pytest.skip(f"not tested on PostgreSQL: {error}")
+    with server:
+        yield server
+
+
+@pytest.fixture
+def postgres_database(postgres: Postgres) -> str:
+    """The url of an empty database."""
+    return postgres.database()

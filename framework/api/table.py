@@ -30,7 +30,7 @@ class Table(Generic[V]):
     contradicts itself; whether table and columns are there is looked up at the start, before anything is processed.
     """
 
-    url: str = field(compare=True)
+    url: str
     table: str
     value: Serde[V]
     key: Sequence[str] = field(default=(), kw_only=True)
@@ -79,11 +79,18 @@ def without_password(url: str) -> str:
     scheme, colon, _ = url.partition("://")
     if not colon:
         return url
+    if is_malformed(url):
+        return f"{scheme}://…"
+    parts = urlsplit(url)
+    user = f"{parts.username}@" if parts.username else ""
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+    return f"{scheme}://{user}{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+def is_malformed(url: str) -> bool:
+    """Tell whether a url's parts are not where they seem to be: then its password may stand in any of them."""
     try:
         parts = urlsplit(url)
-        host = parts.hostname or ""
-        port = f":{parts.port}" if parts.port else ""
+        return (parts.port or 0) < 0 or url.count("@") > ("@" in parts.netloc)
     except ValueError:
-        return f"{scheme}://…"
-    user = f"{parts.username}@" if parts.username else ""
-    return f"{scheme}://{user}{host}{port}{parts.path}"
+        return True

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 
-from framework.api.table import without_password
+from framework.api.table import is_malformed, without_password
 from framework.errors import ConfigError, FrameworkError, Halted, TransientError
 
 T = TypeVar("T")
@@ -44,6 +44,14 @@ class _Connection(psycopg.Connection[Any]):
         return super().wait(gen, interval, ANSWER_S if timeout is None else timeout)
 
 
+def _understood(url: str) -> bool:
+    try:
+        conninfo_to_dict(url)
+    except psycopg.Error:
+        return False
+    return not is_malformed(url)
+
+
 class PostgresDialect:
     """One database of one server."""
 
@@ -60,14 +68,11 @@ class PostgresDialect:
 
     def connect(self) -> psycopg.Connection[Any]:
         """Connect. Errors name the server, never the password."""
-        try:
-            conninfo_to_dict(self._url)
-        except psycopg.Error:
-            # libpq's text has the url in it
+        if not _understood(self._url):  # libpq's text would have the url in it
             raise ConfigError(
                 f"{self.name}: not a url that PostgreSQL's libpq understands: postgresql://user@host:5432/database, "
                 "special characters in user and password as %XX"
-            ) from None
+            )
         try:
             connection = _Connection.connect(
                 self._url, autocommit=True, connect_timeout=CONNECT_S, application_name="grete"

@@ -115,6 +115,14 @@ class SqlSink:
         self.close()
         self._owner = owner
         self._connection = self._dialect.connect()
+        try:
+            return self._checked()
+        except FrameworkError:
+            self.close()
+            raise
+
+    def _checked(self) -> int:
+        """Check all tables, make the account; return the version in it."""
         self._writers = {name: self._writer(table) for name, table in self._tables.items()}
         doing = f"making table {ACCOUNT} (to make it yourself: {ACCOUNT_DDL})"
         try:
