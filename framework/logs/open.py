@@ -1,10 +1,11 @@
 """Opens the log that a command line names."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from framework.errors import ConfigError
+from framework.errors import ConfigError, Halted
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import Log
 
@@ -78,6 +79,27 @@ def open_notes(log: Log, job: str) -> "Notes":
 
     assert isinstance(log, KafkaLog)
     return KafkaNotes(log, job)
+
+
+def pin_topics(log: Log, notes: "Notes", topics: Sequence[str]) -> None:
+    """Pin which topics these are at the first run. Raises Halted if one of them was deleted and made anew since."""
+    if isinstance(log, EmbeddedLog):
+        return  # nobody deletes a topic of a file
+    from framework.logs.kafka import KafkaLog
+    from framework.logs.kafka.admin import MADE_ANEW
+
+    assert isinstance(log, KafkaLog)
+    fresh: dict[str, bytes | None] = {}
+    for topic, identity in log.identities(topics).items():
+        pinned = notes.meta_get(f"topic {topic}")
+        if not identity:
+            continue
+        if pinned is None:
+            fresh[f"topic {topic}"] = identity.encode()
+        elif pinned != identity.encode():
+            raise Halted(f"topic {topic} was deleted and made anew since the job first ran: {MADE_ANEW}")
+    if fresh:
+        notes.produce_with_meta([], fresh)
 
 
 def read_options(path: Path) -> dict[str, str]:

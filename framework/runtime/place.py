@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from framework.api.job import Job
 from framework.errors import ConfigError, FrameworkError
-from framework.logs.open import IN_DIRECTORY, LogAddress, check_address, open_address, open_notes
+from framework.logs.open import IN_DIRECTORY, LogAddress, check_address, open_address, open_notes, pin_topics
 from framework.ports import Log
 from framework.settings import Settings
 from framework.stores.directory import make_private
@@ -121,11 +121,15 @@ def pin_guarantee(notes: "Notes", job: str, settings: Settings) -> None:
 def prepare(job: Job, log: Log, place: Place, settings: Settings, fed: Collection[str] = ()) -> "Notes":
     """Make and check what a job needs of its log, and return its notes; ``fed``: the external inputs fed from here.
 
-    Raises ConfigError.
+    Raises ConfigError, Halted (a topic was deleted and made anew).
     """
     create_topics(job, log, None if place.address.embedded else fed)
     notes = open_notes(log, job.name)
     pin_guarantee(notes, job.name, settings)
+    topology = job.topology()
+    changelogs = (topology.changelog(stage.ordinal) for stage in topology.stages)
+    read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
+    pin_topics(log, notes, sorted({*changelogs, *read, *(stream.topic for stream in topology.streams)}))
     return notes
 
 

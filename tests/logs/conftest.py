@@ -12,7 +12,7 @@ from framework.logs.kafka import KafkaLog
 from framework.logs.open import LogAddress
 from framework.runtime.place import Place, prepare
 from framework.settings import Settings
-from tests.logs.guarded_job import GUARANTEE, job, rejected, sentences, totals
+from tests.logs.guarded_job import job, rejected, sentences, totals
 from tests.logs.secure_broker import SecureBroker, listed, secure_broker
 
 
@@ -50,7 +50,7 @@ def guarded(secure: SecureBroker, tmp_path_factory: pytest.TempPathFactory) -> S
     for topic in (sentences, totals, rejected):
         log.create_topic(topic.name, 1, plain=True)
     place = Place(tmp_path_factory.mktemp("admin"), address=LogAddress(f"kafka://{secure.plain}"))
-    prepare(job, log, place, Settings(guarantee=GUARANTEE))
+    prepare(job, log, place, Settings())
     log.close()
     secure.allow(*listed())
     return secure

@@ -86,9 +86,13 @@ def listed() -> list[Entry]:
         "JOB.STAGE.TOPIC.STAGE": ["guarded.split.guarded-words.count"],
         "JOB.notes": ["guarded.notes"],
         "each external input": [sentences.name],
+        "JOB.STAGE.changelog-PARTITION of each stage that writes external topics": [
+            "guarded.split.changelog-0",
+            "guarded.count.changelog-0",
+        ],
         "each external output, each dead letter topic": [totals.name, rejected.name],
     }
-    kinds = {"Topic": ResourceType.TOPIC, "Group": ResourceType.GROUP}
+    kinds = {"Topic": ResourceType.TOPIC, "TransactionalId": ResourceType.TRANSACTIONAL_ID}
     return [
         (kinds[kind], name, getattr(AclOperation, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation.strip()).upper()))
         for kind, place, operations in _ROW.findall(_DOCUMENT.read_text())

@@ -196,7 +196,7 @@ def test_a_message_too_large_halts(kafka_broker: Broker, connect: Connect, topic
     for size in (MiB + 1_000, 3 * MiB):
         log = connect()
         log.produce(0, 0, [ExternalRecord(partition, None, b"x" * size, 1)])
-        with pytest.raises(Halted, match=rf"{size} bytes to {topic}\[0\].*max\.message\.bytes"):
+        with pytest.raises(Halted, match=rf"{size} bytes to {topic}\[0\].*max\.message\.bytes.*frame_bytes_max"):
             settle(log, 1)
 
 
@@ -212,6 +212,8 @@ def test_a_message_too_large_halts(kafka_broker: Broker, connect: Connect, topic
         ("retention.bytes", "1000000"),
         ("message.timestamp.type", "CreateTime"),
         ("max.message.bytes", "100000"),
+        ("unclean.leader.election.enable", "true"),
+        ("min.insync.replicas", "2"),
     ],
 )
 def test_unfit_topics_are_refused(kafka_broker: Broker, connect: Connect, topic: str, name: str, value: str) -> None:

@@ -14,11 +14,11 @@ from framework.runtime.place import Place, prepare
 from framework.runtime.worker import EXIT_DONE, Worker
 from framework.settings import Settings
 from protocol.ids import TopicPartition
-from tests.logs.guarded_job import GUARANTEE, job, rejected, sentences, totals
+from tests.logs.guarded_job import job, rejected, sentences, totals
 from tests.logs.secure_broker import Entry, SecureBroker, listed
 
 pytestmark = pytest.mark.kafka
-SETTINGS = Settings(interval_ms=50, history_ms=0, guarantee=GUARANTEE)  # trims soon
+SETTINGS = Settings(interval_ms=50, history_ms=0)  # trims soon
 COMMITS = 8
 
 

@@ -16,7 +16,6 @@ from framework.logs.kafka.failures import Troubles
 from framework.logs.kafka.options import split_options
 from framework.runtime.worker import EXIT_HALTED
 from protocol.ids import TopicPartition
-from tests.logs.guarded_job import GUARANTEE
 from tests.logs.secure_broker import PASSWORD, SecureBroker
 
 pytestmark = pytest.mark.kafka
@@ -101,7 +100,7 @@ def test_a_job_runs_and_shows_no_secret(guarded: SecureBroker, tmp_path: Path) -
     config, directory, log_path = tmp_path / "kafka.properties", tmp_path / "job", tmp_path / "out"
     write_options(config, guarded.options())
     arguments = ["tests.logs.guarded_job", f"--directory={directory}", f"--kafka-config={config}"]
-    arguments += [f"--log=kafka://{guarded.bootstrap}", f"--set=guarantee={GUARANTEE}"]
+    arguments += [f"--log=kafka://{guarded.bootstrap}"]
     grete = [sys.executable, "-m", "framework.cli"]
     with log_path.open("wb") as out:
         with subprocess.Popen([*grete, "up", *arguments], stdout=out, stderr=out) as supervisor:

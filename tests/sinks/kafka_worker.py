@@ -13,19 +13,21 @@ from typing import Any
 from confluent_kafka import Producer
 
 from framework.cli.working import work
-from framework.logs.kafka import transactions
+from framework.logs.kafka import log, transactions
+from framework.logs.kafka.transactions import Transactions
 from framework.logs.open import LogAddress
 
 BEFORE, BEGUN, HALF, SENT, COMMITTED = "before begin", "begun", "half of it sent", "all sent", "committed"
 POINTS = (BEFORE, BEGUN, HALF, SENT, COMMITTED)
+OUT = ".out"  # end of an output topic's name
 FLUSH_S_MAX = 60.0
 
 
 class WatchedProducer(Producer):
-    """Sends itself the signal where it is told to."""
+    """Sends its process the signal where it is told to."""
 
     point, number = "", signal.SIGKILL
-    outputs_left = 0  # of the transaction, up to the point; 0: not in that transaction
+    outputs, handed_over = 0, 0  # of the transaction
 
     def begin_transaction(self) -> None:
         self._at(BEFORE)
@@ -34,9 +36,9 @@ class WatchedProducer(Producer):
 
     def produce(self, topic: str, *args: Any, **options: Any) -> None:
         super().produce(topic, *args, **options)
-        if topic.endswith(".out") and WatchedProducer.outputs_left:
-            WatchedProducer.outputs_left -= 1
-            if WatchedProducer.outputs_left == 1:
+        if topic.endswith(OUT):
+            WatchedProducer.handed_over += 1
+            if 2 * self.handed_over >= self.outputs:
                 self._at(HALF)
 
     def commit_transaction(self, *args: Any) -> None:
@@ -45,18 +47,18 @@ class WatchedProducer(Producer):
         self._at(COMMITTED)
 
     def _at(self, point: str) -> None:
-        if WatchedProducer.outputs_left and point == WatchedProducer.point:
+        if self.outputs and point == self.point:
             WatchedProducer.point = ""
             if point in (HALF, SENT):
                 self.flush(FLUSH_S_MAX)
-            os.kill(os.getpid(), WatchedProducer.number)
+            os.kill(os.getpid(), self.number)
 
 
-class WatchedTransactions(transactions.Transactions):
-    """Tells the producer when a transaction has outputs."""
+class WatchedTransactions(Transactions):
+    """Tells the producer how many outputs a transaction has."""
 
     def _commit(self, transaction: Any) -> None:
-        WatchedProducer.outputs_left = len(transaction.outputs) // 2 + 1 if transaction.outputs else 0
+        WatchedProducer.outputs, WatchedProducer.handed_over = len(transaction.outputs), 0
         super()._commit(transaction)
 
 
@@ -64,8 +66,8 @@ def main() -> int:
     """Run the worker."""
     job, partition, directory, bootstrap, config, WatchedProducer.point, number = sys.argv[1:]
     WatchedProducer.number = signal.Signals(int(number))
-    transactions.Producer = WatchedProducer  # type: ignore[misc]
-    transactions.Transactions._commit = WatchedTransactions._commit  # type: ignore[method-assign]
+    setattr(transactions, "Producer", WatchedProducer)  # noqa: B010  # mypy does not let a module be changed openly
+    setattr(log, "Transactions", WatchedTransactions)  # noqa: B010  # as above
     return work(
         job,
         int(partition),

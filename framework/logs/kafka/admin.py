@@ -1,20 +1,23 @@
 """Topics of a job on Kafka: made with the settings that the protocol needs, checked at each start, trimmed."""
 
+import logging
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
-from framework.errors import ConfigError, TransientError
+from framework.errors import ConfigError, Halted, TransientError
 from framework.logs.kafka.failures import Troubles, failed, logger
 from framework.logs.kafka.options import MESSAGE_BYTES_MAX
 from framework.settings import MiB
 from protocol.ids import TopicPartition
 
 ANSWER_S_MAX = 60.0
+WATCH_S = 10.0  # topics are looked at again this often: one that was made anew must not be read for long
 
 # Setting of a stream or changelog → (its value, why).
 _REQUIRED = {
@@ -26,10 +29,19 @@ _REQUIRED = {
     "retention.bytes": ("-1", "only its one reader knows what is no longer needed (K1, K3)"),
     "message.timestamp.type": ("LogAppendTime", "versions are made from the log's clock, not from a host's (A1)"),
 }
+_UNCLEAN = "unclean.leader.election.enable"  # not set by us, as some services let nobody set it: false by default
+_IN_SYNC = "min.insync.replicas"
 _SIZE = "max.message.bytes"
 _SIZE_LEAST = 1 * MiB  # a frame or a data message of 512 KiB, and one large record
+
 STREAM = {name: value for name, (value, _) in _REQUIRED.items()} | {_SIZE: str(MESSAGE_BYTES_MAX)}
 COMPACTED = {"cleanup.policy": "compact"}
+MADE_ANEW = (
+    "offsets in it begin anew, so what the job has read and what it has not cannot be told. Bring the topic back, or "
+    "begin anew yourself: give the job another name, or delete all of its topics"
+)
+
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of a topic on a broker older than ids
 
 _PASSING = {
     KafkaError._TIMED_OUT,
@@ -47,6 +59,10 @@ class Topics:
         self._client: AdminClient = troubles.made(AdminClient, config)
         self._trims: dict[TopicPartition, int] = {}  # asked for, not yet sent
         self._trimming: dict[TopicPartition, Future[Any]] = {}
+        self._watched: dict[str, tuple[str, int]] = {}  # topic → (id, number of partitions) when it was first seen
+        self._watching: dict[str, Future[Any]] = {}
+        self._look_at = time.monotonic() + WATCH_S
+        self._warned: set[str] = set()
 
     def create(self, topic: str, partitions: int, config: dict[str, str]) -> None:
         """Create a topic that is not there; what ``config`` leaves open is as the broker has it."""
@@ -60,7 +76,10 @@ class Topics:
                 raise failed(error, f"creating topic {topic}", f"Create on topic {topic}, or make it first") from error
 
     def check(self, topic: str) -> None:
-        """Raise ConfigError unless an existing stream or changelog has the settings that it needs (K1)."""
+        """Raise ConfigError unless an existing stream or changelog has the settings that it needs (K1).
+
+        Warn where what is acknowledged may be lost with one broker.
+        """
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
             found = self._client.describe_configs([resource], request_timeout=ANSWER_S_MAX)[resource].result()
@@ -80,13 +99,93 @@ class Topics:
             raise ConfigError(
                 f"topic {topic} has {_SIZE} = {found[_SIZE].value}, less than {_SIZE_LEAST}: frames may be larger"
             )
+        if found[_UNCLEAN].value == "true":
+            raise ConfigError(
+                f"topic {topic} has {_UNCLEAN} = true: a leader that lacks acknowledged messages would be a silent "
+                "loss: set it to false"
+            )
+        self._check_replicas(topic, int(found[_IN_SYNC].value))
+
+    def _check_replicas(self, topic: str, in_sync: int) -> None:
+        """Raise ConfigError if nothing can be written, warn if one broker can lose what is acknowledged."""
+        try:
+            listed = self._client.list_topics(topic, timeout=ANSWER_S_MAX)
+        except KafkaException as error:
+            raise failed(error, f"looking for topic {topic}") from error
+        replicas = min(len(each.replicas) for each in listed.topics[topic].partitions.values())
+        if in_sync > replicas:
+            raise ConfigError(
+                f"topic {topic} has {_IN_SYNC} = {in_sync} and {replicas} replicas: nothing can be written to it: "
+                f"lower the one (kafka-configs.sh), or raise the other (kafka-reassign-partitions.sh)"
+            )
+        risk = (
+            "one replica: what its broker loses is lost: raise default.replication.factor to 3"
+            if replicas == 1
+            else f"{_IN_SYNC} = 1: what only the leader had is lost with it: set it to 2"
+        )
+        if in_sync == 1 and risk not in self._warned:
+            self._warned.add(risk)
+            level = logging.WARNING if len(listed.brokers) > 1 else logging.INFO  # one broker: nobody expects more
+            logger.log(level, "topic %s has %s (said once, of the first such topic)", topic, risk)
+
+    def identities(self, topics: Sequence[str]) -> dict[str, tuple[str, int]]:
+        """Return topic → (id, number of partitions): a topic that is deleted and made anew has another id.
+
+        They are looked at again from time to time: ``poll`` raises Halted if one was made anew, deleted or extended.
+        """
+        deadline = time.monotonic() + ANSWER_S_MAX
+        left = list(topics)
+        while left:
+            described, left = self._describe(left), []
+            for topic, future in described.items():
+                try:
+                    self._watched[topic] = _identity(future.result())
+                except KafkaException as error:
+                    away = error.args[0].code() in {*_PASSING, KafkaError.UNKNOWN_TOPIC_OR_PART}  # just made, too
+                    if not away or time.monotonic() > deadline:
+                        raise failed(error, f"looking at topic {topic}", f"Describe on topic {topic}") from error
+                    left.append(topic)
+        return {topic: self._watched[topic] for topic in topics}
+
+    def _describe(self, topics: Sequence[str]) -> dict[str, Future[Any]]:
+        described: dict[str, Future[Any]] = self._client.describe_topics(
+            TopicCollection(list(topics)), request_timeout=ANSWER_S_MAX
+        )
+        return described
+
+    def _look(self) -> None:
+        """Look at the watched topics, in the background. Raises Halted."""
+        if self._watching and all(future.done() for future in self._watching.values()):
+            for topic, future in self._watching.items():
+                self._compare(topic, future)
+            self._watching = {}
+        if self._watched and not self._watching and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + WATCH_S
+            self._watching = self._describe(tuple(self._watched))
+
+    def _compare(self, topic: str, future: Future[Any]) -> None:
+        try:
+            found = _identity(future.result())
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise Halted(f"topic {topic} was deleted under the job: {MADE_ANEW}") from error
+            return  # the broker is away, or just starting: the next look will tell
+        before = self._watched[topic]
+        if found[0] != before[0]:
+            raise Halted(f"topic {topic} was deleted and made anew under the job: {MADE_ANEW}")
+        if found[1] != before[1]:
+            raise Halted(
+                f"topic {topic} has {found[1]} partitions now, {before[1]} when this worker started: nobody reads the "
+                "new ones, and keys go elsewhere. Write to a new topic with the number that the job has"
+            )
 
     def trim(self, partition: TopicPartition, before: int) -> None:
         """Ask for a trim; it is done in the background, several at a time."""
         self._trims[partition] = max(before, self._trims.get(partition, 0))
 
     def poll(self) -> None:
-        """Send what was asked for, once what was sent before is done."""
+        """Send what was asked for, once what was sent before is done. Raises Halted for what became of a topic."""
+        self._look()
         if self._trimming and all(future.done() for future in self._trimming.values()):
             for partition, future in self._trimming.items():
                 self._note(partition, future)
@@ -115,3 +214,8 @@ class Topics:
             if error.args[0].code() not in _PASSING:
                 raise failed(error, f"trimming {partition}", f"Delete on topic {partition.topic}") from error
             logger.warning("trimming %s failed, the next commit's trim makes up for it: %s", partition, error)
+
+
+def _identity(described: Any) -> tuple[str, int]:
+    identity = str(described.topic_id)
+    return "" if identity == _NO_ID else identity, len(described.partitions)

@@ -19,6 +19,10 @@ KINDS_MAX = 1_000
 logger = logging.getLogger("grete.kafka")
 logger.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
 
+_TOO_LARGE = (
+    "too large: raise the topic's max.message.bytes (or the broker's message.max.bytes) and the Kafka option "
+    "message.max.bytes, or lower the setting frame_bytes_max; no record may be larger"
+)
 # What a user needs where the broker says no and the caller has not named it.
 _ACCESS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Write on the topic",
@@ -70,7 +74,7 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
         ),
         (
             Halted,
-            "too large for the topic or the client: raise the topic's max.message.bytes, the option message.max.bytes",
+            _TOO_LARGE,
             (KafkaError.MSG_SIZE_TOO_LARGE,),
         ),
         (

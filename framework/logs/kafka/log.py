@@ -1,7 +1,7 @@
 """The log of a job on Apache Kafka: plain acknowledged messages between stages, transactions for sinks (1.3, S1)."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 from framework.errors import ConfigError, OffsetOutOfRange, TransientError
@@ -99,6 +99,13 @@ class KafkaLog:
             self._counts[topic] = found
         return found
 
+    def identities(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return topic → its id, "" on an old broker: a topic made anew has another one. And watch these topics.
+
+        From here on ``poll`` raises Halted when one of them was made anew, deleted or given more partitions.
+        """
+        return {topic: identity for topic, (identity, _) in self._topics.identities(topics).items()}
+
     def topics(self) -> Sequence[str]:
         """Return the names of all topics of the cluster but Kafka's own, sorted."""
         self._counts.update(listed := self._asker.topics())
@@ -189,6 +196,10 @@ class KafkaLog:
                 if partition is not None:
                     self._readable[partition] = max(offset + 1, self._readable.get(partition, 0))
         return deliveries
+
+    def publish(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Commit positions to the consumer group, for lag tools only: nobody here reads them. Never raises."""
+        self._reader.publish(positions)
 
     def wait(self, timeout_ms: float) -> None:
         """Return when a message has come to a partition that is being read, or a delivery; else at the time-out."""
