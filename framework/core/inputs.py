@@ -180,11 +180,17 @@ class Inputs:
             self.seen["restores"] += 1
             self.seen["restores ahead of the task"] += restored > frozen
             self.seen["void records dropped"] += self.early.drop(self.is_void)
+        if channel.skip_version is not None and channel.skip_version > restored:
+            channel.skip_version = None  # all that it skipped is void
+        if channel.skip_version is None and header.seq > channel.next_seq:
+            raise Halted(
+                self._at(
+                    partition, offset, header, f"expected seq {channel.next_seq}: a record before the restore was lost"
+                )
+            )
         if not self.aligned:
             channel.next_seq, channel.included = header.seq, header.seq - 1
             return False
-        if channel.skip_version is not None and channel.skip_version > restored:
-            channel.skip_version = None  # all that it skipped is void
         if channel.skip_version is None:
             channel.next_seq = header.seq
         channel.proves(restored, offset, frozen)

@@ -58,6 +58,11 @@ class Ownership:
         if offset == self._verified + self._sent:
             self.settle(offset, trailing)
             return None
+        if offset < self._verified + self._sent:
+            raise Halted(
+                f"{self.name}: own message at offset {offset}, expected at {self._verified + self._sent} or later: the "
+                "log has lost messages that it acknowledged: restore the topic, or delete the job's state"
+            )
         self._reading = (offset, trailing, highest_own)
         return self._verified + 1
 

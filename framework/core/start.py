@@ -44,8 +44,16 @@ class StartUp:
         self.fold = ChangelogFold(str(changelog), 0)
 
     def begin(self) -> list[Action]:
-        """Return the first actions: redo from a pointer that the log still holds, else bootstrap."""
+        """Return the first actions: redo from a pointer that the log still holds, else bootstrap.
+
+        Raises Halted for a log that ends before what it has acknowledged: to go on would take committed versions back.
+        """
         pointer = self._pointer
+        if pointer is not None and pointer.offset >= self._log_end:
+            raise Halted(
+                f"{self.name}: its store holds the commit at offset {pointer.offset}, but {self._changelog} ends at "
+                f"{self._log_end}: the log has lost messages, or is another one: restore it, or delete the job's state"
+            )
         if pointer is not None and self._log_start <= pointer.offset < self._log_end:
             self.fold = ChangelogFold(str(self._changelog), pointer.offset)
             return [ReadChangelog(pointer.offset)]

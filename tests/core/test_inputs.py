@@ -81,6 +81,15 @@ def test_a_marker_beyond_the_next_seq_halts() -> None:
         task.read()
 
 
+def test_a_record_lost_before_a_restore_halts() -> None:
+    """What a producer has committed stands before its restore: a gap is a loss, not a roll back (decision 0011)."""
+    task, a0, _ = running()
+    a0.labels[T] = [0, 0, 0]  # three records that the log does not hold
+    a0.restore(0)
+    with pytest.raises(Halted, match="expected seq 1: a record before the restore was lost"):
+        task.read()
+
+
 def test_a_void_marker_says_nothing() -> None:
     """A marker of a version that its producer has taken back proves nothing (R3, A6)."""
     task, a0, a1 = running()

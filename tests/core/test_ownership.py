@@ -53,6 +53,15 @@ def rolling_back() -> Scenario:
     return task
 
 
+def test_an_own_message_before_its_place_halts() -> None:
+    """Offsets never go back: a log that appends before the expected place has lost messages (decision 0011)."""
+    ownership = Ownership("log[0]", Claim(NONCE, "here", 1, 0))
+    ownership.settle(10)
+    ownership.count(3)
+    with pytest.raises(Halted, match="offset 12, expected at 13"):
+        ownership.appended(12, 1)
+
+
 # --- C1 ---------------------------------------------------------------------------------------------------------------
 
 

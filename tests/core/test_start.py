@@ -76,7 +76,6 @@ def test_another_host_bootstraps() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda pointer: pointer._replace(offset=10_000),
         lambda pointer: pointer._replace(offset=2),
         lambda pointer: pointer._replace(generation=9),
         lambda pointer: pointer._replace(version=2),
@@ -94,11 +93,21 @@ def test_a_pointer_that_is_not_a_commit_of_this_log_is_wiped(change: Callable[[P
     assert (after.store, after.pointer) == (task.store, task.pointer)
 
 
+def test_a_log_that_ends_before_a_commit_in_the_store_halts() -> None:
+    """A log that has lost what it acknowledged would take committed versions back (decision 0011)."""
+    task = committed()
+    after = task.successor()
+    assert task.pointer is not None
+    after.pointer = task.pointer._replace(offset=10_000)
+    with pytest.raises(Halted, match="has lost messages"):
+        after.start()
+
+
 def test_the_store_is_wiped_before_anything_is_applied() -> None:
     """Bootstrapping over what a former life has left would keep keys that were deleted since (R1)."""
     task = committed()
     after = task.successor()
-    after.pointer = Pointer(10_000, 1, 1, NONCE)
+    after.pointer = Pointer(2, 9, 1, NONCE)
     after.start()
     kinds = [type(action) for action in after.done]
     assert kinds.index(do.WipeStore) < kinds.index(do.ApplySegment)
