@@ -43,12 +43,14 @@ class Writer:
 
     def answers(self, seconds: float) -> bool:
         """Return whether a broker has answered in time."""
-        self._serve(0)  # hear of errors
         try:
-            return bool(self._producer.cluster_id(timeout=seconds))
+            answered = bool(self._producer.cluster_id(timeout=seconds))
         except KafkaException:
-            self._serve(0)
-            return False
+            answered = False
+        self._serve(0)  # hear of errors
+        if self._failure is not None:  # a fatal one
+            raise self._failure
+        return answered
 
     def send(self, owner: int, token: int, partition: TopicPartition, value: bytes) -> None:
         """Queue an internal message; the log gives it its time."""

@@ -1,0 +1,155 @@
+"""What somebody does to a topic under a job, and brokers that cannot do what we need: said, and never read over."""
+
+import logging
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+
+from framework.errors import ConfigError, Halted
+from framework.logs.kafka import KafkaLog, admin, log
+from framework.logs.kafka.notes import KafkaNotes
+from framework.logs.open import pin_topics
+from framework.testing.broker import Broker
+from protocol.ids import TopicPartition
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that nobody else uses."""
+    return f"t{os.urandom(6).hex()}"
+
+
+@pytest.fixture
+def client(kafka_broker: Broker) -> AdminClient:
+    """Somebody else."""
+    return AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
+
+
+def filled(reader: KafkaLog, topic: str) -> None:
+    """Make a topic with a message in it."""
+    reader.create_topic(topic, 1)
+    reader.send(0, 0, TopicPartition(topic, 0), b"x")
+    while not reader.poll():
+        reader.wait(1_000)
+
+
+def delete(client: AdminClient, topic: str) -> None:
+    """Delete a topic; return when it is gone."""
+    client.delete_topics([topic])[topic].result()
+    while topic in client.list_topics(timeout=10).topics:
+        pass
+
+
+def watch(reader: KafkaLog) -> None:
+    """Poll as a worker does, until it raises."""
+    while True:
+        assert reader.poll() == []
+        reader.wait(10)
+
+
+def test_a_topic_made_anew_halts_the_next_start(kafka_broker: Broker, client: AdminClient, topic: str) -> None:
+    """A topic that was deleted and made anew while nobody looked is not read on from an old offset, even if it could.
+
+    It has as many messages as before: nothing but its id tells.
+    """
+    with closing(KafkaLog(kafka_broker.bootstrap)) as first:
+        filled(first, topic)
+        pin_topics(first, KafkaNotes(first, topic), [topic])
+    with closing(KafkaLog(kafka_broker.bootstrap)) as second:
+        pin_topics(second, KafkaNotes(second, topic), [topic])
+    delete(client, topic)
+    with closing(KafkaLog(kafka_broker.bootstrap)) as third:
+        filled(third, topic)
+        with pytest.raises(Halted, match=rf"topic {topic} was deleted and made anew since the job first ran"):
+            pin_topics(third, KafkaNotes(third, topic), [topic])
+
+
+@pytest.mark.parametrize("change", ["deleted", "made anew", "partitions"])
+def test_a_topic_that_changes_under_a_job_halts_it(
+    kafka_broker: Broker, client: AdminClient, topic: str, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A running worker notices soon that a topic was deleted, made anew or given more partitions, and stops."""
+    monkeypatch.setattr(admin, "WATCH_S", 0.05)
+    with closing(KafkaLog(kafka_broker.bootstrap)) as reader:
+        filled(reader, topic)
+        reader.identities([topic])
+        if change == "partitions":
+            client.create_partitions([NewPartitions(topic, 3)])[topic].result()
+        else:
+            monkeypatch.setattr(admin, "WATCH_S", 3600 if change == "made anew" else 0.05)
+            delete(client, topic)
+            if change == "made anew":
+                with closing(KafkaLog(kafka_broker.bootstrap)) as other:
+                    filled(other, topic)
+        with pytest.raises(Halted, match=rf"topic {topic} .*{change}"):
+            watch(reader)
+
+
+def test_one_replica_is_reported(kafka_broker: Broker, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A stream that one broker can lose is reported once, not once a topic."""
+    caplog.set_level(logging.INFO, "grete.kafka")
+    with closing(KafkaLog(kafka_broker.bootstrap)) as reader:
+        reader.create_topic(topic, 1)
+        reader.create_topic(f"{topic}.more", 1)
+    assert len([line for line in caplog.messages if "one replica" in line]) == 1
+
+
+# --- a broker that is too old ---
+
+
+@pytest.fixture
+def old_broker() -> Iterator[str]:
+    """Something that speaks Kafka as of 0.9: it knows its own name, and no idempotent producers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer(connection: socket.socket) -> None:
+            with connection, connection.makefile("rb") as requests:
+                while size := requests.read(4):
+                    request = requests.read(struct.unpack(">i", size)[0])
+                    key, version, correlation = struct.unpack_from(">hhi", request)
+                    body = _versions(version) if key == 18 else _metadata(port, version)
+                    connection.sendall(struct.pack(">ii", len(body) + 4, correlation) + body)
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{port}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def _versions(version: int) -> bytes:
+    """ApiVersions response 0, which is also the answer to a later request: Produce, Fetch, ListOffsets, Metadata."""
+    keys = [(0, 0, 1), (1, 0, 1), (2, 0, 0), (3, 0, 1), (18, 0, 0)]
+    unsupported = 35
+    return struct.pack(">hi", unsupported if version else 0, len(keys)) + b"".join(
+        struct.pack(">hhh", *each) for each in keys
+    )
+
+
+def _metadata(port: int, version: int) -> bytes:
+    """Metadata response 0 or 1: one broker, no topics."""
+    host = b"127.0.0.1"
+    broker = struct.pack(f">iih{len(host)}si", 1, 1, len(host), host, port)
+    return broker + (struct.pack(">hii", -1, 1, 0) if version else struct.pack(">i", 0))
+
+
+def test_a_broker_that_is_too_old_is_named(old_broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker without idempotent producers is refused at once, with the version that is needed."""
+    monkeypatch.setattr(log, "CONNECT_S_MAX", 5.0)
+    with pytest.raises(ConfigError, match=r"too old: Grete needs Kafka 2\.5"):
+        KafkaLog(old_broker)
