@@ -1,5 +1,6 @@
 """The command line: `grete`. Commands are declared in `app`, and do their work in the module of their name."""
 
+import logging
 import sys
 
 from framework.errors import ConfigError, Fenced, FrameworkError, Halted
@@ -14,6 +15,7 @@ def main() -> None:
         sys.exit(EXIT_CONFIG)
     from framework.cli.app import app
 
+    logging.getLogger("grete").addHandler(logging.NullHandler())  # a worker logs; for people, the error says it all
     try:
         app()
     except FrameworkError as error:

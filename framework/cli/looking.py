@@ -149,6 +149,8 @@ def _rows(log: Log, partition: TopicPartition, offset: int) -> Iterator[LogRow]:
         except OffsetOutOfRange:  # trimmed meanwhile
             offset = max(offset, log.bounds(partition)[0])
             continue
+        if not rows:  # at the end stand only the marks of a transaction
+            return
         yield from (row for row in rows if row[0] < end)
         offset = rows[-1][0] + 1
 

@@ -40,6 +40,7 @@ def open_worker(
     log = place.open_log(group=job.name)
     prepare(job, log, place, settings)
     worker = Worker(job, partition, log, place, settings, stage=stage)
+    worker.publish = getattr(log, "publish", worker.publish)  # the embedded log has no lag tools
     if status_fd >= 0:
         try:
             os.fstat(status_fd)

@@ -60,6 +60,8 @@ class Worker:
         self._log = log
         self._settings = settings
         self.report = report
+        self.publish: Callable[[dict[TopicPartition, int]], None] = lambda _positions: None  # to tools outside
+        self._published: dict[TopicPartition, int] = {}
         self._reported_ms = 0.0
         self._stop_by: float | None = None  # set by a signal handler, seen by the loop
         self._stopping = False
@@ -146,6 +148,17 @@ class Worker:
         if force or now - self._reported_ms >= period_ms:
             self._reported_ms = now
             self.report({driver.wiring.name: task_status(driver) for driver in self.drivers})
+            self._publish()
+
+    def _publish(self) -> None:
+        """Publish how far external inputs are committed, where that has changed: seldom enough for any cluster."""
+        commits = (driver.core.committed for driver in self.drivers)
+        positions = {
+            TopicPartition(e.topic, e.partition): e.offset for c in commits if c is not None for e in c.external
+        }
+        if positions != self._published:
+            self._published = positions
+            self.publish(positions)
 
 
 def task_status(driver: TaskDriver) -> dict[str, object]:
