@@ -4,7 +4,7 @@ import fcntl
 import random
 import signal
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -66,10 +66,13 @@ class Campaign:
         self.tally = Tally()
         self.fed = 0
         self.faults = True
+        self.held: set[int] = set()  # partitions whose workers are not started again
+        self.may_end_with: set[int] = set()  # exit codes that are no violation; who ends so is held
+        self.deaths: deque[Death] = deque(maxlen=1000)
         self._rng = rng
         self._interval_s = interval_ms / 1000
         self._note = note
-        self._numbers = [0] * SOURCES
+        self.numbers = [0] * SOURCES
         self._restart_at = dict.fromkeys(range(PARTITIONS), 0.0)
         self._frozen: list[Frozen] = []
         self._kill_at: dict[int, float] = {}  # of workers in their graceful stop
@@ -99,7 +102,7 @@ class Campaign:
         for death in self.crew.poll():
             self._died(death)
         for partition, at in list(self._restart_at.items()):
-            if now >= at:
+            if now >= at and partition not in self.held:
                 del self._restart_at[partition]
                 self._start(partition)
         before = self.checker.entries
@@ -113,9 +116,9 @@ class Campaign:
         rows = []
         for _ in range(count):
             source = self._rng.randrange(SOURCES)
-            self._numbers[source] += 1
+            self.numbers[source] += 1
             padding = "x" * self._rng.choice((0, 0, 0, 10, 100, 1000))
-            rows.append((f"source-{source}".encode(), msgspec.json.encode(Given(self._numbers[source], padding))))
+            rows.append((f"source-{source}".encode(), msgspec.json.encode(Given(self.numbers[source], padding))))
         self.outside.feed(rows)
         self.fed += count
 
@@ -124,6 +127,7 @@ class Campaign:
     def _died(self, death: Death) -> None:
         tally, partition = self.tally, death.partition
         wait_s = 0.0
+        self.deaths.append(death)
         if death.code == -signal.SIGKILL and (death.by_us or death.point is not None):
             tally.kills += 1
             tally.phases[death.phase] += 1
@@ -134,7 +138,10 @@ class Campaign:
                 voided = uncommitted_records(self.outside.log, wiring)
                 tally.voiding += voided > 0
                 tally.voided += voided
-                self._change_state(death)
+                if self.faults:
+                    self._change_state(death)
+        elif death.code in self.may_end_with:
+            self.held.add(partition)
         elif death.code == CODE_FENCED:
             tally.others["zombies fenced" if death.zombie else "successors fenced"] += 1
         elif death.code in (0, -signal.SIGTERM):
@@ -231,7 +238,7 @@ class Campaign:
         member = self.crew.freeze(partition)
         if self.crew.phase(member) not in ("running", "committing"):
             self.crew.unfreeze(member)  # it has no claim yet: it would be the successor's successor
-        elif self._locked():
+        elif self.locked():
             time.sleep(self._rng.uniform(0.0, 0.3))  # everybody waits for it: this process must not
             self.crew.unfreeze(member)
             self.tally.others["frozen as the log's one writer"] += 1
@@ -240,7 +247,7 @@ class Campaign:
             self._restart_at[partition] = 0.0
             self.tally.others["zombies"] += 1
 
-    def _locked(self) -> bool:
+    def locked(self) -> bool:
         """Whether a lock of the embedded log stays taken: by the frozen worker then."""
         for name in ("log.db-lock", "log.db-queue"):
             path = self.crew.place.directory / name
@@ -271,12 +278,12 @@ class Campaign:
             self.crew.wake(zombie)
         if self.crew.members:
             self.crew.kill(sorted(self.crew.members))  # those that start now meet no point
-        if not self._until(lambda: self.checker.entries >= self.fed and not self.crew.zombies):
+        if not self.until(lambda: self.checker.entries >= self.fed and not self.crew.zombies):
             self.checker.violated(
                 f"stalled: {self.fed} inputs given, {self.checker.entries} entries came out, "
                 f"{len(self.crew.zombies)} zombies are left"
             )
-        self._until(self.crew.all_running)
+        self.until(self.crew.all_running)
         self._stop()
         for row in self.outside.arrived():
             self.checker.entry(*row)
@@ -291,7 +298,7 @@ class Campaign:
         for partition in range(PARTITIONS):  # the changelogs alone must say the same
             self.crew.wipe(partition)
             self.crew.start(partition)
-        self._until(self.crew.all_running)
+        self.until(self.crew.all_running)
         self._stop()
         self._compare_state("restored from the changelogs")
 
@@ -300,8 +307,9 @@ class Campaign:
         if any(codes.values()):
             self.checker.violated(f"graceful stop: exit codes {codes}")
 
-    def _until(self, condition: Callable[[], bool]) -> bool:
-        deadline = time.monotonic() + STALL_S
+    def until(self, condition: Callable[[], bool], timeout_s: float = STALL_S) -> bool:
+        """Let everything go on until the condition holds; return whether it came to that."""
+        deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline or self._crashes > CRASHES_MAX:
                 return False

@@ -1,5 +1,7 @@
 """The workers of the chain job under one hand that starts, stops, freezes and kills them."""
 
+import contextlib
+import json
 import mmap
 import os
 import shutil
@@ -7,7 +9,7 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from framework.runtime.place import Place
 from tests.chaos.chain import PARTITIONS, job
@@ -40,6 +42,7 @@ class Member:
     pipe: int
     state: Path
     by_us: bool = False
+    status: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -47,7 +50,6 @@ class Crew:
     """``sets`` gives the settings of the next start. Nothing is restarted by itself: who reads a Death decides."""
 
     place: Place
-    log: str
     zygote: Zygote
     sets: Callable[[], Sequence[str]]
     members: dict[int, Member] = field(default_factory=dict)
@@ -66,6 +68,10 @@ class Crew:
         """Return the directory in which the worker of a partition keeps its tasks' states."""
         return self._states[partition]
 
+    def move_state(self, partition: int, directory: Path) -> None:
+        """Keep a worker's state elsewhere from its next start on."""
+        self._states[partition] = directory
+
     def start(self, partition: int, point: str | None = None, countdown: int = 1) -> None:
         """Start the worker of a partition. It kills itself at the ``countdown``-th time that it comes to ``point``."""
         assert partition not in self.members
@@ -78,14 +84,16 @@ class Crew:
             "partition": partition,
             "directory": str(self.place.directory),
             "state": str(self._states[partition]),
-            "log": self.log,
+            "log": self.place.address.url,
+            "config": None if self.place.address.config is None else str(self.place.address.config),
             "sets": list(self.sets()),
             "phases": str(self._path),
             "slot": slot,
             "point": point,
             "countdown": countdown,
         }
-        reader, writer = os.pipe()  # the reader is only kept open: full pipes hold nobody up
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
         with self.place.worker_log(partition).open("ab") as log:
             child = self.zygote.fork(request, log.fileno(), writer)
         os.close(writer)
@@ -95,6 +103,10 @@ class Crew:
         """Return where a worker stands: the least advanced of its tasks says it, a commit before plain running."""
         at = member.slot * SLOT_BYTES
         return PHASES[min(self._memory[at : at + len(job.stages)])]
+
+    def counter(self, partition: int, name: str) -> int:
+        """Return a counter of a living worker, of all its tasks together, as it said last."""
+        return sum(task["counters"].get(name, 0) for task in self.members[partition].status.values())
 
     def running(self, partition: int) -> bool:
         """Whether all tasks of a worker take input."""
@@ -139,6 +151,8 @@ class Crew:
     def poll(self) -> list[Death]:
         """Return who has died since the last call."""
         self.zygote.poll()
+        for member in self.members.values():
+            _read_status(member)
         deaths = []
         for member in [*self.members.values(), *self.zombies]:
             if member.child.code is None:
@@ -188,3 +202,15 @@ class Crew:
         lines = self.place.worker_log(partition).read_text(errors="replace").splitlines()
         bad = [line for line in lines if '"INFO"' not in line]
         return " / ".join(bad[-3:])[-1500:]
+
+
+def _read_status(member: Member) -> None:
+    """Take the last whole line in the pipe; workers drop what does not fit."""
+    try:
+        lines = os.read(member.pipe, 1 << 16).split(b"\n")
+    except BlockingIOError:
+        return
+    for line in reversed(lines[:-1]):
+        with contextlib.suppress(ValueError):
+            member.status = json.loads(line)
+            return

@@ -1,6 +1,6 @@
 """Kills workers of the chain job again and again, and judges from outside what came of it: nothing lost, nothing twice.
 
-python -m tests.chaos.kills --log embedded --kills 10000 [--seed 1] [--directory DIR]
+python -m tests.chaos.kills --log embedded|kafka|kafka://host:port --kills 10000 [--seed 1] [--directory DIR]
 
 Real processes die by SIGKILL: at moments that the seed draws, one, two or all at once, when all run or in mid start;
 and at named points, between two steps of the protocol. Besides, some are frozen beside their successors, some are
@@ -9,6 +9,7 @@ machine's timing. Exit code 1 if the checker objects.
 """
 
 import argparse
+import contextlib
 import random
 import shutil
 import sys
@@ -21,9 +22,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from framework.runtime.place import Place
+from framework.testing.broker import find_broker
 from tests.chaos.campaign import Campaign, Tally, report
 from tests.chaos.crew import JOB, Crew
-from tests.chaos.outside import EmbeddedOutside, Outside
+from tests.chaos.outside import Outside, outside_of, place_of
 from tests.chaos.zygote import Zygote
 
 INTERVAL_MS = 60
@@ -39,12 +41,12 @@ def drawn_settings(rng: random.Random, interval_ms: int) -> list[str]:
     return settings
 
 
-def run(outside: Outside, place: Place, log: str, seed: int, kills: int, console: Console) -> tuple[Tally, list[str]]:
+def run(outside: Outside, place: Place, seed: int, kills: int, console: Console) -> tuple[Tally, list[str]]:
     """Run until so many kills are done; return what was done and the violations."""
     rng = random.Random(seed)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Zygote(JOB) as zygote, Progress(*columns, console=console, transient=True) as progress:
-        crew = Crew(place, log, zygote, lambda: drawn_settings(rng, INTERVAL_MS))
+        crew = Crew(place, zygote, lambda: drawn_settings(rng, INTERVAL_MS))
         campaign = Campaign(outside, crew, rng, INTERVAL_MS, lambda text: progress.console.print(text, markup=False))
         tally, checker = campaign.tally, campaign.checker
         bar = progress.add_task("", total=kills)
@@ -64,7 +66,11 @@ def run(outside: Outside, place: Place, log: str, seed: int, kills: int, console
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print a report, return the exit code."""
     parser = argparse.ArgumentParser(prog="tests.chaos.kills", description=__doc__)
-    parser.add_argument("--log", default="embedded", help="embedded")
+    parser.add_argument(
+        "--log",
+        default="embedded",
+        help="embedded; kafka (a broker of its own); kafka://host:port, whose topics of this job must be new",
+    )
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--directory", type=Path, help="for log, state and the workers' logs; default: a temporary one")
@@ -74,19 +80,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = f"python -m tests.chaos.kills --log {asked.log} --kills {asked.kills} --seed {asked.seed}"
     console.print(f"{command}\nin {directory}")
     started = time.monotonic()
-    place = Place(directory / "job")
-    outside = EmbeddedOutside(place)
-    try:
-        tally, violations = run(outside, place, asked.log, asked.seed, asked.kills, console)
-    finally:
-        outside.close()
+    with contextlib.ExitStack() as held:
+        log = asked.log
+        if log == "kafka":
+            log = f"kafka://{held.enter_context(find_broker()).bootstrap}"
+        place = place_of(directory / "job", log)
+        outside = outside_of(place)
+        held.callback(outside.close)
+        tally, violations = run(outside, place, asked.seed, asked.kills, console)
     for line in report(tally, time.monotonic() - started):
         console.print(line, markup=False)
     if violations:
         console.print("VIOLATED. The first:")
         for violation in violations:
             console.print(f"  {violation}", markup=False)
-        console.print(f"Again: {command}\nLook at: {directory}/job/logs (workers), {directory}/job/log.db (all topics)")
+        console.print(f"Again: {command}\nLook at: {directory}/job: logs of the workers, states, all topics in log.db")
         return 1
     console.print("Nothing lost, nothing twice.")
     if asked.directory is None:

@@ -1,9 +1,14 @@
 """What stands outside of the job: who feeds it, and an independent consumer of what leaves it."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
 from framework.logs.embedded import EmbeddedLog
+from framework.logs.open import KAFKA, LogAddress
 from framework.ports import ExternalRecord, Log
 from framework.runtime.place import Place, prepare
 from framework.settings import Settings
@@ -12,6 +17,8 @@ from protocol.partitioner import partition_of
 from tests.chaos.chain import PARTITIONS, entries, given, job
 
 READ_BYTES = 1 << 18
+CONSUME = 2_000  # messages at once
+FLUSH_S_MAX = 90.0  # a broker may be frozen meanwhile
 Row = tuple[int, int, bytes, bytes]  # partition, offset, key, value
 
 
@@ -81,3 +88,88 @@ class EmbeddedOutside:
     def _read(self, topic: str, partition: int, position: int) -> list[Row]:
         rows = self._consumer.read(TopicPartition(topic, partition), position, READ_BYTES)
         return [(partition, offset, key or b"", value or b"") for offset, _, _, key, value, _ in rows]
+
+
+class KafkaOutside:
+    """A producer and a plain consumer with ``read_committed``, as any program has them."""
+
+    def __init__(self, place: Place) -> None:
+        """Make the job's topics."""
+        self.log = place.open_log(group="chaos")
+        prepare(job, self.log, place, Settings(), {given.name})
+        self._servers = place.address.url.removeprefix(KAFKA)
+        self._producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 0})
+        self._consumer = self._reading(entries.name)
+
+    def feed(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Append, and wait until the broker has them."""
+        refused: list[KafkaError] = []
+        for key, value in rows:
+            self._producer.produce(
+                given.name,
+                value,
+                key,
+                partition=partition_of(key, PARTITIONS),
+                on_delivery=lambda error, _message: refused.append(error) if error is not None else None,
+            )
+        if self._producer.flush(FLUSH_S_MAX) or refused:
+            raise RuntimeError(f"inputs were not taken: {refused}")
+
+    def arrived(self) -> Iterator[Row]:
+        """Take what has been fetched."""
+        for message in self._consumer.consume(CONSUME, 0):
+            row = _row(message)
+            if row is not None:
+                yield row
+
+    def all(self, topic: str) -> Iterator[Row]:
+        """Read each partition from its beginning to its end, by another consumer."""
+        consumer = self._reading(topic)
+        ended: set[int] = set()
+        while len(ended) < PARTITIONS:
+            for message in consumer.consume(CONSUME, 0.05):
+                row, error = _row(message), message.error()
+                if row is not None:
+                    yield row
+                elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition() or 0)
+        consumer.close()
+
+    def close(self) -> None:
+        """Close all clients."""
+        self._consumer.close()
+        self.log.close()
+
+    def _reading(self, topic: str) -> Consumer:
+        options = {
+            "bootstrap.servers": self._servers,
+            "group.id": "chaos",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
+        }
+        consumer = Consumer(options)
+        consumer.assign([KafkaPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        return consumer
+
+
+def _row(message: Message) -> Row | None:
+    """Return a record, None for the end of a partition. What is in passing (a broker is down) comes to nothing, too."""
+    error = message.error()
+    if error is not None:
+        if error.code() != KafkaError._PARTITION_EOF and not error.retriable():
+            raise KafkaException(error)
+        return None
+    return message.partition() or 0, message.offset() or 0, message.key() or b"", message.value() or b""
+
+
+def outside_of(place: Place) -> Outside:
+    """Return the outside of the log at a place."""
+    return EmbeddedOutside(place) if place.address.embedded else KafkaOutside(place)
+
+
+def place_of(directory: Path, log: str, config: Path | None = None) -> Place:
+    """Return the place of a job on ``embedded`` or ``kafka://…``; ``config`` is a file of librdkafka's options."""
+    return Place(directory, address=LogAddress(log, config))

@@ -4,17 +4,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from framework.runtime.place import Place
 from tests.chaos.kills import run
-from tests.chaos.outside import EmbeddedOutside
+from tests.chaos.outside import outside_of, place_of
 
 
 def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     """Each input comes out once, in order, whatever dies where; and the state says the same (issue 5, in short)."""
-    place = Place(tmp_path / "job")
-    outside = EmbeddedOutside(place)
+    place = place_of(tmp_path / "job", "embedded")
+    outside = outside_of(place)
     try:
-        tally, violations = run(outside, place, "embedded", seed=5, kills=25, console=Console(quiet=True))
+        tally, violations = run(outside, place, seed=5, kills=25, console=Console(quiet=True))
     finally:
         outside.close()
     assert violations == []

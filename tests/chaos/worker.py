@@ -167,6 +167,7 @@ def run(
     directory: str,
     state: str,
     log: str,
+    config: str | None,
     sets: list[str],
     phases: str,
     slot: int,
@@ -181,7 +182,7 @@ def run(
         directory=Path(directory),
         state=Path(state),
         stage=None,
-        address=LogAddress(log),
+        address=LogAddress(log, None if config is None else Path(config)),
         sets=sets,
         status_fd=status_fd,
     )

@@ -1,0 +1,134 @@
+"""Scenarios of workers that die, sleep, or come back on a disk that is not the one they left. On any log."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from protocol.ids import TopicPartition
+from tests.chaos.chain import PARTITIONS, job
+from tests.chaos.scene import Failed, Scene, scene
+from tests.chaos.worker import POINTS
+
+ROUNDS = 4
+FENCED, HALTED = 3, 4
+
+
+def flushed_store(directory: Path, log: str, seed: int) -> str:
+    """Kill right after RocksDB wrote an SST file while a version is open: the same disk must give right counts.
+
+    A store that holds what is not committed is wrong from here on: it has that work, and does it again.
+    """
+    with scene(directory, log, seed) as stage:
+        points = [point for point in POINTS if "flushed" in point]
+        stage.running()
+        stage.flow(200)
+        for number in range(ROUNDS * len(points)):
+            partition, point = number % PARTITIONS, points[number % len(points)]
+            stage.kill(partition, hold=True)
+            stage.crew.start(partition, point, countdown=2)
+            stage.feeding_until(lambda n=number, p=point: stage.campaign.tally.points[p] > n // len(points), point)  # type: ignore[misc]
+            files = list(stage.crew.state(partition).rglob("*.sst"))
+            stage.back(partition)
+            stage.running()
+            if stage.restored(partition):
+                raise Failed(f"worker {partition} did not trust its own disk")
+            if not files:
+                raise Failed(f"worker {partition} left no SST file")
+        stage.drained()
+        stage.judge()
+        return f"{ROUNDS * len(points)} kills right after a flush, each redone from its own disk: all counts right"
+
+
+def zombie(directory: Path, log: str, seed: int) -> str:
+    """Freeze a worker in mid version, let a successor commit, wake it: it must give way (C2, C5)."""
+    with scene(directory, log, seed) as stage:
+        stage.running()
+        stage.flow(200)
+        for partition in range(PARTITIONS):
+            stage.leave_open()
+            member = stage.crew.freeze(partition)
+            while stage.crew.phase(member) not in ("running", "committing") or stage.campaign.locked():
+                stage.crew.unfreeze(member)
+                stage.until(lambda p=partition: stage.crew.running(p), "runs again")  # type: ignore[misc]
+                member = stage.crew.freeze(partition)
+            stage.crew.start(partition)
+            stage.running()
+            stage.drained()
+            stage.campaign.feed(100)
+            stage.crew.wake(member)
+            stage.ends(partition, FENCED)
+        stage.drained()
+        stage.judge()
+        return f"{PARTITIONS} workers frozen, succeeded and woken: each ended with code 3 and wrote nothing"
+
+
+def older_state(directory: Path, log: str, seed: int) -> str:
+    """Bring the state directory of an older commit back: the pointer tells, and what is missing is redone (R1)."""
+    with scene(directory, log, seed, "history_ms=1") as stage:
+        stage.running()
+        stage.flow(200)
+        bootstraps = 0
+        for number in range(ROUNDS):
+            partition = number % PARTITIONS
+            stage.kill(partition, hold=True)
+            stage.crew.keep(partition)
+            stage.back(partition)
+            stage.running()
+            for _ in range(1 if number % 2 else 15):  # a few versions, or so many that the old commit is trimmed
+                stage.flow(60)
+            stage.leave_open()
+            stage.kill(partition, hold=True)
+            stage.crew.bring_back(partition)
+            stage.back(partition)
+            stage.running()
+            bootstraps += stage.restored(partition)
+        stage.drained()
+        stage.judge()
+        redos = ROUNDS * len(job.stages) - bootstraps
+        return f"{ROUNDS} old states brought back: {redos} tasks redid what was missing, {bootstraps} restored anew"
+
+
+def trimmed_changelog(directory: Path, log: str, seed: int) -> str:
+    """Trim a changelog while its worker is down: what a restore can do without is no loss; beyond, it must refuse."""
+    with scene(directory, log, seed) as stage:
+        stage.running()
+        stage.flow(400)
+        stage.kill(0, hold=True)
+        for ordinal in range(len(job.stages)):
+            changelog = stage.changelog(ordinal, 0)
+            _trim(stage, changelog, _last_base(stage, changelog))
+        stage.crew.wipe(0)
+        stage.back(0)
+        stage.running()
+        stage.flow(200)
+        stage.kill(1, hold=True)
+        stage.crew.wipe(1)
+        _trim(stage, stage.changelog(1, 1), stage.outside.log.bounds(stage.changelog(1, 1))[1])
+        stage.campaign.may_end_with = {FENCED, HALTED}
+        stage.back(1)
+        stage.until(lambda: any(d.partition == 1 and d.code in (FENCED, HALTED) for d in stage.campaign.deaths), "ends")
+        stage.verdict()
+        return f"restored from the last round; with everything trimmed it refused: {stage.crew.last_words(1)[:160]}"
+
+
+def _last_base(stage: Scene, changelog: TopicPartition) -> int:
+    """Return where the last complete round of the sweep begins (K2)."""
+    from framework.runtime.inspect import last_commit
+
+    last = last_commit(stage.outside.log, changelog)
+    if last is None or last.commit.base <= 0:
+        raise Failed(f"{changelog}: no complete round yet: {last}")
+    return last.commit.base
+
+
+def _trim(stage: Scene, partition: TopicPartition, before: int) -> None:
+    stage.outside.log.trim(partition, before)
+    stage.outside.log.poll()
+    stage.until(lambda: stage.outside.log.bounds(partition)[0] >= before, "trimmed")
+
+
+SCENARIOS: dict[str, Callable[[Path, str, int], str]] = {
+    "flushed-store": flushed_store,
+    "zombie": zombie,
+    "older-state": older_state,
+    "trimmed-changelog": trimmed_changelog,
+}
