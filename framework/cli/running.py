@@ -133,6 +133,7 @@ def show(local: LocalRun, feeding: Feeding, screen: Screen) -> None:
     for text in local.supervisor.news:
         screen.note(text)
     local.supervisor.news.clear()
+    screen.troubles(local.troubles())
     if feeding.folder is not None:
         report = feeding.folder.report
         if report.planned:

@@ -20,6 +20,7 @@ class Screen:
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
         self._bars: dict[str, TaskID] = {}
         self._values: dict[str, tuple[int, int]] = {}
+        self._troubled: set[str] = set()  # tasks whose sink did not answer when last looked at
         self._said_s = time.monotonic()
 
     def bar(self, name: str, done: int, total: int) -> None:
@@ -44,6 +45,14 @@ class Screen:
         for name in [name for name in self._bars if name.startswith("restoring ") and name not in names]:
             self._progress.remove_task(self._bars.pop(name))
             del self._values[name]
+
+    def troubles(self, troubles: Mapping[str, str]) -> None:
+        """Say what keeps a task from its sink when that begins and when it is over: it is tried again and again."""
+        for task in troubles.keys() - self._troubled:
+            self.note(f"{task} waits for its sink: {troubles[task]}")
+        for task in self._troubled - troubles.keys():
+            self.note(f"{task}: its sink answers again")
+        self._troubled = set(troubles)
 
     def note(self, text: str) -> None:
         """Print a line as it is, but for what could steer a terminal."""

@@ -91,6 +91,13 @@ class LocalRun:
                         self._pending[partition].append((task["version"], offset))
         return self._committed
 
+    def troubles(self) -> dict[str, str]:
+        """Return task → why its sink does not take what it should, of those in trouble."""
+        statuses = [worker.status for worker in self.supervisor.workers.values()]
+        return {
+            name: task["sink_trouble"] for status in statuses for name, task in status.items() if task["sink_trouble"]
+        }
+
     def versions(self) -> dict[str, int]:
         """Return task → last committed version, as the workers last said; -1: nothing heard yet."""
         self.committed()
@@ -110,6 +117,9 @@ class LocalRun:
         committed = self.committed()
         if any(committed.get(partition, 0) < end for partition, end in ends.items()):
             return False
+        statuses = [worker.status for worker in self.supervisor.workers.values()]
+        if not all(status and all(task["settled"] for task in status.values()) for status in statuses):
+            return False  # a sink has not taken everything; for what it gets after this look, a graceful stop waits
         last = self.watch.last_commit
         if not self.aligned:
             return inspect.used_up(self.log, self.job, ends, last)

@@ -175,7 +175,7 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
         "restore": list(driver.restore_progress),
         "counters": dict(driver.counters),
         "seen": dict(core.seen),
-        "waiting_bytes": 0 if driver.outbox is None else driver.outbox.waiting_bytes,
+        "settled": driver.outbox is None or driver.outbox.settled,
         "sink_trouble": None if driver.outbox is None else driver.outbox.trouble,
     }
 

@@ -45,3 +45,16 @@ def test_without_a_terminal_progress_is_a_line_now_and_then() -> None:
         screen.bar("read", 100, 1000)
         screen.bar("read", 101, 1000)
     assert out.getvalue().strip() == "read 100 of 1,000"
+
+
+def test_a_sink_in_trouble_is_told_once_and_its_end_too() -> None:
+    """A worker tries again and again: a line when that begins, one when it is over, none in between."""
+    screen, out = shown(terminal=False)
+    for _ in range(3):
+        screen.troubles({"export-0": "no answer"})
+    screen.troubles({})
+    screen.troubles({})
+    assert out.getvalue().splitlines() == [
+        "export-0 waits for its sink: no answer",
+        "export-0: its sink answers again",
+    ]

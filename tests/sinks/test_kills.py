@@ -1,0 +1,159 @@
+"""Worker processes killed or put to sleep between commit, application and what makes it visible (S2)."""
+
+import fcntl
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from framework import Files
+from framework.logs.embedded import EmbeddedLog
+from framework.ports import ExternalRecord
+from framework.runtime.inspect import last_commit
+from framework.runtime.place import Place, prepare
+from framework.runtime.worker import EXIT_DONE, EXIT_FENCED
+from framework.settings import Settings
+from protocol.ids import TopicPartition
+from tests.contracts.sinks import SinkWorld, files_world, postgres_world, sqlite_world
+from tests.sinks.killed_worker import HOLD, KILL, NUMBERS, POINTS, SHOWN, job_writing
+
+LIMIT_S = 60.0  # of any wait: far beyond what a slow machine needs
+BATCH = 20
+
+
+class Story:
+    """A job with a sink, its lives one after another, and the numbers fed so far."""
+
+    def __init__(self, world: SinkWorld, directory: Path) -> None:
+        declared = world.declared
+        self.world = world
+        self.target = declared.directory if isinstance(declared, Files) else declared.url
+        self.directory, self.state = directory / "job", directory / "state"
+        self.fed = 0
+        self._lives: list[subprocess.Popen[bytes]] = []
+        self._output = directory / "worker.log"
+        job, place = job_writing(self.target), Place(self.directory)
+        log = place.open_log()
+        assert isinstance(log, EmbeddedLog)
+        self.log = log
+        prepare(job, log, place, Settings(interval_ms=50))
+
+    def feed(self) -> None:
+        """Append the next numbers."""
+        numbers = range(self.fed, self.fed + BATCH)
+        self.log.produce_with_meta(
+            [ExternalRecord(TopicPartition("numbers", 0), None, NUMBERS.value.encode(n), 1) for n in numbers], {}
+        )
+        self.fed += BATCH
+
+    def live(self, point: str = "", act: str = KILL, state: Path | None = None) -> "subprocess.Popen[bytes]":
+        """Start a worker."""
+        arguments = [self.target, str(self.directory), str(state or self.state), point, act]
+        with self._output.open("ab") as output:
+            life = subprocess.Popen(
+                [sys.executable, "-m", "tests.sinks.killed_worker", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+            )
+        self._lives.append(life)
+        return life
+
+    def until_committed(self) -> None:
+        """Wait until everything fed is part of a commit."""
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            last = last_commit(self.log, TopicPartition("job.export.changelog", 0))
+            if last is not None and last.commit.external and last.commit.external[0].offset >= self.fed:
+                return
+            assert time.monotonic() < deadline, self._output.read_text()
+            self.log.wait(100)
+
+    def ends(self, life: "subprocess.Popen[bytes]") -> int:
+        """Wait for the end of a life; return its exit code."""
+        try:
+            return life.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self._output.read_text()) from None
+
+    def close(self) -> None:
+        """End what still lives."""
+        for life in self._lives:
+            life.kill()
+            life.wait()
+            for pipe in (life.stdin, life.stdout):
+                assert pipe is not None
+                pipe.close()
+        self.log.close()
+
+
+@pytest.fixture(params=["files", "sqlite", "postgres"])
+def story(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
+    """A job for each kind of sink."""
+    makers: dict[str, Callable[[], Any]] = {
+        "files": lambda: files_world(tmp_path / "out"),
+        "sqlite": lambda: sqlite_world(tmp_path / "numbers.db"),
+        "postgres": lambda: postgres_world(request.getfixturevalue("postgres_database")),
+    }
+    made = Story(makers[request.param](), tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(300)  # eight starts of a worker, one after another
+def test_killed_at_every_point_each_output_is_there_once(story: Story) -> None:
+    """One life after another is killed at the next point, every third one loses its disk; two more repeat nothing."""
+    for number, point in enumerate(POINTS):
+        story.feed()
+        assert story.ends(story.live(point)) == -signal.SIGKILL, point
+        if number % 3 == 2:
+            shutil.rmtree(story.state)
+    for _ in range(2):
+        story.feed()
+        life = story.live()
+        story.until_committed()
+        life.send_signal(signal.SIGTERM)
+        assert story.ends(life) == EXIT_DONE
+        assert story.world.content() == {"a": list(range(story.fed))}
+
+
+def test_a_worker_that_sleeps_over_its_application_changes_nothing(story: Story) -> None:
+    """It wakes up after a successor has applied its version and later ones; it gives way, and nothing is doubled."""
+    story.feed()
+    point = SHOWN if isinstance(story.world.declared, Files) else POINTS[0]  # a database waits for one in the middle
+    zombie = story.live(point, HOLD)
+    assert zombie.stdin is not None
+    assert zombie.stdout is not None
+    assert zombie.stdout.readline() == b"held\n"
+    stop_outside_of_a_transaction(zombie, story.directory)
+    successor = story.live(state=story.state.with_name("elsewhere"))
+    story.feed()
+    story.until_committed()
+    successor.send_signal(signal.SIGTERM)
+    assert story.ends(successor) == EXIT_DONE
+    before = story.world.content()
+    zombie.stdin.write(b"\n")
+    zombie.stdin.flush()
+    zombie.send_signal(signal.SIGCONT)
+    assert story.ends(zombie) == EXIT_FENCED
+    assert story.world.content() == before == {"a": list(range(story.fed))}
+
+
+def stop_outside_of_a_transaction(life: "subprocess.Popen[bytes]", directory: Path) -> None:
+    """Pause a worker when it does not hold the log's lock, or nobody else could write."""
+    with (directory / "log.db-lock").open("rb+") as lock:
+        while True:
+            life.send_signal(signal.SIGSTOP)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                life.send_signal(signal.SIGCONT)
+                continue
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            return
