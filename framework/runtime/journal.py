@@ -53,6 +53,9 @@ def apply_segment(name: str, store: StateStore, message: bytes) -> int:
         raise Halted(
             f"{name}: its changelog was rewritten by a backfill, which this build cannot bootstrap from: upgrade"
         )
+    if data.stores and data.stores.count(data.stores[0]) == len(data.stores):
+        store.load(data.stores[0], data.keys, data.values)
+        return len(data.stores)
     start = 0
     for store_id, run in groupby(data.stores):
         end = start + sum(1 for _ in run)
