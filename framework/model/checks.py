@@ -61,8 +61,8 @@ class Judged:
         return any(g > header.generation and version < header.version for g, version in self.restored.items())
 
     def sent(self, partition: TopicPartition, version: int) -> list[bytes]:
-        """Return all committed output to a partition, up to a version."""
-        return [v for c, w in self.commits if c.version <= version for p, v in w.outputs if p == partition]
+        """Return all committed output to a partition with labels up to a version: a label is the last version + 1."""
+        return [v for c, w in self.commits if c.previous < version for p, v in w.outputs if p == partition]
 
     def taken(self, producer: int, partition: TopicPartition) -> list[bytes]:
         """Return all committed input from a channel."""
