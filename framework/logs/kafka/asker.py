@@ -32,6 +32,8 @@ RETRIED = {
     KafkaError.REQUEST_TIMED_OUT,
 }
 
+_UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
+
 
 class Asker:
     """Asks until a broker answers. Raises TransientError if none does for a minute."""
@@ -60,8 +62,17 @@ class Asker:
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (start, end) as of now; the end as a reader of committed messages sees it."""
         at = KafkaPartition(*partition)
+
+        def question(seconds: float) -> tuple[int, int] | None:
+            try:
+                return self._consumer.get_watermark_offsets(at, timeout=seconds)
+            except KafkaException as error:
+                if error.args[0].code() in _UNKNOWN and self.partitions(partition.topic) is not None:
+                    return None  # the client forgets topics when it loses its last broker
+                raise
+
         found: tuple[int, int] = self._ask(
-            lambda seconds: self._consumer.get_watermark_offsets(at, timeout=seconds),
+            question,
             f"looking for the bounds of {partition}",
             f"Describe (part of Read and Write) on topic {partition.topic}",
         )
