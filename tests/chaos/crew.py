@@ -137,6 +137,10 @@ class Crew:
         self._states[partition] = path
         return member
 
+    def stopped(self, partition: int) -> bool:
+        """Whether a worker has been stopped by SIGSTOP."""
+        return self.members[partition].child.state() == "T"
+
     def wake(self, zombie: Member) -> None:
         """Let a frozen worker go on."""
         zombie.child.signal(signal.SIGCONT)

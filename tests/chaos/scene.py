@@ -85,16 +85,21 @@ class Scene:
         self.until(said, f"worker {partition} restores")
         return self.crew.counter(partition, "bootstraps")
 
-    def ends(self, partition: int, code: int) -> None:
-        """Wait until a worker, or a zombie, of a partition has ended with a code."""
-        self.until(
-            lambda: any((death.partition, death.code) == (partition, code) for death in self.campaign.deaths),
-            f"worker {partition} ends with {code}",
-        )
+    def ends(self, partition: int, *codes: int) -> int:
+        """Wait until a worker, or a zombie, of a partition has ended with one of the codes since the last call."""
 
-    def changelog(self, stage: int, partition: int) -> TopicPartition:
-        """Return the changelog of a task."""
-        return TopicPartition(job.topology().changelog(stage), partition)
+        def found() -> list[int]:
+            return [d.code for d in self.campaign.deaths if d.partition == partition and d.code in codes]
+
+        self.until(lambda: bool(found()), f"worker {partition} ends with {codes}")
+        code = found()[0]
+        self.campaign.deaths.clear()
+        return code
+
+    def changelogs(self, partition: int) -> list[TopicPartition]:
+        """Return the changelogs of a worker's tasks."""
+        topology = job.topology()
+        return [TopicPartition(topology.changelog(ordinal), partition) for ordinal in range(len(job.stages))]
 
     def judge(self) -> None:
         """End: let all come out, stop, compare. Raises Failed with the violations."""

@@ -1,6 +1,153 @@
 """Scenarios of Kafka brokers: killed, frozen, led by another, refusing. Each starts brokers of its own."""
 
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-SCENARIOS: dict[str, Callable[[Path, int], str]] = {}
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from framework.logs.open import KAFKA
+from tests.chaos.chain import entries
+from tests.chaos.cluster import Cluster
+from tests.chaos.scene import Failed, Scene, scene
+
+CRASHED, HALTED = 1, 4
+# Short ones, so that a broker can be frozen for longer than all of them.
+TIME_OUTS = ["socket.timeout.ms=3000", "producer.request.timeout.ms=3000", "producer.transaction.timeout.ms=4000"]
+FROZEN_S = 6.0
+DOWN_S = 1.0
+SMALL_BATCH = "250"  # bytes: less than a transaction's batch of entries
+
+
+@contextlib.contextmanager
+def on_cluster(
+    directory: Path, seed: int, brokers: int = 1, changed: dict[str, str] | None = None
+) -> Iterator[tuple[Cluster, Scene]]:
+    """Start brokers and the chain job on them, and let it come to work."""
+    directory.mkdir(parents=True)
+    config = directory / "kafka.properties"
+    config.write_text("\n".join(TIME_OUTS))
+    with (
+        Cluster(directory / "kafka", brokers, changed) as cluster,
+        scene(directory / "job", KAFKA + cluster.bootstrap, seed, config=config) as stage,
+    ):
+        stage.running()
+        stage.flow(200)
+        yield cluster, stage
+
+
+def broker_killed(directory: Path, seed: int) -> str:
+    """Kill the only broker in mid work and start it again: workers wait for it or come back; all comes out once."""
+    with on_cluster(directory, seed) as (cluster, stage):
+        stage.campaign.feed(100)
+        stage.campaign.look()
+        cluster.kill(0)
+        _wait(stage, DOWN_S)
+        cluster.start(0)
+        return _goes_on(stage, "the broker was killed and came back")
+
+
+def broker_frozen(directory: Path, seed: int) -> str:
+    """Freeze the only broker for longer than every time-out: unknown outcomes are decided by the next claim (C4)."""
+    with on_cluster(directory, seed) as (cluster, stage):
+        stage.campaign.feed(100)
+        stage.campaign.look()
+        cluster.freeze(0)
+        _wait(stage, FROZEN_S)
+        cluster.thaw(0)
+        return _goes_on(stage, f"the broker stood still for {FROZEN_S:.0f} s")
+
+
+def leader_killed(directory: Path, seed: int) -> str:
+    """Kill the leader of the sink's first partition in a cluster of three: the others go on without it."""
+    with on_cluster(directory, seed, brokers=3) as (cluster, stage):
+        leader = _leader(cluster, 0)
+        stage.campaign.feed(100)
+        stage.campaign.look()
+        cluster.kill(leader - 1)
+        stage.drained()
+        stage.flow(100)
+        successor = _leader(cluster, leader)
+        cluster.start(leader - 1)
+        return _goes_on(stage, f"broker {leader} was killed, {successor} led after it")
+
+
+def transaction_outlived(directory: Path, seed: int) -> str:
+    """Freeze a sink within its transaction, longer than a transaction may last: aborted, and done again, once (S1)."""
+    point = "frozen within a transaction"
+    soon = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    with on_cluster(directory, seed, changed=soon) as (_, stage):
+        stage.kill(0, hold=True)
+        stage.crew.start(0, point, countdown=3)
+        stage.feeding_until(lambda: stage.crew.stopped(0), point)
+        time.sleep(FROZEN_S)
+        stage.back(0)
+        stage.crew.wake(stage.crew.members[0])
+        stage.campaign.feed(100)
+        code = stage.ends(0, CRASHED)
+        return _goes_on(stage, f"the sink ended with {code} and came back")
+
+
+def oversized(directory: Path, seed: int) -> str:
+    """The sink's topic takes no message of that size: the worker halts and names the setting; nothing is half out."""
+    with on_cluster(directory, seed) as (cluster, stage):
+        _set_size(cluster, SMALL_BATCH)
+        stage.campaign.may_end_with = {HALTED}
+        stage.campaign.feed(100)
+        stage.until(lambda: bool(stage.campaign.held), "halts")
+        partition = min(stage.campaign.held)
+        words = stage.crew.last_words(partition)
+        if "max.message.bytes" not in words and "message.max.bytes" not in words:
+            raise Failed(f"the error names no setting: {words}")
+        _set_size(cluster, "1048588")
+        stage.campaign.held.clear()
+        return _goes_on(stage, "a sink halted and named the setting; with room it went on")
+
+
+def _goes_on(stage: Scene, what: str) -> str:
+    stage.drained()
+    stage.running()
+    stage.flow(100)
+    ended = stage.campaign.tally.others["crashed"]
+    stage.judge()
+    return f"{what}; {ended} workers crashed and came back; nothing lost, nothing twice"
+
+
+def _wait(stage: Scene, seconds: float) -> None:
+    """Let the workers notice; who feeds would wait for the broker, so only they are looked at."""
+    ends = time.monotonic() + seconds
+    stage.until(lambda: time.monotonic() > ends, "time passes")
+
+
+def _leader(cluster: Cluster, other_than: int) -> int:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        leader = admin.list_topics(entries.name, timeout=10).topics[entries.name].partitions[0].leader
+        if leader not in (-1, other_than):
+            return leader
+    raise Failed(f"{entries.name} has no leader but {other_than}")
+
+
+def _set_size(cluster: Cluster, size: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    entry = ConfigEntry("max.message.bytes", size, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, entries.name, incremental_configs=[entry])
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(30)
+
+
+SCENARIOS: dict[str, Callable[[Path, int], str]] = {
+    "broker-killed": broker_killed,
+    "broker-frozen": broker_frozen,
+    "leader-killed": leader_killed,
+    "transaction-outlived": transaction_outlived,
+    "oversized": oversized,
+}

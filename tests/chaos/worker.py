@@ -94,6 +94,8 @@ POINTS: dict[str, tuple[str, Test]] = {
     "commit valid, store flushed to a file": ("flushed", lambda _d, a: isinstance(a, do.ApplyFrozen)),
 }
 
+IN_TRANSACTION = "frozen within a transaction"
+
 
 class Watch:
     """Wraps the driver's methods in this process."""
@@ -117,7 +119,9 @@ class Watch:
             return busy
 
         TaskDriver.tick = watched_tick  # type: ignore[method-assign, assignment]
-        if self._point is None:
+        if self._point == IN_TRANSACTION:
+            self._freeze_in_transaction()
+        if self._point not in POINTS:
             return
         when, test = POINTS[self._point]
 
@@ -135,6 +139,20 @@ class Watch:
 
         TaskDriver._perform_next = watched_perform  # type: ignore[method-assign, assignment]
 
+    def _freeze_in_transaction(self) -> None:
+        """Stop this process by SIGSTOP when a transaction's messages are with the broker, and its end is not."""
+        from framework.logs.kafka.transactions import Transactions
+
+        hand_over = Transactions._hand_over
+
+        def watched(transactions: Transactions, records: Any, callback: Any) -> None:
+            hand_over(transactions, records, callback)
+            if callback is None and records and self._counted():
+                transactions._producer.flush(5)
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+        Transactions._hand_over = watched  # type: ignore[method-assign, assignment]
+
     def _counted(self) -> bool:
         self._left -= 1
         return self._left == 0
@@ -147,7 +165,7 @@ class Watch:
             if any(awaited in (None, answer.token) for answer in answers):
                 break
             driver._log.wait(5)
-        assert self._point is not None
+        assert self._point in POINTS
         self._memory[self._at + POINT_AT] = 1 + list(POINTS).index(self._point)
         os.kill(os.getpid(), signal.SIGKILL)
 

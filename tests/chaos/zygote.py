@@ -39,10 +39,15 @@ class Child:
     def freeze(self) -> None:
         """Stop it by SIGSTOP, and return when it has stopped: a system call that is under way is finished first."""
         self.signal(signal.SIGSTOP)
-        while (
-            self.code is None and Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TZ"
-        ):
+        while self.code is None and self.state() not in "TZ":
             time.sleep(0.001)
+
+    def state(self) -> str:
+        """Return the letter that the kernel has for its state: T is stopped, Z dead."""
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return "Z"
 
     def forget(self) -> None:
         """Release the handle."""
