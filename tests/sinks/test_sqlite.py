@@ -13,6 +13,7 @@ import pytest
 from framework import DeadLetter, Input, Job, Output, Record, Table, Task, Topic, json, utf8
 from framework.errors import ConfigError, GraphError, Halted, SerdeError, TaskError
 from framework.runtime.reserved import OUTBOX
+from framework.settings import Settings
 from framework.testing import Kit
 from tests.runtime.harness import Rig
 
@@ -272,6 +273,36 @@ def test_a_locked_database_is_tried_again(shop: Path, monkeypatch: pytest.Monkey
     rig.now_ms += outbox.due_in_ms(rig.now_ms)
     rig.settle()
     assert (len(orders(shop)), outbox.trouble) == (1, None)
+
+
+def test_a_task_reads_no_more_when_too_much_waits(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads nothing before it has seen the table, and no more once sink_bytes_max wait; nothing is lost (1.8 S2)."""
+    monkeypatch.setattr("framework.sinks.sqlite.BUSY_S", 0.001)
+    kit = Kit(job(Table(str(shop), "orders", json(Order))), settings=Settings(sink_bytes_max=4000))
+
+    def feed_and_advance(first: int, last: int) -> int:
+        """Feed some orders, let a version go by after each few; return how many have been read in all."""
+        for number in range(first, last):
+            kit.feed(LINES, "order", {"id": number, "item": "a" * 50})
+            if number % 5 == 4:
+                kit.advance(400)
+        return kit.counters["external records"]
+
+    other = sqlite3.connect(shop, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert feed_and_advance(0, 10) == 0
+    other.execute("ROLLBACK")
+    kit.run()
+    other.execute("BEGIN IMMEDIATE")
+    read = feed_and_advance(10, 100)
+    assert 20 < read < 60
+    kit.advance(5000)
+    assert kit.counters["external records"] == read
+    other.execute("ROLLBACK")
+    other.close()
+    kit.run()
+    kit.stop()
+    assert [row[0] for row in orders(shop)] == list(range(100))
 
 
 @pytest.mark.parametrize("other_host", [False, True])
