@@ -1,4 +1,4 @@
-"""docs/PROTOCOL.md, docs/TRACEABILITY.md and docs/kafka.md name nothing that is not there: modules, tests, invariants, mutants."""
+"""The pages about the protocol and about Kafka name nothing that is not there: modules, tests, invariants, mutants."""
 
 import re
 from pathlib import Path

@@ -122,4 +122,6 @@ def read_options(path: Path) -> dict[str, str]:
         if name in options:
             raise ConfigError(f"--kafka-config {path}, line {number}: {name} stands there twice: leave one")
         options[name] = value
-    return options
+    from framework.logs.kafka.options import hidden
+
+    return hidden(options)

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from framework.testing.broker.jars import find_java, jar_broker
 from framework.testing.broker.settings import free_port
-from tests.logs.guarded_job import rejected, sentences, totals
+from tests.logs.guarded_job import job, rejected, sentences, totals
 
 STORE_PASSWORD = "changeit-in-tests"
 USER, PASSWORD = "grete-worker", "canary-d41d8cd98f00b204"
@@ -86,13 +86,14 @@ def listed() -> list[Entry]:
         "JOB.STAGE.TOPIC.STAGE": ["guarded.split.guarded-words.count"],
         "JOB.notes": ["guarded.notes"],
         "each external input": [sentences.name],
+        "JOB": [job.name],
         "JOB.STAGE.changelog-PARTITION of each stage that writes external topics": [
             "guarded.split.changelog-0",
             "guarded.count.changelog-0",
         ],
         "each external output, each dead letter topic": [totals.name, rejected.name],
     }
-    kinds = {"Topic": ResourceType.TOPIC, "TransactionalId": ResourceType.TRANSACTIONAL_ID}
+    kinds = {"Topic": ResourceType.TOPIC, "Group": ResourceType.GROUP, "TransactionalId": ResourceType.TRANSACTIONAL_ID}
     return [
         (kinds[kind], name, getattr(AclOperation, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation.strip()).upper()))
         for kind, place, operations in _ROW.findall(_DOCUMENT.read_text())

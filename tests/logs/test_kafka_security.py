@@ -14,6 +14,7 @@ from framework.errors import ConfigError
 from framework.logs.kafka import KafkaLog, log
 from framework.logs.kafka.failures import Troubles
 from framework.logs.kafka.options import split_options
+from framework.logs.open import read_options
 from framework.runtime.worker import EXIT_HALTED
 from protocol.ids import TopicPartition
 from tests.logs.secure_broker import PASSWORD, SecureBroker
@@ -78,10 +79,18 @@ def test_tls_at_a_plain_port_is_refused(secure: SecureBroker) -> None:
         KafkaLog(secure.plain, secure.options())
 
 
-def test_configurations_do_not_show_their_secrets() -> None:
+def test_configurations_do_not_show_their_secrets(tmp_path: Path) -> None:
     """The repr of each client's configuration, as a traceback with variables prints it, hides passwords and keys."""
-    options = {"security.protocol": "SASL_SSL", "sasl.password": CANARY, "consumer.ssl.key.password": CANARY}
+    options: dict[str, str] = {
+        "security.protocol": "SASL_SSL",
+        "sasl.password": CANARY,
+        "consumer.ssl.key.password": CANARY,
+    }
     assert CANARY not in repr(split_options("host:1", "group", options))
+    (tmp_path / "file").write_text(f"sasl.password={CANARY}")
+    options = read_options(tmp_path / "file")
+    assert CANARY not in repr(options)
+    assert options == {"sasl.password": CANARY}
 
 
 def test_repeated_lines_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -116,7 +125,8 @@ def test_a_job_runs_and_shows_no_secret(guarded: SecureBroker, tmp_path: Path) -
         failed = subprocess.run([*grete, "worker", "--partition=0", *arguments], stdout=out, stderr=out, check=False)
         assert failed.returncode == EXIT_HALTED
     assert "sasl.password" in log_path.read_text()
-    assert shown.count(b"framework.cli") == 2  # the supervisor's and the worker's
+    assert b"kafka.properties" in shown
+    assert b"framework.runtime.entry" in shown  # the worker's
     shown += b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != config)
     shown += b"".join(messages(guarded))
     assert b"worker started" in shown

@@ -5,16 +5,24 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
+from framework import Input, Job, Record, Store, Task, Topic, utf8
 from framework.errors import ConfigError, Halted
 from framework.logs.kafka import KafkaLog, admin, log
 from framework.logs.kafka.notes import KafkaNotes
-from framework.logs.open import pin_topics
+from framework.logs.open import LogAddress, pin_topics
+from framework.ports import ExternalRecord
+from framework.runtime.place import Place, prepare
+from framework.runtime.worker import EXIT_DONE, Worker
+from framework.settings import Settings
 from framework.testing.broker import Broker
 from protocol.ids import TopicPartition
 
@@ -100,6 +108,74 @@ def test_one_replica_is_reported(kafka_broker: Broker, topic: str, caplog: pytes
         reader.create_topic(topic, 1)
         reader.create_topic(f"{topic}.more", 1)
     assert len([line for line in caplog.messages if "one replica" in line]) == 1
+
+
+# --- a job ---
+
+
+def keeping(topic: str) -> Job:
+    """Return a job that reads one topic and keeps what it reads."""
+
+    class Keep(Task):
+        lines = Input(Topic(topic, key=utf8, value=utf8))
+        kept = Store("kept", key=utf8, value=utf8)
+
+        def process(self, record: Record[str, str]) -> None:
+            self.kept.put(record.key, record.value)
+
+    return Job(f"job-{topic}", stages=[Keep])
+
+
+def work(kafka_broker: Broker, job: Job, directory: Path, until: int) -> int:
+    """Run a worker until it has read and committed so many records; return its exit code."""
+    place = Place(directory, address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
+    reader = place.open_log()
+    with closing(reader):
+        prepare(job, reader, place, Settings())
+        worker = Worker(job, 0, reader, place, Settings())
+
+        def stop_in_time(_status: dict[str, object]) -> None:
+            committed = worker.drivers[0].core.committed
+            if committed is not None and committed.external[0].offset >= until:
+                worker.stop()
+
+        worker.report = stop_in_time
+        try:
+            return worker.run()
+        finally:
+            worker.close()
+
+
+def say(kafka_broker: Broker, topic: str, count: int) -> None:
+    """Append records to the topic of a job."""
+    with closing(KafkaLog(kafka_broker.bootstrap)) as writer:
+        writer.create_topic(topic, 1, plain=True)
+        now = time.time_ns() // 1_000_000
+        writer.produce(0, 0, [ExternalRecord(TopicPartition(topic, 0), b"k", b"%d" % n, now) for n in range(count)])
+        while not writer.poll():
+            writer.wait(1_000)
+
+
+def test_input_that_expired_unread_halts(kafka_broker: Broker, client: AdminClient, topic: str, tmp_path: Path) -> None:
+    """K3: records that the retention deleted before a job read them are not stepped over; both offsets are named."""
+    job = keeping(topic)
+    say(kafka_broker, topic, 3)
+    assert work(kafka_broker, job, tmp_path, 3) == EXIT_DONE
+    say(kafka_broker, topic, 3)
+    expired = KafkaPartition(topic, 0, 5)
+    client.delete_records([expired])[expired].result()
+    with pytest.raises(Halted, match=rf"{topic}\[0\] offset 3, but the log starts at 5 .*retention"):
+        work(kafka_broker, job, tmp_path, 6)
+
+
+def test_more_partitions_of_an_input_are_refused_at_a_start(
+    kafka_broker: Broker, client: AdminClient, topic: str, tmp_path: Path
+) -> None:
+    """A job is not started on an input that has more partitions than it has tasks: it would not read them."""
+    say(kafka_broker, topic, 1)
+    client.create_partitions([NewPartitions(topic, 2)])[topic].result()
+    with pytest.raises(ConfigError, match=rf"topic {topic} has 2 partitions, and job .* has 1"):
+        work(kafka_broker, keeping(topic), tmp_path, 1)
 
 
 # --- a broker that is too old ---

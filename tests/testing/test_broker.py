@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from framework.settings import Settings, from_environment
-from framework.testing.broker import NoBroker, find_broker
+from framework.testing.broker import NoBroker, find_broker, jars
 from framework.testing.broker.find import READY
-from framework.testing.broker.settings import settings
+from framework.testing.broker.settings import KAFKA, settings
 
 # A keeper of a broker that is none, and a user of it who waits to be killed.
 KEEPER = """
@@ -86,10 +87,16 @@ def only_java(tmp_path: Path) -> Path:
     return java.parent
 
 
-def test_the_settings_are_those_of_docker_compose() -> None:
-    """docker-compose.yml has no broker settings of its own: it mounts the file that the other brokers are made from."""
+def test_the_settings_are_those_of_docker_compose(tmp_path: Path) -> None:
+    """docker-compose.yml has no broker settings of its own: it mounts the file that the other brokers are made from.
+
+    It runs the same version. A broker from the jars differs in its ports and its directory only.
+    """
     compose = (Path(__file__).parents[2] / "docker-compose.yml").read_text()
     assert "./framework/testing/broker/server.properties:/mnt/shared/config/server.properties" in compose
     assert "KAFKA_" not in compose
+    assert set(re.findall(r"image: (\S+)", compose)) == {f"apache/kafka:{KAFKA}"}
+    ours = {"listeners", "advertised.listeners", "controller.quorum.voters", "log.dirs"}
+    assert {name for name, value in jars._own_settings(tmp_path, 1).items() if settings().get(name) != value} == ours
     assert settings()["process.roles"] == "broker,controller"
     assert not {"-", "_"} & set("".join(settings()))  # docker.py turns names into variables

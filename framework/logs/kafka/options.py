@@ -74,6 +74,11 @@ class Secret(str):
         return repr(_HIDDEN)
 
 
+def hidden(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options, the secret ones as texts that do not show themselves."""
+    return {name: Secret(value) if _SECRET.search(name) else value for name, value in options.items()}
+
+
 def split_options(
     bootstrap: str, group: str, options: Options
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
