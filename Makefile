@@ -1,8 +1,8 @@
 # Everything a newcomer or a build machine needs; each target sets itself up. Python >= 3.11 and make are enough.
 #
-#   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka://host:9092  SPARK=1
+#   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka|kafka://host:9092  SPARK=1
 #   make test    lint, types, import direction, then all tests
-#   make bench   the benchmarks
+#   make bench   the benchmarks           LOG=kafka (a broker of its own) or kafka://host:9092
 #   make lint    only the checks that run no code
 
 SHELL := /bin/bash

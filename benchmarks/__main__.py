@@ -1,4 +1,4 @@
-"""All benchmarks, side by side in one run, interleaved: ``python -m benchmarks [--rounds N] [--words N] [--keys N]``.
+"""All benchmarks of one log: ``python -m benchmarks [--log embedded|kafka|kafka://HOST:PORT] [--rounds N] [--keys N]``.
 
 Machines are noisy: what counts are ratios within one run. Each measurement has a process and a directory of its own.
 """
@@ -6,29 +6,12 @@ Machines are noisy: what counts are ratios within one run. Each measurement has 
 import argparse
 import json
 import os
-import platform
-import statistics
-import subprocess
-import sys
-from importlib.metadata import version
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
-console = Console()
-Results = dict[str, list[dict[str, float]]]
-
-
-def measure(name: str, *arguments: str) -> dict[str, float]:
-    """Run one measurement in a process of its own and return its figures."""
-    command = [sys.executable, "-m", "benchmarks.measure", name, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # our own module
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return result
+from benchmarks.kafka_tables import measure_kafka
+from benchmarks.running import Results, console, median, run_all, say_where
 
 
 def plan(words: int, skewed_words: int, keys: int) -> dict[str, tuple[str, ...]]:
@@ -43,11 +26,6 @@ def plan(words: int, skewed_words: int, keys: int) -> dict[str, tuple[str, ...]]
         "skipped, read again (bound 0)": ("skewed", few, "early_bytes_max=0"),
         "restore": ("restore", f"keys={keys}"),
     }
-
-
-def median(results: Results, label: str, figure: str) -> float:
-    """Return the median of a figure over the rounds."""
-    return statistics.median(result[figure] for result in results[label])
 
 
 def show_throughput(results: Results) -> None:
@@ -88,29 +66,31 @@ def show_restore(results: Results, keys: int) -> None:
     console.print(table)
 
 
+def measure_embedded(rounds: int, words: int, skewed_words: int, keys: int) -> Results:
+    """Run everything on the embedded log, print the tables."""
+    results = run_all("benchmarks.measure", plan(words, skewed_words, keys), rounds)
+    say_where("rocksdict", "msgspec")
+    show_throughput(results)
+    show_early(results)
+    show_restore(results, keys)
+    return results
+
+
 def main() -> None:
     """Run all rounds, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--log", default=os.environ.get("LOG") or "embedded", help="kafka: a broker of its own")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--words", type=int, default=400_000)
-    parser.add_argument("--skewed-words", type=int, default=80_000)
-    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--words", type=int, default=400_000, help="embedded: words")
+    parser.add_argument("--skewed-words", type=int, default=80_000, help="embedded: words, one source slow")
+    parser.add_argument("--messages", type=int, default=400_000, help="Kafka: messages to count")
+    parser.add_argument("--keys", type=int, default=1_000_000, help="to come back with")
     parser.add_argument("--json", type=Path, help="also write every figure to this file")
     options = parser.parse_args()
-    measurements = plan(options.words, options.skewed_words, options.keys)
-    results: Results = {label: [] for label in measurements}
-    steps = [(label, measurement) for _ in range(options.rounds) for label, measurement in measurements.items()]
-    for label, measurement in track(steps, "measuring", console=console):
-        results[label].append(measure(*measurement))
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    packages = ", ".join(f"{name} {version(name)}" for name in ("rocksdict", "msgspec"))
-    console.print(
-        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {packages}, "
-        f"commit {commit.stdout.strip() or 'unknown'}, python -m benchmarks {' '.join(sys.argv[1:])}"
-    )
-    show_throughput(results)
-    show_early(results)
-    show_restore(results, options.keys)
+    if options.log == "embedded":
+        results = measure_embedded(options.rounds, options.words, options.skewed_words, options.keys)
+    else:
+        results = measure_kafka(options.log, options.rounds, options.messages, options.keys)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))
 

@@ -1,0 +1,80 @@
+"""The benchmarks on Kafka: counting beside a bare loop, and coming back with state."""
+
+from rich.table import Table
+
+from benchmarks.running import Results, console, measure, median, run_all, say_where
+from framework.logs.open import KAFKA
+from framework.testing.broker import find_broker
+
+MODULE = "benchmarks.on_kafka"
+INTERVAL_MS = 1_000  # of the counting job, as of the bare loop
+RESTART_INTERVAL_MS = 100  # design 1.8
+BARE, AT_LEAST = "bare loop, 1 process", "at least once"
+STARTS = {
+    "cold": "kill -9, new process",
+    "spare": "kill -9, spare",
+    "cold_deleted": "state deleted, new process",
+    "spare_deleted": "state deleted, spare",
+}
+
+
+def plan(bootstrap: str, messages: int) -> dict[str, tuple[str, ...]]:
+    """Return label → measurement, in the order of one round."""
+    common = ("count", bootstrap, f"messages={messages}")
+    exactly, at_least = (
+        (*common, f"interval_ms={INTERVAL_MS}", f"guarantee={name}") for name in ("exactly-once", "at-least-once")
+    )
+    return {
+        "exactly once": (*exactly, "form=process"),
+        AT_LEAST: (*at_least, "form=process"),
+        BARE: (*common, "form=bare"),
+        "exactly once, process_batch": (*exactly, "form=process_batch"),
+        "at least once, process_batch": (*at_least, "form=process_batch"),
+    }
+
+
+def show_counting(results: Results, messages: int) -> None:
+    """Print both guarantees beside the bare loop."""
+    table = Table(title=f"Counting {messages:,} JSON messages by key, 4 partitions, a commit a second")
+    columns = ("", "messages/s (median)", "runs", "of at least once", "of the bare loop", "CPU s", "peak RSS MiB")
+    for column in columns:
+        table.add_column(column, justify="left" if not column else "right", no_wrap=not column)
+    at_least, bare = (median(results, label, "messages_per_s") for label in (AT_LEAST, BARE))
+    for label, runs in results.items():
+        rate = median(results, label, "messages_per_s")
+        each = " ".join(f"{run['messages_per_s'] / 1000:.0f}k" for run in runs)
+        row = [f"{rate:,.0f}", each, f"{rate / at_least:.2f}", f"{rate / bare:.2f}"]
+        row += [f"{median(results, label, 'cpu_s'):.1f}", f"{median(results, label, 'rss_mib'):.0f}"]
+        table.add_row(label, *row)
+    console.print(table)
+
+
+def show_restarts(result: dict[str, float], keys: int) -> None:
+    """Print how long a task needs to come back: from the start of its process."""
+    table = Table(title=f"Coming back with {keys:,} keys of 80 bytes, interval {RESTART_INTERVAL_MS} ms")
+    for column in ("", "first output appended s", "visible s", "changelog records", "records/s"):
+        table.add_column(column, justify="left" if not column else "right", no_wrap=not column)
+    for name, label in STARTS.items():
+        figures = [f"{result[f'{name}_{figure}']:.2f}" for figure in ("appended_s", "visible_s")]
+        figures += [f"{result[f'{name}_{figure}']:,.0f}" for figure in ("records", "records_per_s")]
+        table.add_row(label, *figures)
+    console.print(table)
+
+
+def measure_kafka(log: str, rounds: int, messages: int, keys: int) -> Results:
+    """Run everything on a broker, print the tables. ``log``: kafka (a broker of its own) or kafka://host:port."""
+    if log.startswith(KAFKA):
+        return _measure(log.removeprefix(KAFKA), log, rounds, messages, keys)
+    with find_broker() as broker:
+        return _measure(broker.bootstrap, broker.how, rounds, messages, keys)
+
+
+def _measure(bootstrap: str, how: str, rounds: int, messages: int, keys: int) -> Results:
+    console.print(f"Kafka: {bootstrap} ({how})")
+    measure(MODULE, "events", bootstrap, f"messages={messages}")
+    results = run_all(MODULE, plan(bootstrap, messages), rounds)
+    say_where("confluent-kafka", "rocksdict", "msgspec")
+    show_counting(results, messages)
+    restart = measure(MODULE, "restart", bootstrap, f"keys={keys}", f"interval_ms={RESTART_INTERVAL_MS}")
+    show_restarts(restart, keys)
+    return results | {"restart": [restart]}
