@@ -14,10 +14,10 @@ import msgspec
 from framework.core.wiring import wire
 from framework.runtime.inspect import uncommitted_records
 from framework.stores.reader import StateReader
-from tests.chaos.chain import PARTITIONS, Chain, Given, Spread, Tail, entries, given, job
+from tests.chaos.chain import PARTITIONS, Chain, Given, Spread, Tail
 from tests.chaos.checker import Checker
 from tests.chaos.crew import Crew, Death, Member
-from tests.chaos.outside import Outside
+from tests.chaos.outside import Outside, names_at
 from tests.chaos.worker import PHASES, POINTS
 
 SOURCES = 40
@@ -104,7 +104,8 @@ class Campaign:
         for partition, at in list(self._restart_at.items()):
             if now >= at and partition not in self.held:
                 del self._restart_at[partition]
-                self._start(partition)
+                if partition not in self.crew.members:
+                    self._start(partition)
         before = self.checker.entries
         for row in self.outside.arrived():
             self.checker.entry(*row)
@@ -134,7 +135,7 @@ class Campaign:
             if death.point is not None:
                 tally.points[death.point] += 1
             if not death.zombie:
-                wiring = wire(job.topology(), 0, partition)
+                wiring = wire(self.crew.job.topology(), 0, partition)
                 voided = uncommitted_records(self.outside.log, wiring)
                 tally.voiding += voided > 0
                 tally.voided += voided
@@ -224,9 +225,10 @@ class Campaign:
         victims = self._rng.sample(living, min(self._rng.choice((1, 1, 2, PARTITIONS)), len(living)))
         if self._mode == "haste" or not victims:
             return victims
+        topology = self.crew.job.topology()
         deadline = time.monotonic() + BAIT_S
         while time.monotonic() < deadline:
-            at_stake = [p for p in living if uncommitted_records(self.outside.log, wire(job.topology(), 0, p))]
+            at_stake = [p for p in living if uncommitted_records(self.outside.log, wire(topology, 0, p))]
             if at_stake:
                 first = self._rng.choice(at_stake)
                 return [first, *(victim for victim in victims[1:] if victim != first)]
@@ -285,13 +287,14 @@ class Campaign:
             )
         self.until(self.crew.all_running)
         self._stop()
+        names = names_at(self.crew.place)
         for row in self.outside.arrived():
             self.checker.entry(*row)
-        for row in self.outside.all(given.name):
+        for row in self.outside.all(names.given):
             self.checker.input(*row)
         self.checker.complete()
         again = Checker()
-        for row in self.outside.all(entries.name):
+        for row in self.outside.all(names.entries):
             again.entry(*row)
         self.checker.same(again)
         self._compare_state("as the workers left it")
@@ -321,7 +324,7 @@ class Campaign:
         sources: list[tuple[str, Tail]] = []
         accounts: list[tuple[str, Tail]] = []
         for partition in range(PARTITIONS):
-            with StateReader(self.crew.state(partition), job) as reader:
+            with StateReader(self.crew.state(partition), self.crew.job) as reader:
                 sources += reader.all(Spread.sources, partition)
                 accounts += reader.all(Chain.accounts, partition)
         self.checker.state(f"sources, {how}", self.checker.sources, sources)

@@ -7,6 +7,8 @@ stream between them is written by all tasks. ``Chain`` chains what an account re
 
 import hashlib
 import random
+from functools import cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -53,15 +55,12 @@ def extended(tail: Tail, what: str, nonce: int) -> Tail:
     return Tail(tail.count + 1, hashlib.blake2b(text.encode(), digest_size=10).hexdigest())
 
 
-given = Topic("given", key=utf8, value=json(Given))
 links = Topic("links", key=utf8, value=json(Link))  # by account
-entries = Topic("entries", key=utf8, value=json(Entry))  # by account
 
 
 class Spread(Task):
     """Inputs → links, each to an account drawn by chance."""
 
-    inputs = Input(given)
     sources = Store("sources", key=utf8, value=json(Tail))
     out = Output(links)
 
@@ -77,7 +76,7 @@ class Chain(Task):
 
     arrivals = Input(links)
     accounts = Store("accounts", key=utf8, value=json(Tail))
-    out = Output(entries)
+    out: Output[str, Entry]
 
     def process(self, record: Record[str, Link]) -> None:
         nonce = random.getrandbits(40)
@@ -86,4 +85,19 @@ class Chain(Task):
         self.out.send(record.key, Entry(record.value, nonce, tail))
 
 
-job = Job("chain", stages=[Spread, Chain], partitions=PARTITIONS)
+class ChainJob(NamedTuple):
+    """The job, the topic that it reads and the one that it writes."""
+
+    job: Job
+    given: str
+    entries: str
+
+
+@cache
+def chain_job(suffix: str = "") -> ChainJob:
+    """Return the job under names of its own: several may live on one broker."""
+    given = Topic(f"given{suffix}", key=utf8, value=json(Given))
+    entries = Topic(f"entries{suffix}", key=utf8, value=json(Entry))  # by account
+    spread = type("Spread", (Spread,), {"inputs": Input(given)})
+    chain = type("Chain", (Chain,), {"out": Output(entries)})
+    return ChainJob(Job(f"chain{suffix}", stages=[spread, chain], partitions=PARTITIONS), given.name, entries.name)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from framework.runtime.place import Place
-from tests.chaos.chain import PARTITIONS, job
+from tests.chaos.chain import PARTITIONS
+from tests.chaos.outside import names_at
 from tests.chaos.worker import PHASES, POINT_AT, POINTS, SLOT_BYTES
 from tests.chaos.zygote import Child, Zygote
 
@@ -55,8 +56,14 @@ class Crew:
     members: dict[int, Member] = field(default_factory=dict)
     zombies: list[Member] = field(default_factory=list)
     starts: int = 0
+    file_bytes_max: int | None = None  # of the workers started from now on: a write beyond fails
 
     def __post_init__(self) -> None:
+        names = names_at(self.place)
+        self.job = names.job
+        self._reference = self.place.directory / "chain_here.py"
+        suffix = names.job.name.removeprefix("chain")
+        self._reference.write_text(f"from tests.chaos.chain import chain_job\n\njob = chain_job({suffix!r}).job\n")
         self._path = self.place.directory / "phases"
         self._path.write_bytes(bytes(PARTITIONS * SLOTS * SLOT_BYTES))
         with self._path.open("r+b") as file:
@@ -80,7 +87,7 @@ class Crew:
         self.starts += 1
         self._memory[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES] = bytes(SLOT_BYTES)
         request = {
-            "reference": JOB,
+            "reference": str(self._reference),
             "partition": partition,
             "directory": str(self.place.directory),
             "state": str(self._states[partition]),
@@ -91,6 +98,7 @@ class Crew:
             "slot": slot,
             "point": point,
             "countdown": countdown,
+            "file_bytes_max": self.file_bytes_max,
         }
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -102,7 +110,7 @@ class Crew:
     def phase(self, member: Member) -> str:
         """Return where a worker stands: the least advanced of its tasks says it, a commit before plain running."""
         at = member.slot * SLOT_BYTES
-        return PHASES[min(self._memory[at : at + len(job.stages)])]
+        return PHASES[min(self._memory[at : at + len(self.job.stages)])]
 
     def counter(self, partition: int, name: str) -> int:
         """Return a counter of a living worker, of all its tasks together, as it said last."""

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--log",
         default="embedded",
-        help="embedded; kafka (a broker of its own); kafka://host:port, whose topics of this job must be new",
+        help="embedded; kafka (a broker of its own); kafka://host:port",
     )
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))

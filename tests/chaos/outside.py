@@ -1,5 +1,7 @@
 """What stands outside of the job: who feeds it, and an independent consumer of what leaves it."""
 
+import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +16,7 @@ from framework.runtime.place import Place, prepare
 from framework.settings import Settings
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
-from tests.chaos.chain import PARTITIONS, entries, given, job
+from tests.chaos.chain import PARTITIONS, ChainJob, chain_job
 
 READ_BYTES = 1 << 18
 CONSUME = 2_000  # messages at once
@@ -53,14 +55,15 @@ class EmbeddedOutside:
     def __init__(self, place: Place) -> None:
         """Make the job's topics."""
         self.log = EmbeddedLog(place.directory / "log.db")
-        prepare(job, self.log, place, Settings())
+        self._names = names = names_at(place)
+        prepare(names.job, self.log, place, Settings())
         self._consumer = EmbeddedLog(place.directory / "log.db", create=False)
         self._positions = [0] * PARTITIONS
 
     def feed(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Append in one transaction."""
         records = [
-            ExternalRecord(TopicPartition(given.name, partition_of(key, PARTITIONS)), key, value, 1)
+            ExternalRecord(TopicPartition(self._names.given, partition_of(key, PARTITIONS)), key, value, 1)
             for key, value in rows
         ]
         self.log.produce_with_meta(records, {})
@@ -68,7 +71,7 @@ class EmbeddedOutside:
     def arrived(self) -> Iterator[Row]:
         """Read each partition on."""
         for partition in range(PARTITIONS):
-            for row in self._read(entries.name, partition, self._positions[partition]):
+            for row in self._read(self._names.entries, partition, self._positions[partition]):
                 self._positions[partition] = row[1] + 1
                 yield row
 
@@ -96,17 +99,18 @@ class KafkaOutside:
     def __init__(self, place: Place) -> None:
         """Make the job's topics."""
         self.log = place.open_log(group="chaos")
-        prepare(job, self.log, place, Settings(), {given.name})
+        self._names = names = names_at(place)
+        prepare(names.job, self.log, place, Settings(), {names.given})
         self._servers = place.address.url.removeprefix(KAFKA)
         self._producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 0})
-        self._consumer = self._reading(entries.name)
+        self._consumer = self._reading(names.entries)
 
     def feed(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Append, and wait until the broker has them."""
         refused: list[KafkaError] = []
         for key, value in rows:
             self._producer.produce(
-                given.name,
+                self._names.given,
                 value,
                 key,
                 partition=partition_of(key, PARTITIONS),
@@ -163,6 +167,12 @@ def _row(message: Message) -> Row | None:
             raise KafkaException(error)
         return None
     return message.partition() or 0, message.offset() or 0, message.key() or b"", message.value() or b""
+
+
+def names_at(place: Place) -> ChainJob:
+    """Return the chain job of a place: on a broker, which has many places' topics, with a name of its own."""
+    digest = hashlib.blake2b(os.fsencode(place.directory.absolute()), digest_size=5).hexdigest()
+    return chain_job("" if place.address.embedded else f"-{digest}")
 
 
 def outside_of(place: Place) -> Outside:

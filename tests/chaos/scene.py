@@ -7,9 +7,9 @@ from pathlib import Path
 
 from protocol.ids import TopicPartition
 from tests.chaos.campaign import Campaign
-from tests.chaos.chain import PARTITIONS, job
+from tests.chaos.chain import PARTITIONS
 from tests.chaos.crew import JOB, Crew
-from tests.chaos.outside import Outside, outside_of, place_of
+from tests.chaos.outside import Outside, names_at, outside_of, place_of
 from tests.chaos.zygote import Zygote
 
 INTERVAL_MS = 50
@@ -25,6 +25,7 @@ class Scene:
     """The workers run; ``campaign.look`` restarts the dead, except those of ``held`` partitions."""
 
     def __init__(self, campaign: Campaign, outside: Outside, crew: Crew, rng: random.Random) -> None:
+        self.entries = names_at(crew.place).entries
         self.campaign, self.outside, self.crew, self.rng = campaign, outside, crew, rng
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
@@ -80,7 +81,7 @@ class Scene:
 
         def said() -> bool:
             counters = [self.crew.counter(partition, name) for name in ("redos", "bootstraps")]
-            return sum(counters) == len(job.stages)
+            return sum(counters) == len(self.crew.job.stages)
 
         self.until(said, f"worker {partition} restores")
         return self.crew.counter(partition, "bootstraps")
@@ -98,8 +99,8 @@ class Scene:
 
     def changelogs(self, partition: int) -> list[TopicPartition]:
         """Return the changelogs of a worker's tasks."""
-        topology = job.topology()
-        return [TopicPartition(topology.changelog(ordinal), partition) for ordinal in range(len(job.stages))]
+        topology = self.crew.job.topology()
+        return [TopicPartition(topology.changelog(ordinal), partition) for ordinal in range(len(self.crew.job.stages))]
 
     def judge(self) -> None:
         """End: let all come out, stop, compare. Raises Failed with the violations."""

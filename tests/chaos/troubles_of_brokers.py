@@ -14,7 +14,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from framework.logs.open import KAFKA
-from tests.chaos.chain import entries
 from tests.chaos.cluster import Cluster
 from tests.chaos.scene import Failed, Scene, scene
 
@@ -68,13 +67,14 @@ def broker_frozen(directory: Path, seed: int) -> str:
 def leader_killed(directory: Path, seed: int) -> str:
     """Kill the leader of the sink's first partition in a cluster of three: the others go on without it."""
     with on_cluster(directory, seed, brokers=3) as (cluster, stage):
-        leader = _leader(cluster, 0)
+        topic = stage.entries
+        leader = _leader(cluster, topic, 0)
         stage.campaign.feed(100)
         stage.campaign.look()
         cluster.kill(leader - 1)
         stage.drained()
         stage.flow(100)
-        successor = _leader(cluster, leader)
+        successor = _leader(cluster, topic, leader)
         cluster.start(leader - 1)
         return _goes_on(stage, f"broker {leader} was killed, {successor} led after it")
 
@@ -98,7 +98,7 @@ def transaction_outlived(directory: Path, seed: int) -> str:
 def oversized(directory: Path, seed: int) -> str:
     """The sink's topic takes no message of that size: the worker halts and names the setting; nothing is half out."""
     with on_cluster(directory, seed) as (cluster, stage):
-        _set_size(cluster, SMALL_BATCH)
+        _set_size(cluster, stage.entries, SMALL_BATCH)
         stage.campaign.may_end_with = {HALTED}
         stage.campaign.feed(100)
         stage.until(lambda: bool(stage.campaign.held), "halts")
@@ -106,7 +106,7 @@ def oversized(directory: Path, seed: int) -> str:
         words = stage.crew.last_words(partition)
         if "max.message.bytes" not in words and "message.max.bytes" not in words:
             raise Failed(f"the error names no setting: {words}")
-        _set_size(cluster, "1048588")
+        _set_size(cluster, stage.entries, "1048588")
         stage.campaign.held.clear()
         return _goes_on(stage, "a sink halted and named the setting; with room it went on")
 
@@ -126,20 +126,20 @@ def _wait(stage: Scene, seconds: float) -> None:
     stage.until(lambda: time.monotonic() > ends, "time passes")
 
 
-def _leader(cluster: Cluster, other_than: int) -> int:
+def _leader(cluster: Cluster, topic: str, other_than: int) -> int:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        leader = admin.list_topics(entries.name, timeout=10).topics[entries.name].partitions[0].leader
+        leader = admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
         if leader not in (-1, other_than):
             return leader
-    raise Failed(f"{entries.name} has no leader but {other_than}")
+    raise Failed(f"{topic} has no leader but {other_than}")
 
 
-def _set_size(cluster: Cluster, size: str) -> None:
+def _set_size(cluster: Cluster, topic: str, size: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     entry = ConfigEntry("max.message.bytes", size, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, entries.name, incremental_configs=[entry])
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for done in admin.incremental_alter_configs([resource]).values():
         done.result(30)
 

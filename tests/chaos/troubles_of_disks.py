@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,14 @@ from tests.chaos.scene import Failed, Scene, scene
 CRASHED, HALTED = 1, 4
 STATE_MIB, LOG_MIB = 24, 48
 DAMAGES = 6
+LIMIT_BYTES, CRASHES = 8192, 3
+
+
+def can_mount() -> bool:
+    """Whether this process may mount a tmpfs."""
+    with tempfile.TemporaryDirectory() as scratch, contextlib.suppress(Failed), small_disk(Path(scratch) / "disk", 1):
+        return True
+    return False
 
 
 @contextlib.contextmanager
@@ -68,6 +77,27 @@ def full_log_disk(directory: Path, seed: int) -> str:
         stage.drained()
         stage.judge()
         return f"{crashes} crashes of workers whose log had no room; then all came out"
+
+
+def limited_files(directory: Path, seed: int) -> str:
+    """No file may grow (RLIMIT_FSIZE), neither log nor state: the same must come of it as of a full disk.
+
+    Where no tmpfs can be mounted this takes the place of the full disks.
+    """
+    with scene(directory, "embedded", seed) as stage:
+        stage.running()
+        stage.flow(200)
+        stage.kill(0, hold=True)
+        stage.crew.file_bytes_max = LIMIT_BYTES
+        stage.campaign.feed(100)
+        for _ in range(CRASHES):
+            stage.crew.start(0)
+            stage.ends(0, CRASHED)
+        stage.crew.file_bytes_max = None
+        stage.back(0)
+        stage.drained()
+        stage.judge()
+        return f"{CRASHES} crashes of a worker that could not write; then all came out"
 
 
 def _fill_until_crashes(stage: Scene, disk: Path, whose: set[int]) -> int:
@@ -165,6 +195,7 @@ def flip(path: Path, rng: random.Random) -> None:
 SCENARIOS: dict[str, Callable[[Path, int], str]] = {
     "full-state-disk": full_state_disk,
     "full-log-disk": full_log_disk,
+    "limited-files": limited_files,
     "damaged-state": damaged_state,
     "damaged-log": damaged_log,
 }

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from protocol.ids import TopicPartition
-from tests.chaos.chain import PARTITIONS, job
+from tests.chaos.chain import PARTITIONS
 from tests.chaos.scene import Failed, Scene, scene
 from tests.chaos.worker import POINTS
 
@@ -90,7 +90,7 @@ def older_state(directory: Path, log: str, seed: int) -> str:
             bootstraps += stage.restored(partition)
         stage.drained()
         stage.judge()
-        redos = ROUNDS * len(job.stages) - bootstraps
+        redos = ROUNDS * len(stage.crew.job.stages) - bootstraps
         return f"{ROUNDS} old states brought back: {redos} tasks redid what was missing, {bootstraps} restored anew"
 
 

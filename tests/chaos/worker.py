@@ -6,6 +6,7 @@ each task is written to a file that outlives the process, so that the phase that
 
 import mmap
 import os
+import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -191,8 +192,11 @@ def run(
     slot: int,
     point: str | None,
     countdown: int,
+    file_bytes_max: int | None,
 ) -> int:
     """Run a worker to its end; return its exit code (C5)."""
+    if file_bytes_max is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, resource.RLIM_INFINITY))
     Watch(Path(phases), slot, point, countdown).install()
     return work(
         reference,
