@@ -1,12 +1,20 @@
 """The README does what it says: its code runs as printed, its commands exist."""
 
+import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from framework.testing.broker import Broker
+
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
-JOB, KIT = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+JOB, SPENDING, KIT = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def run(directory: Path, *arguments: str) -> str:
@@ -31,6 +39,26 @@ def test_the_job_runs_as_printed(tmp_path: Path) -> None:
     assert dict(line.split("\t") for line in state.splitlines())["to"] == "2"
     totals = run(tmp_path, "-m", "framework.cli", "topic", "read", "word_count.py", "word-totals")
     assert len(totals.splitlines()) == 10
+
+
+@pytest.mark.kafka
+def test_the_job_on_ones_own_broker_runs_as_printed(tmp_path: Path, kafka_broker: Broker) -> None:
+    """JSON that is there already is added up by one command; only the names are this test's own."""
+    name, text = os.urandom(5).hex(), SPENDING
+    for word in ("orders", "spent", "spending"):
+        text = text.replace(f'"{word}"', f'"{word}-{name}"')
+    (tmp_path / "spending.py").write_text(text)
+    client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
+    client.create_topics([NewTopic(f"orders-{name}", 3)])[f"orders-{name}"].result()
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
+    for customer, amount in [("ann", 3), ("bob", 5), ("ann", 4)]:
+        producer.produce(f"orders-{name}", json.dumps({"amount": amount}), customer)
+    assert producer.flush(60) == 0
+    log = f"kafka://{kafka_broker.bootstrap}"
+    commands = re.findall(r"^    grete (.*) --log kafka://localhost:9092", README, re.MULTILINE)
+    first, second = (run(tmp_path, "-m", "framework.cli", *command.split(), "--log", log) for command in commands)
+    assert "all input is used up" in first
+    assert sorted(second.splitlines()) == ["ann\t7", "bob\t5"]
 
 
 def test_its_commands_exist() -> None:

@@ -49,9 +49,11 @@ def jar_broker(
         port = free_port()
         config = directory / "server.properties"
         config.touch(0o600)  # a changed one may hold passwords
-        config.write_text(_lines(changed(_own_settings(directory / ("data" if keep else f"data{attempt}"), port))))
-        command = [*fast, "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", _CLUSTER, "-c", str(config)]
-        _call(command, 60, "formatting its storage")
+        data = directory / ("data" if keep else f"data{attempt}")
+        config.write_text(_lines(changed(_own_settings(data, port))))
+        if not (data / "meta.properties").exists():
+            command = [*fast, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(config)]
+            _call(command, 60, "formatting its storage")
         with (directory / "broker.log").open("ab") as log:
             broker = subprocess.Popen(  # noqa: S603 - java and arguments are ours
                 [*run, "kafka.Kafka", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log

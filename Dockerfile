@@ -1,0 +1,7 @@
+# Grete with its examples, for docker-compose.yml: one worker a container.
+FROM python:3.12-slim
+WORKDIR /grete
+COPY . .
+RUN pip install --no-cache-dir -c constraints.txt -e . && mkdir .grete && chown nobody .grete
+USER nobody
+ENTRYPOINT ["grete"]

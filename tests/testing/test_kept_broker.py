@@ -1,0 +1,42 @@
+"""A broker for the demonstration: its data stays; and the one of docker-compose.yml, with workers."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from framework.logs.kafka import KafkaLog
+from framework.ports import ExternalRecord
+from framework.testing.broker import NoBroker, find_broker
+from protocol.ids import TopicPartition
+from tasks.inverted_index import documents, job
+
+
+@pytest.mark.kafka
+def test_a_kept_broker_goes_on_with_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in it when its last user leaves is there for the next one, at whatever address."""
+    monkeypatch.delenv("GRETE_KAFKA", raising=False)
+    partition = TopicPartition("kept", 0)
+    for run in range(2):
+        try:
+            broker = find_broker(tmp_path, keep=True)
+        except NoBroker as error:
+            pytest.skip(f"no broker can be started here, only used: {error}")
+        with broker:
+            log = KafkaLog(broker.bootstrap)
+            log.create_topic("kept", 1)
+            assert log.bounds(partition) == (0, run)
+            log.produce(0, 0, [ExternalRecord(partition, None, b"x", 1)])
+            while not log.poll():
+                log.wait(1_000)
+            log.close()
+
+
+def test_docker_compose_runs_a_worker_for_each_partition() -> None:
+    """The workers are those of the demonstration's job, and its input has as many partitions."""
+    compose = (Path(__file__).parents[2] / "docker-compose.yml").read_text()
+    found = re.findall(
+        r"command: worker tasks.inverted_index --partition (\d+) --log kafka://localhost:9092\n", compose
+    )
+    assert found == [str(number) for number in range(job.partitions)]
+    assert f"--topic {documents.name} --partitions {job.partitions}\n" in compose
