@@ -13,7 +13,6 @@ from tests.contracts.worlds import Recent, World
 A0, A1, OUT = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("out", 0)
 MiB = 1 << 20
 FENCING = ("embedded", "memory")  # Kafka cannot compare and append: there, the core checks offsets (C3)
-ATOMIC = ("embedded", "memory")  # shows outputs together with their message (S1)
 
 
 def values(log: Log, partition: TopicPartition, offset: int = 0) -> list[bytes | None]:
@@ -22,6 +21,13 @@ def values(log: Log, partition: TopicPartition, offset: int = 0) -> list[bytes |
     while rows := log.read(partition, offset, 200):
         found += [row[4] for row in rows]
         offset = rows[-1][0] + 1
+    return found
+
+
+def shown(log: Log, partition: TopicPartition, count: int) -> list[bytes | None]:
+    """Return all values when there are so many: Kafka says that a transaction is committed before all can see it."""
+    while len(found := values(log, partition)) < count:
+        log.wait(100)
     return found
 
 
@@ -175,14 +181,30 @@ def test_plain_records_come_back_as_produced(
     assert (offset, *row) == (0, -5, key, value, headers)
 
 
-@pytest.mark.parametrize("world", ATOMIC, indirect=True)
 def test_outputs_appear_with_their_message(world: World, log: Log) -> None:
     """S1: nobody sees outputs before their message, nor the message without them."""
-    log.send(0, 0, A0, b"commit", outputs=[record(b"x"), record(b"y")])
+    log.transactional(A0)
+    log.send(0, 0, A0, b"data")
+    log.send(0, 1, A0, b"commit", sync=True, outputs=[record(b"x"), record(b"y")])
     other = world.open()
     assert (values(other, A0), values(other, OUT)) == ([], [])
-    assert log.poll() == [Delivery(0, 0, 0, world.now_ms)]
-    assert (values(other, A0), values(other, OUT)) == ([b"commit"], [b"x", b"y"])
+    assert [delivery[:5] for delivery in log.poll()] == [(0, 0, 0, world.time, False), (0, 1, 1, world.time, False)]
+    assert log.bounds(A0)[1] >= 2
+    assert (shown(other, A0, 2), shown(other, OUT, 2)) == ([b"data", b"commit"], [b"x", b"y"])
+
+
+def test_who_sends_last_owns_a_transactional_partition(world: World, log: Log) -> None:
+    """S1: once another connection has sent with a higher fence, nothing of this one's appears, outputs included."""
+    log.transactional(A0)
+    log.send(0, 0, A0, b"one", sync=True, fence=1)
+    assert not log.poll()[0].fenced
+    other = world.open()
+    other.transactional(A0)
+    other.send(0, 0, A0, b"two", sync=True, fence=2)
+    assert not other.poll()[0].fenced
+    log.send(0, 1, A0, b"three", sync=True, fence=1, outputs=[record(b"stale")])
+    assert [(delivery.token, delivery.fenced) for delivery in log.poll()] == [(1, True)]
+    assert (shown(other, A0, 2), values(other, OUT)) == ([b"one", b"two"], [])
 
 
 # --- fences (C3) ---

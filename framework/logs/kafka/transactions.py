@@ -23,7 +23,7 @@ from framework.logs.kafka.producer import Callback, append_time, hand_over
 from framework.ports import Delivery, ExternalRecord
 from protocol.ids import TopicPartition
 
-SLICE_S = 0.5  # of a call that waits for the broker: in between the thread sees that the log was closed
+SLICE_S = 0.5  # of a call that waits for the broker, and is resumed: in between the thread sees that the log was closed
 ROOM_S = 0.05  # of waiting for room in librdkafka's queue
 ABORT_S_MAX = 4.0
 CLAIM_S_MAX = 1.0  # who takes a transactional id over sends its claim next
