@@ -41,7 +41,10 @@ CALLS = (
     "send commit",
     "write chunk",
     "write pointer",
-    "apply outbox",
+    "open sink",
+    "begin file",
+    "write file",
+    "name file",
     "send marker",
     "trim",
 )

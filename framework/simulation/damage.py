@@ -37,17 +37,20 @@ def truncated_changelog(sim: "Simulation", target: "Process", rand: Rand) -> str
     """
     pointer = target.host.disk.pointer
     into = sim.log.partition(target.wiring.changelog)
-    if pointer is None or decode_pointer(pointer).offset <= into.start:
+    if target.restoring or pointer is None or decode_pointer(pointer).offset <= into.start:
         return ""
     offset = decode_pointer(pointer).offset
     others = [p for p in sim.processes if p.task == target.task and p is not target]
     for process in others:
         sim.kill(process, "goes with the damage", restart=False)
     sim.drop_queues(target.task)
-    sim.hosts[target.task] = [target.host]
+    for host in sim.hosts[target.task]:
+        host.in_use = True
     end = into.start + 1 + int(rand() * (offset - into.start))
     count = sim.log.truncate(target.wiring.changelog, end)
     sim.checker.cut.add(target.task)
+    if rand() < 0.5:
+        sim.kill(target, "dies with it")
     return f"{target.wiring.changelog} loses {count} messages"
 
 

@@ -57,7 +57,7 @@ class Checker:
         self._readers = {p: task for task, wiring in plan.wirings.items() for _, p in wiring.channels}
         self._said: dict[tuple[object, ...], object] = {}
         self._outside: Counter[bytes] = Counter()
-        self._applied: dict[tuple[int, int], list[bytes]] = {}  # (task, version) -> what its file holds
+        self._files: dict[tuple[int, int], list[bytes]] = {}  # (task, version) -> what its file holds
         self.cut: set[int] = set()  # tasks whose changelog was truncated: a damage
         self.damaged = False
 
@@ -103,10 +103,18 @@ class Checker:
         name = f"{history.wiring.name}: file of version {version}"
         if values != history.files.get(version):
             raise Violation("sink", f"{name}: {values[:3]}, the commit says {history.files.get(version, [])[:3]}")
-        self.seen["outbox applied again" if (task, version) in self._applied else "outbox applied"] += 1
-        if self._applied.setdefault((task, version), values) is values:
+        self.seen["files written"] += 1
+        if self._files.setdefault((task, version), values) is values:
             for value in values:
                 self._leaves(value, name)
+        else:
+            self.seen["files written by two processes at once"] += 1
+
+    def has_file(self, task: int, version: int) -> bool:
+        """Tell whether the file of a version is there."""
+        found = (task, version) in self._files
+        self.seen["files found after a crash"] += found
+        return found
 
     def trimmed(self, partition: TopicPartition, before: int) -> None:
         """Check a trim that is about to happen."""
@@ -214,7 +222,7 @@ class Checker:
                     "output", f"{name}: {len(outputs)} outputs are visible: {outputs[:3]}, expected {expected[:3]}"
                 )
             self.produced(outputs)
-            if commit.version > 0:
+            if commit.version > 0 and not self.damaged:  # or what was not included may be what was damaged
                 self._resume(name, history, commit)
         history.close(commit, offset)
         self._seqs(name, history, commit)

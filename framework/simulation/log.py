@@ -132,7 +132,7 @@ class SharedLog(MemoryLogData):
     def truncate(self, partition: TopicPartition, end: int) -> int:
         """Lose acknowledged messages from ``end`` on, which no log may do; return how many."""
         into = self.partition(partition)
-        count = into.end - end
+        into.fence, count = -1, into.end - end
         del into.rows[len(into.rows) - count :]
         self.repeats = [sent for sent in self.repeats if sent.partition != partition]
         return count

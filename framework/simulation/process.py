@@ -3,20 +3,23 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from zlib import crc32
 
 from framework.core.state import Status
 from framework.ports import Write
 from framework.runtime.driver import TaskDriver
+from framework.runtime.outbox import Outbox
+from framework.runtime.reserved import OUTBOX
 from framework.simulation.boundary import Ambush, Boundary
 from framework.simulation.core import SimCore
 from framework.simulation.disk import Host, SimOverlay, SimSpill, SimStore
 from framework.simulation.invariants import Checker
 from framework.simulation.log import SharedLog, SimLog
 from framework.simulation.oracle import Recorder
+from framework.simulation.sink import DIRECTORY, SimSink
 from framework.simulation.usercode import SimRunner, Step, stage_code
-from framework.simulation.world import Plan
-from protocol.ids import split_producer_id
+from framework.simulation.world import JOB, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +66,8 @@ class Process:
             clean_bytes_max=plan.settings.clean_bytes_max,
         )
         self.overlay.chunk_keys = plan.knobs.chunk_keys
-        stage, partition = split_producer_id(task)
-        name = plan.topology.stages[stage].name
-        runner = SimRunner(code, self.overlay, around.draw, self._froze, outbox=(str(self.number), name, partition))
+        outbox = self._outbox() if code.files else None
+        runner = SimRunner(code, self.overlay, around.draw, self._froze, outbox)
         spill = SimSpill(self.boundary)
         self.driver = TaskDriver(
             0,
@@ -91,11 +93,13 @@ class Process:
         version = -1 if committed is None else committed.version
         self._around.checker.stored(self.task, version, self._disk, writes, pointer)
 
-    def applies(self, version: int, values: list[bytes]) -> None:
-        """Take the place of framework.sinks.files for this process: atomic, by name, once (S2)."""
-        self.boundary.before("apply outbox")
-        self._around.checker.applied(self.task, version, values)
-        self.boundary.after("apply outbox")
+    def _outbox(self) -> Outbox:
+        checker, task = self._around.checker, self.task
+        sink = SimSink(self.boundary, partial(checker.has_file, task), partial(checker.applied, task))
+        settings = self._around.plan.settings
+        return Outbox(
+            (JOB, self.wiring.name), self.overlay.store(OUTBOX), settings, sinks=lambda _: {f"files:{DIRECTORY}": sink}
+        )
 
     def start(self, wall_ms: int) -> None:
         """Begin as a real process does."""

@@ -4,13 +4,19 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import ModuleType
 
-from framework.core import start
+from framework.core import changelog, start
 from framework.runtime import journal
+from framework.simulation import invariants
 from framework.simulation.mutants import MUTANTS, applied
 from framework.simulation.oracle import Violation
 from framework.simulation.scheduler import Simulation
 from framework.simulation.world import WHOLE, Cut, Knobs, make_plan
+from protocol.commit import decode_commit
+
+DECODE = "decode_commit"
 
 
 @dataclass(slots=True)
@@ -33,11 +39,13 @@ class Result:
 @contextmanager
 def small_world(knobs: Knobs) -> Iterator[None]:
     """Make the fixed sizes of production small for the time of a run."""
-    small = {
+    small: dict[tuple[ModuleType, str], object] = {
         (journal, "SWEEP_KEYS_MIN"): knobs.sweep_keys,
         (journal, "SWEEP_BYTES_MIN"): knobs.sweep_bytes,
         (journal, "MESSAGE_BYTES_MAX"): knobs.data_bytes,
         (start, "TAIL"): knobs.tail,
+        # each commit is read some times by tasks and checks: its bytes say all
+        **dict.fromkeys([(start, DECODE), (changelog, DECODE), (invariants, DECODE)], lru_cache(1024)(decode_commit)),
     }
     before = {place: getattr(*place) for place in small}
     try:

@@ -2,8 +2,7 @@
 
 import random
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from framework.errors import Fenced, FrameworkError, Halted, OffsetOutOfRange, StoreCorrupted, TransientError
 from framework.ports import ExternalRecord, LogRow
@@ -22,7 +21,7 @@ from protocol.changelog import ChangelogType, decode_changelog_header
 from protocol.ids import TopicPartition, split_producer_id
 
 REST = 8  # times the steps, at most, until everything is committed
-SETTLE = 60  # steps after that, for what is late
+SETTLE = 60  # steps for what is late
 RESTARTED = 0.2  # of the worlds are killed and started once more when all is done
 HOSTS = 2  # of a task; more when all are in use
 EPOCH_MS = 1_000_000
@@ -74,7 +73,6 @@ class Simulation:
         self.hosts = {task: [Host(n) for n in range(HOSTS)] for task in plan.wirings}
         self._last_host = dict.fromkeys(plan.wirings, 0)
         self._processes: list[Process] = []
-        self._by_number: dict[int, Process] = {}
         self._number = 0
         self._restarts: list[tuple[int, int, int]] = [
             (0, task, 0) for task in plan.wirings
@@ -103,10 +101,9 @@ class Simulation:
         if self.damaged:
             self._come_to_an_end()
             return
-        self._come_to_rest()
-        for _ in range(SETTLE):
+        for _ in range(SETTLE):  # zombies go on, and what is late arrives
             self._one_step()
-        self._come_to_rest()  # once more: what was late may have started something
+        self._come_to_rest()
         if self.rand() < RESTARTED:
             for process in list(self._processes):
                 self.kill(process, "killed at the end")
@@ -132,10 +129,11 @@ class Simulation:
         limit = self.step + self.plan.steps * 2
         while not self._complete() and not self._ended and self.step < limit:
             self._one_step()
+        complete = self._complete()
         for _ in range(SETTLE):
             self._one_step()
-        self.seen["damages that nobody needed to notice"] += self._complete()
-        if not (self._complete() or self._ended or self.seen["exit 1 by OffsetOutOfRange"]):
+        self.seen["damages that nobody needed to notice"] += complete and not self._ended
+        if not (complete or self._ended or self.seen["exit 1 by OffsetOutOfRange"]):
             raise Violation("liveness", "something was lost, and nobody halts")
 
     def _one_step(self) -> None:
@@ -248,7 +246,6 @@ class Simulation:
             if crash_at:
                 process.boundary.arm_crash(crash_at)
             self._processes.append(process)
-            self._by_number[self._number] = process
             self.trace.note(self.step, self.now, f"{process.name} starts on host {process.host.number}")
 
     def _host(self, task: int) -> Host:
@@ -357,15 +354,6 @@ class Simulation:
             self._arrivals.extendleft((self.step, partition, row[4] or b"") for row in reversed(rows))
         else:
             self.checker.unmade(partition, rows)
-
-    def apply_outbox(
-        self, directory: str, _stage: str, _partition: int, version: int, entries: Iterable[bytes]
-    ) -> Path:
-        """Take the place of framework.sinks.files: the directory is the number of the process."""
-        values = list(entries)
-        self.trace.note(self.step, self.now, f"{directory} applies {len(values)} records of version {version}")
-        self._by_number[int(directory)].applies(version, values)
-        return Path(directory)
 
     def trimmed(self, partition: TopicPartition, before: int) -> None:
         """Trace and check a trim that is about to happen."""

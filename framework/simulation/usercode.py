@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
+from framework.api.files import Files
+from framework.api.serdes import bytes_serde
 from framework.errors import Halted
 from framework.ports import ExternalRecord, LogRow
+from framework.runtime.outbox import Outbox
 from framework.runtime.reserved import OUTBOX, TIMERS
 from framework.runtime.timers import Due, TimerQueue
+from framework.simulation.sink import DIRECTORY
 from framework.simulation.world import SOURCE_KEYS, Plan, out_topic
 from framework.stores.overlay import Overlay
 from protocol.envelope import decode_header
@@ -154,12 +158,11 @@ class SimRunner:
         overlay: Overlay,
         draw: Callable[[], int],
         froze: Callable[[int, list[Step]], None],
-        *,
-        outbox: tuple[str, str, int],
+        outbox: Outbox | None,
     ) -> None:
-        """``outbox``: the directory of its files, the name of its stage, its partition."""
         self._code = code
         self._timers = TimerQueue(overlay.store(TIMERS)) if code.timers else None
+        self._outbox = outbox
         self._counts, self._chains = overlay.store(COUNTS), overlay.store(CHAINS)
         self._draw = draw
         self._froze = froze
@@ -171,6 +174,9 @@ class SimRunner:
         self._clear()
         if self._timers is not None:
             self._timers.reload(int(self._counts.get(CLOCK) or 0))
+        if self._outbox is not None:
+            self._outbox.reload({})
+            self._write = self._outbox.sender("files", Files(DIRECTORY, bytes_serde))
 
     def _clear(self) -> None:
         self.steps = []
@@ -181,7 +187,7 @@ class SimRunner:
     @property
     def external_bytes(self) -> int:
         """Return the size of what waits for its version's commit."""
-        return self._external_bytes
+        return self._external_bytes + (0 if self._outbox is None else self._outbox.bytes)
 
     def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int) -> None:
         """Process the records of a frame but for the first ``skip``."""
@@ -205,8 +211,11 @@ class SimRunner:
         for target, sent in streams:
             self._frames.setdefault(target, []).append(sent)
         for record in external:
-            self._external.append(record)
-            self._external_bytes += len(record.value or b"")
+            if self._outbox is not None:
+                self._write(None, record.value)
+            else:
+                self._external.append(record)
+                self._external_bytes += len(record.value or b"")
         if self._timers is not None:
             self._timers.now = set_timers(self._code, self._counts, self._timers, draw)
             while (due := self._timers.pop()) is not None:
@@ -227,16 +236,20 @@ class SimRunner:
 
     def before_freeze(self, version: int) -> None:
         """Hand what was processed for this version to the recorder, which outlives any crash."""
+        if self._outbox is not None:
+            self._outbox.close_version(version)
         steps, self.steps = self.steps, []
         self._froze(version, steps)
 
     def after_commit(self) -> None:
-        """Apply the files of the versions that are committed (S2)."""
+        """Let the outputs of the version go to its file (S2)."""
+        if self._outbox is not None:
+            self._outbox.committed()
 
     @property
-    def outbox(self) -> None:
-        """Return what waits for its sinks, if anything does."""
-        return None
+    def outbox(self) -> Outbox | None:
+        """Return what waits for its files, if anything does."""
+        return self._outbox
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

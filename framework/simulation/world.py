@@ -179,7 +179,7 @@ def make_plan(seed: int, cut: Cut = WHOLE) -> Plan:
     settings = _settings(r, aligned=aligned, tight_layer=tight_layer, keys=keys)
     of_itself = random.Random(f"more {seed}")
     damaged = aligned and of_itself.random() < 0.06
-    files = frozenset(s for s in sorted(writes) if of_itself.random() < 0.0)
+    files = frozenset(s for s in sorted(writes) if of_itself.random() < 0.25 and not tight_layer)
     out_partitions = {s: r.choice((1, 2)) for s in sorted(writes) if s not in files}
     return Plan(
         seed=seed,
@@ -208,7 +208,7 @@ def make_plan(seed: int, cut: Cut = WHOLE) -> Plan:
         pace=r.choice((0.25, 0.5, 1.0)),
         external_start=r.choice((0, 0, 7)),
         files=files,
-        timers=of_itself.random() < 0.35,
+        timers=of_itself.random() < 0.35 and not tight_layer,  # they may grow beyond a tight layer
         damaged=damaged,
         tight_layer=tight_layer,
     )

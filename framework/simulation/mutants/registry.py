@@ -44,6 +44,18 @@ def busier(plan: Plan) -> Plan:
     return replace(plan, faults=draw_faults(plan.seed, 3 * len(plan.faults), damaged=False), damaged=False)
 
 
+def full_of(*kinds: str, damaged: bool = False) -> Callable[[Plan], Plan]:
+    """Return a focus: a world with three times the faults, all of these kinds."""
+
+    def focus(plan: Plan) -> Plan:
+        faults = draw_faults(plan.seed, 3 * len(plan.faults), damaged=False)
+        return replace(
+            plan, faults=tuple(replace(each, kind=kinds[each.number % len(kinds)]) for each in faults), damaged=damaged
+        )
+
+    return focus
+
+
 def mutant(
     owner: Any,
     attribute: str,
