@@ -11,6 +11,7 @@ from framework.runtime.inspect import (
     uncommitted_records,
     used_up,
 )
+from framework.runtime.watch import Watch
 from framework.testing import Kit
 from tasks.inverted_index import documents, job
 
@@ -96,3 +97,26 @@ def test_at_least_once_is_drained_when_all_inputs_are_used_up() -> None:
     assert used_up(log, job, ends)
     kit.feed(documents, "one-more", "text")
     assert not used_up(log, job, external_ends(log, job))
+
+
+def test_a_watch_sees_what_a_look_back_sees() -> None:
+    """Commits and records at stake, read forwards from the first question on, through a crash and a restart."""
+    kit, log = fed_kit()
+    watch = Watch(log)
+    wirings = all_wirings(job)
+
+    def compare(at_risk: int) -> None:
+        assert [watch.last_commit(wiring.changelog) for wiring in wirings] == [
+            last_commit(log, wiring.changelog) for wiring in wirings
+        ]
+        assert sum(watch.uncommitted_records(wiring) for wiring in wirings) == at_stake(log) == at_risk
+
+    compare(0)
+    kit.process()
+    compare(len(TEXTS) * WORDS_PER_TEXT)
+    kit.crash_all()
+    kit.process()
+    compare(len(TEXTS) * WORDS_PER_TEXT)
+    kit.run()
+    compare(0)
+    assert watch.last_commit(wirings[-1].changelog) is not None
