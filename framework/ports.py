@@ -74,11 +74,12 @@ class Log(Protocol):
         """
         ...
 
-    def transactional(self, partition: TopicPartition) -> None:
+    def transactional(self, partition: TopicPartition, committed: int = -1) -> None:
         """Declare that ``outputs`` will be sent with messages to this partition (S1); before the first send to it.
 
         What is sent to it from then on is delivered, and visible, only with the next send that has ``sync`` set, and
         is refused as a whole (``Delivery.fenced`` of that send) if another process has declared and sent meanwhile.
+        ``committed``: an offset that is known to be committed; where that may show late, ``bounds`` waits for it.
         """
         ...
 

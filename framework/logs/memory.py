@@ -111,7 +111,7 @@ class MemoryLog:
             stop += 1
         return found.rows[first:stop]
 
-    def transactional(self, partition: TopicPartition) -> None:
+    def transactional(self, partition: TopicPartition, committed: int = -1) -> None:
         """Nothing to do: outputs always appear with their message."""
         self.data.partition(partition)
 

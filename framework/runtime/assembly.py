@@ -14,6 +14,7 @@ from framework.runtime.outputs import Outputs
 from framework.runtime.processor import Processor
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
+from protocol.pointer import decode_pointer
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -58,7 +59,8 @@ def assemble(
     outputs = Outputs(graph, topology, settings, log.partitions)
     wiring, aligned = wire(topology, graph.ordinal, partition), settings.guarantee == "exactly-once"
     if aligned and writes_outside(graph, topology):
-        log.transactional(wiring.changelog)
+        pointer = store.pointer()
+        log.transactional(wiring.changelog, -1 if pointer is None else decode_pointer(pointer).offset)
     return TaskDriver(
         owner,
         TaskCore(wiring, limits_of(settings), aligned=aligned),

@@ -40,9 +40,9 @@ class SettledKafkaLog:
             self.inner.bounds(self._long(partition))
             return self.inner.read(self._long(partition), offset, max_bytes)
 
-    def transactional(self, partition: TopicPartition) -> None:
+    def transactional(self, partition: TopicPartition, committed: int = -1) -> None:
         with self._short_names():
-            self.inner.transactional(self._long(partition))
+            self.inner.transactional(self._long(partition), committed)
 
     def send(
         self,

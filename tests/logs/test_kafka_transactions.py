@@ -1,6 +1,7 @@
 """A sink's changelog on Kafka: outputs with their commit or not at all, one holder, no transaction for ever."""
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -190,6 +191,26 @@ def test_a_plain_writer_waits_behind_an_open_transaction(
     assert plain.bounds(changelog)[1] > delivery.offset
     assert [row[4] for row in plain.read(changelog, 0, MiB)] == [b"claim"]
     plain.close()
+
+
+def test_what_is_committed_is_awaited(
+    kafka_broker: Broker,
+    connect: Connect,
+    changelog: TopicPartition,
+    out: TopicPartition,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R1: a broker writes the end of a transaction late; a store that is ahead of it is no sign of a damaged log."""
+    log = connect()
+    dead = left_open(kafka_broker, changelog, out, timeout_ms=600_000)
+    ending = threading.Timer(0.3, dead.commit_transaction)
+    ending.start()
+    log.transactional(changelog, committed=0)
+    assert log.bounds(changelog)[1] > 0
+    ending.join()
+    monkeypatch.setattr("framework.logs.kafka.log.COMPLETED_S_MAX", 0.1)
+    log.transactional(changelog, committed=1_000)
+    assert log.bounds(changelog) == (0, 2)  # what is not there after all is for the core to judge
 
 
 def test_an_output_too_large_halts(

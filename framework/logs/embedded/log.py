@@ -167,7 +167,7 @@ class EmbeddedLog:
 
     # --- writing ---
 
-    def transactional(self, partition: TopicPartition) -> None:
+    def transactional(self, partition: TopicPartition, committed: int = -1) -> None:
         """Nothing to do: outputs always appear with their message."""
         self._id(partition)
 

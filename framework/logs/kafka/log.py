@@ -17,6 +17,7 @@ from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 
 CONNECT_S_MAX = 15.0
 VISIBLE_S_MAX = 30.0  # a topic just made is known to all brokers by then
+COMPLETED_S_MAX = 15.0  # what a predecessor has seen committed can be read by then, if the log still has it
 READABLE_S_MAX = 90.0  # a transaction that a dead process left open has timed out by then
 STEP_S = 0.001  # of looking at deliveries and messages in turn, while both may come
 STEP_S_MAX = 0.005
@@ -45,6 +46,7 @@ class KafkaLog:
         self._transactions: dict[TopicPartition, Transactions] = {}
         self._counts: dict[str, int] = {}  # partitions by topic, of those that were seen
         self._ends: dict[tuple[int, int], TopicPartition] = {}  # of claims and commits on their way, by owner and token
+        self._committed: dict[TopicPartition, int] = {}  # what predecessors have committed ends there or later
         self._readable: dict[TopicPartition, int] = {}  # what is acknowledged ends here, so bounds must show it
         self._closed = False
         try:
@@ -115,10 +117,17 @@ class KafkaLog:
         """Return (offset of the first message still there, offset of the next message to come): one round trip."""
         self._check(partition)
         self._topics.settle(partition)
-        deadline = time.monotonic() + READABLE_S_MAX
-        while (found := self._reader.bounds(partition))[1] < self._readable.get(partition, 0):
-            if time.monotonic() > deadline:  # behind a transaction, or its markers are not written yet
-                raise TransientError(f"{partition} cannot be read to its end: a transaction is open in it")
+        self._reach(partition, self._committed.pop(partition, 0), COMPLETED_S_MAX)  # the core judges what is not there
+        readable = self._readable.get(partition, 0)
+        found = self._reach(partition, readable, READABLE_S_MAX)
+        if found[1] < readable:
+            raise TransientError(f"{partition} cannot be read to its end: a transaction is open in it")
+        return found
+
+    def _reach(self, partition: TopicPartition, end: int, seconds: float) -> tuple[int, int]:
+        """Return the bounds when they reach ``end``: markers are written after a commit is acknowledged."""
+        deadline = time.monotonic() + seconds
+        while (found := self._reader.bounds(partition))[1] < end and time.monotonic() < deadline:
             time.sleep(STEP_S_MAX)
         return found
 
@@ -133,9 +142,10 @@ class KafkaLog:
         if before > 0:
             self._topics.trim(partition, before)
 
-    def transactional(self, partition: TopicPartition) -> None:
+    def transactional(self, partition: TopicPartition, committed: int = -1) -> None:
         """Write this changelog in transactions from here on, with a transactional id that is always the same (S1)."""
         self._check(partition)
+        self._committed[partition] = committed + 1
         if partition not in self._transactions:
             self._transactions[partition] = Transactions(self._producer, self._troubles, partition)
 
