@@ -14,7 +14,7 @@ from framework.model.story import told
 from framework.model.system import System
 from framework.model.world import FULL, SLICE, World
 
-COLUMNS = ("world", "bounds", "states", "transitions", "depth", "at rest", "seconds", "")
+COLUMNS = ("world", "bounds", "states", "transitions", "depth", "ends", "s", "result")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,7 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.hole or asked.all_holes:
         return max(_show_hole(console, name) for name in (HOLES if asked.all_holes else [asked.hole]))
     worlds = FULL if asked.full else SLICE
-    table = Table(*COLUMNS, title="every interleaving, within the bounds")
+    table = Table(title="every interleaving, within the bounds")
+    for column in COLUMNS:
+        table.add_column(column, no_wrap=column != "bounds")
     failures = []
     for world in [worlds[asked.world]] if asked.world else worlds.values():
         report, story = _explore(console, world, asked.states_max)

@@ -93,6 +93,7 @@ class System:
         self.faults: Table[Faults] = Table()
         self.dead: Table[tuple[tuple[int, tuple[int, ...]], ...]] = Table()
         self.faces: list[Face] = []
+        self.seen: set[str] = set()  # what has happened at least once, in the words of the core's counters
         self._frozen: list[bytes] = []
         self._numbers: dict[bytes, int] = {}
         self._steps: dict[tuple[Hashable, ...], int] = {}  # (process, what happens to it) -> process
@@ -247,6 +248,7 @@ class System:
             try:
                 self._perform(state, move, process)
             except Fenced as error:
+                self.seen.add("fenced")
                 nonce = process.core.start_up.ownership.claim.nonce
                 self.checks.fenced(self.partition(state, move.task), move.task, generation, nonce, str(error))
                 self._steps[key] = GONE
@@ -255,11 +257,18 @@ class System:
                 raise Violation("halted", str(error)) from error
             for partition, offset in process.trims:
                 self.checks.trimmed(self.partition(state, move.task), move.task, partition, offset)
+            self._saw(process)
             self._steps[key] = self._number(process)
             # nothing goes in circles: what does not append to the log moves the process forward
             if move.kind != "send" and self._progress(self._steps[key]) <= self._progress(before):
                 raise Violation("liveness", f"{process.wiring.name}: goes in circles")
         return self._check_store(state, move.task, self._steps[key])
+
+    def _saw(self, process: Process) -> None:
+        core = process.core
+        self.seen.update(name for name, count in core.seen.items() if count)
+        if core.status is Status.ANNOUNCING and core.start_up.fold.last is not None:
+            self.seen.add("bootstraps" if core.start_up.bootstrapped else "redos")
 
     def _progress(self, process: int) -> tuple[int, ...]:
         face = self.faces[process]
