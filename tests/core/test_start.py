@@ -7,7 +7,7 @@ import pytest
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.start import TAIL
+from framework.core.start import TAIL, StartUp
 from framework.core.state import Status
 from framework.core.topology import Stage, Stream, Topology
 from framework.core.wiring import wire
@@ -91,6 +91,17 @@ def test_a_pointer_that_is_not_a_commit_of_this_log_is_wiped(change: Callable[[P
     after.start()
     assert len(after.all(do.WipeStore)) == 1
     assert (after.store, after.pointer) == (task.store, task.pointer)
+
+
+def test_a_pointer_to_an_offset_without_a_message_is_wiped() -> None:
+    """S1: where transactions end there is no message; whatever comes next, or nothing, is not what it names (R1)."""
+    data = encode_data(ChangelogHeader(ChangelogType.DATA, 1, 7, 0), [], [], [])
+    for event in (on.ChangelogRow(6, 0, data), on.ChangelogEnd(5)):
+        start = on.Start(0, NONCE, "here", 1, 0, Pointer(5, 1, 1, NONCE), {CHANGELOG: (0, 9)})
+        begun = StartUp("b-0", CHANGELOG, start)
+        assert begun.begin() == [do.ReadChangelog(5)]
+        actions = begun.row(event) if isinstance(event, on.ChangelogRow) else begun.end(event)
+        assert actions == [do.WipeStore(), do.ReadChangelog(0)]
 
 
 def test_a_log_that_ends_before_a_commit_in_the_store_halts() -> None:
