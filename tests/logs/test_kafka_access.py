@@ -77,7 +77,7 @@ def test_what_is_missing_is_named(
         say(guarded, "a b", "", "a")
         if kind is ResourceType.GROUP:  # for lag tools only
             assert work(guarded, tmp_path) == EXIT_DONE
-            assert "the group needs the operation Read" in caplog.text
+            assert "group guarded needs the operation Read" in caplog.text
             return
         needed = operation.name.replace("_", "")
         with pytest.raises(ConfigError, match=rf"(?i){name}.*grant this user.*{needed}"):

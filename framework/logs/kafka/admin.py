@@ -2,11 +2,11 @@
 
 import logging
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
@@ -17,6 +17,7 @@ from framework.settings import MiB
 from protocol.ids import TopicPartition
 
 ANSWER_S_MAX = 60.0
+CLOSE_S_MAX = 1.0
 WATCH_S = 10.0  # topics are looked at again this often: one that was made anew must not be read for long
 
 # Setting of a stream or changelog → (its value, why).
@@ -54,8 +55,11 @@ _PASSING = {
 class Topics:
     """What needs an admin client. Raises ConfigError for what the broker refuses, TransientError if none answers."""
 
-    def __init__(self, config: dict[str, Any], troubles: Troubles) -> None:
-        """Connect in the background."""
+    def __init__(self, config: dict[str, Any], troubles: Troubles, group: str) -> None:
+        """Connect in the background. Positions are published as those of ``group``."""
+        self._group = group
+        self._published: Future[Any] | None = None
+        self._positions: dict[TopicPartition, int] = {}  # to be published
         self._client: AdminClient = troubles.made(AdminClient, config)
         self._trims: dict[TopicPartition, int] = {}  # asked for, not yet sent
         self._trimming: dict[TopicPartition, Future[Any]] = {}
@@ -186,6 +190,7 @@ class Topics:
     def poll(self) -> None:
         """Send what was asked for, once what was sent before is done. Raises Halted for what became of a topic."""
         self._look()
+        self._publish()
         if self._trimming and all(future.done() for future in self._trimming.values()):
             for partition, future in self._trimming.items():
                 self._note(partition, future)
@@ -195,6 +200,43 @@ class Topics:
             sent = self._client.delete_records(offsets, request_timeout=ANSWER_S_MAX)
             self._trimming = {TopicPartition(at.topic, at.partition): future for at, future in sent.items()}
             self._trims = {}
+
+    def publish(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Show lag tools how far the group is, in the background. Nothing depends on it: a failure only warns, once.
+
+        Not by a consumer's commit: where the group has no coordinator, that consumer would not close for 45 s.
+        """
+        self._positions.update(positions)
+
+    def close(self) -> None:
+        """Publish the last positions, if the broker takes them within a moment."""
+        deadline = time.monotonic() + CLOSE_S_MAX
+        while (self._positions or self._published) and time.monotonic() < deadline:
+            self._publish()
+            if self._published is not None:
+                wait((self._published,), max(0.0, deadline - time.monotonic()))
+
+    def _publish(self) -> None:
+        if self._published is not None and self._published.done():
+            error = self._published.exception() or next(
+                (at.error for at in self._published.result().topic_partitions if at.error is not None), None
+            )
+            self._published = None
+            if error is not None and "group" not in self._warned:
+                self._warned.add("group")
+                logger.warning(
+                    "lag tools cannot see the positions (said once), which changes nothing else: %s: group %s "
+                    "needs the operation Read",
+                    error,
+                    self._group,
+                )
+        if self._positions and self._published is None:
+            offsets = [KafkaPartition(*at, offset) for at, offset in self._positions.items()]
+            self._positions = {}
+            asked = [ConsumerGroupTopicPartitions(self._group, offsets)]
+            self._published = self._client.alter_consumer_group_offsets(asked, request_timeout=ANSWER_S_MAX)[
+                self._group
+            ]
 
     def settle(self, partition: TopicPartition) -> None:
         """Wait until the trims of a partition are done, so that its start is what the caller was promised."""

@@ -94,6 +94,7 @@ class Asker:
             try:
                 answer = question(SLICE_S)
                 if answer is not None:
+                    self._troubles.refused = None  # one broker's trouble, or over
                     return answer
             except KafkaException as error:
                 if error.args[0].code() not in RETRIED:

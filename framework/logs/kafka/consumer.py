@@ -7,7 +7,7 @@ partition, and a read takes from its queue without asking the broker.
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from framework.errors import FrameworkError, OffsetOutOfRange
 from framework.logs.kafka.asker import ANSWER_S_MAX, RETRIED, SLICE_S, Asker
-from framework.logs.kafka.failures import Troubles, failed, failure, logger
+from framework.logs.kafka.failures import Troubles, failed, failure
 from framework.ports import LogRow
 from framework.settings import MiB
 from protocol.frames import encode_headers
@@ -48,9 +48,8 @@ class Reader:
 
     def __init__(self, config: dict[str, Any], troubles: Troubles, asker: Asker) -> None:
         """Connect in the background."""
-        self._consumer: Consumer = troubles.made(Consumer, config | {"on_commit": self._published})
+        self._consumer: Consumer = troubles.made(Consumer, config)
         self._asker = asker
-        self._warned = False
         self._ahead: dict[tuple[str, int], _Ahead] = {}
         self._introduced: set[str] = set()
         self.news = False  # something came since it was last set to False
@@ -105,30 +104,11 @@ class Reader:
         if message is not None:
             self._take((message,))
 
-    def publish(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Show lag tools how far the group is, in the background. Nothing depends on it: a failure only warns, once."""
-        try:
-            self._consumer.commit(offsets=[KafkaPartition(*at, offset) for at, offset in positions.items()])
-        except KafkaException as error:
-            self._published(error.args[0], [])
-
     def close(self) -> None:
         """Disconnect."""
         self._consumer.close()
 
     # --- inside ---
-
-    def _published(self, error: KafkaError | None, positions: Sequence[KafkaPartition]) -> None:
-        """Take the answer to a publication."""
-        error = error or next((at.error for at in positions if at.error is not None), None)
-        if error is not None and not self._warned:
-            self._warned = True
-            logger.warning(
-                "lag tools cannot see the positions (said once), which changes nothing else: %s (%s): the group needs "
-                "the operation Read",
-                error.str(),
-                error.name(),
-            )
 
     def _seek(self, partition: TopicPartition, offset: int) -> _Ahead:
         """Begin at ``offset``; whatever was fetched before is dropped (R5)."""

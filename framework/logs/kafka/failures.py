@@ -117,7 +117,8 @@ class Troubles:
         """Take librdkafka's error callback."""
         if not self.last or error.code() != KafkaError._ALL_BROKERS_DOWN:  # what comes before that says why
             self.last = self._scrub(error.str())
-        if _ADVICE.get(error.code(), (TransientError,))[0] is ConfigError:
+        lag_tools_only = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+        if _ADVICE.get(error.code(), (TransientError,))[0] is ConfigError and not lag_tools_only:
             self.refused = error
 
     def log(self, level: int, text: str, *parts: object) -> None:

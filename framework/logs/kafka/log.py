@@ -42,7 +42,7 @@ class KafkaLog:
         self._writer = Writer(self._producer, troubles)  # first: a producer id takes longest
         self._asker = Asker(consumer, troubles, bootstrap)
         self._reader = Reader(consumer, troubles, self._asker)
-        self._topics = Topics(admin, troubles)
+        self._topics = Topics(admin, troubles, group)
         self._transactions: dict[TopicPartition, Transactions] = {}
         self._counts: dict[str, int] = {}  # partitions by topic, of those that were seen
         self._ends: dict[tuple[int, int], TopicPartition] = {}  # of claims and commits on their way, by owner and token
@@ -209,7 +209,7 @@ class KafkaLog:
 
     def publish(self, positions: Mapping[TopicPartition, int]) -> None:
         """Commit positions to the consumer group, for lag tools only: nobody here reads them. Never raises."""
-        self._reader.publish(positions)
+        self._topics.publish(positions)
 
     def wait(self, timeout_ms: float) -> None:
         """Return when a message has come to a partition that is being read, or a delivery; else at the time-out."""
@@ -234,6 +234,7 @@ class KafkaLog:
             self._closed = True
             for transactions in self._transactions.values():
                 transactions.close()
+            self._topics.close()
             self._writer.close()
             self._reader.close()
             self._asker.close()
