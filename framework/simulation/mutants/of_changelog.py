@@ -12,7 +12,7 @@ from framework.core.start import StartUp
 from framework.core.task import TaskCore
 from framework.runtime.driver import TaskDriver
 from framework.simulation.mutants.registry import busier, mutant
-from framework.simulation.world import Plan
+from framework.simulation.world import Plan, with_settings
 from framework.stores.overlay import LayeredStore, Overlay
 
 
@@ -24,6 +24,13 @@ def _rounds_in_progress(plan: Plan) -> Plan:
     """Sweeps of several commits, seen by bootstraps in the middle of a round."""
     knobs = replace(plan.knobs, sweep_keys=4, sweep_bytes=40, tail=64)
     return replace(busier(plan), keys=12, knobs=knobs)
+
+
+def _old_stores(plan: Plan) -> Plan:
+    """Stores that come back when their pointers are long trimmed."""
+    knobs = replace(plan.knobs, sweep_keys=256, sweep_bytes=1 << 16)
+    faults = tuple(replace(each, kind="stale or wiped store") for each in plan.faults)
+    return with_settings(replace(plan, faults=faults, knobs=knobs, pace=1.0, damaged=False), history_ms=0)
 
 
 def _sweeps_slowly(plan: Plan) -> bool:
@@ -194,7 +201,7 @@ def store_before_commit(write_data: Any) -> Any:
     return mistaken
 
 
-@mutant(StartUp, "_probe", "store", shows=lambda plan: plan.settings.history_ms == 0, focus=busier)
+@mutant(StartUp, "_probe", "store", "bootstrap", shows=lambda plan: plan.keys > 4, focus=_old_stores)
 def store_not_wiped(probe: Any) -> Any:
     """A bootstrap fills a store that is not empty (R1)."""
     return lambda self: [action for action in probe(self) if not isinstance(action, WipeStore)]
