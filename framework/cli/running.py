@@ -22,6 +22,7 @@ from framework.feeds.lines import feed_lines
 from framework.runtime.local import LocalRun
 
 RESCAN_S = 0.5  # --follow looks at the folder this often
+LOOK_S = 0.5  # where others write, the ends are looked at this often: on Kafka a round trip for each partition
 POLL_MS = 50
 
 
@@ -52,6 +53,7 @@ class Feeding:
         self._scan = None if folder is None else folder.scan()
         self._next_scan_s = 0.0
         self._end_moved = True
+        self._next_look_s = 0.0
         self._ends = local.ends()
 
     @property
@@ -78,9 +80,11 @@ class Feeding:
             self._scan = self.folder.scan()
 
     def ends(self) -> dict[Any, int]:
-        """Return where the external inputs end."""
-        if self._end_moved or not self.folder:
+        """Return where the external inputs end, as of now, or where others may write, of half a second ago."""
+        now_s = time.monotonic()
+        if self._end_moved or (not self.folder and now_s >= self._next_look_s):
             self._ends, self._end_moved = self._local.ends(), not self.idle
+            self._next_look_s = now_s + LOOK_S
         return self._ends
 
 
