@@ -15,7 +15,7 @@ from framework.simulation.log import Behaviour, SharedLog
 from framework.simulation.oracle import Recorder, Violation
 from framework.simulation.process import Process, Surroundings
 from framework.simulation.trace import Trace
-from framework.simulation.world import DAMAGES, FAULTY, Fault, Plan, out_topic
+from framework.simulation.world import DAMAGES, FAULTY, REVEALING, Fault, Plan, out_topic
 from framework.stores.memory import MemoryDisk
 from protocol.changelog import ChangelogType, decode_changelog_header
 from protocol.ids import TopicPartition, split_producer_id
@@ -297,7 +297,7 @@ class Simulation:
 
     def _fault(self, fault: Fault) -> None:
         awake, rand = self.awake(), own_rand(fault.draw)
-        if not awake or self.damaged:
+        if not awake or (self.damaged and (self.checker.cut or fault.kind not in REVEALING)):
             return
         target = awake[int(rand() * len(awake))]
         if target.host.disk.pointer is not None and rand() < 0.5:
@@ -305,7 +305,7 @@ class Simulation:
         what = FAULTS[fault.kind](self, target, rand)
         if not what:
             return
-        self.damaged = self.checker.damaged = fault.kind in DAMAGES
+        self.damaged = self.checker.damaged = self.damaged or fault.kind in DAMAGES
         if fault.kind not in WAITING:
             self._hit()
         text = f"{fault.number}. {fault.kind} at step {self.step}: {what}"

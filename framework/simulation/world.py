@@ -39,6 +39,7 @@ KINDS = {
     "graceful stop": 4,
 }
 DAMAGES = ("truncated stream", "truncated changelog", "flipped bit in a frame", "flipped bit in data")
+REVEALING = ("crash", "crash in a restore", "stale or wiped store")  # may follow a damage: what is read again is seen
 
 # name, edges (producer, consumer) by stage ordinal, how often
 SHAPES: tuple[tuple[str, int, tuple[tuple[int, int], ...], int], ...] = (

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from framework.simulation.boundary import CALLS, SIDES, Ambush
 from framework.simulation.run import small_world
 from framework.simulation.scheduler import Simulation
-from framework.simulation.world import Cut, Plan, make_plan
+from framework.simulation.world import DAMAGES, Cut, Fault, Plan, make_plan
 
 ROOT = Path(__file__).parents[2]
 SMALL = Cut(records=8, tasks=2)
@@ -64,3 +65,19 @@ def test_a_crash_at_each_call_is_recovered(call: str) -> None:
         if simulation.seen[before] and simulation.seen[after]:
             return
     pytest.fail(f"no world in which processes die before and after {call}")
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damage_halts_and_never_corrupts(kind: str) -> None:
+    """A log that loses or changes what it acknowledged stops a task (decision 0011); what is committed stays right."""
+    for seed in range(60):
+        plan = make_plan(seed, SMALL)
+        if not plan.aligned or not plan.topology.streams:
+            continue
+        then = [Fault(n, 0.3 + n / 100, "stale or wiped store", seed + n) for n in range(1, 6)]
+        simulation = Simulation(replace(plan, faults=(Fault(0, 0.3, kind, seed), *then), damaged=True))
+        with small_world(plan.knobs):
+            simulation.run()
+        if simulation.seen["halts after a damage"]:
+            return
+    pytest.fail(f"no world in which a {kind} stops a task")

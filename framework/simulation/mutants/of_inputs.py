@@ -159,7 +159,7 @@ def half_drained_version_closed(greatest_label: Any) -> Any:
     return property(lambda self: 0)
 
 
-@mutant(TaskCore, "_output_frames", "lost", "ahead", "halted", "generation", shows=_aligned)
+@mutant(TaskCore, "_output_frames", "label", "lost", "ahead", "halted", "generation", shows=_aligned)
 def label_too_high(output_frames: Any) -> Any:
     """Records carry the version after the open one."""
 

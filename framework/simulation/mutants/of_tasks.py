@@ -15,10 +15,6 @@ from protocol.control import encode_marker
 from protocol.ids import TopicPartition
 
 
-def _has_a_sink(plan: Plan) -> bool:
-    return plan.aligned and bool(plan.out_partitions)
-
-
 def _aligned(plan: Plan) -> bool:
     return plan.aligned and bool(plan.topology.streams)
 
@@ -72,18 +68,6 @@ def external_position_late(data_written: Any) -> Any:
         )
         self.commit_run.external = external
         return data_written(self, event)
-
-    return mistaken
-
-
-@mutant(TaskDriver, "_hold_back", "output", shows=_has_a_sink)
-def outputs_outside_of_the_transaction(hold_back: Any) -> Any:
-    """A sink writes a version's outputs on their own, ahead of its commit (S1)."""
-
-    def mistaken(self: TaskDriver) -> None:
-        hold_back(self)
-        outputs, self._held = self._held, []
-        self._produce(outputs)
 
     return mistaken
 
