@@ -4,7 +4,7 @@
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from framework.core import actions as do
 from framework.core import events as on
@@ -17,6 +17,7 @@ from framework.runtime.deliveries import CHANGELOG, PRODUCED, Deliveries
 from framework.runtime.inbox import Inbox
 from framework.runtime.journal import Encoded, apply_segment
 from framework.runtime.runner import Runner
+from framework.runtime.spilled import SpilledFrames
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition
@@ -52,7 +53,7 @@ class TaskDriver:
         self._log = log
         self._store = store
         self._overlay = overlay
-        self._spill = spill
+        self._early = SpilledFrames(spill)
         self._runner = runner
         self.outbox = runner.outbox
         self._settings = settings
@@ -68,7 +69,6 @@ class TaskDriver:
         self._pointer: bytes | None = None  # of the frozen layer that is being applied
         self._applied_last = False
         self._held: list[ExternalRecord] = []  # what a sink holds back for the version being committed (S1)
-        self._spilled: dict[int, tuple[int, int]] = {}
         self._trimmed: dict[TopicPartition, int] = {}
         self._unflushed = False  # something was processed since the outputs were flushed
         self._ready = False
@@ -80,7 +80,7 @@ class TaskDriver:
         """Begin: nothing is written before the claim (C1)."""
         partitions = (*self._input_partitions(), self.wiring.changelog)
         pointer = self._store.pointer()
-        self._spill.clear()
+        self._early.clear()
         self._do(
             on.Start(
                 int(self._mono_ms()),
@@ -102,7 +102,7 @@ class TaskDriver:
         if delivery.token == CHANGELOG:
             self._deliveries.delivered(CHANGELOG)
             now = int(self._mono_ms())
-            self._do(on.ChangelogAppended(delivery.offset, delivery.append_time_ms, now, delivery.fenced))
+            self._do(on.ChangelogAppended(*delivery[2:4], now, *delivery[4:]))
         elif delivery.token == PRODUCED:
             self._deliveries.delivered(PRODUCED)
         elif delivery.token > 0:
@@ -266,12 +266,11 @@ class TaskDriver:
                 self._batch_of, self._batch = None, deque()
                 self._inbox.seek(action.partition, action.offset)
             case do.Spill():
-                self._spilled[action.key] = self._spill.put(action.value)
+                self._early.put(action.key, action.value)
             case do.DropSpilled(keys):
-                self._drop_spilled(keys)
+                self._early.drop(keys)
             case do.ClearSpill():
-                self._spilled.clear()
-                self._spill.clear()
+                self._early.clear()
             case do.DropOpen():
                 self._overlay.drop_open()
                 self._runner.reset()
@@ -314,19 +313,11 @@ class TaskDriver:
     def _process(self, action: do.Process) -> None:
         value = action.value
         if value is None:
-            value = self._spill.get(self._spilled[action.key])
-            self._drop_spilled((action.key,))
+            value = self._early.take(action.key)
         self._runner.process_frame(action.partition, action.offset, value, action.skip)
         self._unflushed = True
         self.counters["frames"] += 1
         self._do(on.Processed(self._overlay.open_bytes))
-
-    def _drop_spilled(self, keys: Sequence[int]) -> None:
-        """Forget spilled frames; when none waits any more, their file is emptied."""
-        for key in keys:
-            del self._spilled[key]
-        if not self._spilled:
-            self._spill.clear()
 
     def _hold_back(self) -> None:
         """What a sink has collected so far belongs to the version just frozen (A8)."""
@@ -382,6 +373,7 @@ class TaskDriver:
             self._do(on.ChangelogRow(offset, append_time_ms, value or b""))
         else:
             end, self._changelog_next = self._changelog_next, -1
+            self.restore_progress = (self._changelog_end, self._changelog_end)  # no message may stand at the very end
             self._do(on.ChangelogEnd(end))
         return True
 
@@ -390,6 +382,14 @@ class TaskDriver:
         self.counters["bootstraps" if self.core.start_up.bootstrapped else "redos"] += 1
 
     @property
+    def status(self) -> Status:
+        """Where the task stands: as its core says, but not RUNNING before the pointer of its restore is written."""
+        status = self.core.status
+        if status is Status.RUNNING and any(isinstance(action, do.WritePointer) for action in self._todo):
+            return Status.STARTING
+        return status
+
+    @property
     def running(self) -> bool:
         """Whether the task has restored its state and takes input."""
-        return self.core.status is Status.RUNNING
+        return self.status is Status.RUNNING

@@ -165,7 +165,7 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
     """Return what a supervisor shows of a task: plain values."""
     core = driver.core
     return {
-        "status": core.status.name.lower(),
+        "status": driver.status.name.lower(),
         "generation": core.generation,
         "version": -1 if core.committed is None else core.committed.version,
         "positions": {

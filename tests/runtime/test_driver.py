@@ -333,7 +333,7 @@ def test_the_spill_is_emptied_when_nothing_waits_in_it() -> None:
     a0.send(12, "void")
     a0.restore(11)
     task.run()
-    spill = task.driver._spill
+    spill = task.driver._early._spill
     assert task.core.seen["early records on disk"] == 11
     assert isinstance(spill, MemorySpill)
     assert spill.put(b"")[0] == 0
