@@ -23,7 +23,7 @@ from tests.chaos.worker import PHASES, POINTS
 SOURCES = 40
 FEED = 8  # records at once: a trickle, so that there is something to lose at most moments
 BACKLOG_MAX = 1000  # records given and not yet out
-BAIT_S = 0.05  # so long a strike waits for a victim that has something to lose
+BAIT_S = 0.2  # so long a strike waits for a victim that has something to lose
 POINT_SHARE = 0.4  # of starts: the worker kills itself at a named point
 WIPED_SHARE, OLDER_SHARE, KEPT_SHARE = 0.05, 0.06, 0.1  # of deaths: state deleted, an older one brought back, copied
 ZOMBIE_SHARE, STOP_SHARE = 0.03, 0.05  # of strikes: SIGSTOP; SIGTERM, and SIGKILL in the middle of the graceful stop

@@ -115,7 +115,14 @@ class Scene:
 
 
 @contextlib.contextmanager
-def scene(directory: Path, log: str, seed: int, *settings: str, config: Path | None = None) -> Iterator[Scene]:
+def scene(
+    directory: Path,
+    log: str,
+    seed: int,
+    *settings: str,
+    config: Path | None = None,
+    note: Callable[[str], None] = lambda _text: None,
+) -> Iterator[Scene]:
     """Start the chain job in a directory on a log; ``settings`` are NAME=VALUE, ``config`` has Kafka options."""
     rng = random.Random(seed)
     place = place_of(directory, log, config)
@@ -123,6 +130,6 @@ def scene(directory: Path, log: str, seed: int, *settings: str, config: Path | N
     sets = [f"interval_ms={INTERVAL_MS}", "shutdown_ms=5000", *settings]
     with contextlib.closing(outside), Zygote(JOB) as zygote:
         crew = Crew(place, zygote, lambda: sets)
-        campaign = Campaign(outside, crew, rng, INTERVAL_MS, lambda _text: None)
+        campaign = Campaign(outside, crew, rng, INTERVAL_MS, note)
         campaign.faults = False
         yield Scene(campaign, outside, crew, rng)

@@ -8,6 +8,7 @@ from framework.testing.broker import Broker
 from tests.chaos import troubles_of_brokers, troubles_of_disks, troubles_of_workers
 from tests.chaos.troubles_of_disks import can_mount
 
+pytestmark = pytest.mark.timeout(300)  # starts of brokers and workers, on a machine that has other tests to run
 FULL = ["full-state-disk", "full-log-disk"]
 OF_DISKS = [name for name in troubles_of_disks.SCENARIOS if can_mount() or name not in FULL]
 
@@ -15,14 +16,14 @@ OF_DISKS = [name for name in troubles_of_disks.SCENARIOS if can_mount() or name 
 @pytest.mark.parametrize("name", troubles_of_workers.SCENARIOS)
 def test_troubles_of_workers_on_the_embedded_log(tmp_path: Path, name: str) -> None:
     """Whatever happens to workers and to the directories of their states, each input comes out once."""
-    assert troubles_of_workers.SCENARIOS[name](tmp_path / "job", "embedded", 1)
+    assert troubles_of_workers.SCENARIOS[name](tmp_path / "job", "embedded", 1, rounds=2)
 
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("name", troubles_of_workers.SCENARIOS)
 def test_troubles_of_workers_on_kafka(tmp_path: Path, kafka_broker: Broker, name: str) -> None:
     """The same on a real broker, judged by a plain read_committed consumer."""
-    assert troubles_of_workers.SCENARIOS[name](tmp_path / "job", f"kafka://{kafka_broker.bootstrap}", 1)
+    assert troubles_of_workers.SCENARIOS[name](tmp_path / "job", f"kafka://{kafka_broker.bootstrap}", 1, rounds=1)
 
 
 @pytest.mark.parametrize("name", OF_DISKS)

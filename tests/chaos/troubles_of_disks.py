@@ -14,7 +14,7 @@ from tests.chaos.scene import Failed, Scene, scene
 
 CRASHED, HALTED = 1, 4
 STATE_MIB, LOG_MIB = 24, 48
-DAMAGES = 6
+DAMAGES = 4
 LIMIT_BYTES, CRASHES = 8192, 3
 
 
