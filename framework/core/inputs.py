@@ -162,6 +162,8 @@ class Inputs:
             )
         if generation <= channel.generation:
             self.seen["stale restores"] += 1
+            if generation == channel.generation and self.aligned:
+                channel.proves(restored, offset, frozen)  # read again after a commit below it (decision 0013)
             return False
         channel.generation = generation
         lineage = self.known[producer]
