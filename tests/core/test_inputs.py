@@ -251,3 +251,18 @@ def test_errors_name_task_and_channel() -> None:
     assert str(caught.value) == (
         "b-0: j.a.t.b[0] offset 2: producer 1 generation 1 version 5 seq 4: expected seq 1: a record was lost"
     )
+
+
+def test_a_restore_that_is_read_again_still_implies_its_markers() -> None:
+    """A commit below a restore knows its generation, and must not forget what it proves: markers up to 2 (R2, 0013)."""
+    task, a0, a1 = running()
+    a0.send(1, "x")
+    a0.restore(2, generation=2)
+    a1.mark(1)
+    task.read()
+    assert task.core.frozen == 1
+    after = task.successor().start()
+    after.read()
+    a1.mark(2)
+    after.read()
+    assert (after.core.frozen, after.core.seen["stale restores"]) == (2, 1)

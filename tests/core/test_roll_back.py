@@ -249,21 +249,6 @@ def test_a_stale_restore_is_ignored() -> None:
     assert (task.open, task.core.seen["stale restores"]) == (["x", "y"], 2)
 
 
-def test_a_restore_that_is_read_again_still_implies_its_markers() -> None:
-    """A commit below a restore knows its generation, and must not forget what it proves: markers up to 2 (R2, 0013)."""
-    task, a0, a1 = running()
-    a0.send(1, "x")
-    a0.restore(2, generation=2)
-    a1.mark(1)
-    task.read()
-    assert task.core.frozen == 1
-    after = task.successor().start()
-    after.read()
-    a1.mark(2)
-    after.read()
-    assert (after.core.frozen, after.core.seen["stale restores"]) == (2, 1)
-
-
 def test_a_producer_of_another_topology_halts() -> None:
     """A restore that shows another fingerprint comes from a job with another graph (1.2)."""
     task, *_ = running()
