@@ -9,12 +9,12 @@ from framework.testing.broker import find_broker
 MODULE = "benchmarks.on_kafka"
 INTERVAL_MS = 1_000  # of the counting job, as of the bare loop
 RESTART_INTERVAL_MS = 100  # design 1.8
-BARE, AT_LEAST = "bare loop, 1 process", "at least once"
+BARE, AT_LEAST = "bare loop", "at least once"
 STARTS = {
     "cold": "kill -9, new process",
-    "spare": "kill -9, spare",
-    "cold_deleted": "state deleted, new process",
-    "spare_deleted": "state deleted, spare",
+    "spare": "kill -9, the spare",
+    "cold_deleted": "no state, new process",
+    "spare_deleted": "no state, the spare",
 }
 
 
@@ -28,15 +28,15 @@ def plan(bootstrap: str, messages: int) -> dict[str, tuple[str, ...]]:
         "exactly once": (*exactly, "form=process"),
         AT_LEAST: (*at_least, "form=process"),
         BARE: (*common, "form=bare"),
-        "exactly once, process_batch": (*exactly, "form=process_batch"),
-        "at least once, process_batch": (*at_least, "form=process_batch"),
+        "exactly once, batch": (*exactly, "form=process_batch"),
+        "at least once, batch": (*at_least, "form=process_batch"),
     }
 
 
 def show_counting(results: Results, messages: int) -> None:
     """Print both guarantees beside the bare loop."""
-    table = Table(title=f"Counting {messages:,} JSON messages by key, 4 partitions, a commit a second")
-    columns = ("", "messages/s (median)", "runs", "of at least once", "of the bare loop", "CPU s", "peak RSS MiB")
+    table = Table(title=f"Messages/s: counting {messages:,} JSON messages by key, 4 partitions, a commit a second")
+    columns = ("", "median", "runs", "/ at least", "/ bare", "CPU s", "RSS MiB")
     for column in columns:
         table.add_column(column, justify="left" if not column else "right", no_wrap=not column)
     at_least, bare = (median(results, label, "messages_per_s") for label in (AT_LEAST, BARE))
@@ -51,8 +51,10 @@ def show_counting(results: Results, messages: int) -> None:
 
 def show_restarts(result: dict[str, float], keys: int) -> None:
     """Print how long a task needs to come back: from the start of its process."""
-    table = Table(title=f"Coming back with {keys:,} keys of 80 bytes, interval {RESTART_INTERVAL_MS} ms")
-    for column in ("", "first output appended s", "visible s", "changelog records", "records/s"):
+    table = Table(
+        title=f"First output after the start of a process, {keys:,} keys of 80 bytes, interval {RESTART_INTERVAL_MS} ms"
+    )
+    for column in ("", "appended s", "visible s", "records", "records/s"):
         table.add_column(column, justify="left" if not column else "right", no_wrap=not column)
     for name, label in STARTS.items():
         figures = [f"{result[f'{name}_{figure}']:.2f}" for figure in ("appended_s", "visible_s")]

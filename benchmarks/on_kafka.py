@@ -31,6 +31,7 @@ VALUE_BYTES = 80
 LIMIT_S = 240.0
 CHANGES = 50_000  # between two kills
 SETTLE_S = 1.5
+STATUS_S = 0.1  # between two statuses of a worker, at most
 Result = dict[str, float]
 
 
@@ -247,11 +248,12 @@ class Restarts:
         self._start()
         appended, seen = self.watcher.one()
         told = self.statuses
+        seconds = told.restored_at - told.began
         return {
             "appended_s": appended - began,
             "visible_s": seen - began,
             "records": told.records,
-            "records_per_s": told.records / max(told.restored_at - told.began, 1e-3),
+            "records_per_s": told.records / seconds if seconds > STATUS_S else 0.0,  # too few to tell
         }
 
     def close(self) -> None:
