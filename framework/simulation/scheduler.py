@@ -94,8 +94,7 @@ class Simulation:
 
     def run(self) -> None:
         """Run until everything is committed and the world is at rest."""
-        quiet = int(self.plan.steps * FAULTY)
-        while self.step < quiet:
+        while self.step <= self.plan.steps * FAULTY:  # the last fault included
             self._one_step()
         self._calm()
         if self.damaged:
@@ -300,11 +299,11 @@ class Simulation:
         if not awake or (self.damaged and (self.checker.cut or fault.kind not in REVEALING)):
             return
         target = awake[int(rand() * len(awake))]
-        if target.host.disk.pointer is not None and rand() < 0.5:
-            target.host.backup = copy_of(target.host.disk)
         what = FAULTS[fault.kind](self, target, rand)
         if not what:
             return
+        if target.host.disk.pointer is not None and rand() < 0.5:
+            target.host.backup = copy_of(target.host.disk)  # may come back with a later fault
         self.damaged = self.checker.damaged = self.damaged or fault.kind in DAMAGES
         if fault.kind not in WAITING:
             self._hit()

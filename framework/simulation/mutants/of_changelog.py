@@ -11,7 +11,7 @@ from framework.core.ownership import Ownership
 from framework.core.start import StartUp
 from framework.core.task import TaskCore
 from framework.runtime.driver import TaskDriver
-from framework.simulation.mutants.registry import busier, mutant
+from framework.simulation.mutants.registry import busier, full_of, mutant
 from framework.simulation.world import Plan, with_settings
 from framework.stores.overlay import LayeredStore, Overlay
 
@@ -27,10 +27,14 @@ def _rounds_in_progress(plan: Plan) -> Plan:
 
 
 def _old_stores(plan: Plan) -> Plan:
-    """Stores that come back when their pointers are long trimmed."""
+    """Stores that come back when their pointers are long trimmed, while records still come that delete."""
+    inputs = {
+        partition: tuple((0.6 * number / len(rows), value) for number, (_, value) in enumerate(rows))
+        for partition, rows in plan.inputs.items()
+    }
     knobs = replace(plan.knobs, sweep_keys=256, sweep_bytes=1 << 16)
-    faults = tuple(replace(each, kind="stale or wiped store") for each in plan.faults)
-    return with_settings(replace(plan, faults=faults, knobs=knobs, pace=1.0, damaged=False), history_ms=0)
+    crowded = replace(full_of("stale or wiped store", "freeze", "slow partition")(plan), inputs=inputs)
+    return with_settings(replace(crowded, knobs=knobs, keys=3, steps=2 * plan.steps), history_ms=0)
 
 
 def _sweeps_slowly(plan: Plan) -> bool:
@@ -201,7 +205,7 @@ def store_before_commit(write_data: Any) -> Any:
     return mistaken
 
 
-@mutant(StartUp, "_probe", "store", "bootstrap", shows=lambda plan: plan.keys > 4, focus=_old_stores)
+@mutant(StartUp, "_probe", "store", "bootstrap", shows=lambda plan: not plan.tight_layer, focus=_old_stores)
 def store_not_wiped(probe: Any) -> Any:
     """A bootstrap fills a store that is not empty (R1)."""
     return lambda self: [action for action in probe(self) if not isinstance(action, WipeStore)]
