@@ -67,6 +67,7 @@ class Zygote:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             env=environment,
+            start_new_session=True,  # a signal to our group leaves it: it must outlive us, to end what it has forked
         )
         theirs.close()
 
