@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from framework.errors import FrameworkError
 from protocol.ids import TopicPartition
 from protocol.pointer import Pointer
 
@@ -34,6 +35,13 @@ class ChangelogEnd:
     """The changelog was read up to its end as of the request; the next message will have this offset."""
 
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputGone:
+    """The log does not have what comes next of an input: a newer generation has trimmed it, or it is lost (C5)."""
+
+    error: FrameworkError
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +134,7 @@ Event = (
     Start
     | ChangelogRow
     | ChangelogEnd
+    | InputGone
     | ChangelogAppended
     | Acked
     | Message

@@ -1,6 +1,6 @@
 """Ownership of a task: its generation, and the check that nobody else wrote between its own messages (C1-C3, C6)."""
 
-from framework.errors import Fenced, Halted, TransientError
+from framework.errors import Fenced, FrameworkError, Halted, TransientError
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -31,7 +31,7 @@ class Ownership:
         self._reading: tuple[int, int, int] | None = (
             None  # (offset of the own message, trailing, highest own generation)
         )
-        self._refused = False  # the log did not take the own message
+        self._doubt: FrameworkError | None = None  # what has happened, if no newer claim is the reason for it
 
     def claim_message(self, generation: int) -> bytes:
         """Return the claim of a new generation; its ChangelogSeq is 0."""
@@ -68,7 +68,18 @@ class Ownership:
 
     def refused(self, highest_own: int) -> int:
         """Return from where on to look for the claim because of which the log refused an own message."""
-        self._refused, self._reading = True, (_NOWHERE, 0, highest_own)
+        return self.doubted(
+            highest_own,
+            TransientError(
+                f"{self.name}: the log refused a message of generation {self.generation}, though no newer one has "
+                "claimed it: its transaction took longer than the Kafka option producer.transaction.timeout.ms, or "
+                "another process is just starting this task"
+            ),
+        )
+
+    def doubted(self, highest_own: int, error: FrameworkError) -> int:
+        """Return from where on to look for a newer claim; without one, ``read_back_done`` raises ``error``."""
+        self._doubt, self._reading = error, (_NOWHERE, 0, highest_own)
         return self._verified + 1
 
     def read_back(self, offset: int, value: bytes) -> None:
@@ -89,13 +100,9 @@ class Ownership:
             raise Fenced(f"{self.name}: generation {generation} claimed at offset {offset}; {self.generation} gives up")
 
     def read_back_done(self) -> None:
-        """Nothing newer stands before the own message. Raises TransientError if it was refused all the same (C5)."""
-        if self._refused:
-            raise TransientError(
-                f"{self.name}: the log refused a message of generation {self.generation}, though no newer one has "
-                "claimed it: its transaction took longer than the Kafka option producer.transaction.timeout.ms, or "
-                "another process is just starting this task"
-            )
+        """Nothing newer stands before the own message. Raises what has made us look, if it is not explained (C5)."""
+        if self._doubt is not None:
+            raise self._doubt
         assert self._reading is not None
         offset, trailing, _ = self._reading
         self.settle(offset, trailing)

@@ -33,6 +33,7 @@ from framework.core.events import (
     DataWritten,
     Event,
     ExternalProcessed,
+    InputGone,
     Message,
     OutputFrames,
     Processed,
@@ -99,6 +100,8 @@ class TaskCore(Committing):
                 actions = self._applied()
             case ChangelogRow() | ChangelogEnd():
                 actions = self._changelog_read(event)
+            case InputGone(error):
+                return [ReadChangelog(self.start_up.ownership.doubted(self.generation, error))]
             case Stop():
                 self._stopping = True
             case Start():

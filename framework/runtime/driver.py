@@ -149,7 +149,11 @@ class TaskDriver:
         if not self.core.wants_input or self._blocked():
             return False
         if self._batch_of is None:
-            batch = self._inbox.next_batch()
+            try:
+                batch = self._inbox.next_batch()
+            except OffsetOutOfRange as error:
+                self._do(on.InputGone(error))
+                return True
             if batch is None:
                 return self._note_ends()
             partition, rows = batch

@@ -9,7 +9,7 @@ from framework.errors import Fenced, Halted, OffsetOutOfRange
 from framework.logs.memory import MemoryLog
 from framework.stores.memory import MemoryDisk
 from framework.stores.spill import MemorySpill
-from protocol.changelog import ChangelogHeader, ChangelogType, encode_data
+from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data
 from protocol.ids import TopicPartition
 from tests.core.scenario import INNER, T
 from tests.runtime.driving import STORE, Crash, Driven, Step, driven
@@ -176,6 +176,30 @@ def test_a_gap_that_was_trimmed_is_a_newer_generations() -> None:
     MemoryLog(task.data).trim(INNER.changelog, task.log.bounds(INNER.changelog)[1])
     task.log.mute = False
     with pytest.raises(Fenced, match="its changelog was trimmed by a newer generation"):
+        task.run()
+
+
+def test_an_input_that_a_successor_has_trimmed_fences() -> None:
+    """A process that wakes up and finds its stream trimmed looks for a newer claim before it calls it a loss (C5)."""
+    task, a0, _ = driven()
+    for number in range(3):
+        a0.send(1, f"record {number}")
+    stream = INNER.channels[0][1]
+    MemoryLog(task.data).trim(stream, task.log.bounds(stream)[1])
+    claim = Claim(b"another process!", "there", 1, 0)
+    task.append(INNER.changelog, encode_claim(ChangelogHeader(ChangelogType.CLAIM, 9, 0, 0), claim))
+    with pytest.raises(Fenced, match="generation 9 claimed"):
+        task.run()
+
+
+def test_an_input_that_nobody_had_a_right_to_trim_ends_the_process() -> None:
+    """Without a newer claim the loss is told as it is; the next start halts on it (K3)."""
+    task, a0, _ = driven()
+    for number in range(3):
+        a0.send(1, f"record {number}")
+    stream = INNER.channels[0][1]
+    MemoryLog(task.data).trim(stream, task.log.bounds(stream)[1])
+    with pytest.raises(OffsetOutOfRange):
         task.run()
 
 
