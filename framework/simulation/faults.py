@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from framework.simulation.boundary import CALLS, SIDES
 from framework.simulation.damage import flipped_bit_in_data, flipped_bit_in_frame, truncated_changelog, truncated_stream
 from framework.simulation.disk import copy_of
-from framework.simulation.world import DAMAGES, KINDS
+from framework.simulation.world import DAMAGES, KINDS, Plan
 from framework.stores.memory import MemoryDisk
 
 if TYPE_CHECKING:
@@ -29,8 +29,10 @@ def crash(sim: "Simulation", target: "Process", _rand: Rand) -> str:
 
 def crash_at_call(sim: "Simulation", _target: "Process", rand: Rand) -> str:
     """Kill whoever comes next to one side of one call."""
-    side, call = SIDES[int(rand() * 2)], CALLS[int(rand() * len(CALLS))]
-    count = 1 + int(rand() * rand() * 6)
+    rare = rare_calls(sim.plan)
+    calls = rare if rare and rand() < 0.5 else CALLS
+    side, call = SIDES[int(rand() * 2)], calls[int(rand() * len(calls))]
+    count = 1 if calls is rare else 1 + int(rand() * rand() * 6)
     sim.ambush.lay(side, call, count)
     return f"{side} {call}, the {count}. time"
 
@@ -167,6 +169,14 @@ def pause(sim: "Simulation", target: "Process", steps: int, rand: Rand) -> None:
     target.paused = True
     target.wake_at = sim.step + 1 + int(rand() * steps)
     target.log.stalled = rand() < 0.5
+
+
+def rare_calls(plan: Plan) -> tuple[str, ...]:
+    """Return the calls of this world that few worlds have."""
+    files = ("open sink", "begin file", "write file", "name file") if plan.files else ()
+    plain = ("produce",) if plan.out_partitions and not plan.aligned else ()
+    memory, early = plan.settings.early_memory_bytes_max, plan.settings.early_bytes_max
+    return files + plain + (("spill", "unspill") if plan.aligned and memory < early and plan.topology.streams else ())
 
 
 def own_rand(draw: int) -> Rand:

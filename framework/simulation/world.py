@@ -21,8 +21,8 @@ SOURCE_KEYS = 3  # times as many keys in a source where layers are tight
 # What may go wrong, and how often: framework.simulation.faults does it.
 KINDS = {
     "crash": 10,
-    "crash at a call": 13,
-    "crash at a boundary": 13,
+    "crash at a call": 22,
+    "crash at a boundary": 8,
     "crash in a restore": 10,
     "crash of several": 5,
     "zombie": 14,
@@ -180,7 +180,7 @@ def make_plan(seed: int, cut: Cut = WHOLE) -> Plan:
     settings = _settings(r, aligned=aligned, tight_layer=tight_layer, keys=keys)
     of_itself = random.Random(f"more {seed}")
     damaged = aligned and of_itself.random() < 0.06
-    files = frozenset(s for s in sorted(writes) if of_itself.random() < 0.25 and not tight_layer)
+    files = frozenset(s for s in sorted(writes) if of_itself.random() < 0.35 and not tight_layer)
     out_partitions = {s: r.choice((1, 2)) for s in sorted(writes) if s not in files}
     return Plan(
         seed=seed,
