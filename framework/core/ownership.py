@@ -82,6 +82,11 @@ class Ownership:
         self._doubt, self._reading = error, (_NOWHERE, 0, highest_own)
         return self._verified + 1
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the end of this process is certain, and only its reason is being looked for."""
+        return self._doubt is not None
+
     def read_back(self, offset: int, value: bytes) -> None:
         """Look at a message between the last verified and the own one. Raises Fenced if a newer generation wrote it."""
         assert self._reading is not None

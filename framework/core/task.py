@@ -198,6 +198,8 @@ class TaskCore(Committing):
             self.clock.anchor(event.append_time_ms, event.mono_ms)
         if self.status is Status.STARTING:
             return self.start_up.appended(event)
+        if self.start_up.ownership.in_doubt:
+            return []  # the process ends: its successor finds what is valid (C4)
         run, reclaiming = self.commit_run, self.status is Status.RECLAIMING
         # a roll back's claim is n + 1 after n: anything above n before it is another's (1.8 C1)
         highest_own = self.generation - 1 if reclaiming else self.generation

@@ -8,7 +8,7 @@ from framework.core import actions as do
 from framework.core import events as on
 from framework.core.ownership import Ownership
 from framework.core.state import Status
-from framework.errors import Fenced, Halted, TransientError
+from framework.errors import Fenced, Halted, OffsetOutOfRange, TransientError
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -266,6 +266,17 @@ def test_contiguity_counts_the_ends_of_transactions(versions: list[tuple[int, bo
 
 
 # --- C6 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_acknowledged_while_a_newer_claim_is_looked_for_changes_nothing() -> None:
+    """In doubt the process ends either way; its successor finds the commit (C4, C5; found by the simulator)."""
+    task = ready_to_commit()
+    gone = OffsetOutOfRange("the input was trimmed")
+    assert len(task.core.step(on.InputGone(gone))) == 1
+    assert task.core.step(on.ChangelogAppended(3, 0, 0, fenced=False)) == []
+    task.core.step(on.ChangelogRow(2, 0, data(2, 1)))
+    with pytest.raises(OffsetOutOfRange, match="the input was trimmed"):
+        task.core.step(on.ChangelogEnd(4))
 
 
 def test_a_roll_back_claims_the_next_generation() -> None:
