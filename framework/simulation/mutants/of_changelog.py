@@ -26,6 +26,11 @@ def _rounds_in_progress(plan: Plan) -> Plan:
     return replace(busier(plan), keys=12, knobs=knobs)
 
 
+def _repeats(plan: Plan) -> Plan:
+    """A log that repeats every third message, and more roll backs."""
+    return replace(busier(plan), repeat_rate=0.3)
+
+
 def _old_stores(plan: Plan) -> Plan:
     """Stores that come back when their pointers are long trimmed, while records still come that delete."""
     inputs = {
@@ -64,7 +69,7 @@ def commit_not_checked(appended: Any) -> Any:
     return mistaken
 
 
-@mutant(Ownership, "read_back", "fenced", shows=lambda plan: plan.repeat_rate > 0)
+@mutant(Ownership, "read_back", "fenced", shows=lambda plan: bool(plan.topology.streams), focus=_repeats)
 def own_repeat_is_foreign(read_back: Any) -> Any:
     """A repeat of the own claim is taken for another's (found by the simulator)."""
 
