@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -27,12 +27,16 @@ SMALL_BATCH = "250"  # bytes: less than a transaction's batch of entries
 
 @contextlib.contextmanager
 def on_cluster(
-    directory: Path, seed: int, brokers: int = 1, changed: dict[str, str] | None = None
+    directory: Path,
+    seed: int,
+    brokers: int = 1,
+    changed: dict[str, str] | None = None,
+    options: Sequence[str] = (),
 ) -> Iterator[tuple[Cluster, Scene]]:
     """Start brokers and the chain job on them, and let it come to work."""
     directory.mkdir(parents=True)
     config = directory / "kafka.properties"
-    config.write_text("\n".join(TIME_OUTS))
+    config.write_text("\n".join(options))
     with (
         Cluster(directory / "kafka", brokers, changed) as cluster,
         scene(directory / "job", KAFKA + cluster.bootstrap, seed, config=config) as stage,
@@ -55,7 +59,7 @@ def broker_killed(directory: Path, seed: int) -> str:
 
 def broker_frozen(directory: Path, seed: int) -> str:
     """Freeze the only broker for longer than every time-out: unknown outcomes are decided by the next claim (C4)."""
-    with on_cluster(directory, seed) as (cluster, stage):
+    with on_cluster(directory, seed, options=TIME_OUTS) as (cluster, stage):
         stage.campaign.feed(100)
         stage.campaign.look()
         cluster.freeze(0)
@@ -83,7 +87,7 @@ def transaction_outlived(directory: Path, seed: int) -> str:
     """Freeze a sink within its transaction, longer than a transaction may last: aborted, and done again, once (S1)."""
     point = "frozen within a transaction"
     soon = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-    with on_cluster(directory, seed, changed=soon) as (_, stage):
+    with on_cluster(directory, seed, changed=soon, options=TIME_OUTS) as (_, stage):
         stage.kill(0, hold=True)
         stage.crew.start(0, point, countdown=3)
         stage.feeding_until(lambda: stage.crew.stopped(0), point)
@@ -107,7 +111,12 @@ def oversized(directory: Path, seed: int) -> str:
         if "max.message.bytes" not in words and "message.max.bytes" not in words:
             raise Failed(f"the error names no setting: {words}")
         _set_size(cluster, stage.entries, "1048588")
-        stage.campaign.held.clear()
+
+        def all_out() -> bool:
+            stage.campaign.held.clear()  # others halt a little later
+            return stage.campaign.checker.entries >= stage.campaign.fed
+
+        stage.until(all_out, "all comes out")
         return _goes_on(stage, "a sink halted and named the setting; with room it went on")
 
 

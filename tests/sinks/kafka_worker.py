@@ -4,9 +4,9 @@ Run as a script: job file, partition, directory, broker, file of Kafka options, 
 serves this: the producer is wrapped here, in the worker's own process.
 """
 
-import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ class WatchedProducer(Producer):
             WatchedProducer.point = ""
             if point in (HALF, SENT):
                 self.flush(FLUSH_S_MAX)
-            os.kill(os.getpid(), self.number)
+            signal.pthread_kill(threading.get_ident(), self.number)  # this thread first: it must not go on
 
 
 class WatchedTransactions(Transactions):

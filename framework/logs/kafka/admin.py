@@ -18,6 +18,7 @@ from protocol.ids import TopicPartition
 
 ANSWER_S_MAX = 60.0
 CLOSE_S_MAX = 1.0
+BEHIND_S = 0.05  # between two questions to brokers that have not heard of a topic yet
 WATCH_S = 10.0  # topics are looked at again this often: one that was made anew must not be read for long
 
 # Setting of a stream or changelog → (its value, why).
@@ -84,13 +85,7 @@ class Topics:
 
         Warn where what is acknowledged may be lost with one broker.
         """
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        try:
-            found = self._client.describe_configs([resource], request_timeout=ANSWER_S_MAX)[resource].result()
-        except KafkaException as error:
-            raise failed(
-                error, f"reading the settings of topic {topic}", f"DescribeConfigs on topic {topic}"
-            ) from error
+        found = self._settings(topic)
         for name, (needed, why) in _REQUIRED.items():
             value = found[name].value
             if value != needed:
@@ -110,13 +105,38 @@ class Topics:
             )
         self._check_replicas(topic, int(found[_IN_SYNC].value))
 
+    def _settings(self, topic: str) -> dict[str, Any]:
+        """Return the settings of a topic that is there; a broker may hear of it later than the one that told us."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        deadline = time.monotonic() + ANSWER_S_MAX
+        while True:
+            try:
+                found: dict[str, Any] = self._client.describe_configs([resource])[resource].result()
+            except KafkaException as error:
+                behind = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                if not behind or time.monotonic() > deadline:
+                    doing = f"reading the settings of topic {topic}"
+                    raise failed(error, doing, f"DescribeConfigs on topic {topic}") from error
+            else:
+                return found
+            time.sleep(BEHIND_S)
+
     def _check_replicas(self, topic: str, in_sync: int) -> None:
         """Raise ConfigError if nothing can be written, warn if one broker can lose what is acknowledged."""
-        try:
-            listed = self._client.list_topics(topic, timeout=ANSWER_S_MAX)
-        except KafkaException as error:
-            raise failed(error, f"looking for topic {topic}") from error
-        replicas = min(len(each.replicas) for each in listed.topics[topic].partitions.values())
+        deadline = time.monotonic() + ANSWER_S_MAX
+        while True:
+            try:
+                listed = self._client.list_topics(topic, timeout=ANSWER_S_MAX)
+            except KafkaException as error:
+                raise failed(error, f"looking for topic {topic}") from error
+            if partitions := listed.topics[topic].partitions:
+                break
+            if time.monotonic() > deadline:
+                raise TransientError(
+                    f"topic {topic} is there, but a broker does not know it after {ANSWER_S_MAX:.0f} s"
+                )
+            time.sleep(BEHIND_S)
+        replicas = min(len(each.replicas) for each in partitions.values())
         if in_sync > replicas:
             raise ConfigError(
                 f"topic {topic} has {_IN_SYNC} = {in_sync} and {replicas} replicas: nothing can be written to it: "
