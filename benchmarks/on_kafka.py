@@ -196,6 +196,7 @@ class Statuses(threading.Thread):
         self._pipe = pipe
         self.began = self.restored_at = 0.0
         self.records = 0
+        self.restored = threading.Event()
         self.start()
 
     def run(self) -> None:
@@ -208,6 +209,7 @@ class Statuses(threading.Thread):
                 self.records = task["counters"].get("restored records", 0)
                 if not self.restored_at and task["status"] not in ("new", "starting"):
                     self.restored_at = time.monotonic()
+                    self.restored.set()
 
 
 class Restarts:
@@ -248,6 +250,7 @@ class Restarts:
         self._start()
         appended, seen = self.watcher.one()
         told = self.statuses
+        told.restored.wait(LIMIT_S)  # it says so a little later than its output is seen
         seconds = told.restored_at - told.began
         return {
             "appended_s": appended - began,
