@@ -1,6 +1,8 @@
 """What a plain consumer sees of an output topic."""
 
-from confluent_kafka import Consumer, KafkaError
+import time
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from framework.testing.broker import Broker
@@ -34,9 +36,16 @@ def _consumer(broker: Broker, isolation: str) -> Consumer:
 
 def _end(broker: Broker, partition: TopicPartition) -> int:
     consumer = _consumer(broker, "read_uncommitted")
-    end: int = consumer.get_watermark_offsets(KafkaPartition(*partition), timeout=LIMIT_S)[1]
-    consumer.close()
-    return end
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            end: int = consumer.get_watermark_offsets(KafkaPartition(*partition), timeout=LIMIT_S)[1]
+        except KafkaException as error:  # a topic that was just made may have no leader for a moment
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
+                raise
+        else:
+            consumer.close()
+            return end
 
 
 def _read(broker: Broker, partition: TopicPartition, isolation: str, end: int) -> list[bytes]:
