@@ -84,10 +84,7 @@ class Inputs:
             return None
         if channel.skip_version is not None:
             return None
-        if header.generation > channel.generation:
-            raise Halted(
-                self._at(partition, offset, header, f"generation was never announced (last: {channel.generation})")
-            )
+        self._check_announced(channel, partition, offset, header)
         known = max(0, channel.next_seq - header.seq)
         if known >= count:
             self.seen["known records dropped"] += count
@@ -127,6 +124,7 @@ class Inputs:
         if self.is_void(marker.header):
             self.seen["void markers dropped"] += 1
             return
+        self._check_announced(channel, partition, offset, marker.header)
         if channel.skip_version is None and marker.header.seq > channel.next_seq:
             raise Halted(
                 self._at(
@@ -271,6 +269,13 @@ class Inputs:
         if channel is None:
             raise Halted(self._at(partition, offset, header, "this producer does not belong to the stream"))
         return channel
+
+    def _check_announced(self, channel: Channel, partition: TopicPartition, offset: int, header: Header) -> None:
+        """Raise Halted if the restore that announces this generation is missing: the log lost it (R2, decision 0011)."""
+        if header.generation > channel.generation:
+            raise Halted(
+                self._at(partition, offset, header, f"generation was never announced (last: {channel.generation})")
+            )
 
     def _at(self, partition: TopicPartition, offset: int, header: Header, text: str) -> str:
         return (

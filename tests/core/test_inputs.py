@@ -118,6 +118,16 @@ def test_a_generation_that_was_never_announced_halts() -> None:
         task.read()
 
 
+def test_a_marker_of_a_generation_that_was_never_announced_halts() -> None:
+    """A marker proves records by the generations that it follows: without the restore between them it proves nothing (R2, A6)."""
+    task, a0, a1 = running()
+    a0.send(1, "void, if the restore had not been lost")
+    a0.generation = 2
+    a0.mark(1)
+    with pytest.raises(Halted, match=r"generation was never announced \(last: 1\)"):
+        task.read()
+
+
 def test_a_producer_that_does_not_belong_to_the_stream_halts() -> None:
     """Only the tasks of the producing stage write a stream (1.1)."""
     task, *_ = running()
