@@ -271,7 +271,7 @@ class Inputs:
         return channel
 
     def _check_announced(self, channel: Channel, partition: TopicPartition, offset: int, header: Header) -> None:
-        """Raise Halted if the restore that announces this generation is missing: the log lost it (R2, decision 0011)."""
+        """Raise Halted if the restore that announces this generation is missing: lost by the log (R2, 0011)."""
         if header.generation > channel.generation:
             raise Halted(
                 self._at(partition, offset, header, f"generation was never announced (last: {channel.generation})")

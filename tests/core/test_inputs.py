@@ -119,8 +119,8 @@ def test_a_generation_that_was_never_announced_halts() -> None:
 
 
 def test_a_marker_of_a_generation_that_was_never_announced_halts() -> None:
-    """A marker proves records by the generations that it follows: without the restore between them it proves nothing (R2, A6)."""
-    task, a0, a1 = running()
+    """Without the restore that stands before it, a marker proves nothing about what it follows (R2, A6)."""
+    task, a0, _ = running()
     a0.send(1, "void, if the restore had not been lost")
     a0.generation = 2
     a0.mark(1)
