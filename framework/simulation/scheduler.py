@@ -125,7 +125,7 @@ class Simulation:
 
     def _come_to_an_end(self) -> None:
         """After a damage nothing needs to be complete; what is not must have been noticed."""
-        limit = self.step + self.plan.steps * 2
+        limit = self.step + self.plan.steps * REST
         while not self._complete() and not self._ended and self.step < limit:
             self._one_step()
         complete = self._complete()
