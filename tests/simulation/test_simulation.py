@@ -60,7 +60,7 @@ def test_fresh_seeds_are_clean_and_rare_things_happen() -> None:
     assert [name for name in SOMETIMES if not batch.counters[name] and name not in RARE] == []
 
 
-@pytest.mark.parametrize("seed", [546551727435, 1000009, 578871078110, 1004701])
+@pytest.mark.parametrize("seed", [546551727435, 1000009, 578871078110, 1004701, 1003396])
 def test_seeds_that_have_found_something_are_clean(seed: int) -> None:
     """A commit acknowledged in doubt (C5); a damage on the last step in which faults happen."""
     assert run_seed(seed).violation is None

@@ -1,13 +1,15 @@
 """Reading from Kafka: partitions assigned by hand, what is fetched ahead kept in order, seeks that leave nothing stale.
 
 One consumer serves all partitions. librdkafka fetches in the background; what it has fetched is moved into a queue per
-partition, and a read takes from its queue without asking the broker.
+partition, and a read takes from its queue without asking the broker; both by columns, with no Python code per message.
 """
 
 import contextlib
 import time
-from collections import deque
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, groupby, islice, repeat
+from operator import add, is_, itemgetter, lt
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -25,22 +27,61 @@ ROW_BYTES = 48  # what a row counts beside its blobs, as in the other logs
 BATCH = 500  # messages taken from librdkafka at a time
 AHEAD_BYTES_MAX = 8 * MiB  # of one partition, beside what librdkafka holds; beyond, it is not fetched for a while
 
+# Columns of messages. The client's types allow None, which is for errors: a message has all.
+_TOPIC: Callable[[Message], Any] = Message.topic
+_NUMBER: Callable[[Message], Any] = Message.partition
+_ERROR: Callable[[Message], Any] = Message.error
+_OFFSET: Callable[[Message], Any] = Message.offset
+_KEY: Callable[[Message], Any] = Message.key
+_VALUE: Callable[[Message], Any] = Message.value
+_HEADERS: Callable[[Message], Any] = Message.headers
+_TIME_MS = itemgetter(1)  # of Message.timestamp
+
 
 class _Ahead:
     """One assigned partition: what was fetched and not yet read. Offsets: asked ≤ rows < fetched."""
 
-    __slots__ = ("asked", "asleep", "bytes", "doubt", "end", "failure", "fetched", "rows", "sure")
+    __slots__ = ("asked", "asleep", "doubt", "end", "failure", "fetched", "passed", "rows", "sure", "totals")
 
     def __init__(self, offset: int, end: int) -> None:
         self.asked = offset  # what a reader that goes on asks for next
         self.fetched = offset  # everything before it was fetched, or cannot be read (transaction markers)
         self.end = end  # of the partition when somebody last looked: a read does not stop short of it
-        self.rows: deque[LogRow] = deque()
-        self.bytes = 0
+        self.rows: list[LogRow] = []
+        self.totals: list[int] = []  # bytes of all rows since the seek, up to and with each of ``rows``
+        self.passed = 0  # bytes of those that were read
         self.asleep = False  # not assigned for now: too much is waiting here
         self.sure = False  # the first answer after the seek was the one sought
         self.doubt = -1  # the first answer after the seek, if it was another
         self.failure: FrameworkError | None = None
+
+    def add(self, offsets: Sequence[int], messages: Sequence[Message]) -> None:
+        """Take messages that stand behind all others."""
+        keys, values = list(map(_KEY, messages)), list(map(_VALUE, messages))
+        times = list(map(_TIME_MS, map(Message.timestamp, messages)))
+        cells = [
+            encode_headers([(text, blob or b"") for text, blob in headers]) if headers else None
+            for headers in map(_HEADERS, messages)
+        ]
+        sizes = map(add, map(add, _lengths(keys), _lengths(values)), map(add, repeat(ROW_BYTES), _lengths(cells)))
+        totals = accumulate(sizes, initial=self.totals[-1] if self.totals else self.passed)
+        self.totals.extend(islice(totals, 1, None))
+        self.rows.extend(zip(offsets, times, times, keys, values, cells, strict=True))
+        self.fetched = offsets[-1] + 1
+
+    def take(self, max_bytes: int) -> list[LogRow]:
+        """Remove and return the first rows: at least one if there is one, no more than reach ``max_bytes``."""
+        stop = bisect_left(self.totals, self.passed + max_bytes) + 1
+        rows, self.passed = self.rows[:stop], self.totals[:stop][-1] if self.rows else self.passed
+        del self.rows[:stop], self.totals[:stop]
+        if rows:
+            self.asked = rows[-1][0] + 1
+        return rows
+
+    @property
+    def bytes(self) -> int:
+        """What ``rows`` take."""
+        return self.totals[-1] - self.passed if self.totals else 0
 
 
 class Reader:
@@ -82,21 +123,9 @@ class Reader:
         ahead = self._ahead.get(partition)
         if ahead is None or ahead.asked != offset:
             ahead = self._seek(partition, offset)
-        if not ahead.rows:
+        if not ahead.rows or (ahead.bytes < max_bytes and not ahead.asleep):  # else every other batch is a small rest
             self._fetch(partition, ahead)
-        rows: list[LogRow] = []
-        waiting = ahead.rows
-        while waiting:
-            row = waiting.popleft()
-            rows.append(row)
-            size = ROW_BYTES + len(row[4] or b"") + len(row[3] or b"") + len(row[5] or b"")
-            ahead.bytes -= size
-            max_bytes -= size
-            if max_bytes <= 0:
-                break
-        if rows:
-            ahead.asked = rows[-1][0] + 1
-        return rows
+        return ahead.take(max_bytes)
 
     def wait(self, seconds: float) -> None:
         """Return when a message has come, at the latest after ``seconds``."""
@@ -172,33 +201,36 @@ class Reader:
             raise OffsetOutOfRange(f"{partition}: offset {ahead.fetched} is outside of {start} to {end}") from error
         raise error
 
-    def _take(self, messages: Iterable[Message]) -> None:
+    def _take(self, messages: Sequence[Message]) -> None:
         """Move messages to their partitions' queues."""
-        full = []
-        message: Any  # the client's types allow None, which is for errors: a message has all
-        for message in messages:
-            key = (message.topic(), message.partition())
+        start = 0
+        sound = map(is_, map(_ERROR, messages), repeat(None))
+        for (topic, number, good), same in groupby(
+            zip(map(_TOPIC, messages), map(_NUMBER, messages), sound, strict=False)
+        ):
+            stop = start + len(list(same))
+            run, start = messages[start:stop], stop
+            key = (topic, number)
             ahead = self._ahead.get(key)
             if ahead is None or ahead.asleep:
                 continue
-            error = message.error()
-            if error is not None:
-                self._take_error(key, ahead, error, message.offset())
-                continue
-            offset = message.offset()
-            if offset < ahead.fetched or not (ahead.sure or self._is_sure(key, ahead, offset)):
-                continue
-            ahead.fetched = offset + 1
-            name, value, headers, (_, time_ms) = message.key(), message.value(), message.headers(), message.timestamp()
-            cell = encode_headers([(text, blob or b"") for text, blob in headers]) if headers else None
-            ahead.rows.append((offset, time_ms, time_ms, name, value, cell))
-            ahead.bytes += ROW_BYTES + len(value or b"") + len(name or b"") + len(cell or b"")
-            if ahead.bytes > AHEAD_BYTES_MAX:
-                full.append(key)
-                ahead.asleep = True
+            if good:
+                self._take_run(key, ahead, run)
+            else:
+                for message in run:
+                    self._take_error(key, ahead, _ERROR(message), _OFFSET(message))
         self.news = True
-        for topic, number in full:
-            self._consumer.incremental_unassign([KafkaPartition(topic, number)])
+
+    def _take_run(self, key: tuple[str, int], ahead: _Ahead, messages: Sequence[Message]) -> None:
+        """Move messages of one partition to its queue, but for those from before a seek, and let it sleep when full."""
+        offsets: Sequence[int] = list(map(_OFFSET, messages))
+        if offsets[0] < ahead.fetched or not all(map(lt, offsets, islice(offsets, 1, None))):
+            offsets, messages = _behind(ahead.fetched, offsets, messages)
+        if offsets and (ahead.sure or self._is_sure(key, ahead, offsets[0])):
+            ahead.add(offsets, messages)
+            if ahead.bytes > AHEAD_BYTES_MAX:
+                ahead.asleep = True
+                self._consumer.incremental_unassign([KafkaPartition(*key)])
 
     def _take_error(self, key: tuple[str, int], ahead: _Ahead, error: KafkaError, offset: int) -> None:
         if error.code() != KafkaError._PARTITION_EOF:
@@ -221,3 +253,20 @@ class Reader:
             ahead.asleep = True
             self._consumer.incremental_unassign([KafkaPartition(*key)])
         return ahead.sure
+
+
+def _behind(
+    offset: int, offsets: Sequence[int], messages: Sequence[Message]
+) -> tuple[Sequence[int], Sequence[Message]]:
+    """Return those from ``offset`` on whose offsets rise, and the offsets: all others are from before a seek (R5)."""
+    kept = []
+    for at, message in zip(offsets, messages, strict=True):
+        if at >= offset:
+            kept.append((at, message))
+            offset = at + 1
+    return [at for at, _ in kept], [message for _, message in kept]
+
+
+def _lengths(cells: Sequence[bytes | None]) -> Iterable[int]:
+    """Return the length of each cell, 0 for a null."""
+    return [len(cell or b"") for cell in cells] if None in cells else map(len, cells)  # type: ignore[arg-type]
