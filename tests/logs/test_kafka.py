@@ -14,6 +14,7 @@ from framework.logs.kafka import KafkaLog, consumer, log
 from framework.ports import Delivery, ExternalRecord, LogRow
 from framework.testing.broker import Broker
 from framework.testing.broker.settings import free_port
+from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
 
 pytestmark = pytest.mark.kafka
@@ -181,6 +182,41 @@ def test_a_delivery_ends_a_wait(connect: Connect, topic: str) -> None:
         log.wait(600_000)
         found = log.poll()
     assert [(each.owner, each.token, each.offset) for each in found] == [(3, 4, 1)]
+
+
+def test_one_delivery_stands_for_all_partitions(connect: Connect, topic: str) -> None:
+    """A7: records of several partitions, more than are handed over in one go, are all there when they are reported."""
+    log = connect(producer_queue_buffering_max_messages=70)
+    log.create_topic(topic, 3)
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    headers = encode_headers([("h", b"x")])
+    log.produce(
+        5,
+        6,
+        [
+            ExternalRecord(partitions[number % 2], b"k", b"%d" % number, number, None if number % 7 else headers)
+            for number in range(1_700)
+        ],
+    )
+    assert [(each.owner, each.token) for each in settle(log, 1)] == [(5, 6)]
+    assert [log.bounds(partition)[1] for partition in partitions] == [850, 850, 0]
+    rows = read_to(log, partitions[1], 0, 850)
+    assert [row[4] for row in rows] == [b"%d" % number for number in range(1, 1_700, 2)]
+    assert [row[5] for row in rows] == [None if number % 7 else headers for number in range(1, 1_700, 2)]
+
+
+def test_a_record_that_fails_is_never_covered_by_those_behind_it(
+    kafka_broker: Broker, connect: Connect, topic: str
+) -> None:
+    """A7: a record without a callback that the broker refuses leaves its partition's last one without a delivery."""
+    make(kafka_broker, topic, max_message_bytes="10000")
+    partition = TopicPartition(topic, 0)
+    log = connect(producer_batch_size=5_000)
+    sizes = [100] * 2_000 + [20_000] + [100] * 2_000
+    log.produce(0, 0, [ExternalRecord(partition, None, b"x" * size, 1) for size in sizes])
+    with pytest.raises(Halted, match=r"size too large.*max\.message\.bytes"):
+        settle(log, 1)
+    assert 0 < connect().bounds(partition)[1] <= 2_000
 
 
 def test_append_times_never_go_back_in_kafka(connect: Connect, topic: str) -> None:

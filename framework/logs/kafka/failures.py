@@ -93,8 +93,15 @@ def failure(error: KafkaError, doing: str, access: str = "") -> FrameworkError:
 
     ``access`` is what a user needs for it, as "Write on topic x".
     """
-    kind, advice = _ADVICE.get(error.code(), (TransientError, "is the broker up?"))
+    kind, advice = _ADVICE.get(_cause(error), (TransientError, "is the broker up?"))
     return kind(f"{doing}: {error.str()} ({error.name()}): {advice.format(access=access or _ACCESS.get(error.code()))}")
+
+
+def _cause(error: KafkaError) -> int:
+    """Return the error's code; where librdkafka stopped rather than leave a gap, that of the reason in its text."""
+    if error.code() == KafkaError._GAPLESS_GUARANTEE:
+        return next((code for code in _ADVICE if KafkaError(code).str() in error.str()), error.code())
+    return error.code()
 
 
 def failed(exception: KafkaException, doing: str, access: str = "") -> FrameworkError:

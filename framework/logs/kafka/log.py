@@ -9,7 +9,7 @@ from framework.logs.kafka.admin import COMPACTED, STREAM, Topics
 from framework.logs.kafka.asker import Asker
 from framework.logs.kafka.consumer import Reader
 from framework.logs.kafka.failures import Troubles
-from framework.logs.kafka.options import Options, scrubber, split_options
+from framework.logs.kafka.options import Options, batching, scrubber, split_options
 from framework.logs.kafka.producer import Writer
 from framework.logs.kafka.transactions import Transactions
 from framework.ports import Delivery, ExternalRecord, LogRow
@@ -40,6 +40,7 @@ class KafkaLog:
         self._producer, consumer, admin = split_options(bootstrap, group, options or {})
         self._troubles = troubles = Troubles(scrubber(options or {}))
         self._writer = Writer(self._producer, troubles)  # first: a producer id takes longest
+        self._writers = [self._writer]  # a second one, for plain records, is made when there are some
         self._asker = Asker(consumer, troubles, bootstrap)
         self._reader = Reader(consumer, troubles, self._asker)
         self._topics = Topics(admin, troubles, group)
@@ -187,9 +188,11 @@ class KafkaLog:
 
     def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
         """Queue plain records; one delivery for all of them (offset: of the last, -1 if there are none)."""
-        for record in records:
-            self._check(record.partition)
-        self._writer.produce(owner, token, records)
+        for each in set(map(_PARTITION_OF, records)):
+            self._check(each)
+        if len(self._writers) < 2:
+            self._writers.append(Writer(batching(self._producer), self._troubles))
+        self._writers[1].produce(owner, token, records)
 
     def poll(self) -> list[Delivery]:
         """Hand over what is queued and return what became known since the last call.
@@ -197,9 +200,8 @@ class KafkaLog:
         Raises what a message failed with: Halted (too large), ConfigError (no permission), TransientError.
         """
         self._topics.poll()
-        deliveries = self._writer.poll()
-        for transactions in self._transactions.values():
-            deliveries += transactions.poll()
+        senders: list[Writer | Transactions] = [*self._writers, *self._transactions.values()]
+        deliveries = [delivery for sender in senders for delivery in sender.poll()]
         if self._ends:
             for owner, token, offset, *_ in deliveries:
                 partition = self._ends.pop((owner, token), None)
@@ -215,13 +217,13 @@ class KafkaLog:
         """Return when a message has come to a partition that is being read, or a delivery; else at the time-out."""
         deadline = time.monotonic() + timeout_ms / 1000
         step = STEP_S
-        transactions = self._transactions.values()
-        while not (self._reader.news or self._writer.wait(0) or any(each.known for each in transactions)):
+        senders: list[Writer | Transactions] = [*self._writers, *self._transactions.values()]
+        while not (self._reader.news or any(each.known for each in senders)):
             left = deadline - time.monotonic()
             if left <= 0:
                 return
-            if self._writer.waits or any(each.waits for each in transactions):
-                self._writer.wait(min(left, step))
+            if any(each.waits for each in senders):
+                self._writers[-1].wait(min(left, step))
                 self._reader.wait(0)
                 step = min(step * 1.1, STEP_S_MAX)
             else:
@@ -235,7 +237,8 @@ class KafkaLog:
             for transactions in self._transactions.values():
                 transactions.close()
             self._topics.close()
-            self._writer.close()
+            for writer in self._writers:
+                writer.close()
             self._reader.close()
             self._asker.close()
 

@@ -120,14 +120,18 @@ def _refuse_half_security(config: Mapping[str, Any]) -> None:
             )
 
 
+def batching(producer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a producer of many small records, made from that for frames."""
+    return {**producer, "linger.ms": producer["linger.ms"] or BATCH_LINGER_MS}
+
+
 def transactional(producer: Mapping[str, Any], transactional_id: str) -> dict[str, Any]:
     """Return the configuration of a producer that writes in transactions, made from the plain producer's.
 
     A transaction fails as a whole, at its time-out at the latest, so nothing in it must outlast that or stop the rest.
     """
-    own = {name: value for name, value in producer.items() if name not in _NOT_IN_TRANSACTIONS}
-    linger = producer["linger.ms"] or BATCH_LINGER_MS
-    return own | {"transactional.id": transactional_id, "linger.ms": linger}
+    own = {name: value for name, value in batching(producer).items() if name not in _NOT_IN_TRANSACTIONS}
+    return own | {"transactional.id": transactional_id}
 
 
 def _refuse_contradiction(name: str, plain: str, value: object) -> bool:

@@ -2,8 +2,10 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import repeat
+from operator import itemgetter, length_hint
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
@@ -16,13 +18,16 @@ from protocol.frames import decode_headers
 from protocol.ids import TopicPartition
 
 REASON_S_MAX = 0.5
+HANDED_MAX = 500  # records given to librdkafka in one go: a fraction of a millisecond in which nothing else runs
+
+_GIVEN_UP = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 
 Callback = Callable[[KafkaError | None, Message], None]
-_Queued = tuple[ExternalRecord, Callback]
+_Queued = tuple[Sequence[ExternalRecord], Sequence[Callback | None]]
 
 
 class _Group:
-    """Records that share one delivery."""
+    """Records that share one delivery. ``left``: partitions whose last one is on its way."""
 
     __slots__ = ("left", "owner", "token")
 
@@ -39,7 +44,9 @@ class Writer:
         self._queue: deque[_Queued] = deque()
         self._deliveries: list[Delivery] = []
         self._failure: FrameworkError | None = None
+        self._vague = False  # the failure is that of a message given up because of another one
         self._unanswered = 0
+        self._full = -1  # messages that librdkafka held when it had no room for more
 
     def answers(self, seconds: float) -> bool:
         """Return whether a broker has answered in time."""
@@ -54,14 +61,24 @@ class Writer:
 
     def send(self, owner: int, token: int, partition: TopicPartition, value: bytes) -> None:
         """Queue an internal message; the log gives it its time."""
-        self._queue.append((ExternalRecord(partition, None, value, 0), partial(self._sent, owner, token)))
+        self._queue.append(((ExternalRecord(partition, None, value, 0),), (partial(self._sent, owner, token),)))
 
     def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
-        """Queue plain records with one delivery for all of them."""
+        """Queue plain records with one delivery for all of them.
+
+        The last one of each partition speaks for those before it (port contract 1): the broker takes nothing behind a
+        gap in a producer's sequence, and librdkafka, which is told to be gapless, stops for good where it makes one.
+        """
         if not records:
             self._deliveries.append(Delivery(owner, token, -1, time.time_ns() // 1_000_000))
-        callback = partial(self._grouped, _Group(owner, token, len(records)))
-        self._queue.extend((record, callback) for record in records)
+        last = {record[0]: place for place, record in enumerate(records)}
+        callback = partial(self._grouped, _Group(owner, token, len(last)))
+        callbacks: list[Callback | None] = [None] * len(records)
+        for place in last.values():
+            callbacks[place] = callback
+        for start in range(0, len(records), HANDED_MAX):
+            stop = start + HANDED_MAX
+            self._queue.append((records[start:stop], callbacks[start:stop]))
 
     @property
     def waits(self) -> bool:
@@ -73,26 +90,37 @@ class Writer:
         queue = self._queue
         self._serve(0)
         while queue and self._failure is None:
-            record, callback = queue[0]
+            records, callbacks = queue[0]
             try:
-                hand_over(self._producer, record, callback)
+                taken = hand_over(self._producer, records, callbacks)
             except BufferError:
+                self._full = len(self._producer)
                 break  # stays queued; the tasks see no delivery and stop reading (B1)
             except KafkaException as error:
-                raise failed(error, self._what(record.partition, record.value)) from error
+                raise failed(error, self._what(records[0].partition, records[0].value)) from error
             queue.popleft()
-            self._unanswered += 1
+            self._full = -1
+            self._unanswered += taken - callbacks[:taken].count(None)
+            if taken < len(records):
+                queue.appendleft((records[taken:], callbacks[taken:]))
         self._serve(0)
         if self._failure is not None:
+            if self._vague:
+                self._serve(REASON_S_MAX)
             raise self._failure
         deliveries, self._deliveries = self._deliveries, []
         return deliveries
 
-    def wait(self, seconds: float) -> bool:
-        """Wait for a delivery; return whether there is something to poll for."""
+    @property
+    def known(self) -> bool:
+        """Whether there is something to poll for: an answer, or room for much of what is still queued."""
+        self.wait(0)
+        return bool(self._deliveries or self._failure or (self._queue and len(self._producer) <= self._full // 2))
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a delivery, unless there is something to poll for."""
         if not (self._deliveries or self._failure):
             self._serve(seconds)
-        return bool(self._deliveries) or self._failure is not None
 
     def close(self) -> None:
         """Give up what is queued; what is on its way may arrive or not."""
@@ -106,14 +134,16 @@ class Writer:
             self._producer.poll(seconds)
         except KafkaException as error:
             self._producer.poll(REASON_S_MAX)
-            self._failure = self._failure or failed(error, "sending")
+            if self._failure is None or self._vague:
+                self._failure, self._vague = failed(error, "sending"), False
 
     def _what(self, partition: TopicPartition, value: bytes | None) -> str:
         return f"sending {len(value or b'')} bytes to {partition}"
 
     def _answered(self, error: KafkaError | None, message: Message) -> bool:
         self._unanswered -= 1
-        if error is not None and self._failure is None:
+        if error is not None and (self._failure is None or self._vague):
+            self._vague = error.code() in _GIVEN_UP
             partition = TopicPartition(message.topic() or "?", message.partition() or 0)
             self._failure = failure(error, self._what(partition, message.value()))
         return error is None
@@ -130,18 +160,36 @@ class Writer:
                 self._deliveries.append(delivery)
 
 
-def hand_over(producer: Producer, record: ExternalRecord, callback: Callback | None) -> None:
-    """Give a record to librdkafka. Raises BufferError (no room now), KafkaException, ConfigError (its headers)."""
-    (topic, number), key, value, time_ms, headers = record
+def hand_over(producer: Producer, records: Sequence[ExternalRecord], callbacks: Iterable[Callback | None]) -> int:
+    """Give records to librdkafka in their order; return how many it took: those before the first that it refuses.
+
+    Raises for the first record only: BufferError (no room now), KafkaException, ConfigError (its headers).
+    """
+    partitions, keys, values, times, cells = zip(*records, strict=True)
+    produce: Any = producer.produce  # its types do not tell that all can be given by place
+    waiting = iter(values)
     # Kafka's clients read the time 0 as "now": 1970 and a millisecond is nearer to what was meant
-    if headers is None:
-        producer.produce(topic, value, key, number, callback, timestamp=time_ms or 1)
-        return
+    stamps = [time_ms or 1 for time_ms in times] if 0 in times else times
+    names, numbers = map(itemgetter(0), partitions), map(itemgetter(1), partitions)
+    columns: list[Iterable[Any]] = [names, waiting, keys, numbers, callbacks, repeat(None), stamps]
+    if any(cells):
+        columns.append(map(_pairs, partitions, cells))
     try:
-        pairs: Any = list(decode_headers(headers))
+        deque(map(produce, *columns), maxlen=0)  # a call in C for each
+    except (BufferError, KafkaException, ConfigError):
+        taken = len(records) - length_hint(waiting) - 1
+        if not taken:
+            raise
+        return taken
+    return len(records)
+
+
+def _pairs(partition: TopicPartition, cell: bytes | None) -> Sequence[tuple[str, bytes]]:
+    """Return a record's headers as librdkafka takes them. Raises ConfigError."""
+    try:
+        return [] if cell is None else list(decode_headers(cell))
     except DecodeError as error:
-        raise ConfigError(f"record for {record.partition}: headers must be a cell of encode_headers") from error
-    producer.produce(topic, value, key, number, callback, timestamp=time_ms or 1, headers=pairs)
+        raise ConfigError(f"record for {partition}: headers must be a cell of encode_headers") from error
 
 
 def append_time(message: Message) -> int:

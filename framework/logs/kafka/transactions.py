@@ -8,9 +8,10 @@ so it lasts as long as its messages take to the broker.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import repeat
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from framework.errors import TransientError
 from framework.logs.kafka.failures import Troubles, failed
 from framework.logs.kafka.options import transactional
-from framework.logs.kafka.producer import Callback, append_time, hand_over
+from framework.logs.kafka.producer import HANDED_MAX, Callback, append_time, hand_over
 from framework.ports import Delivery, ExternalRecord
 from protocol.ids import TopicPartition
 
@@ -143,19 +144,18 @@ class Transactions:
         placed[-1] = placed[-1]._replace(trailing=1)
         self._deliveries.extend(placed)
 
-    def _hand_over(self, records: Iterable[ExternalRecord], callback: Callback | None) -> None:
-        producer = self._producer
-        for record in records:
-            while True:
-                try:
-                    hand_over(producer, record, callback)
-                    break
-                except BufferError:
-                    producer.poll(ROOM_S)
-                    self._stop_if_closing()
-                except KafkaException as error:
-                    what = f"sending {len(record.value or b'')} bytes to {record.partition}"
-                    raise self._failed(error, what) from error
+    def _hand_over(self, records: Sequence[ExternalRecord], callback: Callback | None) -> None:
+        producer, start = self._producer, 0
+        while start < len(records):
+            some = records[start : start + HANDED_MAX]
+            try:
+                start += hand_over(producer, some, repeat(callback))
+            except BufferError:
+                producer.poll(ROOM_S)
+                self._stop_if_closing()
+            except KafkaException as error:
+                what = f"sending {len(some[0].value or b'')} bytes to {some[0].partition}"
+                raise self._failed(error, what) from error
 
     def _call(self, function: Callable[[float], None], doing: str) -> None:
         """Call until it is done or has failed; how long it may take in all is the task's to say (B1)."""
