@@ -6,7 +6,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 from framework.api.graph import StageGraph
 from framework.api.serdes import encode_error, functions_of
@@ -21,11 +21,14 @@ from protocol.partitioner import partition_of
 
 Send = Callable[..., None]  # Output.send
 Headers = Sequence[tuple[str, bytes]]
-Append = Callable[[int, bytes | None, bytes | None, int, Headers], None]  # partition, key, value, timestamp, headers
+Append = Callable[[Any, bytes | None, bytes | None, int, Headers], None]  # place, key, value, timestamp, headers
+P = TypeVar("P")
 
 _INT64_MAX = (1 << 63) - 1
 _RECORD_BYTES = 24  # of a frame: lengths and timestamp; a null key or value costs no more
 _HELD_BYTES = 200  # what an external record held in memory costs beyond its key and value
+_KNOWN_MAX = 1 << 14  # keys whose places a sender remembers: about 2 MB of short keys
+_new = tuple.__new__  # a call in C: the named tuple's own ways to make one are in Python
 
 
 class Buffer:
@@ -82,6 +85,24 @@ class Buffer:
             room = (ends[cuts[-1] - 1] if cuts[-1] else 0) + bytes_max
             cuts.append(max(cuts[-1] + 1, bisect_right(ends, room)))
         return cuts[1:]
+
+
+class _Places(dict[bytes, P]):
+    """Key → the place of its partition, which is looked up in C when the key is known: keys repeat."""
+
+    def __init__(self, places: Sequence[P]) -> None:
+        """``places``: one for each partition."""
+        super().__init__()
+        self._places = places
+
+    def __missing__(self, key: bytes) -> P:
+        """Work the place out, and remember it; where there is one place only, no key need be hashed."""
+        if len(self._places) == 1:
+            return self._places[0]
+        if len(self) >= _KNOWN_MAX:
+            self.clear()
+        place = self[key] = self._places[partition_of(key, len(self._places))]
+        return place
 
 
 class Outputs:
@@ -157,10 +178,11 @@ class Outputs:
 
     def dead_letter(self, topic: str) -> Callable[[bytes | None, bytes | None, int, Headers], None]:
         """Return what writes a record of bytes, (key, value, timestamp, headers), to an external topic."""
-        append, count = self._external_append(topic)
+        append, places = self._external_append(topic)
+        place_of, count = _Places(places), len(places)
 
         def write(key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
-            append(self._next_turn(count) if key is None else partition_of(key, count), key, value, timestamp, headers)
+            append(places[self._next_turn(count)] if key is None else place_of[key], key, value, timestamp, headers)
 
         return write
 
@@ -174,10 +196,10 @@ class Outputs:
         buffer.clear()
         return frames
 
-    def _encoding(self, topic: Topic[Any, Any], append: Append, count: int) -> Send:
-        """Return the sender that encodes, chooses a partition and appends."""
+    def _encoding(self, topic: Topic[Any, Any], append: Append, places: Sequence[Any]) -> Send:
+        """Return the sender that encodes, chooses a partition and appends to its place."""
         encode_key, encode_value = functions_of(topic.key)[0], functions_of(topic.value)[0]
-        outputs, name, partition_by = self, topic.name, partition_of if count > 1 else _only_partition
+        outputs, name, place_of, count = self, topic.name, _Places(places), len(places)
 
         def send(
             key: Any, value: Any, *, timestamp: int | None = None, headers: Headers = (), partition: int | None = None
@@ -190,25 +212,27 @@ class Outputs:
             if partition is not None:
                 if not 0 <= partition < count:
                     raise TaskError(f"output to {name}: partition {partition}: there are {count}")
+                place = places[partition]
             elif raw_key is None:
-                partition = outputs._next_turn(count)
+                place = places[outputs._next_turn(count)]
             else:
-                partition = partition_by(raw_key, count)
+                place = place_of[raw_key]
             if timestamp is None:
                 timestamp = outputs.timestamp
             elif type(timestamp) is not int or not -_INT64_MAX <= timestamp <= _INT64_MAX:
                 raise TaskError(f"output to {name}: timestamp {timestamp!r}: need milliseconds since 1970 as an int")
-            append(partition, raw_key, raw_value, timestamp, headers)
+            append(place, raw_key, raw_value, timestamp, headers)
 
         return send
 
-    def _stream_append(self, streams: list[list[Buffer]]) -> tuple[Append, int]:
-        """Return (append to a partition of each of these streams, partitions): a job has one partition count."""
-        by_partition = list(zip(*streams, strict=True))
+    def _stream_append(self, streams: list[list[Buffer]]) -> tuple[Append, Sequence[tuple[Buffer, ...]]]:
+        """Return (append to a partition of each of these streams, the places): a job has one partition count."""
         used, journal = self, self._journal
 
-        def append(partition: int, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
-            for buffer in by_partition[partition]:
+        def append(
+            place: tuple[Buffer, ...], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+        ) -> None:
+            for buffer in place:
                 if not buffer.keys:
                     used._used.append(buffer)
                 buffer.keys.append(key)
@@ -219,26 +243,22 @@ class Outputs:
                 if journal is not None:
                     journal.append(buffer)
 
-        return append, len(by_partition)
+        return append, list(zip(*streams, strict=True))
 
-    def _external_append(self, topic: str) -> tuple[Append, int]:
-        """Return (append to a partition of the external topic, partitions). Raises ConfigError if there is none."""
+    def _external_append(self, topic: str) -> tuple[Append, Sequence[TopicPartition]]:
+        """Return (append to a partition of the external topic, the places). Raises ConfigError if there is none."""
         count = self._partitions(topic)
         if not count:
             raise ConfigError(f"output topic {topic!r} does not exist: create it, then start the job")
-        partitions = [TopicPartition(topic, p) for p in range(count)]
-        outputs, add, make = self, self._external.append, ExternalRecord._make
+        outputs, add = self, self._external.append
 
-        def append(partition: int, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
-            add(make((partitions[partition], key, value, timestamp, encode_headers(headers) if headers else None)))
+        def append(
+            place: TopicPartition, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+        ) -> None:
+            add(_new(ExternalRecord, (place, key, value, timestamp, encode_headers(headers) if headers else None)))
             outputs.external_bytes += _HELD_BYTES + len(key or b"") + len(value or b"")
 
-        return append, count
-
-
-def _only_partition(_key: bytes, _count: int) -> int:
-    """Return 0 without hashing: the partition of a one-partition topic."""
-    return 0
+        return append, [TopicPartition(topic, p) for p in range(count)]
 
 
 def _refused(topic: Topic[Any, Any], key: object, value: object, cause: Exception) -> Exception:
