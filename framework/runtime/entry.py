@@ -5,7 +5,6 @@ everything, opens nothing, and waits for a line with its orders. Most of a start
 """
 
 import contextlib
-import gc
 import os
 import sys
 from pathlib import Path
@@ -61,7 +60,6 @@ def main(arguments: list[str]) -> int:
         os.dup2(output, stream)
     os.close(output)
     configure_logs()
-    gc.freeze()  # what is imported stays: no collection need look at it
 
     def make() -> Worker:
         job = load_job(orders.job)

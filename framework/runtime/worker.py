@@ -1,5 +1,6 @@
 """A worker process: the tasks of one partition, of all stages or of one, over one log. One thread, one loop."""
 
+import gc
 import json
 import logging
 import os
@@ -195,6 +196,8 @@ def open_store(directory: Path, stores: dict[int, str], memory: RocksMemory) -> 
 def run_worker(make: Callable[[], Worker]) -> int:
     """Make and run a worker with signals, logs and exit codes."""
     worker: Worker | None = None
+    gc.freeze()  # what is imported stays: no collection need look at it
+    gc.set_threshold(50_000, 20, 50)  # ours makes no cycles, but thousands of tuples that a version holds on to
     try:
         worker = make()
 
