@@ -1,7 +1,5 @@
 """One real job with two moments in its past, and one Spark session for all tests."""
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +11,7 @@ from framework.runtime.history import snapshots
 from framework.runtime.local import LocalRun
 from framework.runtime.place import Place
 from framework.settings import Settings
-from framework.spark import register
+from framework.spark.session import local_session
 from framework.stores.reader import StateReader
 from tasks.inverted_index import Index, documents, job
 
@@ -71,21 +69,8 @@ def _run(folder: Path, directory: Path) -> tuple[int, State]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """A session with two executor threads and real Python worker processes."""
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.local.dir", str(tmp_path_factory.mktemp("spark")))
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .getOrCreate()
-    )
-    register(session)
+def spark() -> "Iterator[SparkSession]":
+    """Return a session with two executor threads and real Python worker processes: one for all tests of a process."""
+    session = local_session("local[2,3]", {"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()
