@@ -5,10 +5,10 @@ highest timestamp that a channel has reached, then by channel, then by place in 
 time, where a live task that reads them one after the other would call the second one's records late.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, groupby, islice
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from framework.ports import LogRow
 from framework.runtime.loops import Columns
@@ -39,17 +39,58 @@ class Piece(NamedTuple):
         return list(accumulate(islice(self.columns.timestamps, 1, None), max, initial=self.start))
 
 
+class Channel:
+    """Makes the pieces of one external input, in order."""
+
+    def __init__(self, source: TopicPartition, number: int, bytes_max: int) -> None:
+        """``bytes_max``: of a piece, about."""
+        self._source, self._number, self._bytes_max = source, number, bytes_max
+        self._reached, self._count = -(1 << 63), 0
+
+    def pieces(
+        self,
+        offsets: Sequence[int],
+        timestamps: Sequence[int],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        headers: Sequence[bytes | None] | None,
+    ) -> Iterator[Piece]:
+        """Yield the pieces of the next records, given in columns."""
+        for begin, end in self._cuts(keys, values):
+            part = slice(begin, end)
+            stamps, cells = timestamps[part], None if headers is None else headers[part]
+            columns = Columns(self._source, offsets[part], 0, keys[part], values[part], stamps, cells)
+            yield Piece(max(self._reached, stamps[0]), self._number, self._count, columns)
+            self._reached, self._count = max(self._reached, *stamps), self._count + end - begin
+
+    def refused(self, offset: int, value: bytes | None, reason: str) -> Piece:
+        """Return the piece of a row that is no record."""
+        at = max(self._reached, 0)
+        self._count += 1
+        return Piece(
+            at, self._number, self._count - 1, Columns(self._source, [offset], 0, [None], [value], [at], None), reason
+        )
+
+    def _cuts(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> list[tuple[int, int]]:
+        count = len(keys)
+        total = sum(map(len, filter(None, keys))) + sum(map(len, filter(None, values)))
+        if total <= self._bytes_max and count <= RECORDS_MAX:
+            return [(0, count)] if count else []
+        if total // count * RECORDS_MAX <= self._bytes_max:
+            step = RECORDS_MAX
+        else:
+            step = max(1, min(RECORDS_MAX, self._bytes_max * count // total))
+        return [(begin, min(begin + step, count)) for begin in range(0, count, step)]
+
+
 def pieces_of_rows(
     source: TopicPartition, channel: int, rows: Iterable[LogRow], bytes_max: int = 1 << 16
 ) -> Iterator[Piece]:
-    """Cut the rows of an external input, in order, into pieces of about ``bytes_max``."""
-    reached, number = -(1 << 63), 0
-    for batch in _cut(rows, bytes_max):
+    """Cut rows of a log, in order, into pieces of about ``bytes_max``."""
+    maker, rows = Channel(source, channel, bytes_max), iter(rows)
+    while batch := list(islice(rows, RECORDS_MAX)):
         offsets, _, timestamps, keys, values, headers = zip(*batch, strict=True)
-        cells = headers if any(headers) else None
-        columns = Columns(source, offsets, 0, keys, values, timestamps, cells)
-        yield Piece(max(reached, timestamps[0]), channel, number, columns)
-        reached, number = max(reached, *timestamps), number + len(batch)
+        yield from maker.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
 
 
 def piece_of_frame(source: TopicPartition, start: int, channel: int, first: int, message: bytes) -> Piece:
@@ -114,16 +155,3 @@ def _piece(taken: list[Taken]) -> Piece:
             cells if any(cells) else None,
         ),
     )
-
-
-def _cut(rows: Iterable[LogRow], bytes_max: int) -> Iterator[list[Any]]:
-    batch: list[LogRow] = []
-    size = 0
-    for row in rows:
-        batch.append(row)
-        size += len(row[3] or b"") + len(row[4] or b"") + 48
-        if size >= bytes_max or len(batch) == RECORDS_MAX:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
