@@ -20,7 +20,7 @@ from framework.logs.open import LogAddress
 from framework.ports import Log, LogRow
 from framework.runtime.inspect import all_wirings, last_commit
 from framework.stores.reader import StateReader
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data, decode_verdict
 from protocol.commit import decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
@@ -116,10 +116,11 @@ def changelog_verify(reference: str, directory: Path | None, address: LogAddress
             raise Halted(
                 f"{wiring.changelog}: trimmed, and no complete sweep round stands in it: it cannot be restored"
             )
+        undecided = "" if fold.undecided is None else f", then the run {printable(fold.undecided)}, not decided"
         version = "nothing committed" if fold.last is None else f"version {fold.last.version}"
         print(
             f"{wiring.name}\tok\t{commits:,} commits, {messages:,} other messages, {fold.void_messages:,} void, "
-            f"generation {fold.top}, {version}, offsets {start:,} to {end:,}"
+            f"generation {fold.top}, {version}{undecided}, offsets {start:,} to {end:,}"
         )
 
 
@@ -165,7 +166,11 @@ def _message(value: bytes) -> str:
             return f"{text}\t{len(data.keys):,} keys, {tombstones:,} of them deleted, {len(value):,} bytes"
         case ChangelogType.COMMIT:
             commit = decode_commit(value)
-            return f"{text}\tversion {commit.version} after {commit.previous}, {commit.data_count:,} data messages"
+            run = "" if commit.run_id is None else f", of the run {printable(commit.run_id)}"
+            return f"{text}\tversion {commit.version} after {commit.previous}, {commit.data_count:,} data messages{run}"
+        case ChangelogType.VERDICT:
+            verdict = decode_verdict(value)
+            return f"{text}\tthe run {printable(verdict.run_id)} {'counts' if verdict.counts else 'is void'}"
         case ChangelogType.CLAIM:
             claim = decode_claim(value)
             return f"{text}\tprocess {claim.pid} on {printable(claim.host)}, started {_clock(claim.started_ms)}"

@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 from framework.api.job import Job
 from framework.core.changelog import ChangelogFold, Segment
+from framework.core.start import TAIL
 from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError, Halted, OffsetOutOfRange
 from framework.ports import Log, LogRow
 from framework.runtime.inspect import CommittedAt, all_wirings
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_data
+from framework.runtime.journal import find_verdict
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_data, decode_verdict
 from protocol.commit import Commit, decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
@@ -43,14 +45,53 @@ def rows(log: Log, partition: TopicPartition, begin: int, end: int) -> Iterator[
         begin = found[-1][0] + 1
 
 
-def commits(log: Log, changelog: TopicPartition) -> Iterator[CommittedAt]:
-    """Yield every valid commit (C2) that the changelog still holds, oldest first. Raises Halted if it is damaged."""
+def commits(log: Log, wiring: TaskWiring) -> Iterator[CommittedAt]:
+    """Yield every valid commit (C2) that the changelog still holds, oldest first, those of decided runs among them.
+
+    Raises Halted if it is damaged.
+    """
+    changelog = wiring.changelog
     start, end = log.bounds(changelog)
     fold = ChangelogFold(str(changelog), start)
+    run: CommittedAt | None = None  # without a verdict
     for offset, append_time_ms, _, _, value, _ in rows(log, changelog, start, end):
         segment = fold.feed(offset, value or b"")
         if segment is not None:
-            yield CommittedAt(offset, append_time_ms, segment.commit)
+            if run is not None and run.commit.version in (segment.commit.version, segment.commit.previous):
+                yield run
+            if run is None or run.offset != segment.offset:
+                yield CommittedAt(offset, append_time_ms, segment.commit)
+            run = None
+        elif fold.undecided is not None and (run is None or run.commit.run_id != fold.undecided):
+            run = CommittedAt(offset, append_time_ms, decode_commit(value or b""))
+    if run is not None and find_verdict(log, wiring.decider, run.commit.run_id or ""):
+        yield run
+
+
+def fold_to_end(log: Log, wiring: TaskWiring, *, settled: bool = True) -> ChangelogFold:
+    """Return the fold of a changelog as it is now, from the start of its last complete round on (R1).
+
+    ``settled``: a run that is the last commit has got its verdict; without one, a ConfigError says what to do. Raises
+    Halted if the changelog is damaged.
+    """
+    changelog = wiring.changelog
+    start, end = log.bounds(changelog)
+    base = start
+    for row in rows(log, changelog, max(start, end - TAIL), end):
+        if _is_commit(changelog, row):
+            base = max(base, decode_commit(row[4] or b"").base)
+    fold = ChangelogFold(str(changelog), base)
+    for row in rows(log, changelog, base, end):
+        fold.feed(row[0], row[4] or b"")
+    if settled and fold.undecided is not None:
+        counts = find_verdict(log, wiring.decider, fold.undecided)
+        if counts is None:
+            raise ConfigError(
+                f"{wiring.name}: the run {fold.undecided} is not decided: it is at work, or it has died: look for it, "
+                "then run it again, or settle it: grete backfill JOB --resume or --abort"
+            )
+        fold.decide(fold.undecided, counts)
+    return fold
 
 
 def snapshots(log: Log, job: Job, version: int | None = None, *, aligned: bool = True) -> list[Snapshot]:
@@ -61,7 +102,7 @@ def snapshots(log: Log, job: Job, version: int | None = None, *, aligned: bool =
     committed yet, not by every task (names the nearest), or not retained any more.
     """
     wirings = all_wirings(job)
-    lasts = [_last_at_most(log, wiring.changelog, None) for wiring in wirings]
+    lasts = [_last_at_most(log, wiring, None) for wiring in wirings]
     for wiring, last in zip(wirings, lasts, strict=True):
         if last is None:
             raise ConfigError(f"task {wiring.name} has committed nothing yet: there is no version to read")
@@ -94,6 +135,10 @@ def segments(log: Log, snapshot: Snapshot) -> Iterator[Segment]:
     try:
         for row in rows(log, changelog, begin, offset + 1):
             segment = fold.feed(row[0], row[4] or b"")
+            if segment is not None:
+                yield segment
+        if fold.undecided is not None:  # it is known to count, or it would not be a snapshot
+            segment = fold.decide(fold.undecided, counts=True)
             if segment is not None:
                 yield segment
     except OffsetOutOfRange as error:
@@ -137,25 +182,43 @@ def _apply(stores: dict[int, Entries], message: bytes, number: int) -> None:
 # --- searching: versions do not fall from one valid commit to the next ---
 
 
-def _first_commit(log: Log, changelog: TopicPartition, begin: int, end: int) -> CommittedAt | None:
-    """Return the first commit message at or after ``begin``, valid or not."""
-    for offset, append_time_ms, _, _, value, _ in rows(log, changelog, begin, end):
-        message = value or b""
-        try:
-            if decode_changelog_header(message).type is ChangelogType.COMMIT:
-                return CommittedAt(offset, append_time_ms, decode_commit(message))
-        except DecodeError as error:
-            raise Halted(f"{changelog} offset {offset}: {error}; the changelog is damaged") from error
+def _is_commit(changelog: TopicPartition, row: LogRow) -> bool:
+    try:
+        return decode_changelog_header(row[4] or b"").type is ChangelogType.COMMIT
+    except DecodeError as error:
+        raise Halted(f"{changelog} offset {row[0]}: {error}; the changelog is damaged") from error
+
+
+def _first_commit(log: Log, wiring: TaskWiring, begin: int, end: int) -> CommittedAt | None:
+    """Return the first commit message at or after ``begin``, valid or not, but none of a run that does not count."""
+    for row in rows(log, wiring.changelog, begin, end):
+        if _is_commit(wiring.changelog, row):
+            commit = decode_commit(row[4] or b"")
+            if commit.run_id is None or _counts(log, wiring, row[0], commit):
+                return CommittedAt(row[0], row[1], commit)
     return None
 
 
-def _last_at_most(log: Log, changelog: TopicPartition, version: int | None) -> CommittedAt | None:
+def _counts(log: Log, wiring: TaskWiring, offset: int, commit: Commit) -> bool:
+    """Tell whether a run's commit counts: by its verdict, here or at task (0, 0), or by the next commit."""
+    end = log.bounds(wiring.changelog)[1]
+    for row in rows(log, wiring.changelog, offset + 1, end):
+        message = row[4] or b""
+        kind = decode_changelog_header(message).type
+        if kind is ChangelogType.VERDICT and decode_verdict(message).run_id == commit.run_id:
+            return decode_verdict(message).counts
+        if kind is ChangelogType.COMMIT:
+            return decode_commit(message).previous == commit.version
+    return bool(find_verdict(log, wiring.decider, commit.run_id or ""))
+
+
+def _last_at_most(log: Log, wiring: TaskWiring, version: int | None) -> CommittedAt | None:
     """Return the last commit whose version is not above ``version`` (None: the last of all), by bisection."""
-    low, end = log.bounds(changelog)
+    low, end = log.bounds(wiring.changelog)
     high, best = end, None
     while low < high:
         middle = (low + high) // 2
-        found = _first_commit(log, changelog, middle, high)
+        found = _first_commit(log, wiring, middle, high)
         if found is None or (version is not None and found.commit.version > version):
             high = middle
         else:
@@ -164,16 +227,16 @@ def _last_at_most(log: Log, changelog: TopicPartition, version: int | None) -> C
 
 
 def _at_most(log: Log, wiring: TaskWiring, version: int | None) -> CommittedAt:
-    found = _last_at_most(log, wiring.changelog, version)
+    found = _last_at_most(log, wiring, version)
     if found is None:
         raise ConfigError(f"task {wiring.name} has no version up to {version}: it began later, or it is not retained")
     return found
 
 
 def _first_at_least(log: Log, wiring: TaskWiring, version: int) -> CommittedAt:
-    before = _last_at_most(log, wiring.changelog, version - 1)
+    before = _last_at_most(log, wiring, version - 1)
     start, end = log.bounds(wiring.changelog)
-    found = _first_commit(log, wiring.changelog, start if before is None else before.offset + 1, end)
+    found = _first_commit(log, wiring, start if before is None else before.offset + 1, end)
     if found is None:
         raise ConfigError(f"task {wiring.name}, a source, has not committed version {version} or a later one yet")
     return found

@@ -1,14 +1,18 @@
 """The options of the formats: which job, where its log is, what of it."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from framework.api.graph import StageGraph
 from framework.api.job import Job
+from framework.api.store import Store
 from framework.errors import ConfigError
 from framework.logs.open import EMBEDDED, LogAddress, open_address, open_notes
 from framework.ports import Log
 from framework.runtime.place import load_job
+from framework.settings import Settings, from_environment, with_texts
 
 _COMMON = {"job", "log", "directory", "kafkaconfig"}
 
@@ -20,10 +24,15 @@ class Where(NamedTuple):
     config: str
     file: str  # of the embedded log
 
-    def open(self) -> Log:
-        """Open the log, for reading. Raises ConfigError, TransientError."""
+    @property
+    def embedded(self) -> bool:
+        """Whether it is a file in the job's directory."""
+        return self.url == EMBEDDED
+
+    def open(self, *, create: bool = False) -> Log:
+        """Open the log; ``create``: make its file if there is none. Raises ConfigError, TransientError."""
         config = Path(self.config) if self.config else None
-        return open_address(LogAddress(self.url, config), Path(self.file), group="grete-spark", create=False)
+        return open_address(LogAddress(self.url, config), Path(self.file), group="grete-spark", create=create)
 
 
 class Options(NamedTuple):
@@ -36,6 +45,12 @@ class Options(NamedTuple):
     def is_aligned(self, log: Log) -> bool:
         """Whether the job's versions hold for all tasks together (exactly once)."""
         return open_notes(log, self.job.name).meta_get("guarantee") != b"at-least-once"
+
+    def settings(self, log: Log) -> Settings:
+        """Return the settings of the environment, with the guarantee that the job was made with."""
+        settings = from_environment(dict(os.environ))
+        pinned = open_notes(log, self.job.name).meta_get("guarantee")
+        return settings if pinned is None else with_texts(settings, {"guarantee": pinned.decode()})
 
 
 def read_options(options: Mapping[str, str], form: str, known: set[str]) -> Options:
@@ -63,3 +78,20 @@ def version_of(text: str | None) -> int | None:
         return int(text)
     except ValueError as error:
         raise ConfigError(f"option version = {text!r}: a version is a number, as grete checkpoints shows it") from error
+
+
+def find_store(options: Options) -> tuple[StageGraph, Store[Any, Any]]:
+    """Return the store that the options name, and its stage. Raises ConfigError listing all there are."""
+    wanted = options.own.get("store", "")
+    stage_name, _, store_name = wanted.rpartition("/")
+    every = [
+        (stage, store)
+        for stage in options.job.stages
+        for store in (*stage.stores.values(), *(window.panes for window in stage.windows.values()))
+    ]
+    found = [(g, s) for g, s in every if s.name == store_name and stage_name in ("", g.name)]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(f"{stage.name}/{store.name}" for stage, store in every) or "none"
+    reason = "is missing" if not wanted else f"= {wanted!r}: {'several are' if found else 'none is'} called so"
+    raise ConfigError(f"option store {reason}: job {options.job.name!r} has {known}")

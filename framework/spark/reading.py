@@ -9,6 +9,7 @@ import pyarrow as pa
 from framework.api.job import Job
 from framework.core.changelog import is_void
 from framework.core.topology import Stream
+from framework.core.wiring import TaskWiring
 from framework.errors import Halted, OffsetOutOfRange
 from framework.ports import Log
 from framework.runtime.history import Snapshot, commits, contents, live, rows, segments
@@ -106,19 +107,19 @@ _COMMITS = pa.schema(
 )
 
 
-def commits_of(where: Where, stage: str, changelog: TopicPartition) -> Iterator[pa.RecordBatch]:
+def commits_of(where: Where, stage: str, wiring: TaskWiring) -> Iterator[pa.RecordBatch]:
     """Yield the valid commits of one task, oldest first."""
     log = where.open()
     try:
         found = [
             {
                 "stage": stage,
-                "partition": changelog.partition,
+                "partition": wiring.changelog.partition,
                 "offset": at.offset,
                 "append_time": at.append_time_ms * 1000,
             }
             | _fields(at.commit)
-            for at in commits(log, changelog)
+            for at in commits(log, wiring)
         ]
     finally:
         log.close()

@@ -5,13 +5,13 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
 
-from framework.api.graph import StageGraph
-from framework.api.store import Store
+from framework.core.wiring import wire
 from framework.errors import ConfigError
 from framework.runtime.history import snapshots
 from framework.spark import reading
 from framework.spark.columns import Column, column
-from framework.spark.options import Options, Where, read_options, version_of
+from framework.spark.options import Options, Where, find_store, read_options, version_of
+from framework.spark.writing import StateWriter, state_writer
 from protocol.ids import TopicPartition
 
 
@@ -78,6 +78,10 @@ class ChangelogSource(DataSource):
         """Return the reader of one query."""
         return _StateReader(read_options(self.options, self.name(), {"store", "version"}), "version")
 
+    def writer(self, schema: Any, overwrite: bool) -> StateWriter:
+        """Claim every task of the job, and return what writes (framework.spark.writing)."""
+        return state_writer(read_options(self.options, self.name(), {"store", "offsets"}), schema, overwrite=overwrite)
+
 
 class _StateReader(_Reader):
     def partitions(self) -> Sequence[Part]:
@@ -114,23 +118,6 @@ class _StateReader(_Reader):
             yield from reading.state(partition.where, plan, snapshot)
 
 
-def find_store(options: Options) -> tuple[StageGraph, Store[Any, Any]]:
-    """Return the store that the options name, and its stage. Raises ConfigError listing all there are."""
-    wanted = options.own.get("store", "")
-    stage_name, _, store_name = wanted.rpartition("/")
-    every = [
-        (stage, store)
-        for stage in options.job.stages
-        for store in (*stage.stores.values(), *(window.panes for window in stage.windows.values()))
-    ]
-    found = [(g, s) for g, s in every if s.name == store_name and stage_name in ("", g.name)]
-    if len(found) == 1:
-        return found[0]
-    known = ", ".join(f"{stage.name}/{store.name}" for stage, store in every) or "none"
-    reason = "is missing" if not wanted else f"= {wanted!r}: {'several are' if found else 'none is'} called so"
-    raise ConfigError(f"option store {reason}: job {options.job.name!r} has {known}")
-
-
 # --- format("commits") ---
 
 
@@ -157,7 +144,7 @@ class _CommitsReader(_Reader):
         options = self.options
         topology = options.job.topology()
         changelogs = [
-            (stage.name, TopicPartition(topology.changelog(stage.ordinal), number))
+            (stage.name, wire(topology, stage.ordinal, number))
             for stage in topology.stages
             for number in range(stage.partitions)
             if self.chosen(number)

@@ -49,7 +49,7 @@ def test_a_version_that_not_all_tasks_committed_is_refused_with_the_nearest(past
     """What nobody committed cannot be read; the error says what can."""
     log = Place(past.directory).open_log(create=False)
     common = set.intersection(
-        *({at.commit.version for at in commits(log, w.changelog)} for w in all_wirings(job) if not w.is_source)
+        *({at.commit.version for at in commits(log, w)} for w in all_wirings(job) if not w.is_source)
     )
     missing = next(version + 1 for version in sorted(common - {0}) if version + 1 not in common)
     with pytest.raises(ConfigError, match=f"nearest before it that was is {missing - 1}"):
