@@ -27,13 +27,14 @@ _SETTINGS = {
 }
 
 
-def local_session(master: str = "local[*]", settings: dict[str, str] | None = None) -> "SparkSession":
+def local_session(where: str = "local[*]", settings: dict[str, str] | None = None) -> "SparkSession":
     """Return the session of this process, made if there is none, with the formats of Grete registered.
 
-    ``settings`` are Spark's; those of a session that is there already stay. On a cluster, make your own session and
-    call ``framework.spark.register``. Raises ConfigError: the extra is not installed, or no Java can be had.
+    ``where`` it runs, and ``settings``, are in Spark's words; those of a session that is there already stay. On a
+    cluster, make your own session and call ``framework.spark.register``. Raises ConfigError: the extra is not installed, or no Java can be had.
     """
     try:
+        from pyspark import SparkConf
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise ConfigError(f"{error.name} is missing: pip install 'grete[spark]'") from error
@@ -43,8 +44,8 @@ def local_session(master: str = "local[*]", settings: dict[str, str] | None = No
     java = find_java()
     if java != shutil.which("java"):
         os.environ["JAVA_HOME"] = str(Path(java).resolve().parent.parent)
-    builder = SparkSession.builder.master(master).appName("grete")
-    options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 " if master.startswith("local") else ""
+    conf = SparkConf().setMaster(where).setAppName("grete")
+    options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 " if where.startswith("local") else ""
     scratch = tempfile.mkdtemp(prefix="grete-spark-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     own = {
@@ -52,12 +53,11 @@ def local_session(master: str = "local[*]", settings: dict[str, str] | None = No
         "spark.local.dir": scratch,
         "spark.sql.warehouse.dir": scratch,
     }
-    for name, value in (_SETTINGS | own | (settings or {})).items():
-        builder = builder.config(name, value)
+    conf.setAll(list((_SETTINGS | own | (settings or {})).items()))
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # the job's code, wherever it is
     try:
-        session = builder.getOrCreate()
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
     finally:
         if before is None:
             del os.environ["PYTHONPATH"]

@@ -114,6 +114,9 @@ def state_writer(options: Options, schema: Any, *, overwrite: bool) -> StateWrit
         create_topics(job, log, None if options.where.embedded else ())
         pin_guarantee(open_notes(log, job.name), job.name, settings)
         external = _offsets(options)
+        for partition, offset in external.items():
+            if not log.bounds(partition)[0] <= offset <= log.bounds(partition)[1]:
+                raise ConfigError(f"option offsets: {partition} {offset} is outside of {log.bounds(partition)}")
         run = begin(log, job, settings)
     finally:
         log.close()

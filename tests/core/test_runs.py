@@ -105,7 +105,7 @@ def started(messages: list[bytes]) -> tuple[StartUp, list[do.Action]]:
     changelog = TopicPartition("j.b.changelog", 1)
     bounds = {changelog: (0, len(messages))}
     start = StartUp("b-1", changelog, on.Start(0, bytes(16), "here", 1, 0, None, bounds))
-    start.begin()
+    actions = start.begin()
     for _ in range(2):  # the probe, then the whole log
         for offset, message in enumerate(messages):
             start.row(on.ChangelogRow(offset, 0, message))
