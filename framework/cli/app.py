@@ -4,6 +4,7 @@ import os
 import secrets
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -204,6 +205,77 @@ def simulate(
         raise typer.Exit(command.replay(seed, mutant, command.cut_for(faults, records, tasks)))
     fresh = secrets.randbelow(1 << 40)
     raise typer.Exit(command.batch(command.asked_for(seeds, minutes, mutant, processes, fresh)))
+
+
+Master = Annotated[str, typer.Option(help="Spark's master: this machine, or spark://…, yarn, k8s://….")]
+Work = Annotated[
+    str | None, typer.Option(help="Where stages keep what they give the next one; all executors must see it.")
+]
+From = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from", metavar="[TOPIC=]PATH|kafka", help="Parquet or JSON files, or what the log holds; for each topic."
+    ),
+]
+
+
+def _with_spark() -> ModuleType:
+    try:
+        from framework.cli import backfill as command
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is missing: pip install 'grete[spark]'") from error
+    return command
+
+
+@app.command()
+def backfill(
+    job: JobName,
+    *,
+    source: From = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OFFSETS|now",
+            help="[TOPIC:]PARTITION=OFFSET,…: where the job goes on. Default: where it stands, or the history ends.",
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Let a backfill that died after its commits count.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Make a backfill that died void for good.")] = False,
+    master: Master = "local[*]",
+    work: Work = None,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+    set: Set = None,  # noqa: A002
+) -> None:
+    """Build a job's state from its history on Spark, by its own task classes; the job goes on from there."""
+    if resume and abort:
+        raise ConfigError("--resume and --abort: choose one")
+    from framework.cli.target import target
+
+    command = _with_spark()
+    found = target(job, directory, LogAddress(log, kafka_config), set)
+    verdict = "resume" if resume else "abort" if abort else None
+    command.fill(found, source or [], until, master=master, work=work, verdict=verdict)
+
+
+@app.command()
+def audit(
+    job: JobName,
+    *,
+    source: From = None,
+    master: Master = "local[*]",
+    work: Work = None,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+    set: Set = None,  # noqa: A002
+) -> None:
+    """Recompute a job's state on Spark from its recorded inputs, and compare it key by key; exit 1 if it differs."""
+    command = _with_spark()
+    address = LogAddress(log, kafka_config)
+    if not command.compare(job, directory, address, source or [], set, master=master, work=work):
+        raise typer.Exit(1)
 
 
 @app.command()
