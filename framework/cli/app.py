@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from framework.cli.app_state import fork, replay, rescale, state_app
+from framework.cli.arguments import Directory, JobName, KafkaConfig, Log, Set
 from framework.errors import ConfigError
 from framework.logs.open import LogAddress
 
@@ -19,29 +21,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Exactly-once stream processing.",
 )
-state_app = typer.Typer(no_args_is_help=True, help="Read the committed state of a job, also while it runs.")
 changelog_app = typer.Typer(no_args_is_help=True, help="Read and check the changelogs of a job.")
 topic_app = typer.Typer(no_args_is_help=True, help="Read the external topics of a job.")
 app.add_typer(state_app, name="state")
 app.add_typer(changelog_app, name="changelog")
 app.add_typer(topic_app, name="topic")
-
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="A module (tasks.word_count) or file with job = Job(…).")]
-Directory = Annotated[
-    Path | None, typer.Option(help="Where the job keeps its log and state. Default: .grete/NAME-OF-JOB.")
-]
-Log = Annotated[
-    str,
-    typer.Option(
-        envvar="GRETE_LOG", help="'embedded': a SQLite file in the job's directory; or kafka://host:port[,host:port]."
-    ),
-]
-KafkaConfig = Annotated[
-    Path | None,
-    typer.Option(envvar="GRETE_KAFKA_CONFIG", help="A file of librdkafka's options, NAME=VALUE lines: users, TLS, …"),
-]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated.")]
-Partition = Annotated[int | None, typer.Option(help="Only this partition.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -288,39 +272,6 @@ def checkpoints(
     looking.checkpoints(job, directory, LogAddress(log, kafka_config))
 
 
-@state_app.command("get")
-def state_get(
-    job: JobName,
-    store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
-    key: Annotated[
-        str, typer.Argument(help="Text, a number, JSON or hex digits, as the key's serde asks; \\0 is NUL.")
-    ],
-    directory: Directory = None,
-    log: Log = "embedded",
-    kafka_config: KafkaConfig = None,
-) -> None:
-    """Print the value of one key; exit 1 if there is none."""
-    from framework.cli import looking
-
-    raise typer.Exit(looking.state_get(job, store, key, directory, LogAddress(log, kafka_config)))
-
-
-@state_app.command("scan")
-def state_scan(
-    job: JobName,
-    store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
-    prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.")] = 1000,
-    directory: Directory = None,
-    log: Log = "embedded",
-    kafka_config: KafkaConfig = None,
-) -> None:
-    """Print key and value, one a line."""
-    from framework.cli import looking
-
-    looking.state_scan(job, store, prefix, limit, directory, LogAddress(log, kafka_config))
-
-
 @changelog_app.command("tail")
 def changelog_tail(
     job: JobName,
@@ -360,3 +311,7 @@ def topic_read(
     from framework.cli import looking
 
     looking.topic_read(job, topic, count, directory, LogAddress(log, kafka_config))
+
+
+for command in (rescale, fork, replay):
+    app.command()(command)

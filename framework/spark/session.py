@@ -31,7 +31,8 @@ def local_session(where: str = "local[*]", settings: dict[str, str] | None = Non
     """Return the session of this process, made if there is none, with the formats of Grete registered.
 
     ``where`` it runs, and ``settings``, are in Spark's words; those of a session that is there already stay. On a
-    cluster, make your own session and call ``framework.spark.register``. Raises ConfigError: the extra is not installed, or no Java can be had.
+    cluster, make your own session and call ``framework.spark.register``. Raises ConfigError: the extra is not
+    installed, or no Java can be had.
     """
     try:
         from pyspark import SparkConf
