@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError, OffsetOutOfRange
-from framework.logs.open import Notes, grow_topic, open_notes
+from framework.logs.open import grow_topic, open_notes
 from framework.ports import ExternalRecord, Log
 from framework.runtime.assembly import store_names
 from framework.runtime.history import Snapshot, contents, fold_to_end, live, rows, segments
@@ -29,6 +30,9 @@ from protocol.commit import Commit
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 from protocol.pointer import Pointer, encode_pointer
+
+if TYPE_CHECKING:
+    from framework.logs.open import Notes
 
 ROWS = 10_000  # written or copied at once
 BITS_MIN = 20  # of evidence that a store is keyed as the records are: a chance of one in a million to be wrong
@@ -114,7 +118,7 @@ def _check_fit(job: Job, target: Job) -> None:
 
 
 def _copy_inputs(
-    log: Log, notes: Notes, target_log: Log, positions: dict[TopicPartition, int]
+    log: Log, notes: "Notes", target_log: Log, positions: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Copy what a version had not read yet. Return where to begin. Raises ConfigError: trimmed, or there already."""
     begin_at = {}

@@ -12,18 +12,15 @@ import pytest
 
 from framework.errors import ConfigError
 from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord
 from framework.runtime.history import commits, fold_to_end
 from framework.runtime.inspect import all_wirings
-from framework.runtime.local import LocalRun
 from framework.runtime.place import Place, create_topics
-from framework.settings import Settings
 from framework.spark.columns import column
 from framework.spark.writing import partitioned
-from framework.stores.reader import StateReader
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
-from tests.runtime.pair_job import Count, heard, job
+from tests.runtime.pair_job import heard, job
+from tests.runtime.pair_runs import feed, run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,25 +64,9 @@ def read(spark: "SparkSession", place: Place) -> dict[str, int]:
     return {row.key: row.value for row in rows}
 
 
-def feed(place: Place, *lines: tuple[str, str]) -> None:
-    """Append lines to the topic that the job reads."""
-    log = EmbeddedLog(place.directory / "log.db")
-    for key, text in lines:
-        partition = TopicPartition(heard.name, partition_of(key.encode(), 2))
-        log.produce_with_meta([ExternalRecord(partition, key.encode(), text.encode(), 1)], {})
-    log.close()
-
-
 def run_workers(place: Place, *lines: tuple[str, str]) -> dict[str, int]:
     """Let real workers take these lines; return the counts that they have then."""
-    feed(place, *lines)
-    with LocalRun(job, REFERENCE, place, Settings(interval_ms=50)) as local:
-        ends = local.ends()
-        while not local.drained(ends):
-            local.poll(20)
-        local.stop()
-    with StateReader(place.state_directory, job) as reader:
-        return dict(reader.all(Count.counts))
+    return run(REFERENCE, place.directory, *lines)
 
 
 def test_workers_go_on_from_what_spark_wrote(spark: "SparkSession", place: Place) -> None:
@@ -95,7 +76,7 @@ def test_workers_go_on_from_what_spark_wrote(spark: "SparkSession", place: Place
     assert run_workers(place, ("a", "w1 w2"), ("b", "w1 new")) == dict.fromkeys(WORDS, 5) | {"w1": 7, "w2": 6, "new": 1}
     save(counts(spark, place, 9, ["w1", "x"]), place, "append")
     assert run_workers(place, ("a", "x")) == dict.fromkeys(WORDS, 5) | {"w1": 9, "w2": 6, "new": 1, "x": 10}
-    feed(place, ("a", "covered"))
+    feed(place.directory, job, ("a", "covered"))
     log = place.open_log()
     ends = {str(p): log.bounds(TopicPartition(heard.name, p))[1] for p in range(2)}
     log.close()
