@@ -19,7 +19,7 @@ class ChangelogType(IntEnum):
     CLAIM = 10
     DECISION = 11
     LEASE = 12
-    VERDICT = 13
+    VERDICT = 14
 
 
 class ChangelogHeader(NamedTuple):
