@@ -45,9 +45,16 @@ class BatchTask:
     """Task (stage, partition) of a job. ``run`` once, then ``state``, then ``close``."""
 
     def __init__(
-        self, job: Job, stage: StageGraph, partition: int, settings: Settings, outside: Mapping[str, int]
+        self,
+        job: Job,
+        stage: StageGraph,
+        partition: int,
+        settings: Settings,
+        outside: Mapping[str, int],
+        *,
+        outputs: bool = True,
     ) -> None:
-        """``outside``: partition counts of the topics that the job writes.
+        """``outside``: partition counts of the topics that the job writes; without ``outputs``, only letters go there.
 
         ``settings.layer_bytes_max`` bounds the state in memory; beyond, it goes to a temporary RocksDB.
         """
@@ -63,8 +70,8 @@ class BatchTask:
             layer_bytes_max=2 * self._bytes_max,
             clean_bytes_max=settings.clean_bytes_max,
         )
-        outputs = Outputs(stage, topology, settings, outside.get)
-        self._processor = Processor(stage, topology, partition, self._overlay, outputs, settings)
+        self._outputs = Outputs(stage, topology, settings, outside.get, drop_external=not outputs)
+        self._processor = Processor(stage, topology, partition, self._overlay, self._outputs, settings)
         self._channels = channels_of(topology, stage.ordinal, partition)
         self._producer = wire(topology, stage.ordinal, partition).producer
         self._next: dict[TopicPartition, tuple[int, int]] = {}  # stream partition → next seq, timestamp reached
@@ -90,6 +97,11 @@ class BatchTask:
             if external := self._processor.take_external():
                 yield external
         self._done = True
+
+    @property
+    def dropped(self) -> int:
+        """How many outputs to topics were not kept."""
+        return self._outputs.dropped
 
     def state(self, version: int, *, outbox: bool) -> Iterator[StateRow]:
         """Yield the state after all records, by store and key; ``outbox``: with what waits for files and tables."""

@@ -14,6 +14,7 @@ from framework.cli.screen import Screen, printable
 from framework.cli.target import Target, existing_log, settings_of, target
 from framework.errors import ConfigError
 from framework.logs.open import LogAddress, open_notes
+from framework.runtime.local import LocalRun
 from framework.runtime.place import Place, prepare
 from framework.runtime.rewriting import settle
 from framework.settings import with_texts
@@ -78,6 +79,15 @@ def compare(
     finally:
         log.close()
     return tell_audit(screen, job, result, aligned=aligned)
+
+
+def demonstrate(found: Target, local: LocalRun, screen: Screen) -> bool:
+    """Audit the job of the demonstration on Spark; at least once may differ. Returns whether all is as promised."""
+    screen.note("\nAuditing the state on Spark: the tasks' own code over all recorded documents, key by key …")
+    spark = local_session("local[*]")
+    with screen:
+        result = audit(spark, wanted_of(found, [LOG], None), local.log, screen, aligned=local.aligned)
+    return tell_audit(screen, found.job, result, aligned=local.aligned) or not local.aligned
 
 
 def wanted_of(found: Target, sources: Sequence[str], work: str | None) -> Wanted:

@@ -33,7 +33,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
     """
     job = _job(plan.job)
     stage = job.stages[plan.stage]
-    task = BatchTask(job, stage, partition, plan.settings, plan.outside)
+    task = BatchTask(job, stage, partition, plan.settings, plan.outside, outputs=plan.outputs)
     letters = {topic.name for topic in stage.dead_letters()}
     report = Report(partition, 0, 0, 0, 0, 0)
     try:
@@ -53,6 +53,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
         else:
             yield from handed_on(partition, state)
         report.records, report.refused = sum(task.records.values()), task.refused
+        report.outputs += task.dropped
         yield batch(1, kind=REPORT, task=partition, value=[msgspec.json.encode(report)])
     finally:
         task.close()
