@@ -82,7 +82,7 @@ def test_verdicts_survive(header: ChangelogHeader, run_id: str, counts: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("byte", "found"), [(0x28, "format version 2"), (0x1E, "type 14"), (0x10, "type 0 is none of")]
+    ("byte", "found"), [(0x28, "format version 2"), (0x1F, "type 15"), (0x10, "type 0 is none of")]
 )
 def test_unknown_types_are_refused(byte: int, found: str) -> None:
     """An unknown format version or type, a stream's among them, is refused, and the error says what was found."""
