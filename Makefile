@@ -10,6 +10,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
+comma := ,
 VENV := .venv
 BIN := $(VENV)/bin
 PINS := pyproject.toml constraints.txt
@@ -66,8 +67,8 @@ $(VENV)/.installed: $(PINS) | $(BIN)/python
 	$(call install,)
 
 $(VENV)/.installed-dev: $(PINS) | $(BIN)/python
-	$(call install,[dev])
-	@touch $(VENV)/.installed
+	$(call install,[dev$(comma)spark])
+	@touch $(VENV)/.installed $(VENV)/.installed-spark
 
 $(VENV)/.installed-spark: $(PINS) | $(BIN)/python
 	$(call install,[spark])

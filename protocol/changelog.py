@@ -1,4 +1,4 @@
-"""Messages of a changelog: header, data, claim, decision, lease (design 1.2, 1.3, D2). Commits: protocol.commit."""
+"""Messages of a changelog: header, data, claim, decision, lease, verdict (1.2, 1.3, D2). Commits: protocol.commit."""
 
 import struct
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ class ChangelogType(IntEnum):
     CLAIM = 10
     DECISION = 11
     LEASE = 12
+    VERDICT = 14
 
 
 class ChangelogHeader(NamedTuple):
@@ -65,6 +66,13 @@ class Lease(NamedTuple):
     t: int
 
 
+class Verdict(NamedTuple):
+    """Whether the commits of a run count. In the changelog of task (0, 0) it decides, elsewhere it is a copy (1.8)."""
+
+    run_id: str
+    counts: bool
+
+
 _LAYOUT = struct.Struct(">Biqi")
 _TYPES = {_wire.type_byte(kind): kind for kind in ChangelogType}
 _RESET = 1
@@ -72,6 +80,7 @@ _INT16 = struct.Struct(">h")
 _CLAIM = struct.Struct(">iq16s")
 _DECISION = struct.Struct(">iqiqq")
 _LEASE = struct.Struct(">q")
+_VERDICT = struct.Struct(">B")
 
 CHANGELOG_HEADER_SIZE = _LAYOUT.size
 
@@ -216,3 +225,23 @@ def decode_lease(message: bytes) -> Lease:
     decode_changelog_header_of(ChangelogType.LEASE, message)
     _wire.check_size("lease", message, CHANGELOG_HEADER_SIZE + _LEASE.size)
     return Lease(*_LEASE.unpack_from(message, CHANGELOG_HEADER_SIZE))
+
+
+def encode_verdict(header: ChangelogHeader, verdict: Verdict) -> bytes:
+    """Return a verdict. Raises ValueError out of range."""
+    head, run_id = encode_header_of(ChangelogType.VERDICT, header), _wire.pack_text("verdict: run id", verdict.run_id)
+    return head + _VERDICT.pack(verdict.counts) + run_id
+
+
+def decode_verdict(message: bytes) -> Verdict:
+    """Raise UnsupportedFormat or DecodeError if it is not a verdict."""
+    decode_changelog_header_of(ChangelogType.VERDICT, message)
+    at = CHANGELOG_HEADER_SIZE + _VERDICT.size
+    if len(message) < at:
+        raise _wire.truncated("verdict", at, message)
+    (counts,) = _VERDICT.unpack_from(message, CHANGELOG_HEADER_SIZE)
+    if counts not in (0, 1):
+        raise DecodeError(f"verdict: {counts} is neither 0 (void) nor 1 (counts)")
+    run_id, end = _wire.unpack_text("verdict: run id", message, at)
+    _wire.check_size("verdict", message, end)
+    return Verdict(run_id, bool(counts))

@@ -4,10 +4,13 @@ import os
 import secrets
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
 
+from framework.cli.app_state import fork, replay, rescale, state_app
+from framework.cli.arguments import Directory, JobName, KafkaConfig, Log, Set
 from framework.errors import ConfigError
 from framework.logs.open import LogAddress
 
@@ -18,29 +21,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Exactly-once stream processing.",
 )
-state_app = typer.Typer(no_args_is_help=True, help="Read the committed state of a job, also while it runs.")
 changelog_app = typer.Typer(no_args_is_help=True, help="Read and check the changelogs of a job.")
 topic_app = typer.Typer(no_args_is_help=True, help="Read the external topics of a job.")
 app.add_typer(state_app, name="state")
 app.add_typer(changelog_app, name="changelog")
 app.add_typer(topic_app, name="topic")
-
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="A module (tasks.word_count) or file with job = Job(…).")]
-Directory = Annotated[
-    Path | None, typer.Option(help="Where the job keeps its log and state. Default: .grete/NAME-OF-JOB.")
-]
-Log = Annotated[
-    str,
-    typer.Option(
-        envvar="GRETE_LOG", help="'embedded': a SQLite file in the job's directory; or kafka://host:port[,host:port]."
-    ),
-]
-KafkaConfig = Annotated[
-    Path | None,
-    typer.Option(envvar="GRETE_KAFKA_CONFIG", help="A file of librdkafka's options, NAME=VALUE lines: users, TLS, …"),
-]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated.")]
-Partition = Annotated[int | None, typer.Option(help="Only this partition.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -206,6 +191,77 @@ def simulate(
     raise typer.Exit(command.batch(command.asked_for(seeds, minutes, mutant, processes, fresh)))
 
 
+Master = Annotated[str, typer.Option(help="Spark's master: this machine, or spark://…, yarn, k8s://….")]
+Work = Annotated[
+    str | None, typer.Option(help="Where stages keep what they give the next one; all executors must see it.")
+]
+From = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from", metavar="[TOPIC=]PATH|kafka", help="Parquet or JSON files, or what the log holds; for each topic."
+    ),
+]
+
+
+def _with_spark() -> ModuleType:
+    try:
+        from framework.cli import backfill as command
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is missing: pip install 'grete[spark]'") from error
+    return command
+
+
+@app.command()
+def backfill(
+    job: JobName,
+    *,
+    source: From = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OFFSETS|now",
+            help="[TOPIC:]PARTITION=OFFSET,…: where the job goes on. Default: where it stands, or the history ends.",
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Let a backfill that died after its commits count.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Make a backfill that died void for good.")] = False,
+    master: Master = "local[*]",
+    work: Work = None,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+    set: Set = None,  # noqa: A002
+) -> None:
+    """Build a job's state from its history on Spark, by its own task classes; the job goes on from there."""
+    if resume and abort:
+        raise ConfigError("--resume and --abort: choose one")
+    from framework.cli.target import target
+
+    command = _with_spark()
+    found = target(job, directory, LogAddress(log, kafka_config), set)
+    verdict = "resume" if resume else "abort" if abort else None
+    command.fill(found, source or [], until, master=master, work=work, verdict=verdict)
+
+
+@app.command()
+def audit(
+    job: JobName,
+    *,
+    source: From = None,
+    master: Master = "local[*]",
+    work: Work = None,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+    set: Set = None,  # noqa: A002
+) -> None:
+    """Recompute a job's state on Spark from its recorded inputs, and compare it key by key; exit 1 if it differs."""
+    command = _with_spark()
+    address = LogAddress(log, kafka_config)
+    if not command.compare(job, directory, address, source or [], set, master=master, work=work):
+        raise typer.Exit(1)
+
+
 @app.command()
 def checkpoints(
     job: JobName, directory: Directory = None, log: Log = "embedded", kafka_config: KafkaConfig = None
@@ -214,39 +270,6 @@ def checkpoints(
     from framework.cli import looking
 
     looking.checkpoints(job, directory, LogAddress(log, kafka_config))
-
-
-@state_app.command("get")
-def state_get(
-    job: JobName,
-    store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
-    key: Annotated[
-        str, typer.Argument(help="Text, a number, JSON or hex digits, as the key's serde asks; \\0 is NUL.")
-    ],
-    directory: Directory = None,
-    log: Log = "embedded",
-    kafka_config: KafkaConfig = None,
-) -> None:
-    """Print the value of one key; exit 1 if there is none."""
-    from framework.cli import looking
-
-    raise typer.Exit(looking.state_get(job, store, key, directory, LogAddress(log, kafka_config)))
-
-
-@state_app.command("scan")
-def state_scan(
-    job: JobName,
-    store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
-    prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.")] = 1000,
-    directory: Directory = None,
-    log: Log = "embedded",
-    kafka_config: KafkaConfig = None,
-) -> None:
-    """Print key and value, one a line."""
-    from framework.cli import looking
-
-    looking.state_scan(job, store, prefix, limit, directory, LogAddress(log, kafka_config))
 
 
 @changelog_app.command("tail")
@@ -288,3 +311,7 @@ def topic_read(
     from framework.cli import looking
 
     looking.topic_read(job, topic, count, directory, LogAddress(log, kafka_config))
+
+
+for command in (rescale, fork, replay):
+    app.command()(command)

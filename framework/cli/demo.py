@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import typer
 from rich.console import Console
@@ -17,7 +18,7 @@ from framework.cli.chaos import Chaos
 from framework.cli.running import Feeding, Stop, described, show
 from framework.cli.screen import Screen
 from framework.cli.searching import Lookup, found
-from framework.cli.target import digest, settings_of
+from framework.cli.target import Target, digest, settings_of
 from framework.errors import ConfigError
 from framework.feeds.folder import FolderFeed
 from framework.logs.open import KAFKA, LogAddress, check_address
@@ -61,8 +62,7 @@ def demo(
     """Run the demonstration. Raises typer.Exit(1) if the index differs although exactly once was asked for."""
     if address.url != OWN_BROKER:
         check_address(address)
-    if spark:
-        raise ConfigError(f"SPARK={spark}: Spark is not in this release yet: leave it out")
+    audited = _spark() if spark not in ("", "0") else None
     root = (Path(sysconfig.get_path("stdlib")) if folder is None else folder).absolute()
     if not root.is_dir():
         raise ConfigError(f"DIR={root}: no such folder: name one with text files in it")
@@ -87,6 +87,8 @@ def demo(
         if not follow:
             local.stop()
         ok = _prove(local, reader, screen, work, settings, default=folder is None)
+        if audited is not None:
+            ok = audited.demonstrate(Target(job, REFERENCE, place, settings), local, screen) and ok
         if follow and ok:
             feed = FolderFeed(local.notes, documents.name, root, exclude=place.directory)
             following.follow(local, feed, Lookup(reader), query, screen, stop)
@@ -94,6 +96,15 @@ def demo(
             local.stop()
     if not ok:
         raise typer.Exit(1)
+
+
+def _spark() -> ModuleType:
+    """Return what needs Spark, before anything is done. Raises ConfigError."""
+    try:
+        from framework.cli import backfill
+    except ImportError as error:
+        raise ConfigError(f"SPARK=1: {error.name} is missing: pip install 'grete[spark]'") from error
+    return backfill
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from framework.api.serdes import Serde
 from framework.api.topic import Topic
+from framework.cli.moving import at_version
 from framework.cli.screen import printable
 from framework.cli.target import existing, existing_log
 from framework.core.changelog import ChangelogFold
@@ -19,8 +20,9 @@ from framework.errors import ConfigError, Halted, OffsetOutOfRange, SerdeError
 from framework.logs.open import LogAddress
 from framework.ports import Log, LogRow
 from framework.runtime.inspect import all_wirings, last_commit
+from framework.runtime.past import PastReader
 from framework.stores.reader import StateReader
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data, decode_verdict
 from protocol.commit import decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
@@ -28,10 +30,22 @@ from protocol.ids import TopicPartition
 READ_BYTES = 1 << 20
 
 
-def state_get(reference: str, store: str, key: str, directory: Path | None, address: LogAddress) -> int:
+def _reader(
+    reference: str, directory: Path | None, address: LogAddress, version: int | None
+) -> StateReader | PastReader:
+    """Return what reads the newest state from the local stores, or an older one from the changelogs."""
+    if version is None:
+        job, place = existing(reference, directory, address)
+        return StateReader(place.state_directory, job)
+    job, log = existing_log(reference, directory, address)
+    return PastReader(log, job, at_version(job, log, version))
+
+
+def state_get(
+    reference: str, store: str, key: str, version: int | None, directory: Path | None, address: LogAddress
+) -> int:
     """Print the value of a key as each partition has it; return 1 if none has."""
-    job, place = existing(reference, directory, address)
-    with StateReader(place.state_directory, job) as reader:
+    with _reader(reference, directory, address, version) as reader:
         declared = reader.store(store)
         values = [value for _, value in reader.find(declared, _from_text(declared.key, key))]
     for value in values:
@@ -40,11 +54,16 @@ def state_get(reference: str, store: str, key: str, directory: Path | None, addr
 
 
 def state_scan(
-    reference: str, store: str, prefix: str | None, limit: int, directory: Path | None, address: LogAddress
+    reference: str,
+    store: str,
+    prefix: str | None,
+    limit: int,
+    version: int | None,
+    directory: Path | None,
+    address: LogAddress,
 ) -> None:
     """Print key and value of each entry."""
-    job, place = existing(reference, directory, address)
-    with StateReader(place.state_directory, job) as reader:
+    with _reader(reference, directory, address, version) as reader:
         declared = reader.store(store)
         rows = reader.all(declared) if prefix is None else reader.prefix(declared, _from_text(declared.key, prefix))
         for number, (key, value) in enumerate(rows):
@@ -116,10 +135,11 @@ def changelog_verify(reference: str, directory: Path | None, address: LogAddress
             raise Halted(
                 f"{wiring.changelog}: trimmed, and no complete sweep round stands in it: it cannot be restored"
             )
+        undecided = "" if fold.undecided is None else f", then the run {printable(fold.undecided)}, not decided"
         version = "nothing committed" if fold.last is None else f"version {fold.last.version}"
         print(
             f"{wiring.name}\tok\t{commits:,} commits, {messages:,} other messages, {fold.void_messages:,} void, "
-            f"generation {fold.top}, {version}, offsets {start:,} to {end:,}"
+            f"generation {fold.top}, {version}{undecided}, offsets {start:,} to {end:,}"
         )
 
 
@@ -165,7 +185,11 @@ def _message(value: bytes) -> str:
             return f"{text}\t{len(data.keys):,} keys, {tombstones:,} of them deleted, {len(value):,} bytes"
         case ChangelogType.COMMIT:
             commit = decode_commit(value)
-            return f"{text}\tversion {commit.version} after {commit.previous}, {commit.data_count:,} data messages"
+            run = "" if commit.run_id is None else f", of the run {printable(commit.run_id)}"
+            return f"{text}\tversion {commit.version} after {commit.previous}, {commit.data_count:,} data messages{run}"
+        case ChangelogType.VERDICT:
+            verdict = decode_verdict(value)
+            return f"{text}\tthe run {printable(verdict.run_id)} {'counts' if verdict.counts else 'is void'}"
         case ChangelogType.CLAIM:
             claim = decode_claim(value)
             return f"{text}\tprocess {claim.pid} on {printable(claim.host)}, started {_clock(claim.started_ms)}"

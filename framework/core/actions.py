@@ -18,6 +18,13 @@ class ReadChangelog:
 
 
 @dataclass(frozen=True, slots=True)
+class FindVerdict:
+    """Look in the changelog of task (0, 0) for the valid verdict of a run (1.8); answer VerdictFound."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class WipeStore:
     """Empty the local store: its pointer is not a valid commit of this log (R1). Before any ApplySegment."""
 
@@ -165,6 +172,7 @@ class Exit:
 
 Action = (
     ReadChangelog
+    | FindVerdict
     | WipeStore
     | ApplySegment
     | WritePointer

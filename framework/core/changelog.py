@@ -7,7 +7,7 @@ import zlib
 from typing import NamedTuple
 
 from framework.errors import Halted
-from protocol.changelog import ChangelogType, decode_changelog_header
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_verdict
 from protocol.commit import Commit, decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import LineageEntry
@@ -27,6 +27,9 @@ class ChangelogFold:
     ``start`` is the offset read first. 0 is the genesis; anything else must be a valid commit that the reader trusts:
     its local pointer, the round start named by a commit, or the start of a trimmed log (K2). That commit's own data
     lies before ``start``.
+
+    A commit of a run counts once the run's verdict says so: read here as a copy, told by ``decide``, or proved by the
+    next commit, which follows it or its predecessor (1.8).
     """
 
     def __init__(self, name: str, start: int) -> None:
@@ -42,6 +45,13 @@ class ChangelogFold:
         self.void_messages = 0
         self._seqs: dict[int, int] = {}  # attempt -> last ChangelogSeq, of generation ``top``
         self._segments: dict[int, list[bytes]] = {}  # attempt -> open data
+        self._run: Segment | None = None  # of a run without a verdict
+        self._since_run: list[int] = []  # generations since
+
+    @property
+    def undecided(self) -> str | None:
+        """The run id of the last commit, if that waits for its verdict."""
+        return None if self._run is None else self._run.commit.run_id
 
     @property
     def complete(self) -> bool:
@@ -70,6 +80,8 @@ class ChangelogFold:
                 return None
             if kind is ChangelogType.COMMIT:
                 return self._commit(offset, decode_commit(value), is_base=first and self.start > 0)
+            if kind is ChangelogType.VERDICT:
+                return self.decide(*decode_verdict(value))
         except DecodeError as error:
             raise Halted(
                 f"{self.name}, offset {offset}: {error}; the changelog is damaged: restore the topic, "
@@ -77,7 +89,22 @@ class ChangelogFold:
             ) from error
         return None
 
+    def decide(self, run_id: str, counts: bool) -> Segment | None:
+        """Take the verdict of a run; return the segment that its commit closes, if it waited for it and counts."""
+        run = self._run
+        if run is None or run.commit.run_id != run_id:
+            return None
+        self._run = None
+        if not counts:
+            self.void_messages += len(run.messages)
+            return None
+        self._close(run)
+        for generation in self._since_run:
+            self.lineage = extend_lineage(self.lineage, LineageEntry(generation, run.commit.version))
+        return run
+
     def _new_generation(self, generation: int) -> None:
+        self._since_run.append(generation)
         restored = self.last.version if self.last is not None else 0
         self.void_messages += sum(map(len, self._segments.values()))
         self.top = generation
@@ -96,7 +123,7 @@ class ChangelogFold:
         self._seqs[attempt] = seq
         return True
 
-    def _commit(self, offset: int, commit: Commit, *, is_base: bool) -> Segment:
+    def _commit(self, offset: int, commit: Commit, *, is_base: bool) -> Segment | None:
         messages = tuple(self._segments.pop(commit.attempt, ()))
         if is_base:
             self.base, messages = commit, ()
@@ -110,16 +137,29 @@ class ChangelogFold:
                     f"data messages with digest {commit.data_digest:#x}, found {len(messages)} with {digest:#x}: "
                     "the changelog is damaged"
                 )
+            if self._run is not None and commit.run_id != self._run.commit.run_id:  # what follows it proves its verdict
+                run = self.decide(self._run.commit.run_id or "", commit.previous == self._run.commit.version)
+                messages = (*(() if run is None else run.messages), *messages)
             if self.last is not None and commit.version <= self.last.version:
                 raise Halted(
                     f"{self.name}, offset {offset}: commit of version {commit.version} after {self.last.version}"
                 )
-            if not commit.cursor and (self.base is None or commit.version > self.base.version):
-                self.round_ended = True
         self._segments = {}
-        self.last, self.last_offset = commit, offset
+        segment = Segment(commit, offset, messages)
+        if commit.run_id is not None and not is_base:
+            self._run, self._since_run = segment, []
+            return None
+        self._close(segment)
+        return segment
+
+    def _close(self, segment: Segment) -> None:
+        """Take a commit that counts."""
+        commit = segment.commit
+        after_base = self.base is None or commit.version > self.base.version
+        if segment.offset != self.start and not commit.cursor and after_base:
+            self.round_ended = True
+        self.last, self.last_offset = commit, segment.offset
         self.lineage = commit.lineage
-        return Segment(commit, offset, messages)
 
 
 def extend_lineage(lineage: tuple[LineageEntry, ...], entry: LineageEntry) -> tuple[LineageEntry, ...]:

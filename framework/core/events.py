@@ -38,6 +38,14 @@ class ChangelogEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class VerdictFound:
+    """The answer to FindVerdict: whether the run counts; None: it is not decided."""
+
+    run_id: str
+    counts: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class InputGone:
     """The log does not have what comes next of an input: a newer generation has trimmed it, or it is lost (C5)."""
 
@@ -134,6 +142,7 @@ Event = (
     Start
     | ChangelogRow
     | ChangelogEnd
+    | VerdictFound
     | InputGone
     | ChangelogAppended
     | Acked

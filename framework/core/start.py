@@ -2,9 +2,17 @@
 
 from enum import Enum, auto
 
-from framework.core.actions import Action, AppendChangelog, ApplySegment, ReadChangelog, WipeStore, WritePointer
-from framework.core.changelog import ChangelogFold
-from framework.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, Start
+from framework.core.actions import (
+    Action,
+    AppendChangelog,
+    ApplySegment,
+    FindVerdict,
+    ReadChangelog,
+    WipeStore,
+    WritePointer,
+)
+from framework.core.changelog import ChangelogFold, Segment
+from framework.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, Start, VerdictFound
 from framework.core.ownership import Ownership
 from framework.errors import Fenced, Halted
 from protocol.changelog import ChangelogType, Claim, decode_changelog_header
@@ -40,6 +48,7 @@ class StartUp:
         self._pointer = event.pointer
         self._base = -1
         self._own_offset, self._trailing = -1, 0
+        self._read_to = -1
         self._lost = False
         self.fold = ChangelogFold(str(changelog), 0)
 
@@ -77,11 +86,25 @@ class StartUp:
                 return []  # of no concern here: C3 finds a later claim when it matters
             if event.offset == self._own_offset and self.fold.top >= self.ownership.generation:
                 self._lost = True
-        segment = self.fold.feed(event.offset, event.value)
+        return self._applied(self.fold.feed(event.offset, event.value))
+
+    def _applied(self, segment: Segment | None) -> list[Action]:
         if segment is None or not segment.messages:
             return []
         self.segments += 1
         return [ApplySegment(segment.messages, segment.offset)]
+
+    def verdict(self, event: VerdictFound) -> list[Action]:
+        """Take what the changelog of task (0, 0) says of the run whose commit is the last one here (1.8).
+
+        Raises Halted if it says nothing: nobody may build on that commit, nor pass it over.
+        """
+        if event.counts is None:
+            raise Halted(
+                f"{self.name}: the run {event.run_id} has rewritten its state, and is not decided: it is at work, or "
+                "has died: look for it, then run it again, or settle it: grete backfill JOB --resume or --abort"
+            )
+        return self._applied(self.fold.decide(event.run_id, event.counts)) + self.end(ChangelogEnd(self._read_to))
 
     def end(self, event: ChangelogEnd) -> list[Action]:
         """The changelog was read to its end."""
@@ -91,6 +114,9 @@ class StartUp:
             begin = max(self._log_start, self._base)
             self.phase, self.fold = Phase.READING, ChangelogFold(str(self._changelog), begin)
             return [ReadChangelog(begin)]
+        if self.fold.undecided is not None:
+            self._read_to = event.offset
+            return [FindVerdict(self.fold.undecided)]
         if self.phase is Phase.VERIFYING:
             if self.fold.next_offset <= self._own_offset:
                 raise Halted(

@@ -40,6 +40,7 @@ from framework.core.events import (
     Start,
     Stop,
     Tick,
+    VerdictFound,
 )
 from framework.core.start import Phase, StartUp
 from framework.core.state import Status
@@ -98,7 +99,7 @@ class TaskCore(Committing):
                 actions = self._changelog_appended(event)
             case Applied():
                 actions = self._applied()
-            case ChangelogRow() | ChangelogEnd():
+            case ChangelogRow() | ChangelogEnd() | VerdictFound():
                 actions = self._changelog_read(event)
             case InputGone(error):
                 return [ReadChangelog(self.start_up.ownership.doubted(self.generation, error))]
@@ -214,10 +215,13 @@ class TaskCore(Committing):
             return [ReadChangelog(back)]
         return self._rolled_back() if reclaiming else self._verified()
 
-    def _changelog_read(self, event: ChangelogRow | ChangelogEnd) -> list[Action]:
+    def _changelog_read(self, event: ChangelogRow | ChangelogEnd | VerdictFound) -> list[Action]:
         start = self.start_up
         if self.status is Status.STARTING:
-            actions = start.row(event) if isinstance(event, ChangelogRow) else start.end(event)
+            if isinstance(event, VerdictFound):
+                actions = start.verdict(event)
+            else:
+                actions = start.row(event) if isinstance(event, ChangelogRow) else start.end(event)
             return actions + self._started() if start.phase is Phase.DONE else actions
         if isinstance(event, ChangelogRow):
             start.ownership.read_back(event.offset, event.value)

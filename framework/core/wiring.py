@@ -17,6 +17,7 @@ class TaskWiring:
     outputs: tuple[TopicPartition, ...]
     changelog: TopicPartition
     fingerprint: int
+    decider: TopicPartition  # the changelog of task (0, 0): it holds the verdicts of runs (1.8)
 
     @property
     def is_source(self) -> bool:
@@ -42,4 +43,5 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
         ),
         changelog=TopicPartition(topology.changelog(stage), partition),
         fingerprint=topology.fingerprint(),
+        decider=TopicPartition(topology.changelog(0), 0),
     )

@@ -81,6 +81,18 @@ def open_notes(log: Log, job: str) -> "Notes":
     return KafkaNotes(log, job)
 
 
+def grow_topic(log: Log, topic: str, partitions: int, *, plain: bool = False) -> None:
+    """Make sure that a topic has so many partitions; what is in it stays where it is. Raises ConfigError: it has more.
+
+    On Kafka, workers that watch it halt.
+    """
+    if not isinstance(log, EmbeddedLog):
+        from framework.logs.kafka import KafkaLog
+
+        assert isinstance(log, KafkaLog)
+    log.create_topic(topic, partitions, plain=plain, grow=True)
+
+
 def pin_topics(log: Log, notes: "Notes", topics: Sequence[str]) -> None:
     """Pin which topics these are at the first run. Raises Halted if one of them was deleted and made anew since."""
     if isinstance(log, EmbeddedLog):

@@ -15,13 +15,13 @@ from framework.errors import Fenced, Halted, OffsetOutOfRange
 from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
 from framework.runtime.deliveries import CHANGELOG, PRODUCED, Deliveries
 from framework.runtime.inbox import Inbox
-from framework.runtime.journal import Encoded, apply_segment
+from framework.runtime.journal import Encoded, apply_segment, find_verdict
 from framework.runtime.runner import Runner
 from framework.runtime.spilled import SpilledFrames
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition
-from protocol.pointer import Pointer, decode_pointer, encode_pointer
+from protocol.pointer import decode_pointer, encode_pointer
 
 _DATA = -2  # token of data messages: their commit's delivery covers them (port contract 1)
 _LAG_CHECK_MS = 5  # between two looks while they are behind: on Kafka each is a round trip for every partition
@@ -309,8 +309,11 @@ class TaskDriver:
             case do.ApplySegment():
                 for message in action.messages:
                     self.counters["restored records"] += apply_segment(str(self.wiring.changelog), self._store, message)
+            case do.FindVerdict(run_id):
+                self._do(on.VerdictFound(run_id, find_verdict(self._log, self.wiring.decider, run_id)))
             case do.WritePointer(pointer):
-                self._write_pointer(pointer)
+                self._store.write((), encode_pointer(pointer))
+                self.counters["bootstraps" if self.core.start_up.bootstrapped else "redos"] += 1
             case _:
                 raise AssertionError(f"no driver for {action}")
 
@@ -380,10 +383,6 @@ class TaskDriver:
             self.restore_progress = (self._changelog_end, self._changelog_end)  # no message may stand at the very end
             self._do(on.ChangelogEnd(end))
         return True
-
-    def _write_pointer(self, pointer: Pointer) -> None:
-        self._store.write((), encode_pointer(pointer))
-        self.counters["bootstraps" if self.core.start_up.bootstrapped else "redos"] += 1
 
     @property
     def status(self) -> Status:

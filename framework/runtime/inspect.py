@@ -8,7 +8,7 @@ from framework.api.job import Job
 from framework.core.wiring import TaskWiring, wire
 from framework.errors import OffsetOutOfRange
 from framework.ports import Log
-from protocol.changelog import ChangelogType, decode_changelog_header
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_verdict
 from protocol.commit import Commit, decode_commit
 from protocol.envelope import MessageType, decode_header
 from protocol.frames import frame_count
@@ -25,6 +25,41 @@ class CommittedAt(NamedTuple):
     offset: int
     append_time_ms: int
     commit: Commit
+
+
+class Latest:
+    """The last valid commit of the messages fed (C2), and their highest generation; that of a run after its verdict."""
+
+    def __init__(self) -> None:
+        self.found: CommittedAt | None = None
+        self.top = 0
+        self.count = 0
+        self._run: CommittedAt | None = None  # of a run without a verdict
+
+    def feed(self, offset: int, append_time_ms: int, value: bytes) -> None:
+        """Take the next message."""
+        header = decode_changelog_header(value)
+        if header.generation < self.top:
+            return
+        self.top = header.generation
+        if header.type is ChangelogType.COMMIT:
+            at = CommittedAt(offset, append_time_ms, decode_commit(value))
+            if at.commit.run_id is None:
+                if self._run is not None and at.commit.previous == self._run.commit.version:
+                    self.count += 1  # it builds on the run's commit
+                self._take(at)
+            else:
+                self._run = at
+        elif header.type is ChangelogType.VERDICT and self._run is not None:
+            run_id, counts = decode_verdict(value)
+            if run_id == self._run.commit.run_id:
+                if counts:
+                    self._take(self._run)
+                self._run = None
+
+    def _take(self, at: CommittedAt) -> None:
+        self.found, self._run = at, None
+        self.count += 1
 
 
 LastCommit = Callable[[TopicPartition], CommittedAt | None]  # of a changelog: how to find it, if not by a look back
@@ -49,31 +84,23 @@ def end_of(log: Log, changelog: TopicPartition) -> tuple[CommittedAt | None, int
     while True:
         start, end = log.bounds(changelog)
         begin = max(start, end - window)
-        found = None
-        top = 0
-        for offset, append_time_ms, value in _messages(log, changelog, begin, end):
-            header = decode_changelog_header(value)
-            if header.generation >= top:
-                top = header.generation
-                if header.type is ChangelogType.COMMIT:
-                    found = CommittedAt(offset, append_time_ms, decode_commit(value))
-        if found is not None or begin == start:
-            return found, top
+        latest = Latest()
+        for message in _messages(log, changelog, begin, end):
+            latest.feed(*message)
+        if latest.found is not None or begin == start:
+            return latest.found, latest.top
         window *= 8
 
 
 def count_commits(log: Log, changelog: TopicPartition) -> int:
     """Return the number of valid commits (C2) in what is left of a changelog."""
-    count = top = 0
+    latest = Latest()
     position, end = log.bounds(changelog)
     while position < end and (messages := _messages(log, changelog, position, min(end, position + _COUNT_STEP))):
-        for _, _, value in messages:
-            header = decode_changelog_header(value)
-            if header.generation >= top:
-                top = header.generation
-                count += header.type is ChangelogType.COMMIT
+        for message in messages:
+            latest.feed(*message)
         position = messages[-1][0] + 1
-    return count
+    return latest.count
 
 
 def external_ends(log: Log, job: Job) -> dict[TopicPartition, int]:

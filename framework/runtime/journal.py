@@ -2,17 +2,27 @@
 
 import zlib
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, islice
 
-from framework.errors import Halted
-from framework.ports import StateStore
+from framework.errors import Halted, OffsetOutOfRange
+from framework.ports import Log, StateStore
 from framework.stores.overlay import Overlay
-from protocol.changelog import ChangelogHeader, ChangelogType, decode_data, encode_data
+from protocol.changelog import (
+    ChangelogHeader,
+    ChangelogType,
+    decode_changelog_header,
+    decode_data,
+    decode_verdict,
+    encode_data,
+)
 from protocol.errors import DecodeError
+from protocol.ids import TopicPartition
 
 MESSAGE_BYTES_MAX = 256 * 1024  # of one data message: small against a broker's limit of 1 MiB, large for its header
 SWEEP_KEYS_MIN = 256  # swept by each commit even if nothing is dirty: the log of an idle task is bounded too
 SWEEP_BYTES_MIN = 64 * 1024  # likewise
+_CLEAR_KEYS = 10_000  # deleted at once
+_READ_BYTES = 4 << 20
 
 
 class Encoded:
@@ -49,10 +59,8 @@ def apply_segment(name: str, store: StateStore, message: bytes) -> int:
         raise Halted(
             f"{name}: {error}; the changelog is damaged: restore the topic, or delete the job's state"
         ) from error
-    if data.reset_stores is not None:
-        raise Halted(
-            f"{name}: its changelog was rewritten by a backfill, which this build cannot bootstrap from: upgrade"
-        )
+    for reset in data.reset_stores or ():
+        _clear(store, reset)
     if data.stores and data.stores.count(data.stores[0]) == len(data.stores):
         store.load(data.stores[0], data.keys, data.values)
         return len(data.stores)
@@ -62,3 +70,40 @@ def apply_segment(name: str, store: StateStore, message: bytes) -> int:
         store.load(store_id, data.keys[start:end], data.values[start:end])
         start = end
     return start
+
+
+def _clear(store: StateStore, store_id: int) -> None:
+    """Empty one store: a reset of the changelog."""
+    start = b""
+    while keys := [key for key, _ in islice(store.scan(store_id, start, None), _CLEAR_KEYS)]:
+        store.load(store_id, keys, [None] * len(keys))
+        start = keys[-1] + b"\0"  # what was just deleted is not passed again
+
+
+def find_verdict(log: Log, decider: TopicPartition, run_id: str) -> bool | None:
+    """Return the first valid verdict (C2) of a run in the changelog of task (0, 0), None if there is none (1.8).
+
+    Raises Halted if the changelog is damaged.
+    """
+    top = 0
+    position, end = log.bounds(decider)
+    while position < end:
+        try:
+            rows = log.read(decider, position, _READ_BYTES)
+        except OffsetOutOfRange:  # trimmed meanwhile
+            position = log.bounds(decider)[0]
+            continue
+        for offset, _, _, _, value, _ in rows:
+            try:
+                kind, generation, _, _ = decode_changelog_header(value or b"")
+                if kind is ChangelogType.VERDICT and generation >= top:
+                    verdict = decode_verdict(value or b"")
+                    if verdict.run_id == run_id:
+                        return verdict.counts
+            except DecodeError as error:
+                raise Halted(f"{decider} offset {offset}: {error}; the changelog is damaged") from error
+            top = max(top, generation)
+        if not rows:
+            break
+        position = rows[-1][0] + 1
+    return None

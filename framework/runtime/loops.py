@@ -76,6 +76,18 @@ def compile_loop(site: Site, declared: Input[Any, Any], process: Process, *, bat
     return _plain(site, declared, process) if site.fire is None else _timed(site, declared, process)
 
 
+def compile_refusal(site: Site, declared: Input[Any, Any]) -> Callable[[Columns, Exception], None]:
+    """Return what is done with one row that is no record: a dead letter, or the error that says where it stands."""
+    if isinstance(declared.errors, DeadLetter):
+        write = _letter_writer(site, declared)
+        return lambda columns, error: write(columns, 0, error)
+
+    def fail(columns: Columns, error: Exception) -> None:
+        raise _failure(site, declared, columns, 0, error)
+
+    return fail
+
+
 def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop of a task without timers: decode and call."""
     outputs, records_of = site.outputs, _decoder(declared)

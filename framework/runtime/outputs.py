@@ -112,12 +112,23 @@ class Outputs:
     """
 
     def __init__(
-        self, stage: StageGraph, topology: Topology, settings: Settings, partitions: Callable[[str], int | None]
+        self,
+        stage: StageGraph,
+        topology: Topology,
+        settings: Settings,
+        partitions: Callable[[str], int | None],
+        *,
+        drop_external: bool = False,
     ) -> None:
-        """``partitions`` gives the partition count of an external topic, None if there is no such topic."""
+        """``partitions`` gives the partition count of an external topic, None if there is no such topic.
+
+        ``drop_external``: what goes outside is encoded, for a serde may refuse it, and counted; but for dead letters.
+        """
         self.timestamp = 0
         self.turn = 0
         self.external_bytes = 0
+        self.dropped = 0
+        self._drop = drop_external
         self._stage = stage
         self._topology = topology
         self._frame_bytes_max = settings.frame_bytes_max
@@ -130,7 +141,7 @@ class Outputs:
         }
         # Each buffer appended to since mark(), for rollback(); None where no error policy needs it.
         self._journal: list[Buffer] | None = [] if stage.dead_letters() else None
-        self._mark = (0, 0)
+        self._mark = (0, 0, 0)
 
     def take(self) -> list[tuple[TopicPartition, int, bytes]]:
         """Return and forget what goes to streams, as (partition, records, frame body), in order of first use."""
@@ -158,7 +169,7 @@ class Outputs:
         """Remember this moment for ``rollback``."""
         if self._journal is not None:
             self._journal.clear()
-            self._mark = len(self._external), self.external_bytes
+            self._mark = len(self._external), self.external_bytes, self.dropped
 
     def rollback(self) -> None:
         """Take back all that was sent since ``mark``. Only in a stage with a dead-letter input."""
@@ -166,14 +177,15 @@ class Outputs:
         for buffer in reversed(self._journal):
             buffer.drop_last()
         self._journal.clear()
-        length, self.external_bytes = self._mark
+        length, self.external_bytes, self.dropped = self._mark
         del self._external[length:]
 
     def sender(self, topic: Topic[Any, Any]) -> Send:
         """Return Output.send for the topic: to every stage that reads it, or to the external topic."""
         streams = [s for s in self._topology.streams_out_of(self._stage.ordinal) if s.user_topic == topic.name]
         if not streams:
-            return self._encoding(topic, *self._external_append(topic.name))
+            append, places = self._external_append(topic.name)
+            return self._encoding(topic, self._drop_one if self._drop else append, places)
         return self._encoding(topic, *self._stream_append([self._streams[stream.topic] for stream in streams]))
 
     def dead_letter(self, topic: str) -> Callable[[bytes | None, bytes | None, int, Headers], None]:
@@ -185,6 +197,9 @@ class Outputs:
             append(places[self._next_turn(count)] if key is None else place_of[key], key, value, timestamp, headers)
 
         return write
+
+    def _drop_one(self, *_: object) -> None:
+        self.dropped += 1
 
     def _next_turn(self, count: int) -> int:
         turn = self.turn

@@ -12,10 +12,10 @@ from framework.api.timers import Timer
 from framework.api.topic import Input, Topic
 from framework.api.windows import TumblingWindow
 from framework.core.topology import Topology
-from framework.errors import ConfigError, FrameworkError, Halted, TaskError
+from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TaskError
 from framework.ports import ExternalRecord, LogRow
 from framework.runtime.binding import bind_store, bind_window, bound
-from framework.runtime.loops import Columns, Loop, Site, TimerError, compile_loop
+from framework.runtime.loops import Columns, Loop, Site, TimerError, compile_loop, compile_refusal
 from framework.runtime.outbox import Outbox
 from framework.runtime.outputs import Outputs
 from framework.runtime.reserved import META, OUTBOX, STREAM_TIME, TIMERS, TURN, pin_key
@@ -66,6 +66,7 @@ class Processor:
         self._task: Task | None = None
         self._windows: dict[str, TumblingWindow[Any, Any]] = {}
         self._loops: dict[str, Loop] = {}
+        self._site: Site
         self._saved: dict[bytes, bytes] = {}  # what META holds of stream time and turn
 
     def reset(self) -> None:
@@ -101,6 +102,14 @@ class Processor:
             headers = headers and headers[skip:]
         if keys:
             self._loops[partition.topic](Columns(partition, offset, skip, keys, values, timestamps, headers))
+
+    def process_columns(self, columns: Columns) -> None:
+        """Process records of any input; there is at least one."""
+        self._loops[columns.source.topic](columns)
+
+    def refuse(self, columns: Columns, reason: str) -> None:
+        """Let the input's error policy have one row of history that is no record at all. Raises TaskError: "fail"."""
+        compile_refusal(self._site, self._inputs[columns.source.topic])(columns, SerdeError(reason))
 
     def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
         """Process rows of an external topic."""
@@ -189,6 +198,7 @@ class Processor:
         process = getattr(task, "process_batch" if stage.batch else "process")
         fire = self._fire if stage.windows or stage.timers is not None else None
         site = Site(stage.name, self._partition, self._overlay, self._outputs, self._outbox, self._timers, fire)
+        self._site = site
         return {
             topic: compile_loop(site, declared, process, batch=stage.batch) for topic, declared in self._inputs.items()
         }

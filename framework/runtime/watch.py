@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from framework.core.wiring import TaskWiring
 from framework.errors import OffsetOutOfRange
 from framework.ports import Log, LogRow
-from framework.runtime.inspect import CommittedAt, end_of
-from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.commit import decode_commit
+from framework.runtime.inspect import CommittedAt, Latest, end_of
 from protocol.envelope import MessageType, decode_header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
@@ -75,18 +73,23 @@ class _Changelog(_Tail):
 
     def __init__(self, log: Log, partition: TopicPartition) -> None:
         super().__init__(log, partition)
-        self.last, self.top = end_of(
-            log, partition
-        )  # may be ahead of the position: nothing changes by reading it twice
+        self._latest = Latest()  # may be ahead of the position: nothing changes by reading it twice
+        self._latest.found, self._latest.top = end_of(log, partition)
+
+    @property
+    def last(self) -> CommittedAt | None:
+        """The last valid commit."""
+        return self._latest.found
+
+    @property
+    def top(self) -> int:
+        """The highest generation."""
+        return self._latest.top
 
     def catch_up(self) -> None:
         """Take what has come."""
         for offset, append_time_ms, _, _, value, _ in self._new():
-            header = decode_changelog_header(value or b"")
-            if header.generation >= self.top:
-                self.top = header.generation
-                if header.type is ChangelogType.COMMIT:
-                    self.last = CommittedAt(offset, append_time_ms, decode_commit(value or b""))
+            self._latest.feed(offset, append_time_ms, value or b"")
 
 
 class _Stream(_Tail):

@@ -195,6 +195,11 @@ class Overlay:
         self._chunk: list[Write] = []
         self._applied_count = 0
 
+    @property
+    def store_ids(self) -> list[int]:
+        """The ids of all stores, in order."""
+        return list(self._stores)
+
     def store(self, store_id: int) -> LayeredStore:
         """Return the handle of a store, valid for the life of the overlay. Raises ConfigError for an unknown id."""
         if store_id not in self._stores:

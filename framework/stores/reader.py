@@ -62,13 +62,7 @@ class StateReader:
 
     def store(self, name: str) -> Store[Any, Any]:
         """Return the store of that name; ``stage/store`` where several stages have one. Raises ConfigError."""
-        stage_name, _, store_name = name.rpartition("/")
-        stages = [self._job.stage(stage_name)] if stage_name else self._job.stages
-        found = [(stage, store) for stage in stages for store in _stores(stage) if store.name == store_name]
-        if len(found) == 1:
-            return found[0][1]
-        known = ", ".join(f"{stage.name}/{store.name}" for stage in self._job.stages for store in _stores(stage))
-        raise ConfigError(f"{'several stores are' if found else 'no store is'} called {name!r}: there are {known}")
+        return store_named(self._job, name)
 
     def close(self) -> None:
         """Release the files."""
@@ -95,10 +89,8 @@ class StateReader:
 
     def _place_of(self, store: Store[Any, Any]) -> tuple[str, str]:
         """Return (stage, column family) of a declared store."""
-        for stage in self._job.stages:
-            if any(declared is store for declared in _stores(stage)):
-                return stage.name, f"{stage.store_ids()[store.name]}.{store.name}"
-        raise ConfigError(f"store {store.name!r} is not declared by a task of job {self._job.name!r}")
+        stage, number = place_of(self._job, store)
+        return stage.name, f"{number}.{store.name}"
 
     def _secondary(self, stage: str, partition: int) -> "_Secondary":
         """Return the store of a task as it is now; it is opened again where a wipe has put another one in its place."""
@@ -172,6 +164,25 @@ def _options() -> Options:
     options.set_max_open_files(-1)  # all files stay open: the owner may delete them
     options.set_keep_log_file_num(1)
     return options
+
+
+def store_named(job: Job, name: str) -> Store[Any, Any]:
+    """Return the store of that name; ``stage/store`` where several stages have one. Raises ConfigError."""
+    stage_name, _, store_name = name.rpartition("/")
+    stages = [job.stage(stage_name)] if stage_name else job.stages
+    found = [(stage, store) for stage in stages for store in _stores(stage) if store.name == store_name]
+    if len(found) == 1:
+        return found[0][1]
+    known = ", ".join(f"{stage.name}/{store.name}" for stage in job.stages for store in _stores(stage))
+    raise ConfigError(f"{'several stores are' if found else 'no store is'} called {name!r}: there are {known}")
+
+
+def place_of(job: Job, store: Store[Any, Any]) -> tuple[StageGraph, int]:
+    """Return (stage, store id) of a declared store. Raises ConfigError."""
+    for stage in job.stages:
+        if any(declared is store for declared in _stores(stage)):
+            return stage, stage.store_ids()[store.name]
+    raise ConfigError(f"store {store.name!r} is not declared by a task of job {job.name!r}")
 
 
 def _stores(stage: StageGraph) -> list[Store[Any, Any]]:

@@ -167,7 +167,7 @@ class RocksStore:
             iterator.seek(start)
         except Exception as error:
             raise self._failure("scan", error, store) from error
-        scan = _Scan(iterator)
+        scan = _Scan(iterator, options)
         self._scans.add(scan)
         return self._rows(scan, store)
 
@@ -278,12 +278,17 @@ class RocksStore:
 
 
 class _Scan:
-    """Holds the iterator of one scan, so that close can take it away."""
+    """Holds the iterator of one scan, so that close can take it away.
 
-    __slots__ = ("__weakref__", "iterator")
+    And its options: RocksDB only points to the bytes of the bound, which rocksdict frees with the options. Without them
+    a scan ended early, or went on beyond its end.
+    """
 
-    def __init__(self, iterator: RdictIter) -> None:
+    __slots__ = ("__weakref__", "iterator", "options")
+
+    def __init__(self, iterator: RdictIter, options: ReadOptions) -> None:
         self.iterator: RdictIter | None = iterator
+        self.options = options
 
 
 def _family(store: int, name: str) -> str:

@@ -6,8 +6,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from framework.testing.broker.jars import find_jars, find_java
+from framework.testing.broker.jars import find_jars
 from framework.testing.broker.settings import answers, free_port, settings
+from framework.testing.java import find_java
 
 CLUSTER = "Z3JldGUtY2hhb3MtYnJva2Vycw"  # any 16 bytes
 MEMORY = ["-Xms128m", "-Xmx512m"]

@@ -89,6 +89,19 @@ def test_a_scan_takes_the_start_and_leaves_the_end(
     assert b"".join(value for _, value in store.scan(0, start, end)).decode() == expected
 
 
+def test_a_scan_keeps_to_its_end_whatever_else_is_allocated(store: StateStore) -> None:
+    """A prefix of any bytes gives all of its keys and no others, while memory is used by others."""
+    for size in (1, 7, 8, 20, 40):
+        prefixes = [bytes(size - 1) + bytes([number]) for number in range(1, 200, 20)]
+        store.write([(0, prefix + b"%d" % number, b"") for prefix in prefixes for number in range(5)])
+        scans = [store.scan(0, prefix, prefix[:-1] + bytes([prefix[-1] + 1])) for prefix in prefixes]
+        rubbish = [bytes(size) for _ in range(50)]
+        for prefix, scan in zip(prefixes, scans, strict=True):
+            found = [key for key, _ in scan if len(key) == size + 1]
+            assert found == [prefix + b"%d" % number for number in range(5)]
+        assert len(rubbish) == 50
+
+
 def test_a_scan_sees_the_store_as_of_its_call(store: StateStore) -> None:
     """What is written after the call, before or after the first row, is not seen."""
     store.write([(0, b"%03d" % i, b"old") for i in range(300)])

@@ -9,11 +9,20 @@ from hypothesis import strategies as st
 
 from framework.core.changelog import ChangelogFold, Segment
 from framework.errors import Halted
-from protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, encode_claim, encode_data
+from protocol.changelog import (
+    ChangelogHeader,
+    ChangelogType,
+    Claim,
+    Verdict,
+    decode_changelog_header,
+    encode_claim,
+    encode_data,
+    encode_verdict,
+)
 from protocol.commit import Commit, encode_commit
 from protocol.ids import LineageEntry
 
-DATA, COMMIT, CLAIM = ChangelogType.DATA, ChangelogType.COMMIT, ChangelogType.CLAIM
+DATA, COMMIT, CLAIM, VERDICT = ChangelogType.DATA, ChangelogType.COMMIT, ChangelogType.CLAIM, ChangelogType.VERDICT
 BASE = Commit(1, 1, 0, -1, (), (), 0, 0, 0, b"k", 0, 0, 7, False, (), (), ())
 
 
@@ -37,7 +46,20 @@ class Writer:
         self.count, self.digest = self.count + 1, zlib.crc32(message, self.digest)
         return message
 
-    def commit(self, version: int, *, cursor: bytes = b"k", wrong_digest: int = 0, wrong_count: int = 0) -> bytes:
+    def verdict(self, *, counts: bool) -> bytes:
+        """Return what is decided of the run "r"."""
+        return encode_verdict(self._header(VERDICT), Verdict("r", counts))
+
+    def commit(
+        self,
+        version: int,
+        *,
+        cursor: bytes = b"k",
+        wrong_digest: int = 0,
+        wrong_count: int = 0,
+        run_id: str | None = None,
+        previous: int = -1,
+    ) -> bytes:
         """Return the commit of what was written since the last."""
         fields = {name: getattr(BASE, name) for name in BASE.__slots__} | {
             "generation": self.generation,
@@ -46,6 +68,8 @@ class Writer:
             "data_count": self.count + wrong_count,
             "data_digest": self.digest ^ wrong_digest,
             "cursor": cursor,
+            "run_id": run_id,
+            "previous": previous,
         }
         self.count = self.digest = 0
         return encode_commit(self._header(COMMIT), Commit(**fields))

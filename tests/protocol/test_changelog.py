@@ -16,16 +16,19 @@ from protocol.changelog import (
     Data,
     Decision,
     Lease,
+    Verdict,
     decode_changelog_header,
     decode_claim,
     decode_data,
     decode_decision,
     decode_lease,
+    decode_verdict,
     encode_changelog_header,
     encode_claim,
     encode_data,
     encode_decision,
     encode_lease,
+    encode_verdict,
 )
 from protocol.errors import DecodeError, UnsupportedFormat
 from tests.protocol.strategies import changelog_headers, data, int64s, naturals32, naturals64, texts
@@ -72,8 +75,14 @@ def test_leases_survive(header: ChangelogHeader, t: int) -> None:
     assert Lease(t) == decode_lease(encode_lease(header, Lease(t)))
 
 
+@given(header=changelog_headers(ChangelogType.VERDICT), run_id=texts, counts=st.booleans())
+def test_verdicts_survive(header: ChangelogHeader, run_id: str, counts: bool) -> None:
+    """A verdict is read back as it was written (1.8)."""
+    assert Verdict(run_id, counts) == decode_verdict(encode_verdict(header, Verdict(run_id, counts)))
+
+
 @pytest.mark.parametrize(
-    ("byte", "found"), [(0x28, "format version 2"), (0x1D, "type 13"), (0x10, "type 0 is none of")]
+    ("byte", "found"), [(0x28, "format version 2"), (0x1F, "type 15"), (0x10, "type 0 is none of")]
 )
 def test_unknown_types_are_refused(byte: int, found: str) -> None:
     """An unknown format version or type, a stream's among them, is refused, and the error says what was found."""

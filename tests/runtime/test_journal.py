@@ -21,6 +21,7 @@ from protocol.changelog import (
 
 STORES = {1: "one", 2: "two"}
 Rows = dict[tuple[int, bytes], bytes]
+Writes = list[tuple[int, bytes, bytes | None]]
 WRITES = st.lists(
     st.tuples(st.sampled_from([1, 2]), st.binary(min_size=1, max_size=2), st.none() | st.binary(max_size=3)),
     max_size=20,
@@ -191,9 +192,27 @@ def test_a_damaged_data_message_halts() -> None:
     assert rows(store) == {}
 
 
-def test_a_reset_is_refused() -> None:
-    """A changelog rewritten by a backfill is not read as if it were a plain one (R1)."""
-    store, _ = task_state()
-    message = encode_data(ChangelogHeader(ChangelogType.DATA, 1, 1, 0), [1], [b"a"], [b"1"], reset_stores=[1, 2])
-    with pytest.raises(Halted, match="rewritten by a backfill"):
-        apply_segment("changelog", store, message)
+@settings(max_examples=30)
+@given(before=WRITES, after=WRITES, resets=st.sets(st.sampled_from([1, 2])))
+def test_a_reset_empties_the_stores_that_it_names(before: Writes, after: Writes, resets: set[int]) -> None:
+    """A run rewrites some stores: of what they held nothing is left, and the others keep all (R1, 1.8)."""
+    store, expected = MemoryStore(STORES), dict[tuple[int, bytes], bytes]()
+    for seq, (writes, reset) in enumerate(((before, None), (after, sorted(resets)))):
+        numbers, keys, values = zip(*writes, strict=True) if writes else ((), (), ())
+        header = ChangelogHeader(ChangelogType.DATA, 1, seq + 1, 0)
+        apply_segment("changelog", store, encode_data(header, numbers, keys, values, reset))
+        expected = {cell: value for cell, value in expected.items() if cell[0] not in (reset or ())}
+        for number, key, value in writes:
+            expected.pop((number, key), None)
+            if value is not None:
+                expected[number, key] = value
+    assert rows(store) == expected
+
+
+def test_a_reset_of_more_than_is_deleted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emptying goes in steps, and none of them passes a key over."""
+    monkeypatch.setattr(journal, "_CLEAR_KEYS", 3)
+    store = MemoryStore(STORES)
+    store.load(1, [b"%02d" % number for number in range(10)], [b"x"] * 10)
+    apply_segment("changelog", store, encode_data(ChangelogHeader(ChangelogType.DATA, 1, 1, 0), [], [], [], [1]))
+    assert rows(store) == {}

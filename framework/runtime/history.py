@@ -1,0 +1,271 @@
+"""The committed past of a job, as its changelogs hold it: which versions are there, and what state each had (K2).
+
+Reads only, and needs no worker. A version is searched by a few reads; what is then folded decides whether it is valid.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby, repeat
+from typing import NamedTuple
+
+from framework.api.job import Job
+from framework.core.changelog import ChangelogFold, Segment
+from framework.core.start import TAIL
+from framework.core.wiring import TaskWiring
+from framework.errors import ConfigError, Halted, OffsetOutOfRange
+from framework.ports import Log, LogRow
+from framework.runtime.inspect import CommittedAt, all_wirings
+from framework.runtime.journal import find_verdict
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_data, decode_verdict
+from protocol.commit import Commit, decode_commit
+from protocol.errors import DecodeError
+from protocol.ids import TopicPartition
+
+_READ_BYTES = 1 << 20
+
+Entries = dict[bytes, tuple[bytes | None, int]]  # key → (value, index of the commit that wrote it); None: deleted
+
+
+class Snapshot(NamedTuple):
+    """One task at one version: its state is the fold of its changelog from ``begin`` up to the commit at ``offset``."""
+
+    task: str
+    changelog: TopicPartition
+    offset: int
+    begin: int
+    commit: Commit
+
+
+def rows(log: Log, partition: TopicPartition, begin: int, end: int) -> Iterator[LogRow]:
+    """Yield the rows with ``begin`` <= offset < ``end``. Raises OffsetOutOfRange if ``begin`` has been trimmed."""
+    while begin < end:
+        found = log.read(partition, begin, _READ_BYTES)
+        if not found:
+            return  # in a log with transactions there may be no message at the end
+        yield from (row for row in found if row[0] < end)
+        begin = found[-1][0] + 1
+
+
+def commits(log: Log, wiring: TaskWiring) -> Iterator[CommittedAt]:
+    """Yield every valid commit (C2) that the changelog still holds, oldest first, those of decided runs among them.
+
+    Raises Halted if it is damaged.
+    """
+    changelog = wiring.changelog
+    start, end = log.bounds(changelog)
+    fold = ChangelogFold(str(changelog), start)
+    run: CommittedAt | None = None  # without a verdict
+    for offset, append_time_ms, _, _, value, _ in rows(log, changelog, start, end):
+        segment = fold.feed(offset, value or b"")
+        if segment is not None:
+            if run is not None and run.commit.version in (segment.commit.version, segment.commit.previous):
+                yield run
+            if run is None or run.offset != segment.offset:
+                yield CommittedAt(offset, append_time_ms, segment.commit)
+            run = None
+        elif fold.undecided is not None and (run is None or run.commit.run_id != fold.undecided):
+            run = CommittedAt(offset, append_time_ms, decode_commit(value or b""))
+    if run is not None and find_verdict(log, wiring.decider, run.commit.run_id or ""):
+        yield run
+
+
+def fold_to_end(log: Log, wiring: TaskWiring, *, settled: bool = True) -> ChangelogFold:
+    """Return the fold of a changelog as it is now, from the start of its last complete round on (R1).
+
+    ``settled``: a run that is the last commit has got its verdict; without one, a ConfigError says what to do. Raises
+    Halted if the changelog is damaged.
+    """
+    changelog = wiring.changelog
+    start, end = log.bounds(changelog)
+    base = start
+    for row in rows(log, changelog, max(start, end - TAIL), end):
+        if _is_commit(changelog, row):
+            base = max(base, decode_commit(row[4] or b"").base)
+    fold = ChangelogFold(str(changelog), base)
+    for row in rows(log, changelog, base, end):
+        fold.feed(row[0], row[4] or b"")
+    if settled and fold.undecided is not None:
+        counts = find_verdict(log, wiring.decider, fold.undecided)
+        if counts is None:
+            raise ConfigError(
+                f"{wiring.name}: the run {fold.undecided} is not decided: it is at work, or it has died: look for it, "
+                "then run it again, or settle it: grete backfill JOB --resume or --abort"
+            )
+        fold.decide(fold.undecided, counts)
+    return fold
+
+
+def snapshots(log: Log, job: Job, version: int | None = None, *, aligned: bool = True) -> list[Snapshot]:
+    """Return every task at ``version`` (None: the newest that all have committed), in the order of ``all_wirings``.
+
+    A source closes its versions by its own clock: it stands at its first one that is not lower. Without alignment (1.5)
+    there is no common version, and each task stands at its last one that is not higher. Raises ConfigError: nothing is
+    committed yet, not by every task (names the nearest), or not retained any more.
+    """
+    wirings = all_wirings(job)
+    lasts = [_last_at_most(log, wiring, None) for wiring in wirings]
+    for wiring, last in zip(wirings, lasts, strict=True):
+        if last is None:
+            raise ConfigError(f"task {wiring.name} has committed nothing yet: there is no version to read")
+    newest = min(last.commit.version for last in lasts if last is not None)
+    if not aligned:
+        return [_snapshot(log, wiring, _at_most(log, wiring, version)) for wiring in wirings]
+    inner = [wiring for wiring in wirings if not wiring.is_source]
+    wanted = newest if version is None else version
+    found = _common(log, inner, min(wanted, newest))
+    if version is not None and found != version:
+        raise ConfigError(
+            f"version {version} was not committed by every task of job {job.name!r}: the nearest before it that was "
+            f"is {found}"
+        )
+    return [
+        _snapshot(
+            log, wiring, _first_at_least(log, wiring, found) if wiring.is_source else _at_most(log, wiring, found)
+        )
+        for wiring in wirings
+    ]
+
+
+def segments(log: Log, snapshot: Snapshot) -> Iterator[Segment]:
+    """Yield what the valid commits up to a snapshot wrote, oldest first: all of its state, and what it overwrote (R1).
+
+    Raises ConfigError at the end if the snapshot's commit turns out void, or has been trimmed; Halted if it is damaged.
+    """
+    task, changelog, offset, begin, commit = snapshot
+    fold = ChangelogFold(str(changelog), begin)
+    try:
+        for row in rows(log, changelog, begin, offset + 1):
+            segment = fold.feed(row[0], row[4] or b"")
+            if segment is not None:
+                yield segment
+        if fold.undecided is not None:  # it is known to count, or it would not be a snapshot
+            segment = fold.decide(fold.undecided, counts=True)
+            if segment is not None:
+                yield segment
+    except OffsetOutOfRange as error:
+        raise _not_retained(task, commit.version) from error
+    if fold.last_offset != offset:
+        raise ConfigError(
+            f"task {task}: the commit of version {commit.version} at offset {offset} of {changelog} is void, it is of "
+            "a process that had been replaced: read another version"
+        )
+    if not fold.complete:
+        raise _not_retained(task, commit.version)
+
+
+def contents(parts: Iterable[Segment], wanted: frozenset[int]) -> dict[int, Entries]:
+    """Return the entries of the wanted stores, by store id, after these segments."""
+    stores: dict[int, Entries] = {store: {} for store in wanted}
+    for number, segment in enumerate(parts):
+        for message in segment.messages:
+            _apply(stores, message, number)
+    return stores
+
+
+def _apply(stores: dict[int, Entries], message: bytes, number: int) -> None:
+    """Apply a data message as a bootstrap does."""
+    try:
+        data = decode_data(message)
+    except DecodeError as error:
+        raise Halted(f"a data message of the changelog: {error}; it is damaged: restore the topic") from error
+    for reset in data.reset_stores or ():
+        if reset in stores:
+            stores[reset].clear()
+    start = 0
+    for store, run in groupby(data.stores):
+        end = start + sum(1 for _ in run)
+        if store in stores:
+            written = zip(data.values[start:end], repeat(number), strict=False)
+            stores[store].update(zip(data.keys[start:end], written, strict=False))
+        start = end
+
+
+# --- searching: versions do not fall from one valid commit to the next ---
+
+
+def _is_commit(changelog: TopicPartition, row: LogRow) -> bool:
+    try:
+        return decode_changelog_header(row[4] or b"").type is ChangelogType.COMMIT
+    except DecodeError as error:
+        raise Halted(f"{changelog} offset {row[0]}: {error}; the changelog is damaged") from error
+
+
+def _first_commit(log: Log, wiring: TaskWiring, begin: int, end: int) -> CommittedAt | None:
+    """Return the first commit message at or after ``begin``, valid or not, but none of a run that does not count."""
+    for row in rows(log, wiring.changelog, begin, end):
+        if _is_commit(wiring.changelog, row):
+            commit = decode_commit(row[4] or b"")
+            if commit.run_id is None or _counts(log, wiring, row[0], commit):
+                return CommittedAt(row[0], row[1], commit)
+    return None
+
+
+def _counts(log: Log, wiring: TaskWiring, offset: int, commit: Commit) -> bool:
+    """Tell whether a run's commit counts: by its verdict, here or at task (0, 0), or by the next commit."""
+    end = log.bounds(wiring.changelog)[1]
+    for row in rows(log, wiring.changelog, offset + 1, end):
+        message = row[4] or b""
+        kind = decode_changelog_header(message).type
+        if kind is ChangelogType.VERDICT and decode_verdict(message).run_id == commit.run_id:
+            return decode_verdict(message).counts
+        if kind is ChangelogType.COMMIT:
+            return decode_commit(message).previous == commit.version
+    return bool(find_verdict(log, wiring.decider, commit.run_id or ""))
+
+
+def _last_at_most(log: Log, wiring: TaskWiring, version: int | None) -> CommittedAt | None:
+    """Return the last commit whose version is not above ``version`` (None: the last of all), by bisection."""
+    low, end = log.bounds(wiring.changelog)
+    high, best = end, None
+    while low < high:
+        middle = (low + high) // 2
+        found = _first_commit(log, wiring, middle, high)
+        if found is None or (version is not None and found.commit.version > version):
+            high = middle
+        else:
+            best, low = found, found.offset + 1
+    return best
+
+
+def _at_most(log: Log, wiring: TaskWiring, version: int | None) -> CommittedAt:
+    found = _last_at_most(log, wiring, version)
+    if found is None:
+        raise ConfigError(f"task {wiring.name} has no version up to {version}: it began later, or it is not retained")
+    return found
+
+
+def _first_at_least(log: Log, wiring: TaskWiring, version: int) -> CommittedAt:
+    before = _last_at_most(log, wiring, version - 1)
+    start, end = log.bounds(wiring.changelog)
+    found = _first_commit(log, wiring, start if before is None else before.offset + 1, end)
+    if found is None:
+        raise ConfigError(f"task {wiring.name}, a source, has not committed version {version} or a later one yet")
+    return found
+
+
+def _common(log: Log, wirings: list[TaskWiring], version: int) -> int:
+    """Return the highest version up to ``version`` that each of these tasks has committed as such."""
+    while True:
+        lower = min((_at_most(log, wiring, version).commit.version for wiring in wirings), default=version)
+        if lower == version:
+            return version
+        version = lower
+
+
+def _snapshot(log: Log, wiring: TaskWiring, at: CommittedAt) -> Snapshot:
+    begin = max(log.bounds(wiring.changelog)[0], at.commit.base)
+    if begin > at.offset:
+        raise _not_retained(wiring.name, at.commit.version)
+    return Snapshot(wiring.name, wiring.changelog, at.offset, begin, at.commit)
+
+
+def _not_retained(task: str, version: int) -> ConfigError:
+    return ConfigError(
+        f"task {task}: version {version} is no longer retained (setting history_ms): read a later one, or the newest"
+    )
+
+
+def live(entries: Entries) -> tuple[list[bytes], list[bytes], list[int]]:
+    """Return the columns key, value, index of the commit that wrote it, of what is not deleted."""
+    kept = [(key, *cell) for key, cell in entries.items() if cell[0] is not None]
+    columns = list(zip(*kept, strict=True)) or [(), (), ()]
+    return [*columns[0]], [*columns[1]], [*columns[2]]

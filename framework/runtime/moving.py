@@ -1,0 +1,349 @@
+"""State on the move: into another job (fork), over more partitions (rescale), back onto a disk (replay).
+
+What a job has committed is read from its changelogs (framework.runtime.history) and written as a run, which counts as a
+whole or not at all (framework.runtime.rewriting). Which partition an entry belongs to is the hard part of a rescale: a
+store's partition is that of the records that were processed, which its keys need not tell. So they are looked at first.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from framework.api.graph import StageGraph
+from framework.api.job import Job
+from framework.core.wiring import TaskWiring
+from framework.errors import ConfigError, OffsetOutOfRange
+from framework.logs.open import grow_topic, open_notes
+from framework.ports import ExternalRecord, Log
+from framework.runtime.assembly import store_names
+from framework.runtime.history import Snapshot, contents, fold_to_end, live, rows, segments
+from framework.runtime.inspect import all_wirings
+from framework.runtime.journal import apply_segment, find_verdict
+from framework.runtime.reserved import META, OUTBOX, STREAM_TIME, TIMERS, TURN
+from framework.runtime.rewriting import Attempt, Written, abort, begin, check_used_up, commit
+from framework.runtime.worker import open_store
+from framework.settings import Settings
+from framework.stores.rocks import RocksMemory
+from protocol.commit import Commit
+from protocol.ids import TopicPartition
+from protocol.partitioner import partition_of
+from protocol.pointer import Pointer, encode_pointer
+
+if TYPE_CHECKING:
+    from framework.logs.open import Notes
+
+ROWS = 10_000  # written or copied at once
+BITS_MIN = 20  # of evidence that a store is keyed as the records are: a chance of one in a million to be wrong
+_TIMER_NAME = 8  # in a timer's key: 8 bytes of time, a byte of length, owner, key (framework.runtime.timers)
+
+Row = tuple[int, bytes, bytes]  # store id, key, value
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What was written: entries by "stage/store", at ``version`` of the job that has them now."""
+
+    version: int
+    entries: Counter[str]
+
+
+def entries_of(log: Log, graph: StageGraph, snapshot: Snapshot) -> Iterator[Row]:
+    """Yield all state of one task at a version, store by store. One task's state is in memory."""
+    stores = contents(segments(log, snapshot), frozenset(store_names(graph)))
+    for store, entries in stores.items():
+        keys, values, _ = live(entries)
+        for key, value in zip(keys, values, strict=True):
+            yield store, key, value
+
+
+# --- fork -------------------------------------------------------------------------------------------------------------
+
+
+def fork(
+    log: Log, job: Job, snapshots: list[Snapshot], target_log: Log, target: Job, settings: Settings, *, copy: bool
+) -> Moved:
+    """Give a job that has not run yet the state of another one, at the version of these snapshots.
+
+    It reads on where that version had come to. ``copy``: the inputs are copied from there into its own log; else both
+    jobs read the same topics. Outputs that wait for a sink stay with the first job. Raises ConfigError: the jobs do not
+    fit, or the second one has run.
+    """
+    _check_fit(job, target)
+    check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), snapshots, strict=True)])
+    for wiring in all_wirings(target):
+        if target_log.bounds(wiring.changelog)[1] and fold_to_end(target_log, wiring, settled=False).last is not None:
+            raise ConfigError(f"job {target.name!r} has run, {wiring.name} has commits: give the second job a new name")
+    positions = {TopicPartition(e.topic, e.partition): e.offset for each in snapshots for e in each.commit.external}
+    if copy:
+        positions = _copy_inputs(log, open_notes(target_log, target.name), target_log, positions)
+    run = begin(target_log, target, settings)
+    entries: Counter[str] = Counter()
+    written: list[Written] = []
+    try:
+        for number, snapshot in enumerate(snapshots):
+            graph = job.stages[number // job.partitions]
+            names = store_names(graph)
+            attempt = Attempt(target_log, run, number, 1, sorted(names))
+            for chunk in _chunks(row for row in entries_of(log, graph, snapshot) if row[0] != OUTBOX):
+                attempt.add(*chunk)
+                entries.update(f"{graph.name}/{names[store]}" for store in chunk[0])
+            written.append(attempt.close())
+        commit(target_log, run, written, settings=settings, full=True, external=positions)
+    except BaseException:
+        abort(target_log, run)
+        raise
+    return Moved(run.version, entries)
+
+
+def _check_fit(job: Job, target: Job) -> None:
+    """Refuse a second job that would read the state wrongly."""
+    if target.name == job.name:
+        raise ConfigError(f"both jobs are called {job.name!r}: give the second one another name")
+    if target.partitions != job.partitions:
+        raise ConfigError(
+            f"{job.name!r} has {job.partitions} partitions, {target.name!r} {target.partitions}: need equal"
+        )
+    for stage, other in zip(job.stages, target.stages, strict=False):
+        ours, theirs = stage.store_ids(), other.store_ids()
+        lost = [name for name, store in ours.items() if theirs.get(name) != store]
+        if stage.name != other.name or lost:
+            raise ConfigError(
+                f"stage {stage.ordinal} is {stage.name} with {', '.join(ours)} in {job.name!r}, and {other.name} with "
+                f"{', '.join(theirs)} in {target.name!r}: a fork may only add stages and stores, after the others"
+            )
+    if len(target.stages) < len(job.stages):
+        raise ConfigError(f"job {target.name!r} has no stage {job.stages[len(target.stages)].name}, {job.name!r} has")
+
+
+def _copy_inputs(
+    log: Log, notes: "Notes", target_log: Log, positions: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Copy what a version had not read yet. Return where to begin. Raises ConfigError: trimmed, or there already."""
+    begin_at = {}
+    for partition, position in positions.items():
+        start, end = target_log.bounds(partition)
+        if end:
+            raise ConfigError(f"{partition} of the second job holds {end - start:,} records: choose another directory")
+        begin_at[partition] = 0
+        batch: list[ExternalRecord] = []
+        try:
+            for _, _, timestamp_ms, key, value, headers in rows(log, partition, position, log.bounds(partition)[1]):
+                batch.append(ExternalRecord(partition, key, value, timestamp_ms, headers))
+                if len(batch) == ROWS:
+                    notes.produce_with_meta(batch, {})
+                    batch = []
+        except OffsetOutOfRange as error:
+            raise ConfigError(f"what the version had not read yet is gone: {error}: choose a later version") from error
+        notes.produce_with_meta(batch, {})
+    return begin_at
+
+
+def _chunks(found: Iterator[Row]) -> Iterator[tuple[list[int], list[bytes], list[bytes | None]]]:
+    stores: list[int] = []
+    keys: list[bytes] = []
+    values: list[bytes | None] = []
+    for store, key, value in found:
+        stores.append(store)
+        keys.append(key)
+        values.append(value)
+        if len(keys) == ROWS:
+            yield stores, keys, values
+            stores, keys, values = [], [], []
+    if keys:
+        yield stores, keys, values
+
+
+# --- rescale ----------------------------------------------------------------------------------------------------------
+
+
+def with_partitions(job: Job, partitions: int) -> Job:
+    """Return the same job with another number of partitions. Raises GraphError."""
+    return Job(job.name, [stage.task for stage in job.stages], partitions)
+
+
+def partitions_of(log: Log, job: Job) -> int:
+    """Return with how many partitions the job has run: its topics may have more already. Raises ConfigError."""
+    topics = log.partitions(job.topology().changelog(0))
+    wiring = all_wirings(job)[0]
+    last = None if topics is None else fold_to_end(log, wiring, settled=False).last
+    if last is None or topics is None:
+        raise ConfigError(f"job {job.name!r} has committed nothing yet: write the number of partitions into its code")
+    for count in range(1, topics + 1):
+        if with_partitions(job, count).topology().fingerprint() == last.fingerprint:
+            return count
+    raise ConfigError(
+        f"job {job.name!r} has run with other stages, or with more than the {topics} partitions of its topics: "
+        "rescale with the code it ran with"
+    )
+
+
+def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded: bool, by_key: bool = False) -> Moved:
+    """Give a job that stands still more partitions; each entry goes where its key belongs. Its code must say so next.
+
+    ``by_key``: the caller knows that the stores are keyed as the records are, where the keys cannot show it. Raises
+    ConfigError, before anything is changed, for what cannot be rescaled.
+    """
+    before = partitions_of(log, job)
+    old, new = with_partitions(job, before), with_partitions(job, partitions)
+    if partitions <= before:
+        raise ConfigError(
+            f"job {job.name!r} has {before} partitions, and topics cannot lose any: rescale to more than that"
+        )
+    lasts = [_last(log, wiring) for wiring in all_wirings(old)]
+    check_used_up([(wiring, snapshot.commit) for wiring, snapshot in zip(all_wirings(old), lasts, strict=True)])
+    _check_inputs(log, old, partitions, [snapshot.commit for snapshot in lasts], embedded=embedded)
+    _check_keys(log, old, lasts, by_key=by_key)
+    _grow(log, new, embedded=embedded)
+    run = begin(log, new, settings)
+    entries: Counter[str] = Counter()
+    attempts = [
+        Attempt(log, run, number, 1, sorted(store_names(new.stages[number // partitions])))
+        for number in range(len(run.tasks))
+    ]
+    try:
+        for graph in old.stages:
+            names, first = store_names(graph), graph.ordinal * before
+            stream_times = []
+            for snapshot in lasts[first : first + before]:
+                for stores, keys, values in _chunks(entries_of(log, graph, snapshot)):
+                    stream_times += [
+                        v for s, k, v in zip(stores, keys, values, strict=True) if (s, k) == (META, STREAM_TIME)
+                    ]
+                    for number, chunk in _placed(stores, keys, values, partitions).items():
+                        attempts[graph.ordinal * partitions + number].add(*chunk)
+                        entries.update(f"{graph.name}/{names[store]}" for store in chunk[0] if store != META)
+            if stream_times:  # the least: no window or timer of a slower partition may be taken for late
+                least = min(value for value in stream_times if value is not None)
+                for number in range(partitions):
+                    attempts[graph.ordinal * partitions + number].add([META], [STREAM_TIME], [least])
+        commit(log, run, [attempt.close() for attempt in attempts], settings=settings, full=True)
+    except BaseException:
+        abort(log, run)
+        raise
+    return Moved(run.version, entries)
+
+
+def _placed(
+    stores: list[int], keys: list[bytes], values: list[bytes | None], partitions: int
+) -> dict[int, tuple[list[int], list[bytes], list[bytes | None]]]:
+    """Return the entries by new partition. Notes on stores go everywhere; turns, and stream time, begin anew."""
+    placed: dict[int, tuple[list[int], list[bytes], list[bytes | None]]] = {}
+    for store, key, value in zip(stores, keys, values, strict=True):
+        if store == META:
+            numbers = range(0 if key in (STREAM_TIME, TURN) else partitions)
+        else:
+            place = partition_of(_key_of(store, key), partitions)
+            numbers = range(place, place + 1)
+        for number in numbers:
+            into = placed.setdefault(number, ([], [], []))
+            into[0].append(store)
+            into[1].append(key)
+            into[2].append(value)
+    return placed
+
+
+def _key_of(store: int, key: bytes) -> bytes:
+    """Return the part of a key that decides its partition: of a timer, what the task has called it."""
+    return key[_TIMER_NAME + 1 + key[_TIMER_NAME] :] if store == TIMERS else key
+
+
+def _last(log: Log, wiring: TaskWiring) -> Snapshot:
+    fold = fold_to_end(log, wiring, settled=False)
+    if fold.undecided is not None:  # of a run that died: the one to come voids it
+        fold.decide(fold.undecided, bool(find_verdict(log, wiring.decider, fold.undecided)))
+    if fold.last is None:
+        raise ConfigError(f"{wiring.name} has committed nothing yet: run the job until it has")
+    return Snapshot(wiring.name, wiring.changelog, fold.last_offset, fold.start, fold.last)
+
+
+def _check_inputs(log: Log, old: Job, partitions: int, lasts: list[Commit], *, embedded: bool) -> None:
+    """Refuse unless every record is used up: its key's state goes elsewhere, and it stays where it is."""
+    for last in lasts:
+        for entry in last.external:
+            at = TopicPartition(entry.topic, entry.partition)
+            if log.bounds(at)[1] > entry.offset and log.read(at, entry.offset, 1):
+                raise ConfigError(
+                    f"{at} has records from offset {entry.offset:,} on that the job has not read: stop what writes "
+                    "there, and run the job until its input is used up (grete run), then rescale"
+                )
+            found = log.partitions(entry.topic)
+            if not embedded and found != partitions:
+                raise ConfigError(
+                    f"topic {entry.topic} has {found} partitions: give it {partitions} while nothing writes there: "
+                    f"kafka-topics.sh --alter --topic {entry.topic} --partitions {partitions}"
+                )
+    for stage in old.stages:
+        if stage.windows:
+            raise ConfigError(f"stage {stage.name} has windows, closed by a partition's stream time: {_BACKFILL}")
+
+
+_BACKFILL = "it cannot be rescaled; run its history through a job with more partitions instead: grete backfill"
+
+
+def _check_keys(log: Log, old: Job, lasts: list[Snapshot], *, by_key: bool) -> None:
+    """Refuse a store whose keys do not tell where they belong, by what is there now."""
+    count, seen = old.partitions, Counter[str]()
+    for number, snapshot in enumerate(lasts):
+        graph, partition = old.stages[number // count], number % count
+        names = store_names(graph)
+        for store, key, _ in entries_of(log, graph, snapshot):
+            name = f"{graph.name}/{names[store]}"
+            if store == OUTBOX:
+                raise ConfigError(f"stage {graph.name} writes files or tables, task by task: {_BACKFILL}")
+            if store == META:
+                continue
+            if partition_of(_key_of(store, key), count) != partition:
+                raise ConfigError(
+                    f"store {name}: key {key!r} is in partition {partition}, and its own key would be in "
+                    f"{partition_of(_key_of(store, key), count)}: it is not keyed as the records are: {_BACKFILL}"
+                )
+            seen[name] += 1
+    for name, keys in seen.items():
+        if keys * (count.bit_length() - 1) < BITS_MIN and not by_key:
+            raise ConfigError(
+                f"store {name}: {keys} keys in {count} partitions do not show that it is keyed as the records are: if "
+                "you know that it is, say --by-key"
+            )
+
+
+def _grow(log: Log, new: Job, *, embedded: bool) -> None:
+    """Give every topic of the job its partitions."""
+    topology, count = new.topology(), new.partitions
+    for stage in topology.stages:
+        grow_topic(log, topology.changelog(stage.ordinal), count)
+    for stream in topology.streams:
+        grow_topic(log, stream.topic, count)
+    if embedded:
+        inputs = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
+        for topic in (*inputs, *new.external_sinks()):
+            grow_topic(log, topic, count, plain=True)
+
+
+# --- replay -----------------------------------------------------------------------------------------------------------
+
+
+def replay(
+    log: Log, job: Job, snapshots: list[Snapshot], directory: Path, settings: Settings
+) -> Iterator[tuple[str, int]]:
+    """Rebuild the stores of all tasks below ``directory`` from the changelogs; yield (task, entries applied).
+
+    What is there is wiped. A worker that finds them goes on from these commits. Raises TransientError: one is in use.
+    """
+    memory = RocksMemory(settings.rocksdb_bytes)
+    for number, snapshot in enumerate(snapshots):
+        graph = job.stages[number // job.partitions]
+        store = open_store(directory / snapshot.task, store_names(graph), memory)
+        try:
+            store.wipe()
+            count = 0
+            for segment in segments(log, snapshot):
+                count += sum(apply_segment(str(snapshot.changelog), store, message) for message in segment.messages)
+            store.flush()
+            commit_ = snapshot.commit
+            pointer = Pointer(snapshot.offset, commit_.generation, commit_.version, commit_.nonce)
+            store.write((), encode_pointer(pointer))
+        finally:
+            store.close()
+        yield snapshot.task, count

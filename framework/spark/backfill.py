@@ -1,0 +1,197 @@
+"""``grete backfill``: a job's state from its history, by its own task classes, in Spark; live tasks go on from there.
+
+The driver claims every task first, so nothing moves any more; then it decides how far the history goes. Executors run
+the tasks and write their state as attempts of a run (``framework.runtime.rewriting``); the driver commits and decides.
+Before that nothing counts: a backfill that dies is run again.
+"""
+
+import shutil
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from framework.api.graph import StageGraph
+from framework.api.job import Job
+from framework.errors import ConfigError
+from framework.ports import Log
+from framework.runtime.history import Snapshot
+from framework.runtime.rewriting import Run, begin, commit
+from framework.settings import Settings
+from framework.spark.covering import LOG, Cover, Until, cover
+from framework.spark.options import Where
+from framework.spark.past import Past, read_files
+from framework.spark.plans import Report, StagePlan
+from framework.spark.stages import Stages, has_one_channel
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POLL_S = 0.2
+
+
+class Wanted(NamedTuple):
+    """What is to be done. ``sources``: external topic → path, or ``kafka``. ``work``: shared by all executors."""
+
+    job: Job
+    reference: str  # how executors find the code
+    where: Where
+    settings: Settings
+    sources: Mapping[str, str]
+    work: str
+
+
+class Done(NamedTuple):
+    """What was done."""
+
+    run: Run
+    cover: Cover
+    reports: list[Report]
+
+
+class Telling(Protocol):
+    """Who is told meanwhile."""
+
+    def note(self, text: str) -> None:
+        """Say something."""
+        ...
+
+    def bar(self, name: str, done: int, total: int) -> None:
+        """Say how far something is."""
+        ...
+
+
+def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: Log, telling: Telling) -> Done:
+    """Do it. The topics must be there. Raises ConfigError, TaskError, Fenced, Halted; then nothing has changed."""
+    pasts = pasts_of(spark, wanted.job, wanted.sources)
+    run = begin(log, wanted.job, wanted.settings)
+    telling.note(f"every task of {wanted.job.name} is claimed: workers that were running are fenced")
+    ends = {topic: past.ends for topic, past in pasts.items()}
+    covered = cover(log, [(task.wiring, task.base) for task in run.tasks], ends, until)
+    for note in covered.notes:
+        telling.note(note)
+    work = f"{wanted.work}/{run.run_id}"
+    plans = Plans(
+        wanted, {t: p.until(covered.resume, t) for t, p in pasts.items()}, covered, outside_of(wanted.job, log)
+    )
+    try:
+        stages = Stages(spark, wanted.job, plans.pasts(), work)
+        with Watching(spark, telling):
+            reports = stages.run(
+                lambda stage: plans.of(stage, run.version, run=run), lambda name: telling.note(f"stage {name} …")
+            )
+        written = [report.written for report in reports if report.written is not None]
+        commit(log, run, written, settings=wanted.settings, full=True, external=covered.resume)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return Done(run, covered, reports)
+
+
+class Plans(NamedTuple):
+    """Makes the plans of the stages."""
+
+    wanted: Wanted
+    files: dict[str, Past]  # by topic
+    covered: Cover
+    outside: dict[str, int]
+
+    def of(
+        self,
+        stage: StageGraph,
+        version: int,
+        *,
+        run: Run | None = None,
+        snapshots: tuple[Snapshot, ...] | None = None,
+    ) -> StagePlan:
+        """Return the plan of a stage whose state is written by a run, or compared with snapshots."""
+        wanted = self.wanted
+        return StagePlan(
+            job=wanted.reference,
+            stage=stage.ordinal,
+            settings=wanted.settings,
+            outside=self.outside,
+            version=version,
+            outputs=False,
+            run=run,
+            snapshots=snapshots,
+            where=wanted.where,
+            tails=self.covered.tails,
+            from_rows=has_one_channel(wanted.job, stage),
+        )
+
+    def pasts(self) -> dict[int, list[Past]]:
+        """Return stage → what its external inputs have in files."""
+        topology = self.wanted.job.topology()
+        return {
+            stage.ordinal: [
+                self.files[topic]._replace(rows=self.files[topic].numbered(number))
+                for number, topic in enumerate(topology.externals_of(stage.ordinal))
+                if topic in self.files
+            ]
+            for stage in self.wanted.job.stages
+        }
+
+
+def pasts_of(spark: "SparkSession", job: Job, sources: Mapping[str, str]) -> dict[str, Past]:
+    """Return the history of each topic that comes from files. Raises ConfigError."""
+    return {topic: read_files(spark, path, job.partitions) for topic, path in sources.items() if path != LOG}
+
+
+def sources_of(job: Job, texts: list[str]) -> dict[str, str]:
+    """Return external topic → where its history comes from, of texts ``[TOPIC=]PATH|kafka``. Raises ConfigError."""
+    topology = job.topology()
+    topics = sorted({topic for stage in job.stages for topic in topology.externals_of(stage.ordinal)})
+    if texts == [LOG]:
+        return dict.fromkeys(topics, LOG)
+    sources: dict[str, str] = {}
+    for text in texts:
+        topic, equals, path = text.partition("=")
+        if not equals or topic not in topics:
+            if len(topics) > 1:
+                raise ConfigError(f"--from {text}: write TOPIC=PATH or TOPIC={LOG}; topics: {', '.join(topics)}")
+            topic, path = topics[0], text
+        if topic in sources:
+            raise ConfigError(
+                f"--from {text}: {topic} has a history already: give a folder, or a pattern such as *.parquet"
+            )
+        sources[topic] = path
+    missing = [topic for topic in topics if topic not in sources]
+    if missing:
+        raise ConfigError(f"--from says nothing of {', '.join(missing)}: add --from {missing[0]}=PATH, or ={LOG}")
+    return sources
+
+
+def outside_of(job: Job, log: Log) -> dict[str, int]:
+    """Return the partition counts of the topics that a job writes."""
+    return {topic: log.partitions(topic) or job.partitions for topic in job.external_sinks()}
+
+
+class Watching:
+    """Shows how many of Spark's tasks are done, as long as the block lasts."""
+
+    def __init__(self, spark: "SparkSession", telling: Telling) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._telling = telling
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        """Stop looking."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        done = total = 0
+        seen: dict[int, tuple[int, int]] = {}
+        while not self._over.wait(POLL_S):
+            for number in self._tracker.getActiveStageIds():
+                info = self._tracker.getStageInfo(number)
+                if info is not None:
+                    seen[number] = info.numCompletedTasks, info.numTasks
+            done, total = (sum(column) for column in zip(*seen.values(), strict=True)) if seen else (0, 0)
+            if total:
+                self._telling.bar("Spark tasks", done, total)
+        if total:
+            self._telling.bar("Spark tasks", total, total)

@@ -1,0 +1,97 @@
+"""Serdes as Arrow columns: utf8, int64 and json without a Python step for each value; others as bytes."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from framework.api.serdes import Codec, Serde, avro, bytes_serde, int64, ordered_int64, utf8
+from framework.errors import SerdeError
+
+_SIGN = 1 << 63
+_BYTES = 8
+
+
+class Column(NamedTuple):
+    """How the bytes of one serde become a column; plain data, so that an executor needs none of the job's code."""
+
+    name: str
+    kind: str  # bytes, utf8, json, int64, ordered, avro; a serde of the user's own is bytes
+    schema: Any = None
+
+    @property
+    def ddl(self) -> str:
+        """Its part of a Spark schema."""
+        types = {"utf8": "string", "json": "string", "avro": "string", "int64": "bigint", "ordered": "bigint"}
+        return f"{self.name} {types.get(self.kind, 'binary')}"
+
+    def array(self, cells: Sequence[bytes | None]) -> Any:
+        """Return the Arrow array of encoded cells; None is null. Raises SerdeError naming the column."""
+        try:
+            if self.kind in ("utf8", "json"):
+                return pa.array(cells, pa.binary()).cast(pa.string())
+            if self.kind in ("int64", "ordered"):
+                return _integers(cells, ordered=self.kind == "ordered")
+            if self.kind == "avro":
+                decode = avro(self.schema).decode
+                texts = [None if cell is None else msgspec.json.encode(decode(cell)).decode() for cell in cells]
+                return pa.array(texts, pa.string())
+        except (ValueError, TypeError, pa.ArrowInvalid) as error:
+            raise SerdeError(f"column {self.name}: a cell is not {self.kind}: {error}") from error
+        return pa.array(cells, pa.binary())
+
+    def cells(self, array: Any) -> list[bytes | None]:
+        """Return the encoded cells of an Arrow array, null as None. Raises SerdeError naming the column."""
+        try:
+            if self.kind in ("int64", "ordered"):
+                return _eight_bytes(array.cast(pa.int64()), ordered=self.kind == "ordered")
+            if self.kind == "bytes":
+                return list(array.cast(pa.binary()).to_pylist())
+            texts = array.cast(pa.string())
+            if self.kind == "avro":
+                encode = avro(self.schema).encode
+                return [None if text is None else encode(msgspec.json.decode(text)) for text in texts.to_pylist()]
+            encoded: list[bytes | None] = texts.cast(pa.binary()).to_pylist()
+            if self.kind == "json":
+                for cell in encoded:
+                    if cell is not None:
+                        msgspec.json.decode(cell)  # else the task's worker would be the first to notice
+        except (ValueError, TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SerdeError(f"column {self.name}: a cell cannot be {self.kind}: {error}") from error
+        return encoded
+
+
+def column(name: str, serde: Serde[Any]) -> Column:
+    """Return the column of a serde; json comes as its text."""
+    if serde == utf8:
+        return Column(name, "utf8")
+    if isinstance(serde, Codec) and serde.name.startswith("json"):
+        return Column(name, "json")
+    if serde == int64:
+        return Column(name, "int64")
+    if serde == ordered_int64:
+        return Column(name, "ordered")
+    if serde != bytes_serde and isinstance(serde, Codec) and serde.name.startswith("avro("):
+        return Column(name, "avro", serde.schema)
+    return Column(name, "bytes")
+
+
+def _integers(cells: Sequence[bytes | None], *, ordered: bool) -> Any:
+    """Return int64 of 8 big-endian bytes each; ``ordered``: with the sign bit flipped."""
+    nulls = [cell is None for cell in cells]
+    filled = [bytes(_BYTES) if cell is None else cell for cell in cells]
+    if any(len(cell) != _BYTES for cell in filled):
+        raise ValueError(f"need {_BYTES} bytes each")
+    raw = np.frombuffer(b"".join(filled), ">u8").astype(np.uint64)
+    numbers = (raw ^ np.uint64(_SIGN) if ordered else raw).astype(np.int64)
+    return pa.array(numbers, pa.int64(), mask=np.array(nulls) if any(nulls) else None)
+
+
+def _eight_bytes(numbers: Any, *, ordered: bool) -> list[bytes | None]:
+    """Undo ``_integers``."""
+    raw = numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    packed = (raw ^ np.uint64(_SIGN) if ordered else raw).astype(">u8").tobytes()
+    cells = [packed[start : start + _BYTES] for start in range(0, len(packed), _BYTES)]
+    return [cell if valid else None for cell, valid in zip(cells, numbers.is_valid().to_pylist(), strict=True)]

@@ -1,0 +1,83 @@
+"""What is done with the state that a task's past has made: written to its changelog, compared with it, or handed on."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from framework.api.graph import RESERVED_STORES
+from framework.api.job import Job
+from framework.batch.task import StateRow
+from framework.runtime.assembly import store_names
+from framework.runtime.history import Snapshot, contents, segments
+from framework.runtime.rewriting import Attempt, Run
+from framework.spark.plans import Report, StagePlan
+from framework.spark.rows import STATE, batch
+
+_STATE_ROWS, _STATE_BYTES = 10_000, 4 << 20  # of one batch
+
+
+def counted(report: Report, state: Iterator[StateRow]) -> Iterator[StateRow]:
+    """Count the keys that pass."""
+    for report.keys, row in enumerate(state, 1):
+        yield row
+
+
+def _chunks(state: Iterator[StateRow]) -> Iterator[list[StateRow]]:
+    """Yield the state in parts of a bounded size."""
+    taken: list[StateRow] = []
+    size = 0
+    for row in state:
+        taken.append(row)
+        size += len(row[1]) + len(row[2])
+        if len(taken) == _STATE_ROWS or size >= _STATE_BYTES:
+            yield taken
+            taken, size = [], 0
+    if taken:
+        yield taken
+
+
+def write(
+    plan: StagePlan, run: Run, job: Job, partition: int, number: int, state: Iterator[StateRow], report: Report
+) -> None:
+    """Write the state to the task's changelog; every store starts empty there."""
+    stores = sorted(store_names(job.stages[plan.stage]))
+    log = plan.where.open()
+    try:
+        attempt = Attempt(log, run, plan.stage * job.partitions + partition, number, stores)
+        for taken in _chunks(state):
+            attempt.add(*zip(*taken, strict=True))
+        report.written = attempt.close()
+    finally:
+        log.close()
+
+
+def handed_on(task: int, state: Iterator[StateRow]) -> Iterator[Any]:
+    """Yield the state as batches."""
+    for taken in _chunks(state):
+        stores, keys, values = (list(column) for column in zip(*taken, strict=True))
+        yield batch(len(taken), kind=STATE, task=task, store=stores, key=keys, value=values)
+
+
+def differences(plan: StagePlan, snapshot: Snapshot, job: Job, task: int, state: Iterator[StateRow]) -> Iterator[Any]:
+    """Yield a row for each key that differs: ``value`` is the changelog's, ``headers`` what it should be."""
+    stores = frozenset(store_names(job.stages[plan.stage])) - {RESERVED_STORES["_outbox"]}
+    log = plan.where.open()
+    try:
+        found = contents(segments(log, snapshot), stores)
+    finally:
+        log.close()
+    wrong: list[tuple[int, bytes, bytes | None, bytes | None]] = []
+    for store, key, value in state:
+        entry = found.get(store, {}).pop(key, (None, 0))
+        if entry[0] != value and store in stores:
+            wrong.append((store, key, entry[0], value))
+    wrong += [
+        (store, key, entry[0], None)
+        for store, entries in found.items()
+        for key, entry in entries.items()
+        if entry[0] is not None
+    ]
+    for begin in range(0, len(wrong), _STATE_ROWS):
+        stores_, keys, values, expected = (
+            list(column) for column in zip(*wrong[begin : begin + _STATE_ROWS], strict=True)
+        )
+        yield batch(len(keys), kind=STATE, task=task, store=stores_, key=keys, value=values, headers=expected)

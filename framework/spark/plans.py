@@ -1,0 +1,47 @@
+"""What an executor is told, and what it answers."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from framework.runtime.history import Snapshot
+from framework.runtime.rewriting import Run, Written
+from framework.settings import Settings
+from framework.spark.options import Where
+from protocol.ids import TopicPartition
+
+
+class Tail(NamedTuple):
+    """What of an external input is read from the log, after what comes from files: begin <= offset < end."""
+
+    begin: int
+    end: int
+
+
+class StagePlan(NamedTuple):
+    """How a stage is run; all that an executor needs."""
+
+    job: str  # how the code is found
+    stage: int
+    settings: Settings
+    outside: dict[str, int]  # partition counts of the topics that the job writes
+    version: int
+    outputs: bool  # wanted: to topics, and in the outbox
+    run: Run | None  # writes the state to the changelogs
+    snapshots: tuple[Snapshot, ...] | None  # compares the state with these, of the stage's tasks
+    where: Where
+    tails: dict[TopicPartition, Tail]
+    from_rows: bool  # batches are rows of the one external input; else pieces
+
+
+class Report(msgspec.Struct):
+    """What one task did."""
+
+    task: int
+    records: int
+    refused: int
+    repeats: int  # rows of an offset that had been there
+    outputs: int  # to topics outside of the job
+    letters: int  # dead letters, of these
+    keys: int = 0  # of the state
+    written: Written | None = None  # the attempt that wrote it to the changelog

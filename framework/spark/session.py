@@ -1,0 +1,68 @@
+"""A Spark session on this machine: Java found or fetched, this Python in the executors, quiet."""
+
+import atexit
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from framework.errors import ConfigError
+from framework.spark import register
+from framework.testing.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def local_session(where: str = "local[*]", settings: dict[str, str] | None = None) -> "SparkSession":
+    """Return the session of this process, made if there is none, with the formats of Grete registered.
+
+    ``where`` it runs, and ``settings``, are in Spark's words; those of a session that is there already stay. On a
+    cluster, make your own session and call ``framework.spark.register``. Raises ConfigError: the extra is not
+    installed, or no Java can be had.
+    """
+    try:
+        from pyspark import SparkConf
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is missing: pip install 'grete[spark]'") from error
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # else every wrong query is a page of JSON
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    java = find_java()
+    if java != shutil.which("java"):
+        os.environ["JAVA_HOME"] = str(Path(java).resolve().parent.parent)
+    conf = SparkConf().setMaster(where).setAppName("grete")
+    options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 " if where.startswith("local") else ""
+    scratch = tempfile.mkdtemp(prefix="grete-spark-")
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    own = {
+        "spark.driver.extraJavaOptions": f"{options}-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        "spark.local.dir": scratch,
+        "spark.sql.warehouse.dir": scratch,
+    }
+    conf.setAll(list((_SETTINGS | own | (settings or {})).items()))
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # the job's code, wherever it is
+    try:
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+    register(session)
+    return session

@@ -1,0 +1,76 @@
+"""One real job with two moments in its past, and one Spark session for all tests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from framework.feeds.folder import FolderFeed
+from framework.runtime.history import snapshots
+from framework.runtime.local import LocalRun
+from framework.runtime.place import Place
+from framework.settings import Settings
+from framework.spark.session import local_session
+from framework.stores.reader import StateReader
+from tasks.inverted_index import Index, documents, job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REFERENCE = "tasks.inverted_index"
+FILES = 30
+
+State = dict[tuple[int, str], Any]  # (partition, key) → value
+
+
+class Past(NamedTuple):
+    """A job that ran, changed its documents, and ran on; the state of ``Index.words`` at both moments."""
+
+    directory: Path
+    first: int  # version
+    at_first: State
+    at_last: State
+
+
+@pytest.fixture(scope="session")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
+    """Run the job over a small folder, then again after two changes and a deletion."""
+    root = tmp_path_factory.mktemp("past")
+    folder, directory = root / "docs", root / "job"
+    folder.mkdir()
+    for number in range(FILES):
+        (folder / f"{number}.txt").write_text(f"the words of document {number}, and the word {number % 7}")
+    first, at_first = _run(folder, directory)
+    (folder / "1.txt").write_text("another text")
+    (folder / "2.txt").write_text("")
+    (folder / "3.txt").unlink()
+    _, at_last = _run(folder, directory)
+    return Past(directory, first, at_first, at_last)
+
+
+def _run(folder: Path, directory: Path) -> tuple[int, State]:
+    place = Place(directory)
+    with LocalRun(job, REFERENCE, place, Settings(interval_ms=50)) as local:
+        feed = FolderFeed(local.notes, documents.name, folder)
+        for _ in feed.scan():
+            local.poll(0)
+        ends = local.ends()
+        while not local.drained(ends):
+            local.poll(20)
+        local.stop()
+        version = max(s.commit.version for s in snapshots(local.log, job) if s.task.startswith("index"))
+    with StateReader(place.state_directory, job) as reader:
+        return version, {
+            (partition, key): (value.documents, value.occurrences)
+            for partition in range(job.partitions)
+            for key, value in reader.all(Index.words, partition)
+        }
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    """Return a session with two executor threads and real Python worker processes: one for all tests of a process."""
+    session = local_session("local[2,3]", {"spark.sql.shuffle.partitions": "2"})
+    yield session
+    session.stop()

@@ -1,0 +1,101 @@
+"""How far a backfill goes: nothing is missing between files, log and the live job, and nothing is in two of them."""
+
+import pytest
+
+from framework.core.wiring import TaskWiring, wire
+from framework.errors import ConfigError
+from framework.logs.memory import MemoryLog, MemoryLogData
+from framework.spark.backfill import sources_of
+from framework.spark.covering import Cover, Ends, Until, cover, parse_until
+from framework.spark.plans import Tail
+from protocol.commit import Commit, ExternalInput
+from protocol.ids import TopicPartition
+from tasks import recommendations, word_count
+
+PLACE = TopicPartition("sentences", 0)
+ANY = Until(now=False, offsets={})
+ARCHIVE: Ends = {"sentences": {0: 60}}
+PLAIN: Ends = {"sentences": None}
+LIVE: Ends = {}
+
+
+def found(ends: Ends, until: Until, *, log: tuple[int, int] = (0, 100), stood: int | None = None) -> Cover:
+    """Return the cover of the job's one task over a log of these bounds, of a job that has come to ``stood``."""
+    data = MemoryLogData(lambda: 0)
+    memory = MemoryLog(data)
+    memory.create_topic("sentences", 1, plain=True)
+    for _ in range(log[1]):
+        data.append(PLACE, None, b"", 0, None)
+    memory.trim(PLACE, log[0])
+    wiring = wire(word_count.job.topology(), 0, 0)
+    return cover(memory, [(wiring, None if stood is None else commit(wiring, stood))], ends, until)
+
+
+def commit(wiring: TaskWiring, offset: int) -> Commit:
+    """Return a commit that stands at an offset."""
+    external = (ExternalInput(*PLACE, offset),)
+    return Commit(wiring.producer, 1, 5, 0, (), (), 0, 0, 0, b"", 0, 0, 0, False, (), (), external)
+
+
+@pytest.mark.parametrize(
+    ("ends", "until", "log", "stood", "tail", "resume"),
+    [
+        (LIVE, ANY, (0, 100), None, Tail(0, 100), 100),  # all that the log has
+        (LIVE, ANY, (0, 100), 70, Tail(0, 70), 70),  # a job that has run: to where it stands
+        (LIVE, Until(now=True, offsets={}), (0, 100), 70, Tail(0, 100), 100),
+        (LIVE, Until(now=False, offsets={PLACE: 80}), (0, 100), 70, Tail(0, 80), 80),
+        (PLAIN, ANY, (0, 100), None, None, 0),  # files without offsets come before the topic
+        (PLAIN, ANY, (40, 100), None, None, 40),
+        (PLAIN, ANY, (0, 100), 70, Tail(0, 70), 70),
+        (ARCHIVE, ANY, (0, 100), None, None, 60),  # an archive ends where it ends
+        (ARCHIVE, ANY, (50, 100), 70, Tail(60, 70), 70),
+        (ARCHIVE, Until(now=True, offsets={}), (60, 100), None, Tail(60, 100), 100),
+        (ARCHIVE, Until(now=False, offsets={PLACE: 50}), (0, 100), None, None, 50),
+    ],
+)
+def test_each_offset_is_in_one_place(
+    ends: Ends, until: Until, log: tuple[int, int], stood: int | None, tail: Tail | None, resume: int
+) -> None:
+    """Files up to their end, the log from there on, the live job from where both end."""
+    covered = found(ends, until, log=log, stood=stood)
+    assert covered.resume == {PLACE: resume}
+    assert covered.tails == ({} if tail is None else {PLACE: tail})
+
+
+@pytest.mark.parametrize(
+    ("ends", "until", "log", "stood", "message"),
+    [
+        (LIVE, Until(now=False, offsets={PLACE: 101}), (0, 100), None, "from offset 101, but the log has 0 to 100"),
+        (ARCHIVE, ANY, (61, 100), None, "from offset 60, but the log has 61 to 100"),
+        (ARCHIVE, Until(now=True, offsets={}), (61, 100), None, "files end at offset 60, and the log starts at 61"),
+        (ARCHIVE, ANY, (0, 50), None, "from offset 60, but the log has 0 to 50"),
+        (LIVE, Until(now=False, offsets={PLACE: 30}), (0, 100), 70, "committed up to offset 70, beyond 30"),
+    ],
+)
+def test_a_gap_or_a_step_back_is_refused(
+    ends: Ends, until: Until, log: tuple[int, int], stood: int | None, message: str
+) -> None:
+    """What would be missing, or sent twice, is an error that gives the offsets."""
+    with pytest.raises(ConfigError, match=message):
+        found(ends, until, log=log, stood=stood)
+
+
+def test_what_is_not_sent_is_said() -> None:
+    """Beyond where the job stood its outputs of the past are not written: a note says from where to where."""
+    (note,) = found(LIVE, Until(now=True, offsets={}), stood=70).notes
+    assert "70 to 100 is not sent" in note.replace("offset 70; what it would have sent from there", "70")
+
+
+def test_offsets_and_sources_are_checked_by_name() -> None:
+    """Every partition and every topic needs its word; what is no input is refused by name."""
+    job = recommendations.job
+    assert parse_until("now", job) == Until(now=True, offsets={})
+    assert parse_until("0=7", word_count.job).offsets == {PLACE: 7}
+    for text, message in (("0=7", "write now, or"), ("locations:0=7", "says nothing of"), ("x:0=1", "is no input")):
+        with pytest.raises(ConfigError, match=message):
+            parse_until(text, job)
+    assert sources_of(job, ["locations=a=b", "forecasts=kafka"]) == {"locations": "a=b", "forecasts": "kafka"}
+    assert sources_of(word_count.job, ["a=b"]) == {"sentences": "a=b"}
+    for texts, message in ((["here"], "write TOPIC=PATH"), (["locations=a"], "says nothing of forecasts")):
+        with pytest.raises(ConfigError, match=message):
+            sources_of(job, texts)

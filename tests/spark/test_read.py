@@ -1,0 +1,106 @@
+"""Spark sees what the job committed: now, as of an older version, its commits, its streams."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from framework.errors import ConfigError
+from framework.runtime.history import commits, contents, live, segments, snapshots
+from framework.runtime.inspect import all_wirings
+from framework.runtime.place import Place
+from tasks.inverted_index import job
+from tests.spark.conftest import FILES, REFERENCE, Past, State
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.timeout(300)  # the first to come starts Spark
+
+WORDS = 11  # id of the second store of the stage
+
+
+def table(spark: "SparkSession", past: Past, form: str, **options: Any) -> "DataFrame":
+    """Load one of the formats."""
+    return spark.read.format(form).options(job=REFERENCE, directory=str(past.directory), **options).load()
+
+
+def words(frame: "DataFrame") -> State:
+    """Return what a table of index/words holds."""
+    return {(row.partition, row.key): tuple(json.loads(row.value)) for row in frame.collect()}
+
+
+def test_a_fold_of_the_changelogs_is_the_state_then_and_now(past: Past) -> None:
+    """As of a version, every task's changelog gives what its store held then (K2, R1)."""
+    log = Place(past.directory).open_log(create=False)
+    for version, expected in ((past.first, past.at_first), (None, past.at_last)):
+        found = {}
+        for snapshot in snapshots(log, job, version):
+            if snapshot.task.startswith("index-"):
+                keys, values, _ = live(contents(segments(log, snapshot), frozenset({WORDS}))[WORDS])
+                for key, value in zip(keys, values, strict=True):
+                    found[snapshot.changelog.partition, key.decode()] = tuple(json.loads(value))
+        assert found == expected
+    log.close()
+    assert past.at_first != past.at_last
+
+
+def test_a_version_that_not_all_tasks_committed_is_refused_with_the_nearest(past: Past) -> None:
+    """What nobody committed cannot be read; the error says what can."""
+    log = Place(past.directory).open_log(create=False)
+    common = set.intersection(
+        *({at.commit.version for at in commits(log, w)} for w in all_wirings(job) if not w.is_source)
+    )
+    missing = next(version + 1 for version in sorted(common - {0}) if version + 1 not in common)
+    with pytest.raises(ConfigError, match=f"nearest before it that was is {missing - 1}"):
+        snapshots(log, job, missing)
+    with pytest.raises(ConfigError, match="nearest before it that was is 0"):
+        snapshots(log, job, 5)
+    log.close()
+
+
+@pytest.mark.spark
+def test_the_table_is_the_state_as_of_the_version_asked_for(spark: "SparkSession", past: Past) -> None:
+    """The newest by default; by option or by filter any that is retained; keys and values decoded."""
+    newest = table(spark, past, "changelog", store="words")
+    assert words(newest) == past.at_last
+    assert words(table(spark, past, "changelog", store="index/words", version=past.first)) == past.at_first
+    assert words(newest.filter(newest.version == past.first)) == past.at_first
+    one = newest.filter((newest.partition == 2) & (newest.version == past.first))
+    assert words(one) == {at: value for at, value in past.at_first.items() if at[0] == 2}
+    assert {row.store for row in one.collect()} == {"words"}
+    assert all(row.written <= past.first and row.generation >= 1 for row in one.collect())
+
+
+@pytest.mark.spark
+def test_the_commits_are_a_table(spark: "SparkSession", past: Past) -> None:
+    """Each valid commit with its inputs, outputs and lineage; versions grow."""
+    every = table(spark, past, "commits").orderBy("stage", "partition", "offset").collect()
+    by_task: dict[tuple[str, int], list[Any]] = {}
+    for row in every:
+        by_task.setdefault((row.stage, row.partition), []).append(row)
+    assert len(by_task) == 2 * job.partitions
+    for (stage, _), rows in by_task.items():
+        versions = [row.version for row in rows]
+        assert versions == sorted(set(versions))
+        assert len(rows[-1].outputs) == (job.partitions if stage == "split" else 0)
+        assert [entry.generation for entry in rows[-1].lineage] == sorted({e.generation for e in rows[-1].lineage})
+    read = sum(rows[-1].external[0].offset for (stage, _), rows in by_task.items() if stage == "split")
+    assert read == FILES + 3  # each document, and the three changes
+
+
+@pytest.mark.spark
+def test_a_stream_shows_committed_records_once(spark: "SparkSession", past: Past) -> None:
+    """A stream that was used up is trimmed (K3): what is left has no record twice and none beyond the last version."""
+    rows = table(spark, past, "stream", topic="postings").collect()
+    places = [(row.producer, row.partition, row.seq) for row in rows]
+    assert len(places) == len(set(places))
+
+
+@pytest.mark.spark
+def test_a_wrong_option_is_refused_before_anything_runs(spark: "SparkSession", past: Past) -> None:
+    """The error names the option and what there is."""
+    with pytest.raises(Exception, match="none is called so: job 'inverted-index' has split/known"):
+        table(spark, past, "changelog", store="nope").schema  # noqa: B018  # asking is the test
+    with pytest.raises(Exception, match="unknown option 'stoer'"):
+        table(spark, past, "changelog", stoer="words").schema  # noqa: B018  # as above
