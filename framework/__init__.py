@@ -1,5 +1,6 @@
 """Grete: exactly-once stream processing. This is the whole public API; what lies below may change."""
 
+from framework.api.context import Context
 from framework.api.files import Files
 from framework.api.job import Job
 from framework.api.record import Record
@@ -12,6 +13,7 @@ from framework.api.topic import DeadLetter, Input, Output, Topic
 from framework.api.windows import TumblingWindow, Window
 
 __all__ = [
+    "Context",
     "DeadLetter",
     "Files",
     "Input",

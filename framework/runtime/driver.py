@@ -23,7 +23,7 @@ from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition
 from protocol.pointer import Pointer, decode_pointer, encode_pointer
 
-_DATA = -2  # token of data messages: their commit's delivery covers them (port contract 1)
+COVERED = -2  # token of data messages: their commit's delivery covers them (port contract 1)
 _LAG_CHECK_MS = 5  # between two looks while they are behind: on Kafka each is a round trip for every partition
 _LAG_CHECK = 16  # batches of a source between two looks at its consumers' lag
 
@@ -50,6 +50,7 @@ class TaskDriver:
         self.exit: do.Exit | None = None
         self.counters: Counter[str] = Counter()
         self.restore_progress = (0, 0)  # changelog offset reached, offset to reach
+        self.urgent = False  # what was sent should leave at once: somebody waits for it
         self._log = log
         self._store = store
         self._overlay = overlay
@@ -343,7 +344,7 @@ class TaskDriver:
             return False
         encoded = Encoded(self._overlay, action.generation, action.first_seq, action.cursor)
         for message in encoded.messages:
-            self._log.send(self.owner, _DATA, self.wiring.changelog, message, fence=action.generation)
+            self._log.send(self.owner, COVERED, self.wiring.changelog, message, fence=action.generation)
         self._do(on.DataWritten(len(encoded.messages), encoded.digest, encoded.cursor, encoded.round_done))
         return True
 
