@@ -16,18 +16,22 @@ from protocol.changelog import (
     Data,
     Decision,
     Lease,
+    Release,
     decode_changelog_header,
     decode_claim,
     decode_data,
     decode_decision,
     decode_lease,
+    decode_release,
     encode_changelog_header,
     encode_claim,
     encode_data,
     encode_decision,
     encode_lease,
+    encode_release,
 )
 from protocol.errors import DecodeError, UnsupportedFormat
+from protocol.ids import TopicPartition
 from tests.protocol.strategies import changelog_headers, data, int64s, naturals32, naturals64, texts
 
 HEADERS = {kind: ChangelogHeader(kind, 3, 5, 0) for kind in ChangelogType}
@@ -72,8 +76,21 @@ def test_leases_survive(header: ChangelogHeader, t: int) -> None:
     assert Lease(t) == decode_lease(encode_lease(header, Lease(t)))
 
 
+@given(
+    header=changelog_headers(ChangelogType.RELEASE),
+    seqs=st.lists(st.tuples(st.builds(TopicPartition, texts, naturals32), naturals64), max_size=3).map(tuple),
+)
+def test_releases_survive(header: ChangelogHeader, seqs: tuple[tuple[TopicPartition, int], ...]) -> None:
+    """A release is read back as it was written, and cut short or with a byte more it is refused (D5)."""
+    message = encode_release(header, Release(seqs))
+    assert Release(seqs) == decode_release(message)
+    for broken in (message[:-1], message + b"\0"):
+        with pytest.raises(DecodeError):
+            decode_release(broken)
+
+
 @pytest.mark.parametrize(
-    ("byte", "found"), [(0x28, "format version 2"), (0x1D, "type 13"), (0x10, "type 0 is none of")]
+    ("byte", "found"), [(0x28, "format version 2"), (0x1E, "type 14"), (0x10, "type 0 is none of")]
 )
 def test_unknown_types_are_refused(byte: int, found: str) -> None:
     """An unknown format version or type, a stream's among them, is refused, and the error says what was found."""
@@ -96,7 +113,7 @@ def test_negative_fields_are_refused(field: str, at: int) -> None:
 def test_types_are_not_mixed_up() -> None:
     """No message is written under a header of another type, none is read as another type."""
     claim = encode_claim(HEADERS[ChangelogType.CLAIM], CLAIM)
-    for decode in (decode_data, decode_decision, decode_lease):
+    for decode in (decode_data, decode_decision, decode_lease, decode_release):
         with pytest.raises(DecodeError, match="found a CLAIM"):
             decode(claim)
     with pytest.raises(ValueError, match="a DATA needs a header of that type"):
