@@ -3,6 +3,7 @@
 from framework.api.context import Context
 from framework.api.files import Files
 from framework.api.job import Job
+from framework.api.reader import Once
 from framework.api.record import Record
 from framework.api.serdes import Serde, avro, bytes_serde, int64, json, utf8
 from framework.api.store import Store
@@ -18,6 +19,7 @@ __all__ = [
     "Files",
     "Input",
     "Job",
+    "Once",
     "Output",
     "Record",
     "Serde",

@@ -38,7 +38,8 @@ class LocalRun:
         self.job = job
         self.place = place
         self.settings = settings
-        self.supervisor = Supervisor(place, reference, range(job.partitions), settings)
+        fixed_hashes = "deterministic" in job.modes
+        self.supervisor = Supervisor(place, reference, range(job.partitions), settings, fixed_hashes=fixed_hashes)
         try:
             self.log = place.open_log()
             self.notes = prepare(job, self.log, place, settings, fed)
