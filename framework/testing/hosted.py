@@ -161,7 +161,7 @@ class HostedTask:
         return 0 if self.process is None else int(self.process.driver.due_in_ms())
 
     def senders(self) -> list[int]:
-        """Return the producer ids of tasks whose records are processed and not committed, as aligned tasks know them."""
+        """Return the producer ids of tasks whose records are processed and not committed; aligned tasks know them."""
         core = None if self.process is None else self.process.driver.core
         return [producer for producer, _ in core.inputs.included] if isinstance(core, TaskCore) else []
 
