@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from framework.core import actions as do
 from framework.core import events as on
+from framework.core.deterministic import DeterministicCore
 from framework.core.start import Phase
 from framework.core.state import Status
 from framework.core.task import TaskCore
@@ -24,8 +25,7 @@ from protocol.ids import TopicPartition
 from protocol.pointer import Pointer, decode_pointer, encode_pointer
 
 COVERED = -2  # token of data messages: their commit's delivery covers them (port contract 1)
-_LAG_CHECK_MS = 5  # between two looks while they are behind: on Kafka each is a round trip for every partition
-_LAG_CHECK = 16  # batches of a source between two looks at its consumers' lag
+_LAG_CHECK_MS, _LAG_CHECK = 5, 16  # while consumers are behind, a look each 5 ms (on Kafka a round trip); else batches
 
 
 class TaskDriver:
@@ -34,7 +34,7 @@ class TaskDriver:
     def __init__(
         self,
         owner: int,
-        core: TaskCore,
+        core: TaskCore | DeterministicCore,
         *,
         log: Log,
         store: StateStore,
@@ -46,6 +46,7 @@ class TaskDriver:
     ) -> None:
         self.owner = owner
         self.core = core
+        self._aligned = isinstance(core, TaskCore) and core.aligned
         self.wiring = core.task
         self.exit: do.Exit | None = None
         self.counters: Counter[str] = Counter()
@@ -72,9 +73,8 @@ class TaskDriver:
         self._held: list[ExternalRecord] = []  # what a sink holds back for the version being committed (S1)
         self._trimmed: dict[TopicPartition, int] = {}
         self._unflushed = False  # something was processed since the outputs were flushed
-        self._ready = False
+        self._ready = self._lagging = False
         self._batches = 0
-        self._lagging = False
         self._lag_due_ms = 0.0  # while they are behind: when to look again
 
     def start(self, *, nonce: bytes, host: str, pid: int, wall_ms: int) -> None:
@@ -194,7 +194,7 @@ class TaskDriver:
         frames = self._runner.take_frames()
         if frames:
             self._do(on.OutputFrames(frames))
-        if not self.core.aligned:
+        if not self._aligned:
             self._produce(self._runner.take_external())
         return True
 
@@ -327,7 +327,7 @@ class TaskDriver:
     def _hold_back(self) -> None:
         """What a sink has collected so far belongs to the version just frozen (A8)."""
         external = self._runner.take_external()
-        if self.core.aligned:
+        if self._aligned:
             self._held = external
         else:
             self._produce(external)

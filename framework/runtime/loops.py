@@ -289,7 +289,6 @@ def letter_writer(site: Site, declared: Input[Any, Any]) -> Callable[[Columns, i
         }
         if columns.logical:  # where a batch begins depends on the moment
             del headers["grete.index"]
-            headers["grete.t"] = str(columns.logical[index][0])
         added = tuple((name, text.encode(errors="replace")) for name, text in headers.items())
         send(columns.keys[index], columns.values[index], columns.timestamps[index], (*headers_of(cell), *added))
 

@@ -1,0 +1,180 @@
+"""What a task sends in deterministic mode: with the logical time of what it came from, and numbered for the outside."""
+
+import struct
+from collections.abc import Callable, Iterator
+
+from framework.api.graph import StageGraph
+from framework.core.topology import Topology
+from framework.ports import ExternalRecord
+from framework.runtime.outputs import Append, Buffer, Headers, Outputs
+from framework.settings import Settings
+from framework.stores.overlay import LayeredStore
+from protocol.frames import digest_records, encode_columns, encode_headers
+from protocol.ids import TopicPartition
+
+Key = tuple[int, int]  # logical time: t in µs, id of the source (D1)
+
+AT = b"logical time"  # in META: the key of what was processed last
+_KEY = struct.Struct(">qi")
+_NUMBER = struct.Struct(">q")
+_INT32 = struct.Struct(">i")
+_OURS = 3  # headers of an external record
+
+
+class LogicalBuffer(Buffer):
+    """The open frame of one partition, and the digest of all that went before it in its channel (D3)."""
+
+    __slots__ = ("digest", "logical")
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(partition)
+        self.digest = 0
+        self.logical: list[Key] = []
+
+    def drop_last(self) -> None:
+        """Take back the record appended last."""
+        super().drop_last()
+        self.logical.pop()
+
+    def clear(self) -> None:
+        """Empty all columns."""
+        super().clear()
+        self.logical.clear()
+
+    def frames(self, bytes_max: int) -> Iterator[tuple[TopicPartition, int, bytes]]:
+        """Yield (partition, count, body), as few frames as keep to ``bytes_max``; the digest goes on with each."""
+        headers = [*self.headers, *[None] * (len(self.keys) - len(self.headers))] if any(self.headers) else None
+        start = 0
+        for stop in self._cuts(bytes_max):
+            keys, values, times = self.keys[start:stop], self.values[start:stop], self.timestamps[start:stop]
+            cells = None if headers is None else headers[start:stop]
+            t, sources = zip(*self.logical[start:stop], strict=True)
+            yield (
+                self.partition,
+                stop - start,
+                encode_columns(keys, values, times, cells, logical=(t, sources), digest=self.digest),
+            )
+            self.digest = digest_records(self.digest, keys, values, times, cells, (t, sources))
+            start = stop
+
+
+class LogicalOutputs(Outputs):
+    """All outputs of one task. ``at`` is the logical time that a record inherits: set it before user code runs.
+
+    Records for topics outside are numbered for each partition from 1; what is released already is dropped (D5).
+    """
+
+    def __init__(
+        self,
+        stage: StageGraph,
+        topology: Topology,
+        settings: Settings,
+        partitions: Callable[[str], int | None],
+        producer: int,
+    ) -> None:
+        """``partitions`` gives the partition count of an external topic, ``producer`` is the task's own id."""
+        super().__init__(stage, topology, settings, partitions)
+        self.at: Key = (0, producer)
+        self.released: dict[TopicPartition, int] = {}
+        self._sent: dict[TopicPartition, int] = {}
+        self._times: list[int] = []  # of the external records
+        self._producer_header = _header("grete.producer", b"%d" % producer)
+        self._streams = {
+            stream.topic: [LogicalBuffer(TopicPartition(stream.topic, p)) for p in range(stream.partitions)]
+            for stream in topology.streams_out_of(stage.ordinal)
+        }
+
+    def load(self, state: LayeredStore) -> None:
+        """Go on from what the state holds."""
+        raw = state.get(AT)
+        if raw is not None:
+            self.at = _KEY.unpack(raw)
+        for buffer in self._buffers():
+            raw = state.get(_digest_key(buffer.partition))
+            buffer.digest = 0 if raw is None else _NUMBER.unpack(raw)[0]
+        self._sent = {}
+
+    def save(self, saved: dict[bytes, bytes]) -> None:
+        """Put what belongs to the state under its key. Nothing may be collected now."""
+        saved[AT] = _KEY.pack(*self.at)
+        for buffer in self._buffers():
+            if buffer.digest:
+                saved[_digest_key(buffer.partition)] = _NUMBER.pack(buffer.digest)
+        for partition, seq in self._sent.items():
+            saved[_sent_key(partition)] = _NUMBER.pack(seq)
+
+    def number(self, state: LayeredStore) -> tuple[list[ExternalRecord], dict[TopicPartition, int]]:
+        """Return and forget what goes outside, in order and with its headers, and the last seq for each partition."""
+        taken: list[ExternalRecord] = []
+        last: dict[TopicPartition, int] = {}
+        for record, t in zip(self._external, self._times, strict=True):
+            partition = record.partition
+            seq = self._sent.get(partition)
+            if seq is None:
+                raw = state.get(_sent_key(partition))
+                seq = 0 if raw is None else _NUMBER.unpack(raw)[0]
+            self._sent[partition] = seq = seq + 1
+            if seq > self.released.get(partition, 0):
+                last[partition] = seq
+                taken.append(record._replace(headers=self._with_ours(record.headers, seq, t)))
+        self.take_external()
+        return taken, last
+
+    def take_external(self) -> list[ExternalRecord]:
+        """Return and forget what goes outside, as it was sent."""
+        self._times.clear()
+        return super().take_external()
+
+    def rollback(self) -> None:
+        """Take back all that was sent since ``mark``."""
+        super().rollback()
+        del self._times[len(self._external) :]
+
+    def _buffers(self) -> Iterator[LogicalBuffer]:
+        for buffers in self._streams.values():
+            for buffer in buffers:
+                assert isinstance(buffer, LogicalBuffer)
+                yield buffer
+
+    def _stream_append(self, streams: list[list[Buffer]]) -> tuple[Append, int]:
+        append_all, count = super()._stream_append(streams)
+        logical: list[list[list[Key]]] = [
+            [buffer.logical for buffer in buffers if isinstance(buffer, LogicalBuffer)]
+            for buffers in zip(*streams, strict=True)
+        ]
+
+        def append(partition: int, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+            append_all(partition, key, value, timestamp, headers)
+            at = self.at
+            for column in logical[partition]:
+                column.append(at)
+
+        return append, count
+
+    def _external_append(self, topic: str) -> tuple[Append, int]:
+        append_one, count = super()._external_append(topic)
+        times = self._times
+
+        def append(partition: int, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+            append_one(partition, key, value, timestamp, headers)
+            times.append(self.at[0])
+
+        return append, count
+
+    def _with_ours(self, headers: bytes | None, seq: int, t: int) -> bytes:
+        count, theirs = (0, b"") if headers is None else (_INT32.unpack_from(headers)[0], headers[4:])
+        ours = self._producer_header + _header("grete.seq", b"%d" % seq) + _header("grete.t", b"%d" % t)
+        return _INT32.pack(count + _OURS) + theirs + ours
+
+
+def _header(name: str, value: bytes) -> bytes:
+    """Return one header as it stands in a cell."""
+    return encode_headers([(name, value)])[_INT32.size :]
+
+
+def _digest_key(partition: TopicPartition) -> bytes:
+    return b"digest %s" % str(partition).encode()
+
+
+def _sent_key(partition: TopicPartition) -> bytes:
+    return b"sent %s" % str(partition).encode()
