@@ -10,7 +10,7 @@ from framework.errors import Halted, OffsetOutOfRange
 from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
 from framework.runtime.deliveries import CHANGELOG
 from framework.runtime.deterministic.runner import LogicalRunner
-from framework.runtime.driver import COVERED, TaskDriver
+from framework.runtime.driver import COVERED, END_CHECK_MS, TaskDriver
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition
@@ -85,6 +85,7 @@ class DeterministicDriver(TaskDriver):
             self._do(on.InputRead())
         else:
             self._batches_read.append(batch)
+            self._end_due_ms = self._mono_ms() + END_CHECK_MS
             self.counters["external records"] += len(rows)
             self._do(on.ExternalBatch(partition, rows[0][0], rows[-1][0] + 1, len(rows), int(self._mono_ms() * 1_000)))
         return True
