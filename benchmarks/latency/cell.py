@@ -56,7 +56,12 @@ class Stage:
         """Make the topics; start the workers."""
         run = os.urandom(4).hex()
         mode = MODES[plan.mode]
-        os.environ |= {"BENCH_RUN": run, "BENCH_PARTITIONS": str(plan.partitions), "BENCH_MODE": mode.name}
+        os.environ |= {
+            "BENCH_RUN": run,
+            "BENCH_PARTITIONS": str(plan.partitions),
+            "BENCH_MODE": mode.name,
+            "PYTHONHASHSEED": "0",
+        }
         self.plan, self.directory = plan, directory
         self.topics = f"latency-documents-{run}", f"latency-changes-{run}"
         kafka = plan.log.startswith(KAFKA)

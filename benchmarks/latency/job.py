@@ -4,6 +4,7 @@ The environment names the run, its partitions and its mode.
 """
 
 import os
+from typing import Literal
 
 import msgspec
 
@@ -12,6 +13,9 @@ from tasks.inverted_index import positions_by_word
 
 RUN = os.environ.get("BENCH_RUN", "0")
 PARTITIONS = int(os.environ.get("BENCH_PARTITIONS", "2"))
+MODE: Literal["aligned", "deterministic"] = (
+    "deterministic" if os.environ.get("BENCH_MODE") == "deterministic" else "aligned"
+)
 
 
 class Posting(msgspec.Struct, array_like=True, gc=False):
@@ -62,4 +66,4 @@ class Index(Task):
         self.out.send(word, Change(posting.document, posting.positions, version))
 
 
-job = Job(f"latency-{RUN}", stages=[Split, Index], partitions=PARTITIONS)
+job = Job(f"latency-{RUN}", stages=[Split, Index], partitions=PARTITIONS, mode=MODE)

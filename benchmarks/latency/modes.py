@@ -28,6 +28,7 @@ MODES = {
     for mode in (
         Mode("no guarantee", {"guarantee": "at-least-once", "interval_ms": str(HOUR_MS)}, True, False),
         Mode("at-least-once", {"guarantee": "at-least-once"}, True),
-        Mode("exactly-once", {"guarantee": "exactly-once"}),
+        Mode("exactly-once"),
+        Mode("deterministic"),
     )
 }
