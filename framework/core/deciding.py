@@ -50,7 +50,7 @@ class Deciding(BaseCore):
         self._last_t = 0  # of the last of them
         self._timer = 0  # when the next timer is due, as far as is known
         self._upto = -1  # the time up to which all is processed, timers included
-        self._promised = -1  # the time of the last heartbeat
+        self._promised = 0  # the time of the last heartbeat
         self._held = 0  # records for the outside that wait for release
         self._releasing: dict[TopicPartition, int] = {}  # the last seq of each partition among them
 
@@ -136,7 +136,7 @@ class Deciding(BaseCore):
         """Process the next decision of a predecessor; after the last one take new rows."""
         if not self._replay:
             seeks: list[Action] = [Seek(partition, offset) for partition, offset in self.external.items()]
-            return seeks + self._heartbeats(self.time.floor) if self.task.is_source else seeks
+            return seeks + self._pass(self.time.floor) if self.task.is_source else seeks
         topic, partition, first_offset, records, first_t, _ = self._replay[0]
         source = TopicPartition(topic, partition)
         if first_offset < self.external.get(source, first_offset + 1):
@@ -154,8 +154,11 @@ class Deciding(BaseCore):
             return []
         if not self.time.beat(self._mono_us):
             return []
-        t = self.time.promise(self._mono_us)
-        if t >= self._timer:
-            self._processing = True
-            return [ProcessRecords((), t)]
-        return self._heartbeats(t)
+        return self._pass(self.time.promise(self._mono_us))
+
+    def _pass(self, t: int) -> list[Action]:
+        """Nothing up to ``t`` is still to come: timers fire first, then all downstream may know."""
+        if t <= self._promised or t < self._timer:
+            return self._heartbeats(t)
+        self._processing = True
+        return [ProcessRecords((), t)]

@@ -57,9 +57,14 @@ def small_world(knobs: Knobs) -> Iterator[None]:
             setattr(*place, value)
 
 
-def run_seed(seed: int, mutant: str | None = None, cut: Cut = WHOLE, *, traced: bool = False) -> Result:
-    """Run what is left of a seed. A violation is in the result; an unknown mutant raises KeyError."""
-    plan = make_plan(seed, cut)
+def run_seed(
+    seed: int, mutant: str | None = None, cut: Cut = WHOLE, *, deterministic: bool = False, traced: bool = False
+) -> Result:
+    """Run what is left of a seed. A violation is in the result; an unknown mutant raises KeyError.
+
+    A seed has two worlds: of a job in aligned mode or at least once, and of one in deterministic mode.
+    """
+    plan = make_plan(seed, cut, deterministic=deterministic)
     plan = cut.of(plan if mutant is None else MUTANTS[mutant].focus(plan))
     violation = None
     with ExitStack() as stack:
