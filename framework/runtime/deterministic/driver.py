@@ -63,7 +63,9 @@ class DeterministicDriver(TaskDriver):
 
     def due_in_ms(self) -> float:
         """Return how long a driver with nothing to do may wait; a heartbeat is due to the µs."""
-        return min(super().due_in_ms(), self._logical.due_in_ms(self._mono_ms()))
+        now = self._mono_ms()
+        due = self._logical.due_in_ms(now)
+        return due if self.outbox is None or not self._ready else min(due, self.outbox.due_in_ms(now))
 
     # --- input ---
 

@@ -1,7 +1,7 @@
 """What a task sends in deterministic mode: with the logical time of what it came from, and numbered for the outside."""
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from framework.api.graph import StageGraph
 from framework.core.topology import Topology
@@ -93,6 +93,14 @@ class LogicalOutputs(Outputs):
             raw = state.get(_digest_key(buffer.partition))
             buffer.digest = 0 if raw is None else _NUMBER.unpack(raw)[0]
         self._sent = {}
+        prefix = _released_key(None)
+        for key, raw in state.scan(prefix, prefix + b"\xff"):
+            self.go_on_after({_partition_of(key[len(prefix) :]): _NUMBER.unpack(raw)[0]})
+
+    def go_on_after(self, released: Mapping[TopicPartition, int]) -> None:
+        """Drop what is made again and stood outside before the restart: up to these seqs."""
+        for partition, seq in released.items():
+            self.released[partition] = max(seq, self.released.get(partition, 0))
 
     def save(self, saved: dict[bytes, bytes]) -> None:
         """Put what belongs to the state under its key. Nothing may be collected now."""
@@ -102,6 +110,8 @@ class LogicalOutputs(Outputs):
                 saved[_digest_key(buffer.partition)] = _NUMBER.pack(buffer.digest)
         for partition, seq in self._sent.items():
             saved[_sent_key(partition)] = _NUMBER.pack(seq)
+        for partition, seq in self.released.items():  # the changelog tells only of releases since the last commit
+            saved[_released_key(partition)] = _NUMBER.pack(seq)
 
     def number(self, state: LayeredStore) -> tuple[list[ExternalRecord], dict[TopicPartition, int]]:
         """Return and forget what goes outside, in order and with its headers, and the last seq for each partition."""
@@ -174,6 +184,16 @@ def _header(name: str, value: bytes) -> bytes:
 
 def _digest_key(partition: TopicPartition) -> bytes:
     return b"digest %s" % str(partition).encode()
+
+
+def _released_key(partition: TopicPartition | None) -> bytes:
+    return b"released " + (b"" if partition is None else str(partition).encode())
+
+
+def _partition_of(name: bytes) -> TopicPartition:
+    """Undo ``str`` of a partition."""
+    topic, _, number = name.decode().rstrip("]").rpartition("[")
+    return TopicPartition(topic, int(number))
 
 
 def _sent_key(partition: TopicPartition) -> bytes:

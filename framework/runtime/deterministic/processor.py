@@ -49,7 +49,7 @@ class LogicalProcessor(Processor):
 
     def go_on_after(self, released: Mapping[TopicPartition, int]) -> None:
         """Drop what is made again and stood outside before the restart (D5); ``released``: the last seqs."""
-        self._logical.released = dict(released)
+        self._logical.go_on_after(released)
 
     def reset(self) -> None:
         """Make a new task instance over the state as it is now."""
@@ -64,6 +64,8 @@ class LogicalProcessor(Processor):
         cells = headers if any(headers) else None
         logical = list(zip(range(first_t, first_t + len(rows)), repeat(self._producer)))
         self._loops[partition.topic](Columns(partition, offsets, 0, keys, values, timestamps, cells, logical))
+        if self._fires:
+            self._reach(first_t + len(rows) - 1)
 
     def process_runs(self, runs: Sequence[Run], upto: int) -> None:
         """Process records that were merged in logical order, then let time reach ``upto`` µs (D1)."""
