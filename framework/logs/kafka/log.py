@@ -20,7 +20,7 @@ VISIBLE_S_MAX = 30.0  # a topic just made is known to all brokers by then
 COMPLETED_S_MAX = 15.0  # what a predecessor has seen committed can be read by then, if the log still has it
 READABLE_S_MAX = 90.0  # a transaction that a dead process left open has timed out by then
 STEP_S = 0.001  # of looking at deliveries and messages in turn, while both may come
-STEP_S_MAX = 0.005
+STEP_S_MAX, STEP_GROWTH = 0.005, 1.5
 _PARTITION_OF = itemgetter(0)  # of an ExternalRecord; a sink has tens of thousands
 
 
@@ -45,7 +45,7 @@ class KafkaLog:
         self._topics = Topics(admin, troubles, group)
         self._transactions: dict[TopicPartition, Transactions] = {}
         self._counts: dict[str, int] = {}  # partitions by topic, of those that were seen
-        self._ends: dict[tuple[int, int], TopicPartition] = {}  # of claims and commits on their way, by owner and token
+        self._ends: dict[tuple[int, int], TopicPartition] = {}  # of what goes to changelogs, by owner and token
         self._committed: dict[TopicPartition, int] = {}  # what predecessors have committed ends there or later
         self._readable: dict[TopicPartition, int] = {}  # what is acknowledged ends here, so bounds must show it
         self._closed = False
@@ -178,7 +178,7 @@ class KafkaLog:
         transactions = self._transactions.get(partition)
         if outputs and transactions is None:
             raise ConfigError(f"{len(outputs)} outputs with a message to {partition}: declare it transactional first")
-        if sync:
+        if sync or fence is not None:
             self._ends[owner, token] = partition
         if transactions is None:
             self._writer.send(owner, token, partition, value)
@@ -213,20 +213,21 @@ class KafkaLog:
 
     def wait(self, timeout_ms: float) -> None:
         """Return when a message has come to a partition that is being read, or a delivery; else at the time-out."""
+        reader, writer, transactions = self._reader, self._writer, self._transactions.values()
         deadline = time.monotonic() + timeout_ms / 1000
         step = STEP_S
-        transactions = self._transactions.values()
-        while not (self._reader.news or self._writer.wait(0) or any(each.known for each in transactions)):
+        while not (reader.news or writer.wait(0) or any(each.known for each in transactions)):
             left = deadline - time.monotonic()
             if left <= 0:
                 return
-            if self._writer.waits or any(each.waits for each in transactions):
-                self._writer.wait(min(left, step))
-                self._reader.wait(0)
-                step = min(step * 1.1, STEP_S_MAX)
-            else:
-                self._reader.wait(left)
-        self._reader.news = False
+            left = max(left, STEP_S)  # librdkafka counts whole ms: less would not wait at all
+            if self._ends:  # a task waits for this answer
+                writer.wait(min(left, step))
+                reader.wait(0)
+            else:  # nobody is in a hurry to know that a frame has arrived
+                reader.wait(min(left, step) if writer.waits else left)
+            step = min(step * STEP_GROWTH, STEP_S_MAX)
+        reader.news = False
 
     def close(self) -> None:
         """Disconnect; what is queued and was not polled is given up. A second close does nothing."""
