@@ -31,11 +31,16 @@ class VersionClock:
         return max(0, -(-label // self.interval_ms) * self.interval_ms - now)
 
 
+CALM_US = 1_000_000  # without a record for so long, a source beats less often:
+CALM_BEATS, CALM_AHEAD = 4, 5  # each so many intervals, and promises so many: the next heartbeat comes in time
+
+
 class LogicalClock:
     """Gives each record of a deterministic source its time, in µs, once (D2).
 
     It follows the log's clock, forward only, however that jumps. ``floor``: all up to it is given or promised not to be
     given any more, so the next record lies above it. Heartbeats go up to the lease: a successor starts above that.
+    A source that has been calm for a while beats less often, and promises ahead: nobody waits for it all the same.
     """
 
     def __init__(self, heartbeat_ms: int, lease_ms: int) -> None:
@@ -44,7 +49,8 @@ class LogicalClock:
         self.lease_sent = 0  # logged or on its way
         self._heartbeat_us, self._lease_us = heartbeat_ms * 1000, lease_ms * 1000
         self._ahead_us: int | None = None  # of the monotonic clock
-        self._beat = 0
+        self._beat_us = 0  # the time of the last heartbeat
+        self._given_us = 0  # the time of the last record
 
     def anchor(self, append_time_ms: int, mono_us: int) -> None:
         """Take the append time of an own message as the present, unless that would mean to go back."""
@@ -61,13 +67,15 @@ class LogicalClock:
 
     def give(self, records: int, mono_us: int) -> int:
         """Return the time of the first of so many records; each of the others is 1 µs after the one before."""
-        first = max(self.floor + 1, self.now(mono_us))
+        self._given_us = self.now(mono_us)
+        first = max(self.floor + 1, self._given_us)
         self.floor = first + records - 1
         return first
 
     def promise(self, mono_us: int) -> int:
-        """Return up to when nothing will be given any more: now, as far as the lease goes."""
-        self.floor = max(self.floor, min(self.now(mono_us), self.lease))
+        """Return up to when nothing will be given any more: now or, if calm, a bit later; never past the lease."""
+        ahead = CALM_AHEAD * self._heartbeat_us if self._calm(mono_us) else 0
+        self.floor = max(self.floor, min(self.now(mono_us) + ahead, self.lease))
         return self.floor
 
     def next_lease(self, mono_us: int) -> int | None:
@@ -79,11 +87,16 @@ class LogicalClock:
         return self.lease_sent
 
     def beat(self, mono_us: int) -> bool:
-        """Tell whether a heartbeat is due, and count it. All sources beat at the same times of the log's clock."""
-        beat = self.now(mono_us) // self._heartbeat_us
-        due, self._beat = beat > self._beat, max(beat, self._beat)
+        """Tell whether a heartbeat is due, and note it. All sources beat at the same times of the log's clock."""
+        due = self.next_beat_ms(mono_us) <= 0
+        if due:
+            self._beat_us = self.now(mono_us)
         return due
 
     def next_beat_ms(self, mono_us: int) -> float:
         """Return in how many ms a heartbeat is due."""
-        return max(0, (self._beat + 1) * self._heartbeat_us - self.now(mono_us)) / 1000
+        interval = self._heartbeat_us * (CALM_BEATS if self._calm(mono_us) else 1)
+        return max(0, (self._beat_us // interval + 1) * interval - self.now(mono_us)) / 1000
+
+    def _calm(self, mono_us: int) -> bool:
+        return self.now(mono_us) - self._given_us >= CALM_US

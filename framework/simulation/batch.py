@@ -105,7 +105,7 @@ def hunt(name: str, first: int = 0, bound: int = HUNT) -> Kill:
     """Run seeds whose world can show a mutant's mistake, from ``first`` on, until an invariant named for it breaks."""
     each, tried, other = MUTANTS[name], 0, None
     for seed in count(first):
-        if not each.shows(make_plan(seed)):
+        if not each.shows(make_plan(seed, deterministic=each.deterministic)):
             continue
         tried += 1
         violation = run_seed(seed, name).violation

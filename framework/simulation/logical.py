@@ -171,13 +171,17 @@ class LogicalSimRunner:
     def before_freeze(self, version: int) -> None:
         """Put marks into the state; hand what was processed for this version to the recorder."""
         self._marks.put(LAST, b"%d %d" % self._key)
-        for partition, seq in self._seqs.items():
+        for partition, seq in self._seqs.items():  # it leaves with the commit, if it has not left before
             self._released[partition] = max(seq, self._released.get(partition, 0))
-        for kind, marks in ((b"d", self._digests), (b"s", self._seqs), (b"r", self._released)):
+        for kind, marks in self._numbers().items():
             for partition, mark in marks.items():
                 self._marks.put(kind + f"{partition.partition} {partition.topic}".encode(), b"%d" % mark)
         steps, self.steps = self.steps, []
         self._froze(version, steps)
+
+    def _numbers(self) -> dict[bytes, dict[TopicPartition, int]]:
+        """Return the marks by kind. What had left before the restart may be made again after the commit only."""
+        return {b"d": self._digests, b"s": self._seqs, b"r": self._released}
 
     def take_external(self) -> list[ExternalRecord]:
         """Return nothing: they are numbered."""

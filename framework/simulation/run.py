@@ -64,6 +64,7 @@ def run_seed(
 
     A seed has two worlds: of a job in aligned mode or at least once, and of one in deterministic mode.
     """
+    deterministic = deterministic or (mutant is not None and MUTANTS[mutant].deterministic)
     plan = make_plan(seed, cut, deterministic=deterministic)
     plan = cut.of(plan if mutant is None else MUTANTS[mutant].focus(plan))
     violation = None
