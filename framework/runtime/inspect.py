@@ -112,7 +112,8 @@ def passed(log: Log, job: Job, ends: dict[TopicPartition, int], last: LastCommit
         if wiring.external:
             if not _has_read(found.commit, ends):
                 return False
-            last_t = max(last_t, found.commit.deterministic.last_t)
+            if found.commit.deterministic.position:  # it has taken something
+                last_t = max(last_t, found.commit.deterministic.last_t)
         fronts += [front.t for front in found.commit.deterministic.fronts]
     return all(t >= last_t for t in fronts)
 

@@ -59,6 +59,7 @@ class HostedTask:
     starts: int = 0
     process: Process | None = None
     past: Counter[str] = field(default_factory=Counter)  # counters of processes that are gone
+    connect: Callable[[MemoryLogData], MemoryLog] = MemoryLog
 
     @property
     def name(self) -> str:
@@ -95,7 +96,7 @@ class HostedTask:
 
     def start(self, data: MemoryLogData) -> Process:
         """Start a process over what is on the disk."""
-        settings, clock, log = self.settings, self.clock, MemoryLog(data)
+        settings, clock, log = self.settings, self.clock, self.connect(data)
         driver = assemble(
             self.graph,
             self.topology,

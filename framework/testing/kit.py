@@ -102,7 +102,7 @@ class Kit:
         chooses. Raises AssertionError if the job does not come to rest.
         """
         self._faults = Faults(crashes, seed)
-        for _ in range(INTERVALS_MAX):
+        for _ in range(INTERVALS_MAX * self._steps()):
             self.process()
             if not self._faults.left and all(task.settled for task in self._tasks.values()) and self._passed():
                 return
@@ -228,6 +228,11 @@ class Kit:
         self.crash(self.job.stages[ordinal].name, sender)
         self.process()
         assert task.counters["roll backs"] == before + 1, f"{task.name} did not roll back"
+
+    def _steps(self) -> int:
+        """Return how often time goes on in an interval: in deterministic mode with each heartbeat."""
+        beats = self.settings.interval_ms // self.settings.heartbeat_ms
+        return 1 + beats if "deterministic" in self.job.modes else 1
 
     def _passed(self) -> bool:
         """Whether logical time has taken everything with it (D1); aligned tasks know by themselves."""
