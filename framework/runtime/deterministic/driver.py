@@ -15,8 +15,6 @@ from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition
 
-_RECORD_BYTES = 200  # what an output that waits for its release costs beyond its key and value
-
 
 class DeterministicDriver(TaskDriver):
     """One task. What its code sends outside waits here, in order, until the core releases it (D5)."""
@@ -49,7 +47,7 @@ class DeterministicDriver(TaskDriver):
         self._code = runner
         self._batches_read: deque[tuple[TopicPartition, list[LogRow]]] = deque()  # read, their decision not yet made
         self._replay: dict[TopicPartition, deque[LogRow]] = {}  # read ahead of the decisions that are replayed
-        self._waiting: deque[ExternalRecord] = deque()  # outputs that are not released yet
+        self._waiting: list[ExternalRecord] = []  # outputs that are not released yet
         self._waiting_bytes = 0
 
     def delivered(self, delivery: Delivery) -> None:
@@ -138,8 +136,10 @@ class DeterministicDriver(TaskDriver):
         return True
 
     def _append_changelog(self, action: do.AppendChangelog) -> None:
-        outputs = [self._waiting.popleft() for _ in range(action.outputs)]
-        self._waiting_bytes -= sum(map(_size_of, outputs))
+        outputs = self._waiting[: action.outputs]
+        if outputs:
+            self._waiting_bytes -= self._waiting_bytes * len(outputs) // len(self._waiting)
+            del self._waiting[: action.outputs]
         self.counters["released records"] += len(outputs)
         self._deliveries.sent_other(CHANGELOG, self._mono_ms())
         for message in action.before:
@@ -195,16 +195,12 @@ class DeterministicDriver(TaskDriver):
 
     def _ran(self, next_offset: int = -1) -> None:
         """Hand over what the code has sent; ``next_offset``: after a replay, where to read on."""
-        frames = self._runner.take_frames()
+        frames, held = self._runner.take_frames(), self._runner.external_bytes
         records, last = self._code.take_numbered()
         self._waiting.extend(records)
-        self._waiting_bytes += sum(map(_size_of, records))
+        self._waiting_bytes += held - self._runner.external_bytes
         timer, released = self._code.next_timer, tuple(last.items())
         self._do(on.Ran(self._overlay.open_bytes, frames, len(records), released, timer, next_offset))
 
     def _hold_back(self) -> None:
         """Nothing: outputs leave by releases, not with a version (D5)."""
-
-
-def _size_of(record: ExternalRecord) -> int:
-    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")

@@ -19,6 +19,8 @@ _KEY = struct.Struct(">qi")
 _NUMBER = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _OURS = 3  # headers of an external record
+_ONLY_OURS = _INT32.pack(_OURS)
+_LENGTHS = [_INT32.pack(length) for length in range(32)]
 
 
 class LogicalBuffer(Buffer):
@@ -78,7 +80,7 @@ class LogicalOutputs(Outputs):
         self.released: dict[TopicPartition, int] = {}
         self._sent: dict[TopicPartition, int] = {}
         self._times: list[int] = []  # of the external records
-        self._producer_header = _header("grete.producer", b"%d" % producer)
+        self._before_seq = _header("grete.producer", b"%d" % producer) + _header("grete.seq", b"")[: -_INT32.size]
         self._streams = {
             stream.topic: [LogicalBuffer(TopicPartition(stream.topic, p)) for p in range(stream.partitions)]
             for stream in topology.streams_out_of(stage.ordinal)
@@ -117,16 +119,20 @@ class LogicalOutputs(Outputs):
         """Return and forget what goes outside, in order and with its headers, and the last seq for each partition."""
         taken: list[ExternalRecord] = []
         last: dict[TopicPartition, int] = {}
-        for record, t in zip(self._external, self._times, strict=True):
-            partition = record.partition
-            seq = self._sent.get(partition)
-            if seq is None:
+        sent, released, make = self._sent, self.released, ExternalRecord._make
+        before_seq, at, time_header = self._before_seq, -1, b""
+        for (partition, key, value, timestamp, headers), t in zip(self._external, self._times, strict=True):
+            if partition not in sent:
                 raw = state.get(_sent_key(partition))
-                seq = 0 if raw is None else _NUMBER.unpack(raw)[0]
-            self._sent[partition] = seq = seq + 1
-            if seq > self.released.get(partition, 0):
+                sent[partition] = 0 if raw is None else _NUMBER.unpack(raw)[0]
+            sent[partition] = seq = sent[partition] + 1
+            if seq > released.get(partition, 0):
+                if t != at:  # what one record has made has one time
+                    at, time_header = t, _header("grete.t", b"%d" % t)
+                number = b"%d" % seq
+                ours = before_seq + _LENGTHS[len(number)] + number + time_header
                 last[partition] = seq
-                taken.append(record._replace(headers=self._with_ours(record.headers, seq, t)))
+                taken.append(make((partition, key, value, timestamp, _joined(headers, ours))))
         self.take_external()
         return taken, last
 
@@ -171,10 +177,12 @@ class LogicalOutputs(Outputs):
 
         return append, count
 
-    def _with_ours(self, headers: bytes | None, seq: int, t: int) -> bytes:
-        count, theirs = (0, b"") if headers is None else (_INT32.unpack_from(headers)[0], headers[4:])
-        ours = self._producer_header + _header("grete.seq", b"%d" % seq) + _header("grete.t", b"%d" % t)
-        return _INT32.pack(count + _OURS) + theirs + ours
+
+def _joined(theirs: bytes | None, ours: bytes) -> bytes:
+    """Return one cell of the headers that the task gave and of ours."""
+    if theirs is None:
+        return _ONLY_OURS + ours
+    return _INT32.pack(_INT32.unpack_from(theirs)[0] + _OURS) + theirs[_INT32.size :] + ours
 
 
 def _header(name: str, value: bytes) -> bytes:
