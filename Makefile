@@ -3,7 +3,7 @@
 #   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka|kafka://host:9092  SPARK=1
 #   make test    lint, types, import direction, then all tests
 #   make bench   the benchmarks           LOG=kafka (a broker of its own) or kafka://host:9092
-#                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=10 (of a run)  WRITE=1 (tables and pictures into docs)
+#                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)  WRITE=1 (tables and pictures into docs)
 #   make lint    only the checks that run no code
 
 SHELL := /bin/bash

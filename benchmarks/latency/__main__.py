@@ -1,4 +1,4 @@
-"""The latency experiment: ``make bench EXPERIMENT=latency [LOG=…] [SECONDS_EACH=10] [QUICK=1] [WRITE=1]``.
+"""The latency experiment: ``make bench EXPERIMENT=latency [LOG=…] [SECONDS_EACH=8] [QUICK=1] [WRITE=1]``.
 
 Each cell is a run of its own, with processes and topics of its own, one after the other. LOG: embedded, kafka (a broker
 of its own), kafka://host:port; by default both logs, Kafka with a broker of its own.
@@ -70,9 +70,10 @@ def plan(logs: Sequence[str], seconds: float, modes: Sequence[str], *, quick: bo
             yield from (Cell("kills", log, mode, 1_000, 2, length) for mode in modes if MODES[mode].checkpoints)
 
 
-def measure_all(cells: Sequence[Cell], addresses: dict[str, str]) -> list[tuple[Cell, Result]]:
-    """Run all cells, with a bar."""
-    found = []
+def measure_all(cells: Sequence[Cell], addresses: dict[str, str], place: str) -> list[tuple[Cell, Result]]:
+    """Run all cells, with a bar; what is there is kept in benchmarks/out, should the run end early."""
+    found: list[tuple[Cell, Result]] = []
+    OUT.mkdir(exist_ok=True)
     columns = (TextColumn("{task.description:<44}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=len(cells))
@@ -81,6 +82,7 @@ def measure_all(cells: Sequence[Cell], addresses: dict[str, str]) -> list[tuple[
             result = measure_any("benchmarks.latency.cell", addresses[cell.log], *cell.arguments)
             if cell.kind != "warm-up":
                 found.append((cell, result))
+                (OUT / "latency.json").write_text(json.dumps({"where": place, "results": found}))
             shown = " ".join(f"{name} {result[name]:.0f}" for name in ("p50", "p75", "p95", "p99", "max"))
             console.print(
                 f"{cell.log} {cell.partitions}×2, {cell.mode}, {cell.interval_ms:,}: {shown} ms", soft_wrap=True
@@ -106,10 +108,8 @@ def main() -> None:
         results = [(Cell(*cell), result) for cell, result in kept["results"]]
         place = kept["where"]
     else:
-        seconds = options.seconds or (3.0 if options.quick else 10.0)
+        seconds = options.seconds or (3.0 if options.quick else 8.0)
         place, results = experiment(options.log, seconds, options.mode or list(MODES), quick=options.quick)
-        OUT.mkdir(exist_ok=True)
-        (OUT / "latency.json").write_text(json.dumps({"where": place, "results": results}))
     console.print(place, soft_wrap=True)
     text = figures(results)
     console.print(text, markup=False, soft_wrap=True)
@@ -138,7 +138,7 @@ def experiment(log: str, seconds: float, modes: Sequence[str], *, quick: bool) -
             addresses[EMBEDDED] = EMBEDDED
         place = where("confluent-kafka", "rocksdict", "msgspec")
         cells = list(plan(list(addresses), seconds, modes, quick=quick))
-        return place, measure_all(cells, addresses)
+        return place, measure_all(cells, addresses, place)
 
 
 if __name__ == "__main__":

@@ -32,21 +32,23 @@ def draw(results: Results, directory: Path) -> None:
     _kills([each for each in results if each[0].kind == "kills"], directory / "latency-kills.svg")
 
 
-def _panels(rows: int, columns: int, height: float) -> tuple[Any, list[Any]]:
+def _panels(rows: int, columns: int) -> tuple[Any, list[Any]]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.6 * columns, height * rows), layout="constrained")
+    figure = Figure(figsize=(9.2, 3.0 * rows + 0.6), layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def _save(figure: Any, path: Path) -> None:
+def _save(figure: Any, panels: list[Any], path: Path) -> None:
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=8)
     figure.savefig(path, metadata={"Date": None, "Creator": None})
 
 
 def _intervals(results: Results, path: Path) -> None:
     """Draw p50 and p99 over the checkpoint interval, a panel a log."""
     logs = list(dict.fromkeys(cell.log for cell, _ in results))
-    figure, panels = _panels(1, len(logs), 3.4)
+    figure, panels = _panels(1, len(logs))
     for panel, log in zip(panels, logs, strict=True):
         steady = [(cell, result) for cell, result in results if (cell.kind, cell.log) == ("steady", log)]
         intervals = sorted({cell.interval_ms for cell, _ in steady})
@@ -60,8 +62,7 @@ def _intervals(results: Results, path: Path) -> None:
         panel.set(xscale="log", yscale="log", xlabel="checkpoint interval, ms", ylabel="latency of a document, ms")
         panel.set_xticks(intervals, [f"{interval:,}" for interval in intervals])
         panel.set_title(f"{NAMES[log]}, two stages of two tasks", fontsize=9)
-    panels[0].legend(fontsize=7)
-    _save(figure, path)
+    _save(figure, panels, path)
 
 
 def _kills(results: Results, path: Path) -> None:
@@ -69,7 +70,7 @@ def _kills(results: Results, path: Path) -> None:
     logs = list(dict.fromkeys(cell.log for cell, _ in results))
     if not logs:
         return
-    figure, panels = _panels(len(logs), 1, 2.8)
+    figure, panels = _panels(len(logs), 1)
     for panel, log in zip(panels, logs, strict=True):
         for cell, result in (each for each in results if each[0].log == log):
             worst: dict[int, float] = {}
@@ -83,5 +84,4 @@ def _kills(results: Results, path: Path) -> None:
                 panel.axvline(kill, color="#bb0000", linewidth=0.6, alpha=0.4)
         panel.set(yscale="log", xlabel="time of sending, s", ylabel="latency, ms")
         panel.set_title(f"{NAMES[log]}: a worker killed at each red line", fontsize=9)
-    panels[0].legend(fontsize=7)
-    _save(figure, path)
+    _save(figure, panels, path)
