@@ -33,6 +33,7 @@ class Result:
     hits: int  # faults that hit something
     counters: Counter[str]
     violation: Violation | None
+    deterministic: bool = False  # in which of the seed's worlds
     trace: list[str] = field(default_factory=list)  # the last lines, if there is a violation or it was asked for
 
 
@@ -89,5 +90,6 @@ def run_seed(
         hits=simulation.hits,
         counters=counters,
         violation=violation,
+        deterministic=deterministic,
         trace=simulation.trace.lines() if traced or violation is not None else [],
     )
