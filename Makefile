@@ -3,6 +3,7 @@
 #   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka|kafka://host:9092  SPARK=1
 #   make test    lint, types, import direction, then all tests
 #   make bench   the benchmarks           LOG=kafka (a broker of its own) or kafka://host:9092
+#                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)  WRITE=1 (tables and pictures into docs)
 #   make lint    only the checks that run no code
 
 SHELL := /bin/bash
@@ -43,8 +44,8 @@ demo: $(VENV)/.installed $(if $(SPARK),$(VENV)/.installed-spark)
 test: lint
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal
 
-bench: $(VENV)/.installed
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/.installed $(if $(EXPERIMENT),$(VENV)/.installed-bench)
+	$(BIN)/python -m benchmarks$(if $(EXPERIMENT),.$(EXPERIMENT))
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check --output-format concise .
@@ -69,6 +70,9 @@ $(VENV)/.installed: $(PINS) | $(BIN)/python
 $(VENV)/.installed-dev: $(PINS) | $(BIN)/python
 	$(call install,[dev$(comma)spark])
 	@touch $(VENV)/.installed $(VENV)/.installed-spark
+
+$(VENV)/.installed-bench: $(PINS) | $(BIN)/python
+	$(call install,[bench])
 
 $(VENV)/.installed-spark: $(PINS) | $(BIN)/python
 	$(call install,[spark])

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
@@ -18,11 +19,17 @@ Results = dict[str, list[dict[str, float]]]
 
 def measure(module: str, *arguments: str) -> dict[str, float]:
     """Run one measurement and return its figures."""
+    result: dict[str, float] = measure_any(module, *arguments)
+    return result
+
+
+def measure_any(module: str, *arguments: str) -> dict[str, Any]:
+    """Run one measurement and return what it prints. Raises SystemExit with its last words."""
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # our own module
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
@@ -42,10 +49,17 @@ def median(results: Results, label: str, figure: str) -> float:
 
 def say_where(*packages: str) -> None:
     """Print what belongs beside every figure: machine, load, versions, commit, command."""
+    console.print(where(*packages))
+
+
+def where(*packages: str) -> str:
+    """Return what belongs beside every figure: machine, load, versions, commit, command."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    console.print(
+    spec = sys.modules["__main__"].__spec__
+    module = "benchmarks" if spec is None else spec.name.removesuffix(".__main__")
+    return (
         f"{os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()[0]:.1f}, "
         f"Python {platform.python_version()}, {versions}, commit {commit.stdout.strip() or 'unknown'}, "
-        f"python -m benchmarks {' '.join(sys.argv[1:])}"
+        f"python -m {module} {' '.join(sys.argv[1:])}".rstrip()
     )

@@ -1,7 +1,9 @@
 """Grete: exactly-once stream processing. This is the whole public API; what lies below may change."""
 
+from framework.api.context import Context
 from framework.api.files import Files
 from framework.api.job import Job
+from framework.api.reader import Once
 from framework.api.record import Record
 from framework.api.serdes import Serde, avro, bytes_serde, int64, json, utf8
 from framework.api.store import Store
@@ -12,10 +14,12 @@ from framework.api.topic import DeadLetter, Input, Output, Topic
 from framework.api.windows import TumblingWindow, Window
 
 __all__ = [
+    "Context",
     "DeadLetter",
     "Files",
     "Input",
     "Job",
+    "Once",
     "Output",
     "Record",
     "Serde",

@@ -34,6 +34,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     clean_bytes_max: int = 32 * MiB  # values read from RocksDB and kept in memory, per task
     rocksdb_bytes: int = 256 * MiB  # block cache and memtables of the whole process: one budget
     history_ms: int = 86_400_000  # changelog kept for as-of reads after it is no longer needed for restore (K2)
+    heartbeat_ms: int = 5  # deterministic mode: a source says this often how far time has got (D1)
+    lease_ms: int = 200  # deterministic mode: so far ahead a source notes the time that it may announce (D2)
     label_ahead_ms: int = 60_000  # a label this far ahead of its append time is reported (A1)
     shutdown_ms: int = 10_000  # graceful stop waits this long for its barrier (R6)
     backoff_ms: int = 200  # first wait before a crashed worker is restarted; doubles up to backoff_ms_max

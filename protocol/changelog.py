@@ -1,4 +1,7 @@
-"""Messages of a changelog: header, data, claim, decision, lease, verdict (1.2, 1.3, D2). Commits: protocol.commit."""
+"""Messages of a changelog: header, data, claim, decision, lease, release, verdict (design 1.2, 1.3, 1.8, D2, D5).
+
+Commits: protocol.commit.
+"""
 
 import struct
 from collections.abc import Sequence
@@ -9,6 +12,7 @@ from typing import NamedTuple
 from protocol import _wire
 from protocol._wire import NONCE_SIZE, PREFIX_SIZE
 from protocol.errors import DecodeError
+from protocol.ids import TopicPartition
 
 
 class ChangelogType(IntEnum):
@@ -19,6 +23,7 @@ class ChangelogType(IntEnum):
     CLAIM = 10
     DECISION = 11
     LEASE = 12
+    RELEASE = 13
     VERDICT = 14
 
 
@@ -73,6 +78,12 @@ class Verdict(NamedTuple):
     counts: bool
 
 
+class Release(NamedTuple):
+    """Outputs became visible with this message: of each (topic, partition) outside, all up to this seq (D5)."""
+
+    seqs: tuple[tuple[TopicPartition, int], ...]
+
+
 _LAYOUT = struct.Struct(">Biqi")
 _TYPES = {_wire.type_byte(kind): kind for kind in ChangelogType}
 _RESET = 1
@@ -81,6 +92,7 @@ _CLAIM = struct.Struct(">iq16s")
 _DECISION = struct.Struct(">iqiqq")
 _LEASE = struct.Struct(">q")
 _VERDICT = struct.Struct(">B")
+_RELEASED = struct.Struct(">iq")
 
 CHANGELOG_HEADER_SIZE = _LAYOUT.size
 
@@ -245,3 +257,34 @@ def decode_verdict(message: bytes) -> Verdict:
     run_id, end = _wire.unpack_text("verdict: run id", message, at)
     _wire.check_size("verdict", message, end)
     return Verdict(run_id, bool(counts))
+
+
+def encode_release(header: ChangelogHeader, release: Release) -> bytes:
+    """Return a release. Raises ValueError out of range."""
+    parts = [encode_header_of(ChangelogType.RELEASE, header)]
+    parts.append(_wire.pack("release: count", _INT16, len(release.seqs)))
+    for (topic, partition), seq in release.seqs:
+        parts.append(_wire.pack("release: partition, seq", _RELEASED, partition, seq))
+        parts.append(_wire.pack_text("release: topic", topic))
+    return b"".join(parts)
+
+
+def decode_release(message: bytes) -> Release:
+    """Raise UnsupportedFormat or DecodeError if it is not a release."""
+    decode_changelog_header_of(ChangelogType.RELEASE, message)
+    at = CHANGELOG_HEADER_SIZE + _INT16.size
+    if len(message) < at:
+        raise _wire.truncated("release", at, message)
+    count = _wire.check_range("release: count", _INT16.unpack_from(message, CHANGELOG_HEADER_SIZE)[0])
+    _wire.check_room(f"release: count {count}", message, at, count * (_RELEASED.size + 2))
+    seqs = []
+    for _ in range(count):
+        start = at + _RELEASED.size
+        if len(message) < start:
+            raise _wire.truncated("release", start, message)
+        partition, seq = _RELEASED.unpack_from(message, at)
+        topic, at = _wire.unpack_text("release: topic", message, start)
+        _wire.check_range("release: seq", seq)
+        seqs.append((TopicPartition(topic, _wire.check_range("release: partition", partition)), seq))
+    _wire.check_size("release", message, at)
+    return Release(tuple(seqs))

@@ -4,8 +4,9 @@ This is the hot path of every stage: no object, branch or call per record beyond
 """
 
 import struct
-from collections.abc import Sequence
-from itertools import chain
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from protocol import _wire
@@ -19,6 +20,8 @@ _COLUMNS_AT = HEADER_SIZE + PREFIX_SIZE
 _FRAME_TYPE = bytes([_wire.type_byte(MessageType.FRAME)])
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
+_INT64 = struct.Struct(">q")
+_DIGESTED = struct.Struct(">iiiqqi")
 _HEADER_BYTES_MIN = 6  # of one user header: name length INT16, value length INT32
 
 
@@ -101,6 +104,47 @@ def decode_columns(message: bytes) -> Columns:
         headers, at = _wire.cut_nullable("frame: headers", message, at, header_lengths)
     _wire.check_size("frame", message, at)
     return Columns(keys, values, timestamps, headers, logical, digest)
+
+
+def digest_records(
+    digest: int,
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    timestamps: Sequence[int],
+    headers: Sequence[bytes | None] | None,
+    logical: tuple[Sequence[int], Sequence[int]],
+) -> int:
+    """Return the digest of a channel after these records, given the one before them (D3); 0 before the first record.
+
+    It runs over one record after another, so it does not depend on how they are cut into frames. Raises ValueError.
+    """
+    key_lengths, value_lengths, header_lengths = map(_lengths, (keys, values, headers))
+    try:
+        fixed = map(_DIGESTED.pack, key_lengths, value_lengths, header_lengths, timestamps, *logical)
+        cells = (fixed, _cells(keys), _cells(values), *(() if headers is None else (_cells(headers),)))
+        return zlib.crc32(b"".join(chain.from_iterable(zip(*cells, strict=True))), digest)
+    except struct.error as error:
+        raise ValueError(f"digest of {len(keys)} records: a column is uneven or out of range: {error}") from error
+
+
+def _lengths(cells: Sequence[bytes | None] | None) -> Iterable[int]:
+    return repeat(-1) if cells is None else _wire.measure(cells)[0]
+
+
+def _cells(cells: Sequence[bytes | None]) -> Iterable[bytes]:
+    """Return a cell for each record: nothing in the place of a null."""
+    if None in cells:
+        return [cell or b"" for cell in cells]
+    return cells  # type: ignore[return-value]  # none of them is None
+
+
+def last_logical(body: bytes) -> tuple[int, int]:
+    """Return (t in µs, source id) of the last record of a body that ``encode_columns`` made with logical time."""
+    flags, count, _ = _wire.read_prefix("frame", body, 0, _FLAGS_KNOWN)
+    assert flags & _WITH_LOGICAL, "a frame without logical time"
+    times = PREFIX_SIZE + 16 * count + _UINT32.size
+    t, source = times + 8 * (count - 1), times + 8 * count + 4 * (count - 1)
+    return _INT64.unpack_from(body, t)[0], _INT32.unpack_from(body, source)[0]
 
 
 def _prefix(message: bytes) -> tuple[int, int, int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from framework.api.files import Files
+from framework.api.mode import MODES, Mode
 from framework.api.store import Store
 from framework.api.table import Table
 from framework.api.task import Task
@@ -35,6 +36,7 @@ class StageGraph:
     windows: dict[str, TumblingWindow[Any, Any]]
     timers: str | None  # the attribute of Timers()
     batch: bool  # process_batch instead of process
+    mode: Mode = "aligned"
 
     def store_ids(self) -> dict[str, int]:
         """Return store name → id: those reserved, then FIRST_USER_STORE and on in order of declaration."""
@@ -62,8 +64,8 @@ def stage_name(task: type[Task]) -> str:
     return getattr(task, "name", None) or _WORD_START.sub("-", task.__name__).lower()
 
 
-def describe(task: object, ordinal: int) -> StageGraph:
-    """Return the declarations of a task class. Raises GraphError if they contradict each other."""
+def describe(task: object, ordinal: int, mode: Mode = "aligned") -> StageGraph:
+    """Return the declarations of a task class; ``mode``: the job's. Raises GraphError if they contradict each other."""
     if not (isinstance(task, type) and issubclass(task, Task)):
         raise GraphError(f"stage {ordinal} is {task!r}: stages are subclasses of Task, not instances or names")
     name = checked_name("stage", stage_name(task))
@@ -81,7 +83,10 @@ def describe(task: object, ordinal: int) -> StageGraph:
         windows={attribute: value for attribute, value in declared.items() if isinstance(value, TumblingWindow)},
         timers=timers[0] if timers else None,
         batch=callable(declared.get("process_batch")),
+        mode=getattr(task, "mode", None) or mode,
     )
+    if stage.mode not in MODES:
+        raise GraphError(f"stage {name!r}: mode = {stage.mode!r}: need one of {', '.join(MODES)}")
     _check_methods(stage, declared, timers)
     _check_names(stage)
     _check_ends(stage)

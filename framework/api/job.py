@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from framework.api.graph import StageGraph, checked_name, describe, refuse_clashes
+from framework.api.mode import Mode
 from framework.api.task import Task
 from framework.api.topic import Topic
 from framework.core.topology import Stage, Stream, Topology, stream_topic
@@ -17,10 +18,11 @@ class Job:
     """Named stages that form an acyclic graph. ``partitions``: tasks per stage, and partitions per internal stream.
 
     A stage's place in ``stages`` is its ordinal, part of every producer id: between two runs, add new stages last.
+    ``mode="deterministic"`` lets outputs leave at once instead of with the next commit (docs/DETERMINISTIC.md).
     Raises GraphError, naming what to change, for a graph that cannot run. Nothing is opened or written.
     """
 
-    def __init__(self, name: str, stages: Sequence[type[Task]], partitions: int = 1) -> None:
+    def __init__(self, name: str, stages: Sequence[type[Task]], partitions: int = 1, mode: Mode = "aligned") -> None:
         """Check and build the graph."""
         self.name = checked_name("job", name)
         if not 1 <= partitions <= JOB_PARTITIONS_MAX:
@@ -28,13 +30,17 @@ class Job:
         if not stages:
             raise GraphError(f"job {name!r} has no stages: Job({name!r}, stages=[YourTask])")
         self.partitions = partitions
-        self.stages: tuple[StageGraph, ...] = tuple(describe(task, ordinal) for ordinal, task in enumerate(stages))
+        self.mode = mode
+        self.stages: tuple[StageGraph, ...] = tuple(
+            describe(task, ordinal, mode) for ordinal, task in enumerate(stages)
+        )
         refuse_clashes(
             "stage", (stage.name for stage in self.stages), "give each its own name by the class attribute 'name'"
         )
         self._check_topics()
         self._topology = self._build_topology()
         self._refuse_cycles()
+        self._check_modes()
         self._check_log_names()
 
     def topology(self) -> Topology:
@@ -115,6 +121,45 @@ class Job:
 
         for stage in range(len(self.stages)):
             visit(stage, ())
+
+    @property
+    def modes(self) -> str:
+        """Return the modes of its stages, as the log notes them: "aligned", "deterministic", or one for each stage."""
+        modes = [stage.mode for stage in self.stages]
+        return modes[0] if len(set(modes)) == 1 else ",".join(modes)
+
+    def _check_modes(self) -> None:
+        """Refuse a deterministic stage whose input is not a function of what the sources decided (D6)."""
+        topology = self._topology
+        for stage in self.stages:
+            streams = topology.streams_into(stage.ordinal)
+            if stage.mode == "deterministic" and streams:
+                self._check_deterministic(stage, [self.stages[stream.producer] for stream in streams])
+            elif stage.mode == "aligned" and any(self.stages[s.producer].mode == "deterministic" for s in streams):
+                raise GraphError(
+                    f"stage {stage.name!r} is aligned and reads a stream of a deterministic stage: make it "
+                    "deterministic, too, or let it be a job of its own that reads the other's output topic"
+                )
+
+    def _check_deterministic(self, stage: StageGraph, producers: list[StageGraph]) -> None:
+        where = f"stage {stage.name!r} is deterministic"
+        for producer in producers:
+            if producer.mode != "deterministic":
+                raise GraphError(
+                    f"{where} and reads what stage {producer.name!r} writes, which is not: what it repeats after a "
+                    f"crash may differ. Make {producer.name!r} deterministic, or this stage aligned"
+                )
+        outside = self._topology.externals_of(stage.ordinal)
+        if outside:
+            raise GraphError(
+                f"{where} and reads both a stream and topic {outside[0]!r} from outside: let a stage of its own read "
+                "the topic and send it on"
+            )
+        if stage.batch:
+            raise GraphError(
+                f"{where}, reads a stream and has process_batch: how a stream is cut into batches depends on the "
+                "moment. Define process(self, record)"
+            )
 
     def _check_log_names(self) -> None:
         """Refuse log topics that Kafka would refuse, or that an external topic of the job already has."""

@@ -2,6 +2,9 @@
 
 from typing import ClassVar
 
+from framework.api.context import Context
+from framework.api.mode import Mode
+
 
 class Task:
     """The code of one stage. A subclass has Input, Output, Store, Timers, TumblingWindow as class attributes.
@@ -15,6 +18,8 @@ class Task:
     """
 
     name: ClassVar[str]  # of the stage; by default the class name in kebab case: CountWords → count-words
+    mode: ClassVar[Mode]  # of the stage; by default the job's
+    ctx: Context = Context()  # the time and random numbers to use; each instance has its own
 
     def init(self) -> None:
         """Prepare: stores and timers hold the restored state; sending is not possible yet."""

@@ -179,6 +179,7 @@ def simulate(
     faults: Annotated[str | None, typer.Option(metavar="N,N…", help="With --seed: these faults only.")] = None,
     records: Annotated[int | None, typer.Option(help="With --seed: so many of each input only.", min=0)] = None,
     tasks: Annotated[int | None, typer.Option(help="With --seed: so many of a stage at most.", min=1)] = None,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="With --seed: its other world.")] = False,
 ) -> None:
     """Run the protocol in simulated worlds of crashes, pauses and zombies; exit 1 if an invariant breaks."""
     from framework.cli import simulate as command
@@ -186,7 +187,9 @@ def simulate(
     if all_mutants:
         raise typer.Exit(command.all_mutants(processes))
     if seed is not None:
-        raise typer.Exit(command.replay(seed, mutant, command.cut_for(faults, records, tasks)))
+        raise typer.Exit(
+            command.replay(seed, mutant, command.cut_for(faults, records, tasks), deterministic=deterministic)
+        )
     fresh = secrets.randbelow(1 << 40)
     raise typer.Exit(command.batch(command.asked_for(seeds, minutes, mutant, processes, fresh)))
 
@@ -270,6 +273,22 @@ def checkpoints(
     from framework.cli import looking
 
     looking.checkpoints(job, directory, LogAddress(log, kafka_config))
+
+
+@app.command()
+def verify(
+    job: JobName,
+    *,
+    since: Annotated[int, typer.Option(help="Begin with the sources' commits of this version, or the next.")] = 0,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+    set: Set = None,  # noqa: A002
+) -> None:
+    """Run the past of a deterministic job again, in memory, and compare; exit 1 at the first record that differs."""
+    from framework.cli import verifying
+
+    raise typer.Exit(verifying.verify(job, since, directory, LogAddress(log, kafka_config), set))
 
 
 @changelog_app.command("tail")

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from framework.simulation.batch import HUNTS, Batch, Kill, hunt_all, run_batch
-from framework.simulation.boundary import CALLS, SIDES
+from framework.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
 from framework.simulation.counters import BATCH, SOMETIMES
 from framework.simulation.mutants import MUTANTS
 from framework.simulation.run import Result, run_seed
@@ -36,10 +36,10 @@ class Asked(NamedTuple):
     processes: int
 
 
-def replay(seed: int, mutant: str | None, cut: Cut) -> int:
+def replay(seed: int, mutant: str | None, cut: Cut, *, deterministic: bool = False) -> int:
     """Run one seed, or what is left of it, and show its faults, its trace and the digest of all that happened."""
     console = Console()
-    result = run_seed(seed, check_mutant(mutant), cut, traced=True)
+    result = run_seed(seed, check_mutant(mutant), cut, deterministic=deterministic, traced=True)
     _show_run(console, result)
     _plain(console)(f"digest {result.digest}, {result.steps} steps, {result.violation or 'no violation'}")
     return 1 if result.violation else 0
@@ -161,7 +161,7 @@ def _coverage(done: Batch) -> Table:
     table.add_column("call")
     for side in SIDES:
         table.add_column(side, justify="right")
-    for call in CALLS:
+    for call in (*CALLS, *LOGICAL_CALLS):
         counts = [done.counters[f"crash {side} {call}"] for side in SIDES]
         table.add_row(call, *map(str, counts), style="" if all(counts) else "red")
     return table
@@ -178,6 +178,6 @@ def _show_failure(console: Console, result: Result, mutant: str | None) -> None:
     _show_run(console, result)
     out = _plain(console)
     out(f"{result.violation}")
-    out(f"repeat it: {repeat_command(result.seed, mutant, result.cut)}")
+    out(f"repeat it: {repeat_command(result, mutant, result.cut)}")
     if result.cut.options():
-        out(f"all of it: {repeat_command(result.seed, mutant)}")
+        out(f"all of it: {repeat_command(result, mutant)}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from protocol.ids import TopicPartition
 from protocol.pointer import Pointer
@@ -46,15 +47,20 @@ class WritePointer:
 
 @dataclass(frozen=True, slots=True)
 class AppendChangelog:
-    """Append a claim or commit to the changelog, durably; answer ChangelogAppended.
+    """Append a claim, commit, decision, lease or release to the changelog, durably; answer ChangelogAppended.
 
-    After everything sent before is acknowledged (A7). ``with_outputs``: what a sink held back for this version becomes
-    visible with it, atomically (S1).
+    A commit: after everything sent before is acknowledged (A7). ``with_outputs``: what a sink held back for this
+    version becomes visible with it, atomically (S1). ``before``: messages right in front of it, covered by its answer.
+    Deterministic mode: so many ``outputs``, the oldest that wait, become visible with it (D5); without ``sync`` it need
+    not survive a power loss that takes all that was appended later, too.
     """
 
     value: bytes
     generation: int
     with_outputs: bool = False
+    before: tuple[bytes, ...] = ()
+    outputs: int = 0
+    sync: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,45 @@ class Process:
     value: bytes | None
     key: int
     skip: int
+
+
+class Run(NamedTuple):
+    """Consecutive records of one input partition, in columns of one length; ``times`` in µs, ``sources``: ids (D1)."""
+
+    partition: TopicPartition
+    offsets: Sequence[int]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps: Sequence[int]
+    headers: Sequence[bytes | None] | None
+    times: Sequence[int]
+    sources: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecords:
+    """Deterministic mode: run the task on these records in order, then answer Ran.
+
+    Before each record the timers of an earlier time fire, at the end those up to ``upto`` µs: nothing at or below it is
+    still to come. There may be no records: only time has passed.
+    """
+
+    runs: Sequence[Run]
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessExternal:
+    """Deterministic mode: run the task on ``count`` rows, the i-th at logical time ``first_t`` + i µs; answer Ran (D2).
+
+    They are those of the ExternalBatch, or with ``replay`` what the log has from ``first_offset`` on, exactly.
+    """
+
+    partition: TopicPartition
+    first_offset: int
+    count: int
+    first_t: int
+    replay: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +227,8 @@ Action = (
     | Spill
     | DropSpilled
     | Process
+    | ProcessRecords
+    | ProcessExternal
     | FlushOutputs
     | Freeze
     | WriteData

@@ -7,10 +7,18 @@ import zlib
 from typing import NamedTuple
 
 from framework.errors import Halted
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_verdict
+from protocol.changelog import (
+    ChangelogType,
+    Decision,
+    decode_changelog_header,
+    decode_decision,
+    decode_lease,
+    decode_release,
+    decode_verdict,
+)
 from protocol.commit import Commit, decode_commit
 from protocol.errors import DecodeError
-from protocol.ids import LineageEntry
+from protocol.ids import LineageEntry, TopicPartition
 
 
 class Segment(NamedTuple):
@@ -42,6 +50,10 @@ class ChangelogFold:
         self.last_offset = -1
         self.base: Commit | None = None  # the commit at ``start``
         self.round_ended = False  # a complete sweep round stands after ``start`` (R1)
+        # deterministic mode, since the last valid commit: what is decided, and what has left the job (D2, D5)
+        self.decisions: list[Decision] = []
+        self.lease = 0
+        self.released: dict[TopicPartition, int] = {}
         self.void_messages = 0
         self._seqs: dict[int, int] = {}  # attempt -> last ChangelogSeq, of generation ``top``
         self._segments: dict[int, list[bytes]] = {}  # attempt -> open data
@@ -78,9 +90,15 @@ class ChangelogFold:
             if kind is ChangelogType.DATA:
                 self._segments.setdefault(attempt, []).append(value)
                 return None
-            if kind is ChangelogType.COMMIT:
+            if kind is ChangelogType.DECISION:
+                self.decisions.append(decode_decision(value))
+            elif kind is ChangelogType.LEASE:
+                self.lease = max(self.lease, decode_lease(value).t)
+            elif kind is ChangelogType.RELEASE:
+                self.released |= dict(decode_release(value).seqs)
+            elif kind is ChangelogType.COMMIT:
                 return self._commit(offset, decode_commit(value), is_base=first and self.start > 0)
-            if kind is ChangelogType.VERDICT:
+            elif kind is ChangelogType.VERDICT:
                 return self.decide(*decode_verdict(value))
         except DecodeError as error:
             raise Halted(
@@ -158,6 +176,7 @@ class ChangelogFold:
         after_base = self.base is None or commit.version > self.base.version
         if segment.offset != self.start and not commit.cursor and after_base:
             self.round_ended = True
+        self.decisions, self.released = [], {}
         self.last, self.last_offset = commit, segment.offset
         self.lineage = commit.lineage
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from protocol.commit import ExternalInput, InputCommit, OutputCommit, ProducerLineage, RoundStart
+from protocol.commit import DeterministicCommit, ExternalInput, InputCommit, OutputCommit, ProducerLineage, RoundStart
 
 
 class Stage(Enum):
@@ -27,6 +27,8 @@ class CommitRun:
     outputs: tuple[OutputCommit, ...]
     known: tuple[ProducerLineage, ...]
     at_end: bool
+    deterministic: DeterministicCommit | None = None
+    held: int = 0  # records for the outside that were collected before the freeze and wait for release (D5)
     stage: Stage = Stage.OUTPUTS
     offset: int = -1
     append_time_ms: int = 0

@@ -3,27 +3,24 @@
 from framework.core.actions import (
     Action,
     AppendChangelog,
-    ApplyFrozen,
     ClearSpill,
     Committed,
     FlushOutputs,
     Freeze,
     Seek,
-    Trim,
-    WriteData,
 )
 from framework.core.commit import CommitRun, Stage
 from framework.core.events import DataWritten
 from framework.core.state import Status, TaskState
-from protocol.changelog import ChangelogType
-from protocol.commit import Commit, ExternalInput, OutputCommit, encode_commit
 from protocol.control import encode_marker, encode_restore
 from protocol.ids import TopicPartition
-from protocol.pointer import Pointer
 
 
 class Committing(TaskState):
     """The part of a TaskCore that brings a version from its last record to its markers, and announces generations."""
+
+    def _go_on(self) -> list[Action]:
+        return self._announce()
 
     def _announce(self) -> list[Action]:
         """Send the restore of this generation everywhere (R2); records follow when it is acknowledged."""
@@ -70,8 +67,8 @@ class Committing(TaskState):
             version=version,
             last_token=self._token,
             inputs=inputs,
-            external=tuple(ExternalInput(p.topic, p.partition, offset) for p, offset in self.external.items()),
-            outputs=tuple(OutputCommit(p.topic, p.partition, seq) for p, seq in self.next_seq.items()),
+            external=self._external_inputs(),
+            outputs=self._output_seqs(),
             known=self.inputs.lineages(),
             at_end=external_ended and all(c.ended for c in self.inputs.channels.values()),
         )
@@ -82,49 +79,8 @@ class Committing(TaskState):
             actions += [ClearSpill(), *(Seek(partition, offset) for partition, offset in self.inputs.position.items())]
         return actions + self._write_data(self.commit_run)
 
-    def _write_data(self, run: CommitRun) -> list[Action]:
-        if self._acked < run.last_token:
-            return []
-        run.stage = Stage.DATA
-        return [WriteData(self.generation, self.start_up.ownership.next_seq, self.sweep.cursor)]
-
     def _data_written(self, event: DataWritten) -> list[Action]:
-        run, ownership = self.commit_run, self.start_up.ownership
-        assert run is not None and run.stage is Stage.DATA
-        run.stage = Stage.COMMIT
-        ownership.count(event.count)
-        previous = self.committed
-        self._commit_sent = Commit(
-            producer=self.task.producer,
-            generation=self.generation,
-            version=run.version,
-            previous=-1 if previous is None else previous.version,
-            lineage=self.lineage,
-            outputs=run.outputs,
-            data_count=event.count,
-            data_digest=event.digest,
-            attempt=0,
-            cursor=event.cursor,
-            round_start=self.sweep.round_start,
-            base=self.sweep.base,
-            fingerprint=self.task.fingerprint,
-            at_end=run.at_end,
-            inputs=run.inputs,
-            known=run.known,
-            external=run.external,
-            nonce=ownership.claim.nonce,
-            round_started_ms=self.sweep.started_ms,
-            rounds=self.sweep.rounds,
-        )
-        message = encode_commit(ownership.header(ChangelogType.COMMIT), self._commit_sent)
-        return [AppendChangelog(message, self.generation, with_outputs=True)]
-
-    def _verified(self) -> list[Action]:
-        """The commit is valid (C2): it is the truth from now on."""
-        run = self.commit_run
-        assert run is not None and run.stage is Stage.VERIFY
-        run.stage, self.committed = Stage.APPLY, self._commit_sent
-        return [ApplyFrozen(Pointer(run.offset, self.generation, run.version, self.start_up.ownership.claim.nonce))]
+        return [AppendChangelog(self._commit_message(event), self.generation, with_outputs=True)]
 
     def _applied(self) -> list[Action]:
         run, commit = self.commit_run, self.committed
@@ -142,9 +98,4 @@ class Committing(TaskState):
                 for o in run.outputs
             ]
         actions.append(Committed(run.version))
-        actions += [Trim(TopicPartition(i.topic, i.partition), i.resume) for i in run.inputs]
-        self.sweep.committed(run.offset, run.append_time_ms, commit.cursor, self.limits.history_ms)
-        before = self.sweep.trim(run.append_time_ms, self.limits.history_ms)
-        if before is not None:
-            actions.append(Trim(self.task.changelog, before))
-        return actions
+        return actions + self._trims(run, commit)

@@ -54,7 +54,7 @@ class InputGone:
 
 @dataclass(frozen=True, slots=True)
 class ChangelogAppended:
-    """The claim or commit that was asked for is in the changelog, or was refused because of another's claim.
+    """What AppendChangelog asked for is in the changelog, or was refused because of another's claim.
 
     ``trailing`` offsets behind it are the log's own, so the next own message stands that much further on (S1, C3).
     """
@@ -64,6 +64,7 @@ class ChangelogAppended:
     mono_ms: int
     fenced: bool
     trailing: int = 0
+    mono_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,39 @@ class OutputFrames:
 
 
 @dataclass(frozen=True, slots=True)
+class InputRead:
+    """Deterministic mode: all messages of the batch at hand were fed; what can go may go now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalBatch:
+    """Deterministic mode: the driver holds ``count`` rows of an external input, to be decided on (D2)."""
+
+    partition: TopicPartition
+    first_offset: int
+    next_offset: int
+    count: int
+    mono_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """The answer to ProcessRecords and ProcessExternal; ``open_bytes`` as in Processed.
+
+    ``frames``: as in OutputFrames. ``outputs``: how many records for the outside were collected, ``released``: the last
+    seq of each external partition among them (D5). ``timer``: when the next one is due, in µs. ``next_offset``: after a
+    replay, where to read on.
+    """
+
+    open_bytes: int
+    frames: Sequence[tuple[TopicPartition, int, bytes]] = ()
+    outputs: int = 0
+    released: Sequence[tuple[TopicPartition, int]] = ()
+    timer: int = 1 << 62
+    next_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class DataWritten:
     """The answer to WriteData: what was sent, and where the sweep stands (K2)."""
 
@@ -131,6 +165,7 @@ class Tick:
 
     mono_ms: int
     open_bytes: int = 0
+    mono_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +185,9 @@ Event = (
     | ExternalProcessed
     | Processed
     | OutputFrames
+    | InputRead
+    | ExternalBatch
+    | Ran
     | DataWritten
     | Applied
     | Tick

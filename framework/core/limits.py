@@ -13,3 +13,5 @@ class Limits:
     layer_bytes_max: int
     history_ms: int
     label_ahead_ms: int
+    heartbeat_ms: int = 5
+    lease_ms: int = 200

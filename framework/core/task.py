@@ -22,7 +22,7 @@ from framework.core.actions import (
     Spill,
 )
 from framework.core.changelog import extend_lineage
-from framework.core.commit import Stage, Sweep
+from framework.core.commit import Stage
 from framework.core.committing import Committing
 from framework.core.events import (
     Acked,
@@ -32,17 +32,20 @@ from framework.core.events import (
     ChangelogRow,
     DataWritten,
     Event,
+    ExternalBatch,
     ExternalProcessed,
     InputGone,
+    InputRead,
     Message,
     OutputFrames,
     Processed,
+    Ran,
     Start,
     Stop,
     Tick,
     VerdictFound,
 )
-from framework.core.start import Phase, StartUp
+from framework.core.start import StartUp
 from framework.core.state import Status
 from framework.errors import Halted
 from protocol.control import decode_marker, decode_restore
@@ -110,6 +113,8 @@ class TaskCore(Committing):
                 self._start = StartUp(self.task.name, self.task.changelog, event)
                 self._bounds = event.bounds
                 return self._start.begin()
+            case InputRead() | ExternalBatch() | Ran():
+                raise AssertionError(f"{self.task.name}: {event} belongs to deterministic mode")
         if self.status is Status.RUNNING:
             actions += self._pump()
         return actions
@@ -218,48 +223,14 @@ class TaskCore(Committing):
     def _changelog_read(self, event: ChangelogRow | ChangelogEnd | VerdictFound) -> list[Action]:
         start = self.start_up
         if self.status is Status.STARTING:
-            if isinstance(event, VerdictFound):
-                actions = start.verdict(event)
-            else:
-                actions = start.row(event) if isinstance(event, ChangelogRow) else start.end(event)
-            return actions + self._started() if start.phase is Phase.DONE else actions
+            return self._start_read(event)
         if isinstance(event, ChangelogRow):
             start.ownership.read_back(event.offset, event.value)
             return []
         start.ownership.read_back_done()
         return self._rolled_back() if self.status is Status.RECLAIMING else self._verified()
 
-    # --- start, roll back, stop ---
-
-    def _started(self) -> list[Action]:
-        """Ownership is settled, the store agrees with the last commit: go on from it, or make the genesis (A2)."""
-        fold = self.start_up.fold
-        self.lineage = fold.lineage
-        bounds = self._bounds
-        if fold.last is None:
-            late = [f"{p} starts at {bounds[p][0]}" for p in self.inputs.position if bounds[p][0] > 0]
-            if late:
-                raise Halted(
-                    f"{self.task.name} has no commit, but {', '.join(late)}: its changelog was deleted; "
-                    "delete the whole job's topics"
-                )
-            self.external = {p: bounds[p][0] for p in self.task.external}
-            self.status, self.frozen = Status.GENESIS, -1
-            return self._freeze(0)
-        last = fold.last
-        self.sweep = Sweep(last.cursor, last.round_start, last.base, last.round_started_ms, last.rounds)
-        if last.version > 0:  # its own round, if it ended with it, is not in it yet
-            now = self.clock.now(self._mono_ms)
-            self.sweep.committed(fold.last_offset, now, last.cursor, self.limits.history_ms)
-        self._resume(last)
-        for partition, position in (*self.inputs.position.items(), *self.external.items()):
-            # an instance that has committed since may have passed the end seen at Start: the driver looks when it seeks
-            if position < bounds[partition][0]:
-                raise Halted(
-                    f"{self.task.name} resumes at {partition} offset {position}, but the log starts at "
-                    f"{bounds[partition][0]} (K3): its retention is too short"
-                )
-        return self._announce()
+    # --- roll back, stop ---
 
     def _begin_roll_back(self) -> list[Action]:
         """Drop the open layer and claim the next generation (R4, C6)."""

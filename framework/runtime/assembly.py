@@ -4,11 +4,16 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from framework.api.graph import StageGraph
+from framework.core.deterministic import DeterministicCore
 from framework.core.limits import Limits
 from framework.core.task import TaskCore
 from framework.core.topology import Topology
 from framework.core.wiring import wire
+from framework.errors import ConfigError
 from framework.ports import Log, Spill, StateStore
+from framework.runtime.deterministic.driver import DeterministicDriver
+from framework.runtime.deterministic.outputs import LogicalOutputs
+from framework.runtime.deterministic.processor import LogicalProcessor
 from framework.runtime.driver import TaskDriver
 from framework.runtime.outputs import Outputs
 from framework.runtime.processor import Processor
@@ -50,17 +55,36 @@ def assemble(
 
     ``executor`` runs what may take long: by default at once, so that nothing happens beside the driver.
     """
+    if graph.mode == "deterministic" and settings.guarantee != "exactly-once":
+        raise ConfigError(
+            f"stage {graph.name!r} is deterministic, which is exactly once: drop the setting guarantee = "
+            f"{settings.guarantee}, or the mode"
+        )
     overlay = Overlay(
         store,
         list(store_names(graph)),
         layer_bytes_max=settings.layer_bytes_max,
         clean_bytes_max=settings.clean_bytes_max,
     )
-    outputs = Outputs(graph, topology, settings, log.partitions)
     wiring, aligned = wire(topology, graph.ordinal, partition), settings.guarantee == "exactly-once"
-    if aligned and writes_outside(graph, topology):
+    sink = writes_outside(graph, topology)
+    if aligned and sink:
         pointer = store.pointer()
         log.transactional(wiring.changelog, -1 if pointer is None else decode_pointer(pointer).offset)
+    if graph.mode == "deterministic":
+        logical = LogicalOutputs(graph, topology, settings, log.partitions, wiring.producer)
+        return DeterministicDriver(
+            owner,
+            DeterministicCore(wiring, limits_of(settings), sink=sink),
+            log=log,
+            store=store,
+            overlay=overlay,
+            spill=spill,
+            runner=LogicalProcessor(graph, topology, partition, overlay, logical, settings, executor=executor),
+            settings=settings,
+            mono_ms=mono_ms,
+        )
+    outputs = Outputs(graph, topology, settings, log.partitions)
     return TaskDriver(
         owner,
         TaskCore(wiring, limits_of(settings), aligned=aligned),

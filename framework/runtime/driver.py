@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from framework.core import actions as do
 from framework.core import events as on
+from framework.core.deterministic import DeterministicCore
 from framework.core.start import Phase
 from framework.core.state import Status
 from framework.core.task import TaskCore
@@ -16,6 +17,7 @@ from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateS
 from framework.runtime.deliveries import CHANGELOG, PRODUCED, Deliveries
 from framework.runtime.inbox import Inbox
 from framework.runtime.journal import Encoded, apply_segment, find_verdict
+from framework.runtime.lag import Lag
 from framework.runtime.runner import Runner
 from framework.runtime.spilled import SpilledFrames
 from framework.settings import Settings
@@ -23,9 +25,8 @@ from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition
 from protocol.pointer import decode_pointer, encode_pointer
 
-_DATA = -2  # token of data messages: their commit's delivery covers them (port contract 1)
-_LAG_CHECK_MS = 5  # between two looks while they are behind: on Kafka each is a round trip for every partition
-_LAG_CHECK = 16  # batches of a source between two looks at its consumers' lag
+COVERED = -2  # token of data messages: their commit's delivery covers them (port contract 1)
+END_CHECK_MS = 100  # after an external batch: whether more is there is a round trip on Kafka, and no use in a stream
 
 
 class TaskDriver:
@@ -34,7 +35,7 @@ class TaskDriver:
     def __init__(
         self,
         owner: int,
-        core: TaskCore,
+        core: TaskCore | DeterministicCore,
         *,
         log: Log,
         store: StateStore,
@@ -46,10 +47,12 @@ class TaskDriver:
     ) -> None:
         self.owner = owner
         self.core = core
+        self._aligned = isinstance(core, TaskCore) and core.aligned
         self.wiring = core.task
         self.exit: do.Exit | None = None
         self.counters: Counter[str] = Counter()
         self.restore_progress = (0, 0)  # changelog offset reached, offset to reach
+        self.urgent = False  # what was sent should leave at once: somebody waits for it
         self._log = log
         self._store = store
         self._overlay = overlay
@@ -72,9 +75,8 @@ class TaskDriver:
         self._trimmed: dict[TopicPartition, int] = {}
         self._unflushed = False  # something was processed since the outputs were flushed
         self._ready = False
-        self._batches = 0
-        self._lagging = False
-        self._lag_due_ms = 0.0  # while they are behind: when to look again
+        self._lag = Lag(log, self.wiring.outputs, settings.lag_messages_max)
+        self._end_due_ms = 0.0  # when to look whether the external inputs have ended
 
     def start(self, *, nonce: bytes, host: str, pid: int, wall_ms: int) -> None:
         """Begin: nothing is written before the claim (C1)."""
@@ -133,6 +135,8 @@ class TaskDriver:
         """Return how long a driver with nothing to do may wait."""
         now = self._mono_ms()
         due = self.core.due_in_ms(int(now))
+        if now < self._end_due_ms:
+            due = min(due, int(self._end_due_ms - now) + 1)
         return due if self.outbox is None or not self._ready else min(due, self.outbox.due_in_ms(now))
 
     def abandon(self) -> None:
@@ -171,14 +175,15 @@ class TaskDriver:
         self._runner.process_rows(partition, rows)
         self._unflushed = True
         self.counters["external records"] += len(rows)
-        next_offset = rows[-1][0] + 1
-        # whether anything is left is asked when nothing comes: on Kafka the answer is a round trip away
-        self._do(on.ExternalProcessed(partition, next_offset, False, self._overlay.open_bytes))
+        self._end_due_ms = self._mono_ms() + END_CHECK_MS
+        self._do(on.ExternalProcessed(partition, rows[-1][0] + 1, False, self._overlay.open_bytes))
         return True
 
     def _note_ends(self) -> bool:
         """Tell the core of external inputs that have nothing left (A2b); True if that is news."""
         news = False
+        if self._mono_ms() < self._end_due_ms:
+            return news
         for partition in self.wiring.external:
             if not self.core.ended[partition] and self._inbox.drained(partition):
                 self._do(on.ExternalProcessed(partition, self.core.external[partition], True, self._overlay.open_bytes))
@@ -193,7 +198,7 @@ class TaskDriver:
         frames = self._runner.take_frames()
         if frames:
             self._do(on.OutputFrames(frames))
-        if not self.core.aligned:
+        if not self._aligned:
             self._produce(self._runner.take_external())
         return True
 
@@ -211,14 +216,7 @@ class TaskDriver:
                 f"{self.wiring.name}: {held} bytes of output in one version (setting layer_bytes_max = "
                 f"{settings.layer_bytes_max}): raise it, or shorten interval_ms = {settings.interval_ms}"
             )
-        if self.wiring.is_source:
-            self._batches += 1
-            now = self._mono_ms()
-            if now >= self._lag_due_ms if self._lagging else self._batches % _LAG_CHECK == 0:
-                self._lag_due_ms = now + _LAG_CHECK_MS
-                bounds = (self._log.bounds(partition) for partition in self.wiring.outputs)
-                self._lagging = any(end - start > settings.lag_messages_max for start, end in bounds)
-        return self._lagging
+        return self.wiring.is_source and self._lag.behind(self._mono_ms())
 
     def _time(self) -> bool:
         now = self._mono_ms()
@@ -244,6 +242,8 @@ class TaskDriver:
             case do.Send():
                 self._deliveries.sent(action.token, len(action.value), self._mono_ms())
                 self._log.send(self.owner, action.token, action.partition, action.value)
+                self._lag.sent()
+                self.urgent = not self._todo
             case do.FlushOutputs():
                 self._do(on.OutputFrames(self._runner.take_frames()))
             case do.Freeze():
@@ -329,7 +329,7 @@ class TaskDriver:
     def _hold_back(self) -> None:
         """What a sink has collected so far belongs to the version just frozen (A8)."""
         external = self._runner.take_external()
-        if self.core.aligned:
+        if self._aligned:
             self._held = external
         else:
             self._produce(external)
@@ -338,6 +338,7 @@ class TaskDriver:
         if records:
             self._deliveries.sent_other(PRODUCED, self._mono_ms())
             self._log.produce(self.owner, PRODUCED, records)
+            self.urgent = True
 
     def _write_data(self, action: do.WriteData) -> bool:
         if self._deliveries.waits_for(PRODUCED):  # all outputs are acknowledged before the commit (A7)
@@ -346,7 +347,7 @@ class TaskDriver:
             return False
         encoded = Encoded(self._overlay, action.generation, action.first_seq, action.cursor)
         for message in encoded.messages:
-            self._log.send(self.owner, _DATA, self.wiring.changelog, message, fence=action.generation)
+            self._log.send(self.owner, COVERED, self.wiring.changelog, message, fence=action.generation)
         self._do(on.DataWritten(len(encoded.messages), encoded.digest, encoded.cursor, encoded.round_done))
         return True
 

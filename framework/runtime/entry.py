@@ -14,6 +14,7 @@ import msgspec
 from framework.api.job import Job
 from framework.errors import ConfigError
 from framework.logs.open import LogAddress
+from framework.runtime.deterministic.guard import check_worker
 from framework.runtime.place import Place, load_job, prepare
 from framework.runtime.worker import Worker, configure_logs, report_to, run_worker
 from framework.settings import Settings, from_environment, with_texts
@@ -36,6 +37,7 @@ def open_worker(
     job: Job, partition: int, place: Place, settings: Settings, *, stage: str | None = None, status_fd: int = -1
 ) -> Worker:
     """Return a worker over its log and stores that reports to the pipe ``status_fd``. Raises ConfigError."""
+    check_worker(job)
     log = place.open_log(group=job.name)
     prepare(job, log, place, settings)
     worker = Worker(job, partition, log, place, settings, stage=stage)

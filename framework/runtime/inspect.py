@@ -12,7 +12,7 @@ from protocol.changelog import ChangelogType, decode_changelog_header, decode_ve
 from protocol.commit import Commit, decode_commit
 from protocol.envelope import MessageType, decode_header
 from protocol.frames import frame_count
-from protocol.ids import TopicPartition
+from protocol.ids import TopicPartition, split_producer_id
 
 _WINDOW = 8  # messages read at first from the end of a partition; grows until what is searched is found
 _READ_BYTES = 1 << 20
@@ -121,6 +121,28 @@ def used_up(log: Log, job: Job, ends: dict[TopicPartition, int], last: LastCommi
     # after the commits: what they sent is in the streams by now
     resumes = [entry for found in commits if found is not None for entry in found.commit.inputs]
     return all(entry.resume >= log.bounds(TopicPartition(entry.topic, entry.partition))[1] for entry in resumes)
+
+
+def passed(log: Log, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:
+    """Tell whether everything before ``ends`` of the external inputs, and all that came of it, is committed.
+
+    For deterministic mode, where versions are local (D4): all that came of it has the logical time of its sources, and
+    each task's commit says up to which time it has everything of its channels (D1).
+    """
+    last_t, fronts = -1, []
+    for wiring in all_wirings(job):
+        if job.stages[split_producer_id(wiring.producer)[0]].mode != "deterministic":
+            continue
+        found = (last or partial(last_commit, log))(wiring.changelog)
+        if found is None or found.commit.deterministic is None:
+            return False
+        if wiring.external:
+            if not _has_read(found.commit, ends):
+                return False
+            if found.commit.deterministic.position:  # it has taken something
+                last_t = max(last_t, found.commit.deterministic.last_t)
+        fronts += [front.t for front in found.commit.deterministic.fronts]
+    return all(t >= last_t for t in fronts)
 
 
 def reached(log: Log, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> int | None:

@@ -33,6 +33,7 @@ class Columns(NamedTuple):
     values: Sequence[bytes | None]
     timestamps: Sequence[int]
     headers: Sequence[bytes | None] | None
+    logical: Sequence[tuple[int, int]] = ()  # deterministic mode: (t in µs, source) of each (D1)
 
     def offset_at(self, index: int) -> int:
         """Return the offset of the message that holds the record."""
@@ -79,18 +80,18 @@ def compile_loop(site: Site, declared: Input[Any, Any], process: Process, *, bat
 def compile_refusal(site: Site, declared: Input[Any, Any]) -> Callable[[Columns, Exception], None]:
     """Return what is done with one row that is no record: a dead letter, or the error that says where it stands."""
     if isinstance(declared.errors, DeadLetter):
-        write = _letter_writer(site, declared)
+        write = letter_writer(site, declared)
         return lambda columns, error: write(columns, 0, error)
 
     def fail(columns: Columns, error: Exception) -> None:
-        raise _failure(site, declared, columns, 0, error)
+        raise failure(site, declared, columns, 0, error)
 
     return fail
 
 
 def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop of a task without timers: decode and call."""
-    outputs, records_of = site.outputs, _decoder(declared)
+    outputs, records_of = site.outputs, decoder(declared)
 
     def loop(columns: Columns) -> None:
         keys = iter(columns.keys)
@@ -99,7 +100,7 @@ def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
                 outputs.timestamp = record.timestamp
                 process(record)
         except Exception as error:
-            raise _failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
+            raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
         site.advance(max(columns.timestamps))
 
     return loop
@@ -107,7 +108,7 @@ def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
 
 def _timed(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop of a task with timers or windows: stream time moves with each record."""
-    outputs, records_of, advance = site.outputs, _decoder(declared), site.advance
+    outputs, records_of, advance = site.outputs, decoder(declared), site.advance
 
     def loop(columns: Columns) -> None:
         keys = iter(columns.keys)
@@ -117,14 +118,14 @@ def _timed(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
                 process(record)
                 advance(timestamp)
         except Exception as error:
-            raise _failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
+            raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
 
     return loop
 
 
 def _batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop, of one turn, of a task with process_batch."""
-    outputs, records_of = site.outputs, _decoder(declared)
+    outputs, records_of = site.outputs, decoder(declared)
 
     def loop(columns: Columns) -> None:
         keys = iter(columns.keys)
@@ -132,11 +133,11 @@ def _batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
         try:
             records = list(records_of(columns, keys))
         except Exception as error:
-            raise _failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
+            raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
         try:
             process(records)
         except Exception as error:
-            raise _failure(site, declared, columns, None, error) from error
+            raise failure(site, declared, columns, None, error) from error
         site.advance(latest)
 
     return loop
@@ -145,8 +146,8 @@ def _batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
 def _guarded(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop of an input with a dead-letter topic: a record that fails leaves nothing but its letter."""
     overlay, outputs = site.overlay, site.outputs
-    topic, (key_of, value_of) = declared.topic.name, _decoders(declared)
-    write = _letter_writer(site, declared)
+    topic, (key_of, value_of) = declared.topic.name, decoders(declared)
+    write = letter_writer(site, declared)
 
     def loop(columns: Columns) -> None:
         headers = repeat(None) if columns.headers is None else columns.headers
@@ -154,13 +155,13 @@ def _guarded(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
         for index, (key, value, timestamp, cell) in enumerate(
             zip(columns.keys, columns.values, columns.timestamps, headers, strict=False)
         ):
-            _mark(site)
+            mark(site)
             outputs.timestamp = timestamp
             try:
                 offset = columns.offset_at(index)
-                process(Record(key_of(key), value_of(value), timestamp, _headers(cell), topic, partition, offset))
+                process(Record(key_of(key), value_of(value), timestamp, headers_of(cell), topic, partition, offset))
             except Exception as error:  # noqa: BLE001  # ours are raised again by write
-                _undo(site)
+                undo(site)
                 write(columns, index, error)
             else:
                 overlay.end_undo()
@@ -171,17 +172,17 @@ def _guarded(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
 
 def _guarded_batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop of batches with a dead-letter topic: one that fails is undone and goes record by record."""
-    outputs, records_of = site.outputs, _decoder(declared)
+    outputs, records_of = site.outputs, decoder(declared)
     one_by_one = _guarded(site, declared, lambda record: process([record]))
 
     def loop(columns: Columns) -> None:
-        _mark(site)
+        mark(site)
         outputs.timestamp = latest = max(columns.timestamps)
         try:
             process(list(records_of(columns, iter(columns.keys))))
         except Exception as error:
-            _undo(site)
-            if _is_ours(error):
+            undo(site)
+            if is_ours(error):
                 raise
             one_by_one(columns)
         else:
@@ -194,9 +195,9 @@ def _guarded_batches(site: Site, declared: Input[Any, Any], process: Process) ->
 # --- Decoding ---
 
 
-def _decoder(declared: Input[Any, Any]) -> Callable[[Columns, Iterator[bytes | None]], Iterator[Record[Any, Any]]]:
+def decoder(declared: Input[Any, Any]) -> Callable[[Columns, Iterator[bytes | None]], Iterator[Record[Any, Any]]]:
     """Return what makes the records of a batch, lazily: column by column, so that no Python code runs per record."""
-    topic, nullable = declared.topic.name, _decoders(declared)
+    topic, nullable = declared.topic.name, decoders(declared)
     bare = functions_of(declared.topic.key)[1], functions_of(declared.topic.value)[1]
 
     def records_of(columns: Columns, keys: Iterator[bytes | None]) -> Iterator[Record[Any, Any]]:
@@ -207,7 +208,7 @@ def _decoder(declared: Input[Any, Any]) -> Callable[[Columns, Iterator[bytes | N
             map(key_of, keys),
             map(value_of, columns.values),
             columns.timestamps,
-            repeat(()) if columns.headers is None else map(_headers, columns.headers),
+            repeat(()) if columns.headers is None else map(headers_of, columns.headers),
             repeat(topic),
             repeat(columns.source.partition),
             repeat(columns.offset) if isinstance(columns.offset, int) else columns.offset,
@@ -216,7 +217,7 @@ def _decoder(declared: Input[Any, Any]) -> Callable[[Columns, Iterator[bytes | N
     return records_of
 
 
-def _decoders(declared: Input[Any, Any]) -> tuple[Callable[[bytes | None], Any], Callable[[bytes | None], Any]]:
+def decoders(declared: Input[Any, Any]) -> tuple[Callable[[bytes | None], Any], Callable[[bytes | None], Any]]:
     """Return the functions that decode a key and a value which may be null."""
     return _nullable(functions_of(declared.topic.key)[1]), _nullable(functions_of(declared.topic.value)[1])
 
@@ -225,23 +226,24 @@ def _nullable(decode: Callable[[bytes], T]) -> Callable[[bytes | None], T | None
     return lambda data: None if data is None else decode(data)
 
 
-def _headers(cell: bytes | None) -> tuple[tuple[str, bytes], ...]:
+def headers_of(cell: bytes | None) -> tuple[tuple[str, bytes], ...]:
+    """Return a record's headers."""
     return () if cell is None else decode_headers(cell)
 
 
 # --- Errors ---
 
 
-def _is_ours(error: Exception) -> bool:
+def is_ours(error: Exception) -> bool:
     """Return whether the error is not the record's: the machine or a timer is in trouble, not this input."""
     return isinstance(error, TimerError) or (isinstance(error, FrameworkError) and not isinstance(error, TaskError))
 
 
-def _failure(
+def failure(
     site: Site, declared: Input[Any, Any], columns: Columns, index: int | None, error: Exception
 ) -> FrameworkError:
     """Return the TaskError that says where the record (None: the batch) failed; errors of ours pass as they are."""
-    if isinstance(error, FrameworkError) and _is_ours(error):
+    if isinstance(error, FrameworkError) and is_ours(error):
         return error
     if index is None:
         which = f"offsets {columns.offset_at(0)} to {columns.offset_at(-1)}, batch of {len(columns.keys)} records"
@@ -264,27 +266,27 @@ def _cause(declared: Input[Any, Any], columns: Columns, index: int, error: Excep
     return error
 
 
-def _mark(site: Site) -> None:
+def mark(site: Site) -> None:
     """Begin to remember what one record does."""
     site.overlay.begin_undo()
     site.outputs.mark()
     site.outbox.mark()
 
 
-def _undo(site: Site) -> None:
+def undo(site: Site) -> None:
     """Take back what was done since the mark. Timers are in the overlay: their heap only holds more than it need."""
     site.overlay.undo()
     site.outputs.rollback()
     site.outbox.rollback()
 
 
-def _letter_writer(site: Site, declared: Input[Any, Any]) -> Callable[[Columns, int, Exception], None]:
+def letter_writer(site: Site, declared: Input[Any, Any]) -> Callable[[Columns, int, Exception], None]:
     """Return what sends a failed record to the dead-letter topic, or raises the error if it is not the record's."""
     assert isinstance(declared.errors, DeadLetter)
     send = site.outputs.dead_letter(declared.errors.topic.name)
 
     def write(columns: Columns, index: int, error: Exception) -> None:
-        if _is_ours(error):
+        if is_ours(error):
             raise error
         cause = _cause(declared, columns, index, error)
         cell = None if columns.headers is None else columns.headers[index]
@@ -297,7 +299,9 @@ def _letter_writer(site: Site, declared: Input[Any, Any]) -> Callable[[Columns, 
             "grete.offset": str(columns.offset_at(index)),
             "grete.index": str(columns.first + index),
         }
+        if columns.logical:  # where a batch begins depends on the moment
+            del headers["grete.index"]
         added = tuple((name, text.encode(errors="replace")) for name, text in headers.items())
-        send(columns.keys[index], columns.values[index], columns.timestamps[index], (*_headers(cell), *added))
+        send(columns.keys[index], columns.values[index], columns.timestamps[index], (*headers_of(cell), *added))
 
     return write

@@ -105,15 +105,16 @@ def _check_external(job: Job, topic: str, needed: int, found: int | None, *, fed
         )
 
 
-def pin_guarantee(notes: "Notes", job: str, settings: Settings) -> None:
-    """Pin the guarantee at the first run: commits mean something else under another. Raises ConfigError then."""
-    key, ours = "guarantee", settings.guarantee.encode()
+def pin_guarantee(notes: "Notes", job: str, settings: Settings, modes: str = "aligned") -> None:
+    """Pin guarantee and modes at the first run: commits mean something else under others. Raises ConfigError then."""
+    text = settings.guarantee if modes == "aligned" else f"{settings.guarantee} ({modes})"
+    key, ours = "guarantee", text.encode()
     pinned = notes.meta_get(key)
     if pinned is None:
         notes.produce_with_meta([], {key: ours})
     elif pinned != ours:
         raise ConfigError(
-            f"the log of job {job!r} was made with guarantee {pinned.decode()}, not {settings.guarantee}: "
+            f"the log of job {job!r} was made with guarantee {pinned.decode()}, not {text}: "
             "choose another --directory; on Kafka, another name for the job"
         )
 
@@ -125,7 +126,7 @@ def prepare(job: Job, log: Log, place: Place, settings: Settings, fed: Collectio
     """
     create_topics(job, log, None if place.address.embedded else fed)
     notes = open_notes(log, job.name)
-    pin_guarantee(notes, job.name, settings)
+    pin_guarantee(notes, job.name, settings, job.modes)
     topology = job.topology()
     changelogs = (topology.changelog(stage.ordinal) for stage in topology.stages)
     read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))

@@ -26,8 +26,10 @@ class _Spare(NamedTuple):
 class Spawner:
     """Starts processes by their orders, at most one of them ahead of its orders."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fixed_hashes: bool = False) -> None:
+        """``fixed_hashes``: texts are hashed alike in all of them, so that sets have one order (D3)."""
         self._spare: _Spare | None = None
+        self._environment = {**os.environ, "PYTHONHASHSEED": "0"} if fixed_hashes else None
 
     def start(self, orders: Orders) -> Started:
         """Start a worker; ``status_fd`` of the orders is filled in here. The spare takes them, if there is one."""
@@ -42,12 +44,12 @@ class Spawner:
                 _end(spare.started)
             else:
                 return spare.started
-        return _start(orders).started
+        return self._started(orders).started
 
     def warm(self) -> None:
         """See to a spare. It costs about 0.4 s of computing and 50 MB: call this when nothing is in a hurry."""
         if self._spare is None:
-            self._spare = _start(None)
+            self._spare = self._started(None)
 
     def close(self) -> None:
         """End the spare."""
@@ -55,8 +57,11 @@ class Spawner:
             _end(self._spare.started)
             self._spare = None
 
+    def _started(self, orders: Orders | None) -> _Spare:
+        return _start(orders, self._environment)
 
-def _start(orders: Orders | None) -> _Spare:
+
+def _start(orders: Orders | None, environment: dict[str, str] | None) -> _Spare:
     """Start a process with its orders, or without: a spare has nobody to talk to until it has them."""
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
@@ -68,6 +73,7 @@ def _start(orders: Orders | None) -> _Spare:
             stdout=output,
             stderr=output,
             pass_fds=[write_end],
+            env=environment,
             start_new_session=True,  # Ctrl-C reaches the supervisor alone, which stops them in order
         )
     os.close(write_end)

@@ -48,12 +48,23 @@ class WorkerProcess:
 class Supervisor:
     """Starts workers, takes their statuses, restarts the dead. One a directory; ``poll`` must be called often."""
 
-    def __init__(self, place: Place, reference: str, partitions: Sequence[int], settings: Settings) -> None:
-        """Become the supervisor of this place. Raises ConfigError if there is one already."""
+    def __init__(
+        self,
+        place: Place,
+        reference: str,
+        partitions: Sequence[int],
+        settings: Settings,
+        *,
+        fixed_hashes: bool = False,
+    ) -> None:
+        """Become the supervisor of this place; ``fixed_hashes``: for deterministic jobs, see Spawner.
+
+        Raises ConfigError if there is one already.
+        """
         self._place = place
         self._reference = reference
         self._settings = settings
-        self._spawner = Spawner()
+        self._spawner = Spawner(fixed_hashes=fixed_hashes)
         self._lock = place.lock_supervisor()
         self._selector = selectors.DefaultSelector()
         self._stopping = False

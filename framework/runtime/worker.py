@@ -103,11 +103,12 @@ class Worker:
                 turn_ends = mono_ms() + TURN_MS
                 while driver.tick():
                     busy = True
+                    if driver.urgent:
+                        driver.urgent = False
+                        self._poll()
                     if mono_ms() > turn_ends:
                         break
-            for delivery in self._log.poll():
-                self.drivers[delivery.owner].delivered(delivery)
-                busy = True
+            busy |= self._poll()
             self._status()
             if self._stop_by is not None and self._stop_timed_out(self._stop_by):
                 return EXIT_DONE  # a crash is always safe (R6)
@@ -115,6 +116,13 @@ class Worker:
                 self._log.wait(min(STATUS_MS, *(max(0.5, driver.due_in_ms()) for driver in self.drivers)))
         self._status(force=True)
         return EXIT_DONE
+
+    def _poll(self) -> bool:
+        """Let what was sent leave, and tell of what has arrived; return whether anything has."""
+        deliveries = self._log.poll()
+        for delivery in deliveries:
+            self.drivers[delivery.owner].delivered(delivery)
+        return bool(deliveries)
 
     def stop(self) -> None:
         """Begin a graceful stop (R6); safe to call from a signal handler."""

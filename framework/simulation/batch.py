@@ -21,7 +21,7 @@ HUNT = 600  # seeds that a mutant may survive, of those whose world can show it
 
 @dataclass(slots=True)
 class Batch:
-    """What a batch of seeds was."""
+    """What a batch of seeds was: each has two worlds, a mutant one of them."""
 
     first: int | None = None  # seed
     seeds: int = 0
@@ -30,11 +30,13 @@ class Batch:
     counters: Counter[str] = field(default_factory=Counter)
     seeds_with: Counter[str] = field(default_factory=Counter)  # counter -> seeds in which it is above zero
     failures: list[Result] = field(default_factory=list)
+    _last: int | None = None
 
     def add(self, result: Result) -> None:
-        """Add a run."""
+        """Add a run; the runs of a seed come one after another."""
         self.first = result.seed if self.first is None else self.first
-        self.seeds += 1
+        self.seeds += result.seed != self._last
+        self._last = result.seed
         self.steps += result.steps
         self.faults += result.hits
         self.counters += result.counters
@@ -78,7 +80,7 @@ def run_batch(
 def _results(seeds: Iterable[int], mutant: str | None, processes: int, stack: ExitStack) -> Iterator[Result]:
     """Yield results in order. Few chunks are on their way at a time, so that an endless range is no trouble."""
     if processes <= 1:
-        yield from (run_seed(seed, mutant) for seed in seeds)
+        yield from (result for seed in seeds for result in run_worlds(seed, mutant))
         return
     pool = ProcessPoolExecutor(processes, initializer=_spare_the_collector)
     stack.callback(pool.shutdown, cancel_futures=True)
@@ -98,14 +100,21 @@ def _spare_the_collector() -> None:
 
 
 def _run_chunk(seeds: Sequence[int], mutant: str | None) -> list[Result]:
-    return [run_seed(seed, mutant) for seed in seeds]
+    return [result for seed in seeds for result in run_worlds(seed, mutant)]
+
+
+def run_worlds(seed: int, mutant: str | None = None) -> list[Result]:
+    """Run both worlds of a seed, or the one that a mutant lives in."""
+    if mutant is not None:
+        return [run_seed(seed, mutant)]
+    return [run_seed(seed), run_seed(seed, deterministic=True)]
 
 
 def hunt(name: str, first: int = 0, bound: int = HUNT) -> Kill:
     """Run seeds whose world can show a mutant's mistake, from ``first`` on, until an invariant named for it breaks."""
     each, tried, other = MUTANTS[name], 0, None
     for seed in count(first):
-        if not each.shows(make_plan(seed)):
+        if not each.shows(make_plan(seed, deterministic=each.deterministic)):
             continue
         tried += 1
         violation = run_seed(seed, name).violation

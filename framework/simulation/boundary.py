@@ -13,9 +13,13 @@ SENDS = {
     MessageType.FRAME: "send frame",
     MessageType.MARKER: "send marker",
     MessageType.RESTORE: "send restore",
+    MessageType.HEARTBEAT: "send heartbeat",
     ChangelogType.DATA: "send data",
     ChangelogType.COMMIT: "send commit",
     ChangelogType.CLAIM: "send claim",
+    ChangelogType.DECISION: "send decision",
+    ChangelogType.LEASE: "send lease",
+    ChangelogType.RELEASE: "send release",
 }
 
 # In the order of a task's life. docs/CRASHES.md has a row for each; a test holds it to this table.
@@ -48,6 +52,7 @@ CALLS = (
     "send marker",
     "trim",
 )
+LOGICAL_CALLS = ("send decision", "send lease", "send heartbeat", "send release")  # of a deterministic task
 SIDES = ("before", "after")
 
 

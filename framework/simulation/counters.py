@@ -1,6 +1,6 @@
 """The rare situations that a batch of seeds must have met, or its cleanness means nothing (design 3.4)."""
 
-from framework.simulation.boundary import CALLS, SIDES
+from framework.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
 from framework.simulation.world import DAMAGES, KINDS
 
 BATCH = 1_000  # seeds in which each of these happens at least once
@@ -44,7 +44,18 @@ SOMETIMES = {
     "messages lost with their sender": "a message was sent and never appended",
     "files written": "a version's outputs go to its file (S2)",
     "files found after a crash": "a version is to be applied whose file is there (S2)",
+    "decisions": "a source says what it takes, and at which logical time (D2)",
+    "decisions replayed": "a successor takes up what its predecessor has decided (D2)",
+    "void decisions": "a zombie's decision lands, and does not count (D2, C2)",
+    "void leases": "a zombie's lease lands, and does not count (D2, C2)",
+    "leases": "a source promises time (D2)",
+    "records of several inputs merged": "records of several topics are merged by logical time (D1)",
+    "records made again": "a record comes to the log a second time (D3)",
+    "digests compared": "another incarnation's records are compared with what was received before (D3)",
+    "frames skipped": "queues are full, a frame is not admitted (D1)",
+    "releases": "a sink lets outputs out before its commit (D5)",
+    "release messages refused by the fence": "the log refuses a zombie's outputs (D5)",
     "halts after a damage": "the log lost or changed what it had acknowledged",
     **{f"fault: {kind}": "the scheduler's doing" for kind in (*KINDS, *DAMAGES)},
-    **{f"crash {side} {call}": "at an I/O boundary" for call in CALLS for side in SIDES},
+    **{f"crash {side} {call}": "at an I/O boundary" for call in (*CALLS, *LOGICAL_CALLS) for side in SIDES},
 }

@@ -8,11 +8,13 @@ from framework.errors import StoreCorrupted
 from framework.ports import Write
 from framework.runtime.reserved import OUTBOX
 from framework.simulation.boundary import Boundary
+from framework.simulation.usercode import MARKS
 from framework.stores.memory import MemoryDisk, MemoryStore
 from framework.stores.overlay import Overlay
 from framework.stores.sorted_view import SortedView
 from framework.stores.spill import MemorySpill
 
+UNSEEN = {OUTBOX, MARKS}  # stores that the oracle does not keep
 UNSYNCED = 40  # writes that the operating system may hold back at most
 
 
@@ -55,12 +57,12 @@ def copy_of(disk: MemoryDisk) -> MemoryDisk:
 
 
 def content(disk: MemoryDisk) -> dict[tuple[int, bytes], bytes]:
-    """Return all that the stores hold but for the outbox, which is judged by what it does (S2)."""
+    """Return all that the stores hold but for outbox and marks, which are judged by what they do (S2, D3)."""
     return {
         (store, key): value
         for store, view in disk.stores.items()
         for key, value in view.values.items()
-        if value is not None and store != OUTBOX
+        if value is not None and store not in UNSEEN
     }
 
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from framework.simulation.boundary import CALLS, SIDES
+from framework.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
 from framework.simulation.damage import flipped_bit_in_data, flipped_bit_in_frame, truncated_changelog, truncated_stream
 from framework.simulation.disk import copy_of
 from framework.simulation.world import DAMAGES, KINDS, Plan
@@ -173,6 +173,8 @@ def pause(sim: "Simulation", target: "Process", steps: int, rand: Rand) -> None:
 
 def rare_calls(plan: Plan) -> tuple[str, ...]:
     """Return the calls of this world that few worlds have."""
+    if plan.deterministic:
+        return LOGICAL_CALLS
     files = ("open sink", "begin file", "write file", "name file") if plan.files else ()
     plain = ("produce",) if plan.out_partitions and not plan.aligned else ()
     memory, early = plan.settings.early_memory_bytes_max, plan.settings.early_bytes_max

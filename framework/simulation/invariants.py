@@ -7,8 +7,7 @@ from zlib import crc32
 from framework.core.changelog import ChangelogFold
 from framework.errors import Halted
 from framework.ports import ExternalRecord, LogRow, Write
-from framework.runtime.reserved import OUTBOX
-from framework.simulation.disk import content
+from framework.simulation.disk import UNSEEN, content
 from framework.simulation.log import SharedLog
 from framework.simulation.oracle import Recorder, TaskHistory, Violation
 from framework.simulation.usercode import OUTSIDE, Step, stage_code
@@ -320,7 +319,7 @@ class Checker:
         history = self.histories[task]
         state = history.states.get(version)
         for store, key, value in writes:
-            if state is None or (store != OUTBOX and state.get((store, key)) != value):
+            if state is None or (store not in UNSEEN and state.get((store, key)) != value):
                 raise Violation(
                     "uncommitted", f"{history.wiring.name}: {key!r} = {value!r} is not of committed version {version}"
                 )
@@ -348,7 +347,7 @@ class Checker:
                 for message in () if segment is None else segment.messages:
                     data = decode_data(message)
                     for store, key, value in zip(data.stores, data.keys, data.values, strict=True):
-                        if value is None or store == OUTBOX:
+                        if value is None or store in UNSEEN:
                             state.pop((store, key), None)
                         else:
                             state[store, key] = value

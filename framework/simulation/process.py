@@ -4,10 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from zlib import crc32
 
+from framework.core.deterministic import DeterministicCore
 from framework.core.state import Status
 from framework.ports import Write
+from framework.runtime.deterministic.driver import DeterministicDriver
 from framework.runtime.driver import TaskDriver
 from framework.runtime.outbox import Outbox
 from framework.runtime.reserved import OUTBOX
@@ -16,9 +19,10 @@ from framework.simulation.core import SimCore
 from framework.simulation.disk import Host, SimOverlay, SimSpill, SimStore
 from framework.simulation.invariants import Checker
 from framework.simulation.log import SharedLog, SimLog
+from framework.simulation.logical import LogicalSimRunner
 from framework.simulation.oracle import Recorder
 from framework.simulation.sink import DIRECTORY, SimSink
-from framework.simulation.usercode import SimRunner, Step, stage_code
+from framework.simulation.usercode import SimRunner, StageCode, stage_code
 from framework.simulation.world import JOB, Plan
 
 
@@ -53,7 +57,6 @@ class Process:
         self.recorded = False  # its counters were added up
         self.stop_by = 0  # time at which a graceful stop is given up; 0: none was asked for
         self.wake_at = 0  # step at which a paused process goes on
-        self.core = SimCore(self.wiring, plan.limits, aligned=plan.aligned)
         self._around = around
         self._disk = host.disk
         self._born = around.now() - number * 1000
@@ -66,26 +69,39 @@ class Process:
             clean_bytes_max=plan.settings.clean_bytes_max,
         )
         self.overlay.chunk_keys = plan.knobs.chunk_keys
-        outbox = self._outbox() if code.files else None
-        runner = SimRunner(code, self.overlay, around.draw, self._froze, outbox)
-        spill = SimSpill(self.boundary)
-        self.driver = TaskDriver(
-            0,
-            self.core,
-            log=self.log,
-            store=self.store,
-            overlay=self.overlay,
-            spill=spill,
-            runner=runner,
-            settings=plan.settings,
-            mono_ms=self._mono_ms,
-        )
+        self.core: SimCore | DeterministicCore
+        self.driver: TaskDriver
+        self.core, self.driver = self._deterministic(code) if plan.deterministic else self._aligned(code)
         host.in_use = True
+
+    def _aligned(self, code: StageCode) -> tuple[SimCore, TaskDriver]:
+        plan = self._around.plan
+        core = SimCore(self.wiring, plan.limits, aligned=plan.aligned)
+        outbox = self._outbox() if code.files else None
+        runner = SimRunner(code, self.overlay, self._around.draw, self._froze, outbox)
+        return core, TaskDriver(0, core, runner=runner, **self._parts())
+
+    def _deterministic(self, code: StageCode) -> tuple[DeterministicCore, TaskDriver]:
+        plan = self._around.plan
+        core = DeterministicCore(self.wiring, plan.limits, sink=bool(code.external))
+        runner = LogicalSimRunner(code, self.task, self.overlay, self._froze)
+        return core, DeterministicDriver(0, core, runner=runner, **self._parts())
+
+    def _parts(self) -> dict[str, Any]:
+        """Return what every driver has around it."""
+        return {
+            "log": self.log,
+            "store": self.store,
+            "overlay": self.overlay,
+            "spill": SimSpill(self.boundary),
+            "settings": self._around.plan.settings,
+            "mono_ms": self._mono_ms,
+        }
 
     def _mono_ms(self) -> int:
         return self._around.now() - self._born
 
-    def _froze(self, version: int, steps: list[Step]) -> None:
+    def _froze(self, version: int, steps: list[Any]) -> None:
         self._around.recorder.froze(self.task, self.nonce, self.core.generation, version, steps)
 
     def _written(self, writes: Sequence[Write], pointer: bytes | None) -> None:

@@ -33,6 +33,7 @@ class Result:
     hits: int  # faults that hit something
     counters: Counter[str]
     violation: Violation | None
+    deterministic: bool = False  # in which of the seed's worlds
     trace: list[str] = field(default_factory=list)  # the last lines, if there is a violation or it was asked for
 
 
@@ -57,9 +58,15 @@ def small_world(knobs: Knobs) -> Iterator[None]:
             setattr(*place, value)
 
 
-def run_seed(seed: int, mutant: str | None = None, cut: Cut = WHOLE, *, traced: bool = False) -> Result:
-    """Run what is left of a seed. A violation is in the result; an unknown mutant raises KeyError."""
-    plan = make_plan(seed, cut)
+def run_seed(
+    seed: int, mutant: str | None = None, cut: Cut = WHOLE, *, deterministic: bool = False, traced: bool = False
+) -> Result:
+    """Run what is left of a seed. A violation is in the result; an unknown mutant raises KeyError.
+
+    A seed has two worlds: of a job in aligned mode or at least once, and of one in deterministic mode.
+    """
+    deterministic = deterministic or (mutant is not None and MUTANTS[mutant].deterministic)
+    plan = make_plan(seed, cut, deterministic=deterministic)
     plan = cut.of(plan if mutant is None else MUTANTS[mutant].focus(plan))
     violation = None
     with ExitStack() as stack:
@@ -83,5 +90,6 @@ def run_seed(seed: int, mutant: str | None = None, cut: Cut = WHOLE, *, traced: 
         hits=simulation.hits,
         counters=counters,
         violation=violation,
+        deterministic=deterministic,
         trace=simulation.trace.lines() if traced or violation is not None else [],
     )

@@ -12,6 +12,7 @@ from framework.simulation.disk import Host, copy_of
 from framework.simulation.faults import FAULTS, WAITING, own_rand
 from framework.simulation.invariants import Checker
 from framework.simulation.log import Behaviour, SharedLog
+from framework.simulation.logical_checks import LogicalChecker
 from framework.simulation.oracle import Recorder, Violation
 from framework.simulation.process import Process, Surroundings
 from framework.simulation.trace import Trace
@@ -53,7 +54,8 @@ class Simulation:
         )
         self.log = SharedLog(lambda: self.now, self.rand, behaviour)
         self.recorder = Recorder()
-        self.checker = Checker(plan, self.log, self.recorder)
+        make = LogicalChecker if plan.deterministic else Checker
+        self.checker = make(plan, self.log, self.recorder)
         self.log.observer = self
         self._around = Surroundings(
             plan,
@@ -219,7 +221,11 @@ class Simulation:
     def _complete(self) -> bool:
         if self.checker.missing or self._arrivals:
             return False
-        return self.checker.all_at_end() if self.plan.aligned else self.checker.nothing_missing()
+        return (
+            self.checker.all_at_end()
+            if self.plan.aligned or self.plan.deterministic
+            else self.checker.nothing_missing()
+        )
 
     # --- processes ----------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ def shrink(found: Result, mutant: str | None = None, tried: Callable[[], None] =
         if cut is None:
             break
         tried()
-        result = run_seed(found.seed, mutant, cut)
+        result = run_seed(found.seed, mutant, cut, deterministic=found.deterministic)
         if result.violation is not None and result.violation.name == name:
             best = result
             cuts.taken(result.happened)
@@ -66,6 +66,7 @@ class _Cuts:
         return replace(cut, faults=kept)
 
 
-def repeat_command(seed: int, mutant: str | None = None, cut: Cut = WHOLE) -> str:
+def repeat_command(found: Result, mutant: str | None = None, cut: Cut = WHOLE) -> str:
     """Return the command that repeats a run."""
-    return f"grete simulate --seed {seed}{f' --mutant {mutant}' if mutant else ''}{cut.options()}"
+    which = f" --mutant {mutant}" if mutant else " --deterministic" if found.deterministic else ""
+    return f"grete simulate --seed {found.seed}{which}{cut.options()}"

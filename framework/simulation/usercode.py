@@ -25,6 +25,7 @@ from protocol.frames import decode_columns, encode_columns
 from protocol.ids import TopicPartition, split_producer_id
 
 COUNTS, CHAINS = 10, 11  # store ids
+MARKS = 12  # of a deterministic task: digests of its channels, seqs outside; judged by what they do
 CLOCK = b"~time"  # in COUNTS, where there are timers: the task's stream time
 FILES = TopicPartition("files", 0)  # where records go that the outbox writes
 OUTSIDE = -1  # instead of a producer id: the record came from an external topic
@@ -60,12 +61,14 @@ class StageCode:
     external: tuple[TopicPartition, ...]  # the partitions of its external topic, if it writes one
     files: bool  # it writes files through an outbox instead (S2)
     timers: bool
+    deterministic: bool
 
     @property
     def stores(self) -> dict[int, str]:
         """Return the names of its stores by id."""
         reserved = ({TIMERS: "_timers"} if self.timers else {}) | ({OUTBOX: "_outbox"} if self.files else {})
-        return reserved | {COUNTS: "counts", CHAINS: "chains"}
+        marks = {MARKS: "marks"} if self.deterministic else {}
+        return reserved | {COUNTS: "counts", CHAINS: "chains"} | marks
 
 
 class TimerService(Protocol):
@@ -103,6 +106,7 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
         tuple(TopicPartition(out_topic(stage), p) for p in range(plan.out_partitions.get(stage, 0))),
         stage in plan.files,
         plan.timers,
+        plan.deterministic,
     )
 
 

@@ -129,6 +129,58 @@ class Plan:
     external_start: int  # offset of the first record that external topics still hold
     pace: float  # of time: below 1 versions are fewer and hold more
     tight_layer: bool
+    deterministic: bool = False
+
+
+def _deterministic(plan: Plan) -> Plan:
+    """Return the same job in deterministic mode: sources alone read from the outside, outputs go to topics alone."""
+    r = random.Random(f"deterministic {plan.seed}")
+    topology = plan.topology
+    sources = {s for s in topology.external_inputs if topology.is_source(s)}
+    topology = replace(topology, external_inputs={s: topology.external_inputs[s] for s in sorted(sources)})
+    longer = plan.shape.endswith("diamond") and r.random() < 0.6
+    if longer:  # where two records of one time meet, somebody has to listen
+        topology = _longer(topology, 2)
+    inputs = {p: rows for p, rows in plan.inputs.items() if int(p.topic.split(".")[1]) in sources}
+    edges = tuple((stream.producer, stream.consumer) for stream in topology.streams)
+    writes = {*plan.out_partitions, *plan.files, *([len(topology.stages) - 1] if longer else [])}
+    settings = msgspec.structs.replace(
+        plan.settings,
+        guarantee="exactly-once",
+        early_memory_bytes_max=r.choice((0, 150, 1000, ROOMY, ROOMY)),
+        layer_bytes_max=1 << 24,
+        lag_messages_max=1000,
+        heartbeat_ms=r.choice((5, 10, 40)),
+        lease_ms=r.choice((10, 60, 200)),
+    )
+    return replace(
+        plan,
+        topology=topology,
+        shape=f"{plan.shape}, and on" if longer else plan.shape,
+        wirings={
+            w.producer: w for s in topology.stages for p in range(s.partitions) for w in (wire(topology, s.ordinal, p),)
+        },
+        out_partitions={s: plan.out_partitions.get(s, r.choice((1, 2))) for s in sorted(writes)},
+        settings=settings,
+        limits=_limits(settings),
+        aligned=False,
+        inputs=inputs,
+        expected=_expected(edges, inputs, writes),
+        faults=draw_faults(plan.seed, r.randint(6, 18), damaged=False),
+        files=frozenset(),
+        timers=r.random() < 0.5,
+        damaged=False,
+        tight_layer=False,
+        deterministic=True,
+    )
+
+
+def _longer(topology: Topology, partitions: int) -> Topology:
+    """Return the job with one more stage behind its last one."""
+    ordinal = len(topology.stages)
+    last, stage = topology.stages[-1], Stage("abcde"[ordinal], ordinal, partitions)
+    stream = Stream(stream_topic(JOB, last.name, "x", stage.name), last.ordinal, ordinal, partitions, "x")
+    return replace(topology, stages=(*topology.stages, stage), streams=(*topology.streams, stream))
 
 
 def with_settings(plan: Plan, **changes: int) -> Plan:
@@ -156,8 +208,13 @@ def draw_faults(seed: int, count: int, *, damaged: bool) -> tuple[Fault, ...]:
     return tuple(Fault(number, *each) for number, each in enumerate(sorted(drawn)))
 
 
-def make_plan(seed: int, cut: Cut = WHOLE) -> Plan:
-    """Return the world of a seed, cut down as asked but for its faults; the same one in every process."""
+def make_plan(seed: int, cut: Cut = WHOLE, *, deterministic: bool = False) -> Plan:
+    """Return a world of a seed, cut down as asked but for its faults; the same one in every process."""
+    plan = _make_plan(seed, cut)
+    return _deterministic(plan) if deterministic else plan
+
+
+def _make_plan(seed: int, cut: Cut) -> Plan:
     r = random.Random(seed)
     shape, stages, edges, _ = r.choices(SHAPES, weights=[entry[3] for entry in SHAPES])[0]
     aligned = r.random() < 0.88

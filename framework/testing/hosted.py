@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from framework.api.graph import StageGraph
+from framework.core.task import TaskCore
 from framework.core.topology import Topology
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.runtime.assembly import assemble, store_names
@@ -58,6 +59,7 @@ class HostedTask:
     starts: int = 0
     process: Process | None = None
     past: Counter[str] = field(default_factory=Counter)  # counters of processes that are gone
+    connect: Callable[[MemoryLogData], MemoryLog] = MemoryLog
 
     @property
     def name(self) -> str:
@@ -85,14 +87,16 @@ class HostedTask:
         if outbox is not None and not outbox.settled:
             return False
         core, log = self.process.driver.core, self.process.log
-        if core.committed is None or core.commit_run is not None or core.inputs.included or core.inputs.early.bytes:
+        if core.committed is None or core.commit_run is not None:
+            return False
+        if isinstance(core, TaskCore) and (core.inputs.included or core.inputs.early.bytes):
             return False
         external = {(entry.topic, entry.partition): entry.offset for entry in core.committed.external}
         return all(external.get(place) == offset == log.bounds(place)[1] for place, offset in core.external.items())
 
     def start(self, data: MemoryLogData) -> Process:
         """Start a process over what is on the disk."""
-        settings, clock, log = self.settings, self.clock, MemoryLog(data)
+        settings, clock, log = self.settings, self.clock, self.connect(data)
         driver = assemble(
             self.graph,
             self.topology,
@@ -158,8 +162,9 @@ class HostedTask:
         return 0 if self.process is None else int(self.process.driver.due_in_ms())
 
     def senders(self) -> list[int]:
-        """Return the producer ids of tasks whose records are processed and not committed."""
-        return [] if self.process is None else [producer for producer, _ in self.process.driver.core.inputs.included]
+        """Return the producer ids of tasks whose records are processed and not committed; aligned tasks know them."""
+        core = None if self.process is None else self.process.driver.core
+        return [producer for producer, _ in core.inputs.included] if isinstance(core, TaskCore) else []
 
     def rows(self, store: str) -> Iterator[tuple[bytes, bytes]]:
         """Return (key, value) of what a store holds on disk: only what is committed gets there (A9)."""

@@ -14,6 +14,7 @@ from framework.api.task import Task
 from framework.api.topic import Topic
 from framework.errors import ConfigError
 from framework.logs.memory import MemoryLog, MemoryLogData
+from framework.runtime import inspect
 from framework.runtime.place import create_topics
 from framework.settings import Settings
 from framework.testing.hosted import Faults, HostedTask
@@ -45,7 +46,7 @@ class Kit:
     ) -> None:
         """Make the job's topics. ``partitions`` and ``guarantee`` replace those of the job and of the settings."""
         if partitions is not None:
-            job = Job(job.name, [stage.task for stage in job.stages], partitions)
+            job = Job(job.name, [stage.task for stage in job.stages], partitions, job.mode)
         settings = settings or Settings()
         if guarantee is not None:
             settings = msgspec.structs.replace(settings, guarantee=guarantee)
@@ -101,9 +102,9 @@ class Kit:
         chooses. Raises AssertionError if the job does not come to rest.
         """
         self._faults = Faults(crashes, seed)
-        for _ in range(INTERVALS_MAX):
+        for _ in range(INTERVALS_MAX * self._steps()):
             self.process()
-            if not self._faults.left and all(task.settled for task in self._tasks.values()):
+            if not self._faults.left and all(task.settled for task in self._tasks.values()) and self._passed():
                 return
             self.now_ms += self._until_due()
         restless = ", ".join(f"{task.name}: {task.status}" for task in self._tasks.values() if not task.settled)
@@ -227,6 +228,17 @@ class Kit:
         self.crash(self.job.stages[ordinal].name, sender)
         self.process()
         assert task.counters["roll backs"] == before + 1, f"{task.name} did not roll back"
+
+    def _steps(self) -> int:
+        """Return how often time goes on in an interval: in deterministic mode with each heartbeat."""
+        beats = self.settings.interval_ms // self.settings.heartbeat_ms
+        return 1 + beats if "deterministic" in self.job.modes else 1
+
+    def _passed(self) -> bool:
+        """Whether logical time has taken everything with it (D1); aligned tasks know by themselves."""
+        if "deterministic" not in self.job.modes:
+            return True
+        return inspect.passed(self._log, self.job, inspect.external_ends(self._log, self.job))
 
     # --- Names ---
 

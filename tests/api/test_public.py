@@ -43,10 +43,12 @@ def test_the_designs_word_count_runs() -> None:
 def test_the_public_names_are_these() -> None:
     """A name is added to or taken from the public API on purpose."""
     assert framework.__all__ == [
+        "Context",
         "DeadLetter",
         "Files",
         "Input",
         "Job",
+        "Once",
         "Output",
         "Record",
         "Serde",

@@ -16,6 +16,7 @@ from framework.cli.working import work
 from framework.core import actions as do
 from framework.core.start import Phase
 from framework.core.state import Status
+from framework.core.deterministic import DeterministicCore
 from framework.core.task import TaskCore
 from framework.logs.open import LogAddress
 from framework.runtime.deliveries import CHANGELOG
@@ -28,7 +29,7 @@ PHASES = ["starting", "restoring", "claiming", "announcing", "rolling back", "st
 SEND_POLLS = 40  # of 5 ms, in which what was sent gets there: the embedded log needs one, Kafka a few
 
 
-def phase_of(core: TaskCore) -> str:
+def phase_of(core: TaskCore | DeterministicCore) -> str:
     """Return the phase of a task."""
     match core.status:
         case Status.STARTING:

@@ -144,6 +144,7 @@ def test_a_wait_sees_what_came_before_it(log: EmbeddedLog, path: Path) -> None:
             lambda: log.send(0, 0, A0, b"z"),
         ]
         for happen in happenings:
+            log.read(A0, log.bounds(A0)[1], 1)
             log.wait(0)
             happen()
             log.wait(600_000)

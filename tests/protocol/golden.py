@@ -10,18 +10,21 @@ from protocol.changelog import (
     Data,
     Decision,
     Lease,
+    Release,
     Verdict,
     decode_changelog_header,
     decode_claim,
     decode_data,
     decode_decision,
     decode_lease,
+    decode_release,
     decode_verdict,
     encode_changelog_header,
     encode_claim,
     encode_data,
     encode_decision,
     encode_lease,
+    encode_release,
     encode_verdict,
 )
 from protocol.commit import (
@@ -50,7 +53,7 @@ from protocol.control import (
 )
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.frames import Columns, decode_columns, decode_headers, encode_columns, encode_headers
-from protocol.ids import LineageEntry
+from protocol.ids import LineageEntry, TopicPartition
 from protocol.pointer import Pointer, decode_pointer, encode_pointer
 
 
@@ -173,6 +176,7 @@ def _where(kind: ChangelogType) -> ChangelogHeader:
 
 _LINEAGE = (LineageEntry(1, -1), LineageEntry(3, 200))
 _CLAIM = Claim(NONCE, "höst", 4711, 1_000)
+_RELEASE = Release(((TopicPartition("out", 2), 256),))
 _DECISION = Decision("ext", 1, 100, 20, 5, 6)
 
 _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], ...] = (
@@ -201,6 +205,8 @@ _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], 
      lambda: encode_lease(_where(ChangelogType.LEASE), Lease(256)), decode_lease),
     ("verdict", f"1e {WHERE_HEX} 01 0001 72", Verdict("r", counts=True),
      lambda: encode_verdict(_where(ChangelogType.VERDICT), Verdict("r", counts=True)), decode_verdict),
+    ("release", f"1d {WHERE_HEX} 0001 00000002 0000000000000100 0003 6f7574", _RELEASE,
+     lambda: encode_release(_where(ChangelogType.RELEASE), _RELEASE), decode_release),
     ("commit", SMALL_HEX, SMALL, lambda: encode_commit(COMMIT_HEADER, SMALL), decode_commit),
     ("commit, all fields", LARGE_HEX, LARGE, lambda: encode_commit(COMMIT_HEADER, LARGE), decode_commit),
     ("pointer", f"0000000000000064 00000003 00000000000000c8 {NONCE_HEX}", Pointer(100, 3, 200, NONCE),

@@ -16,21 +16,25 @@ from protocol.changelog import (
     Data,
     Decision,
     Lease,
+    Release,
     Verdict,
     decode_changelog_header,
     decode_claim,
     decode_data,
     decode_decision,
     decode_lease,
+    decode_release,
     decode_verdict,
     encode_changelog_header,
     encode_claim,
     encode_data,
     encode_decision,
     encode_lease,
+    encode_release,
     encode_verdict,
 )
 from protocol.errors import DecodeError, UnsupportedFormat
+from protocol.ids import TopicPartition
 from tests.protocol.strategies import changelog_headers, data, int64s, naturals32, naturals64, texts
 
 HEADERS = {kind: ChangelogHeader(kind, 3, 5, 0) for kind in ChangelogType}
@@ -75,6 +79,19 @@ def test_leases_survive(header: ChangelogHeader, t: int) -> None:
     assert Lease(t) == decode_lease(encode_lease(header, Lease(t)))
 
 
+@given(
+    header=changelog_headers(ChangelogType.RELEASE),
+    seqs=st.lists(st.tuples(st.builds(TopicPartition, texts, naturals32), naturals64), max_size=3).map(tuple),
+)
+def test_releases_survive(header: ChangelogHeader, seqs: tuple[tuple[TopicPartition, int], ...]) -> None:
+    """A release is read back as it was written, and cut short or with a byte more it is refused (D5)."""
+    message = encode_release(header, Release(seqs))
+    assert Release(seqs) == decode_release(message)
+    for broken in (message[:-1], message + b"\0"):
+        with pytest.raises(DecodeError):
+            decode_release(broken)
+
+
 @given(header=changelog_headers(ChangelogType.VERDICT), run_id=texts, counts=st.booleans())
 def test_verdicts_survive(header: ChangelogHeader, run_id: str, counts: bool) -> None:
     """A verdict is read back as it was written (1.8)."""
@@ -105,7 +122,7 @@ def test_negative_fields_are_refused(field: str, at: int) -> None:
 def test_types_are_not_mixed_up() -> None:
     """No message is written under a header of another type, none is read as another type."""
     claim = encode_claim(HEADERS[ChangelogType.CLAIM], CLAIM)
-    for decode in (decode_data, decode_decision, decode_lease):
+    for decode in (decode_data, decode_decision, decode_lease, decode_release):
         with pytest.raises(DecodeError, match="found a CLAIM"):
             decode(claim)
     with pytest.raises(ValueError, match="a DATA needs a header of that type"):

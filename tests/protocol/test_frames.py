@@ -5,6 +5,7 @@ import zlib
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from protocol.envelope import HEADER_SIZE, Header, MessageType, encode_header
 from protocol.errors import DecodeError, UnsupportedFormat
@@ -12,9 +13,11 @@ from protocol.frames import (
     Columns,
     decode_columns,
     decode_headers,
+    digest_records,
     encode_columns,
     encode_headers,
     frame_count,
+    last_logical,
 )
 from tests.protocol.strategies import columns, user_headers
 
@@ -145,3 +148,49 @@ def test_long_header_names_are_not_written() -> None:
     """A header name that does not fit its length field is refused by the writer."""
     with pytest.raises(ValueError, match="32768 bytes of UTF-8, at most 32767"):
         encode_headers([("k" * 32_768, b"")])
+
+
+def _timed(written: Columns) -> Columns:
+    count = len(written.keys)
+    return written._replace(logical=written.logical or (tuple(range(count)), (1,) * count))
+
+
+def _digest(before: int, written: Columns, start: int = 0, stop: int | None = None) -> int:
+    cut = slice(start, stop)
+    assert written.logical is not None
+    times, sources = written.logical
+    headers = None if written.headers is None else written.headers[cut]
+    columns_ = written.keys[cut], written.values[cut], written.timestamps[cut], headers
+    return digest_records(before, *columns_, (times[cut], sources[cut]))
+
+
+@given(written=columns().map(_timed), at=st.integers(0, 9), before=st.integers(0, 2**32 - 1))
+def test_a_digest_does_not_depend_on_the_cut(written: Columns, at: int, before: int) -> None:
+    """The digest of a channel is the same however its records are cut into frames (D3)."""
+    assert _digest(before, written) == _digest(_digest(before, written, 0, at), written, at)
+
+
+def test_the_digest_of_a_record_is_that_of_its_bytes() -> None:
+    """Digests are compared across versions: their bytes are fixed as README.md says (D3)."""
+    written = Columns([None, b"k"], [b"v", None], (-1, 2), [None, b"head"], ((10, 11), (1, 2)))
+    first = struct.pack(">iiiqqi", -1, 1, -1, -1, 10, 1) + b"v"
+    second = struct.pack(">iiiqqi", 1, -1, 4, 2, 11, 2) + b"k" + b"head"
+    assert _digest(7, written) == zlib.crc32(first + second, 7)
+
+
+@given(written=columns().map(_timed), other=columns().map(_timed))
+def test_other_records_have_another_digest(written: Columns, other: Columns) -> None:
+    """Records that differ in anything, their cut into cells included, differ in their digest (D3)."""
+    fields = (written.keys, written.values, tuple(written.timestamps), written.headers or [None] * len(written.keys))
+    others = (other.keys, other.values, tuple(other.timestamps), other.headers or [None] * len(other.keys))
+    same = (*fields, written.logical) == (*others, other.logical)
+    assert (_digest(0, written) == _digest(0, other)) == same
+
+
+@given(written=columns().map(_timed))
+def test_the_last_logical_time_is_found_without_decoding(written: Columns) -> None:
+    """The key of a body's last record is read from its columns (D1)."""
+    keys, values, timestamps, headers, logical, digest = written
+    assert logical is not None
+    body = encode_columns(keys, values, timestamps, headers, logical=logical, digest=digest)
+    assert last_logical(body) == (logical[0][-1], logical[1][-1])

@@ -37,6 +37,7 @@ def test_a_source_says_when_its_inputs_have_ended() -> None:
     task.append(IN, b"x")
     task.driver.tick()
     assert task.core.ended == {IN: False}
+    task.now_ms += 100  # it is not asked while more may be coming
     task.run()
     assert task.core.ended == {IN: True}  # it is drained again
 

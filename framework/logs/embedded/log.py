@@ -13,7 +13,7 @@ from zlib import crc32
 from framework.errors import ConfigError, OffsetOutOfRange
 from framework.logs.embedded.failures import BUSY_MS, Guard, corrupt
 from framework.logs.embedded.lock import WriterLock
-from framework.logs.embedded.schema import OFFSET_BITS, OFFSET_MASK, PAGE_BYTES, open_file
+from framework.logs.embedded.schema import OFFSET_BITS, OFFSET_MASK, PAGE_BYTES, crc_of, open_file
 from framework.logs.embedded.wait import Bell
 from framework.ports import Delivery, ExternalRecord, LogRow
 from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
@@ -31,6 +31,8 @@ _READ = (
 _APPEND = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)"
 _TAIL = "SELECT next, fence, append_time_ms FROM partition WHERE id = ?"
 _MOVE = "UPDATE partition SET next = ?, fence = ?, append_time_ms = ? WHERE id = ?"
+
+_VERSION = "PRAGMA data_version"  # changes with each commit of another process
 
 _NO_PARTITION = -1  # partition id of a queued item that has outputs only
 _Queued = tuple[int, int, int, bytes | None, int | None, list[tuple[int, ExternalRecord]]]
@@ -73,7 +75,8 @@ class EmbeddedLog:
         self._queue_sync = False
         self._ids: dict[TopicPartition, int] = {}  # partitions are never deleted, so what is here stays right
         self._version = -1  # PRAGMA data_version when wait() returned last
-        self._committed = True  # in this process since wait() returned last: data_version shows only the others'
+        self._ended: dict[int, tuple[int, int]] = {}  # partition → (its end when it was read last, data_version then)
+        self._committed = True  # here, since wait() returned, to what is read here: data_version shows only the others'
         self._written = 0  # bytes of WAL since the last checkpoint of this process, about
 
     # --- topics ---
@@ -123,6 +126,9 @@ class EmbeddedLog:
         """
         with self._guard:
             number = self._id(partition)
+            version = self._sql.execute(_VERSION).fetchone()[0]
+            if self._ended.get(number) == (offset, version):
+                return []
             rows = self._rows(number, offset, max_bytes)
             if not _continues(rows, offset):  # at the end, out of range or damaged: look again, at one state of all
                 self._sql.execute("BEGIN")
@@ -135,6 +141,8 @@ class EmbeddedLog:
                     self._sql.execute("COMMIT")
                 if offset < end and not _continues(rows, offset):
                     raise corrupt(self.path, f"{partition}: messages are missing from offset {offset} on")
+                if not rows:
+                    self._ended[number] = offset, version
             return rows
 
     def _rows(self, number: int, offset: int, max_bytes: int) -> list[LogRow]:
@@ -265,7 +273,7 @@ class EmbeddedLog:
         with self._guard:
             self._bell.reset()
             while True:
-                version = self._sql.execute("PRAGMA data_version").fetchone()[0]
+                version = self._sql.execute(_VERSION).fetchone()[0]
                 if version != self._version or self._committed or self._queue:
                     self._version, self._committed = version, False
                     return
@@ -299,11 +307,11 @@ class EmbeddedLog:
                     tail.fence = fence
                 tail.next = offset + 1
                 rows.append(
-                    (number << OFFSET_BITS | offset, time_ms, time_ms, None, value, None, _crc(value, None, None))
+                    (number << OFFSET_BITS | offset, time_ms, time_ms, None, value, None, crc_of(value, None, None))
                 )
             for place, (_, key, output, timestamp_ms, headers) in outputs:
                 tail = tails.get(place) or self._tail(tails, place, now_ms)
-                crc = _crc(output, key, headers)
+                crc = crc_of(output, key, headers)
                 rows.append((place << OFFSET_BITS | tail.next, tail.time_ms, timestamp_ms, key, output, headers, crc))
                 if number == _NO_PARTITION:
                     offset, time_ms = tail.next, tail.time_ms
@@ -312,6 +320,8 @@ class EmbeddedLog:
         self._sql.executemany(_APPEND, rows)
         moves = [(tail.next, tail.fence, tail.time_ms, number) for number, tail in tails.items()]
         self._sql.executemany(_MOVE, moves)
+        for number in tails:
+            self._committed |= self._ended.pop(number, None) is not None
         self._written += sum(len(row[4]) for row in rows if row[4]) + PAGE_BYTES * (len(tails) + 1)
         return deliveries
 
@@ -366,7 +376,6 @@ class EmbeddedLog:
                 finally:
                     if self._sql.in_transaction:
                         self._sql.execute("ROLLBACK")
-            self._committed = True
             self._bell.ring()
 
     def _checkpoint(self) -> None:
@@ -386,14 +395,3 @@ class EmbeddedLog:
 def _continues(rows: list[LogRow], offset: int) -> bool:
     """Return whether the rows have no gap from ``offset`` on: ids are unique and sorted, so counting suffices."""
     return bool(rows) and rows[0][0] == offset and rows[-1][0] - offset + 1 == len(rows)
-
-
-def _crc(value: bytes | None, key: bytes | None, headers: bytes | None) -> int:
-    """Return what is stored beside a message: SQLite notices a damaged page only by its structure."""
-    try:
-        crc = crc32(value) if value else 0
-        if key:
-            crc = crc32(key, crc)
-        return crc32(headers, crc) if headers else crc
-    except TypeError as error:
-        raise ConfigError(f"{error}: keys, values and headers must be bytes or None") from error

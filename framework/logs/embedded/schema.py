@@ -10,6 +10,7 @@ import os
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
+from zlib import crc32
 
 from framework.errors import ConfigError
 from framework.logs.embedded.failures import BUSY_MS
@@ -118,3 +119,14 @@ def _prepare(path: Path, connection: sqlite3.Connection) -> None:
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
     value: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
     return value
+
+
+def crc_of(value: bytes | None, key: bytes | None, headers: bytes | None) -> int:
+    """Return what is stored beside a message: SQLite notices a damaged page only by its structure."""
+    try:
+        crc = crc32(value) if value else 0
+        if key:
+            crc = crc32(key, crc)
+        return crc32(headers, crc) if headers else crc
+    except TypeError as error:
+        raise ConfigError(f"{error}: keys, values and headers must be bytes or None") from error

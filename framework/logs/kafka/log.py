@@ -20,7 +20,7 @@ VISIBLE_S_MAX = 30.0  # a topic just made is known to all brokers by then
 COMPLETED_S_MAX = 15.0  # what a predecessor has seen committed can be read by then, if the log still has it
 READABLE_S_MAX = 90.0  # a transaction that a dead process left open has timed out by then
 STEP_S = 0.001  # of looking at deliveries and messages in turn, while both may come
-STEP_S_MAX = 0.005
+STEP_S_MAX, STEP_GROWTH = 0.005, 1.5
 _PARTITION_OF = itemgetter(0)  # of an ExternalRecord; a sink has tens of thousands
 
 
@@ -46,7 +46,7 @@ class KafkaLog:
         self._topics = Topics(admin, troubles, group)
         self._transactions: dict[TopicPartition, Transactions] = {}
         self._counts: dict[str, int] = {}  # partitions by topic, of those that were seen
-        self._ends: dict[tuple[int, int], TopicPartition] = {}  # of claims and commits on their way, by owner and token
+        self._ends: dict[tuple[int, int], TopicPartition] = {}  # of what goes to changelogs, by owner and token
         self._committed: dict[TopicPartition, int] = {}  # what predecessors have committed ends there or later
         self._readable: dict[TopicPartition, int] = {}  # what is acknowledged ends here, so bounds must show it
         self._closed = False
@@ -186,7 +186,7 @@ class KafkaLog:
         transactions = self._transactions.get(partition)
         if outputs and transactions is None:
             raise ConfigError(f"{len(outputs)} outputs with a message to {partition}: declare it transactional first")
-        if sync:
+        if sync or fence is not None:
             self._ends[owner, token] = partition
         if transactions is None:
             self._writer.send(owner, token, partition, value)
@@ -207,8 +207,7 @@ class KafkaLog:
         Raises what a message failed with: Halted (too large), ConfigError (no permission), TransientError.
         """
         self._topics.poll()
-        senders: list[Writer | Transactions] = [*self._writers, *self._transactions.values()]
-        deliveries = [delivery for sender in senders for delivery in sender.poll()]
+        deliveries = [delivery for sender in self._senders() for delivery in sender.poll()]
         if self._ends:
             for owner, token, offset, *_ in deliveries:
                 partition = self._ends.pop((owner, token), None)
@@ -222,20 +221,21 @@ class KafkaLog:
 
     def wait(self, timeout_ms: float) -> None:
         """Return when a message has come to a partition that is being read, or a delivery; else at the time-out."""
+        reader, senders = self._reader, self._senders()
         deadline = time.monotonic() + timeout_ms / 1000
         step = STEP_S
-        senders: list[Writer | Transactions] = [*self._writers, *self._transactions.values()]
-        while not (self._reader.news or any(each.known for each in senders)):
+        while not (reader.news or any(each.known for each in senders)):
             left = deadline - time.monotonic()
             if left <= 0:
                 return
-            if any(each.waits for each in senders):
-                self._writers[-1].wait(min(left, step))
-                self._reader.wait(0)
-                step = min(step * 1.1, STEP_S_MAX)
-            else:
-                self._reader.wait(left)
-        self._reader.news = False
+            left = max(left, STEP_S)  # librdkafka counts whole ms: less would not wait at all
+            if self._ends:  # a task waits for this answer
+                self._writer.wait(min(left, step))
+                reader.wait(0)
+            else:  # nobody is in a hurry to know that a frame has arrived
+                reader.wait(min(left, step) if any(writer.waits for writer in self._writers) else left)
+            step = min(step * STEP_GROWTH, STEP_S_MAX)
+        reader.news = False
 
     def close(self) -> None:
         """Disconnect; what is queued and was not polled is given up. A second close does nothing."""
@@ -248,6 +248,9 @@ class KafkaLog:
                 writer.close()
             self._reader.close()
             self._asker.close()
+
+    def _senders(self) -> list[Writer | Transactions]:
+        return [*self._writers, *self._transactions.values()]
 
     def _check(self, partition: TopicPartition) -> None:
         """Raise ConfigError if there is no such partition: Kafka itself would make topics, or fail much later."""

@@ -32,6 +32,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "message.max.bytes": MESSAGE_BYTES_MAX,
         "reconnect.backoff.max.ms": 1_000,  # 10 s otherwise: long after the broker has come back
         "socket.keepalive.enable": True,
+        "socket.nagle.disable": True,  # else a small request waits for the answer to the one before it
     },
     "producer": {
         "linger.ms": 0,  # frames are batches already

@@ -182,6 +182,7 @@ def stream_trimmed_at_position(trim: Any) -> Any:
     """A stream is trimmed up to what was read, not to what the commit resumes at (K3)."""
 
     def mistaken(self: TaskDriver, action: Any) -> None:
+        assert isinstance(self.core, TaskCore)
         position = self.core.inputs.position.get(action.partition, action.offset)
         trim(self, type(action)(action.partition, max(position, action.offset)))
 

@@ -24,6 +24,7 @@ class Mutant:
     make: Make
     shows: Callable[[Plan], bool]
     focus: Callable[[Plan], Plan]
+    deterministic: bool  # it is one of deterministic mode
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -62,12 +63,15 @@ def mutant(
     *killed_by: str,
     shows: Callable[[Plan], bool] = anywhere,
     focus: Callable[[Plan], Plan] = unchanged,
+    deterministic: bool = False,
 ) -> Callable[[Make], Make]:
     """Register the decorated function: its name is the mutant's, its docstring says the mistake."""
 
     def register(make: Make) -> Make:
         mistake = (make.__doc__ or "").strip()
-        MUTANTS[make.__name__] = Mutant(mistake, frozenset(killed_by), owner, attribute, make, shows, focus)
+        MUTANTS[make.__name__] = Mutant(
+            mistake, frozenset(killed_by), owner, attribute, make, shows, focus, deterministic
+        )
         return make
 
     return register

@@ -1,0 +1,145 @@
+"""The latency experiment: ``make bench EXPERIMENT=latency [LOG=…] [SECONDS_EACH=8] [QUICK=1] [WRITE=1]``.
+
+Each cell is a run of its own, with processes and topics of its own, one after the other. LOG: embedded, kafka (a broker
+of its own), kafka://host:port; by default both logs, Kafka with a broker of its own.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.latency.articles import paragraphs
+from benchmarks.latency.cell import RATE, Result
+from benchmarks.latency.modes import MODES
+from benchmarks.latency.pictures import draw
+from benchmarks.latency.report import figures, write_document
+from benchmarks.running import console, measure_any, where
+from framework.errors import ConfigError
+from framework.logs.open import EMBEDDED, KAFKA
+from framework.testing.broker import find_broker
+
+INTERVALS_MS = (100, 500, 1_000, 5_000)
+KILLS_S = (4.0, 10.0, 16.0)
+QUICK_KILLS_S = (2.0, 5.0, 8.0)
+CALM_S = 5.0  # after the last kill
+OUT = Path("benchmarks/out")
+
+
+class Cell(NamedTuple):
+    """One run. ``log``: embedded or kafka; ``kind``: which table it belongs to."""
+
+    kind: str
+    log: str
+    mode: str
+    interval_ms: int
+    partitions: int
+    seconds: float
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Return the arguments of benchmarks.latency.cell."""
+        own = [f"mode={self.mode}", f"interval_ms={self.interval_ms}", f"partitions={self.partitions}"]
+        if self.kind in ("steady", "wide") and self.interval_ms == 1_000:
+            own.append("idle_s=4")
+        if self.kind == "kills":
+            own.append("kills=" + ",".join(map(str, QUICK_KILLS_S if self.seconds < KILLS_S[-1] else KILLS_S)))
+        return (*own, f"seconds={self.seconds}")
+
+
+def plan(logs: Sequence[str], seconds: float, modes: Sequence[str], *, quick: bool) -> Iterator[Cell]:
+    """Yield all cells: the rows of a table close to each other, so that they meet the same machine."""
+    for log in logs:
+        if log != EMBEDDED:
+            yield Cell("warm-up", log, "at-least-once", 1_000, 2, min(seconds, 5.0))  # of a broker whose code is cold
+        for interval in (1_000,) if quick else INTERVALS_MS:
+            yield from (
+                Cell("steady", log, mode, interval, 2, max(seconds, 3 * interval / 1000))
+                for mode in modes
+                if MODES[mode].checkpoints or interval == 1_000
+            )
+        if not quick and log != EMBEDDED:
+            yield from (Cell("wide", log, mode, 1_000, 4, seconds) for mode in modes if MODES[mode].checkpoints)
+        if not quick or log != EMBEDDED:
+            length = (QUICK_KILLS_S if quick else KILLS_S)[-1] + CALM_S
+            yield from (Cell("kills", log, mode, 1_000, 2, length) for mode in modes if MODES[mode].checkpoints)
+
+
+def measure_all(cells: Sequence[Cell], addresses: dict[str, str], place: str) -> list[tuple[Cell, Result]]:
+    """Run all cells, with a bar; what is there is kept in benchmarks/out, should the run end early."""
+    found: list[tuple[Cell, Result]] = []
+    OUT.mkdir(exist_ok=True)
+    columns = (TextColumn("{task.description:<44}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("", total=len(cells))
+        for cell in cells:
+            progress.update(bar, description=f"{cell.kind}: {cell.log}, {cell.mode}, {cell.interval_ms} ms")
+            result = measure_any("benchmarks.latency.cell", addresses[cell.log], *cell.arguments)
+            if cell.kind != "warm-up":
+                found.append((cell, result))
+                (OUT / "latency.json").write_text(json.dumps({"where": place, "results": found}))
+            shown = " ".join(f"{name} {result[name]:.0f}" for name in ("p50", "p75", "p95", "p99", "max"))
+            console.print(
+                f"{cell.log} {cell.partitions}×2, {cell.mode}, {cell.interval_ms:,}: {shown} ms", soft_wrap=True
+            )
+            progress.advance(bar)
+    return found
+
+
+def main() -> None:
+    """Run the experiment, print its tables; with --write, put them and the pictures into docs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--log", default=os.environ.get("LOG") or "")
+    parser.add_argument(
+        "--seconds", type=float, default=float(os.environ.get("SECONDS_EACH") or 0), help="of each cell"
+    )
+    parser.add_argument("--mode", action="append", choices=list(MODES), help="only this one; may be repeated")
+    parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")), help="below 2 minutes")
+    parser.add_argument("--write", action="store_true", default=bool(os.environ.get("WRITE")), help="docs/LATENCY.md")
+    parser.add_argument("--again", type=Path, help="no run: tables and pictures of the figures in this file")
+    options = parser.parse_args()
+    if options.again:
+        kept = json.loads(options.again.read_text())
+        results = [(Cell(*cell), result) for cell, result in kept["results"]]
+        place = kept["where"]
+    else:
+        seconds = options.seconds or (3.0 if options.quick else 8.0)
+        place, results = experiment(options.log, seconds, options.mode or list(MODES), quick=options.quick)
+    console.print(place, soft_wrap=True)
+    text = figures(results)
+    console.print(text, markup=False, soft_wrap=True)
+    if options.write:
+        draw(results, Path("docs/images"))
+        write_document(Path("docs/LATENCY.md"), place, text)
+
+
+def experiment(log: str, seconds: float, modes: Sequence[str], *, quick: bool) -> tuple[str, list[tuple[Cell, Result]]]:
+    """Run all cells on one log, or on both; return where, and the figures."""
+    console.print(f"{len(paragraphs()):,} paragraphs of real articles, {RATE:.0f} documents a second")
+    addresses: dict[str, str] = {}
+    with ExitStack() as stack:
+        if log.startswith(KAFKA):
+            addresses["kafka"] = log
+        elif log != EMBEDDED:
+            try:
+                broker = stack.enter_context(find_broker())
+                addresses["kafka"] = KAFKA + broker.bootstrap
+                console.print(f"Kafka: {broker.how}")
+            except ConfigError as error:
+                if log:
+                    raise
+                console.print(f"without Kafka: {error}")
+        if log in ("", EMBEDDED):
+            addresses[EMBEDDED] = EMBEDDED
+        place = where("confluent-kafka", "rocksdict", "msgspec")
+        cells = list(plan(list(addresses), seconds, modes, quick=quick))
+        return place, measure_all(cells, addresses, place)
+
+
+if __name__ == "__main__":
+    main()

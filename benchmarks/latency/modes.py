@@ -1,0 +1,34 @@
+"""What is compared: each mode with the settings that make it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from framework.settings import Settings, with_texts
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One row of the tables. ``repeats``: whether outputs may come again after a kill."""
+
+    name: str
+    fixed: Mapping[str, str] = field(default_factory=dict)  # settings
+    repeats: bool = False
+    checkpoints: bool = True  # else the interval means nothing
+
+    def settings(self, interval_ms: int) -> Settings:
+        """Return the settings of the job's workers."""
+        return with_texts(Settings(), {"interval_ms": str(interval_ms), **self.fixed})
+
+
+# No guarantee, the paper's baseline: state is kept in memory and never saved, so a crash loses it.
+MODES = {
+    mode.name: mode
+    for mode in (
+        Mode("no guarantee", {"guarantee": "at-least-once", "interval_ms": str(HOUR_MS)}, True, False),
+        Mode("at-least-once", {"guarantee": "at-least-once"}, True),
+        Mode("exactly-once"),
+        Mode("deterministic"),
+    )
+}

@@ -1,0 +1,50 @@
+"""What a task may use instead of clocks and dice: in deterministic mode a replay gives the same answers (D3)."""
+
+import random
+import time
+import uuid
+from collections.abc import Callable
+
+
+class Context:
+    """A task's ``self.ctx``: the time, random numbers and identifiers of the record that is being processed.
+
+    In deterministic mode all of them are functions of the record's logical time and of how often they were asked for,
+    so that a replay after a crash gives the same; elsewhere they are the machine's.
+    """
+
+    def now(self) -> int:
+        """Return the time in ms since 1970; deterministic: when the job's source took the record in."""
+        return self.now_us() // 1_000
+
+    def now_us(self) -> int:
+        """Return the time in µs since 1970; deterministic: never less than for the record before."""
+        return time.time_ns() // 1_000
+
+    def random(self) -> random.Random:
+        """Return a new generator of random numbers; deterministic: with its own seed at each call."""
+        return random.Random()  # noqa: S311  # for a task's choices, not for secrets
+
+    def uuid(self) -> uuid.UUID:
+        """Return a new identifier (version 4); deterministic: no other call of any task of the job gives the same."""
+        return uuid.UUID(int=self.random().getrandbits(128), version=4)
+
+
+class LogicalContext(Context):
+    """The context in deterministic mode. ``key`` gives the logical time (µs, source) of what is being processed."""
+
+    def __init__(self, task: str, key: Callable[[], tuple[int, int]]) -> None:
+        """``task`` names job, stage and partition."""
+        self.calls = 0  # of ``random``, since the job began: state, so that a replay counts the same
+        self._task = task
+        self._key = key
+
+    def now_us(self) -> int:
+        """Return the logical time in µs."""
+        return self._key()[0]
+
+    def random(self) -> random.Random:
+        """Return a generator seeded by task, logical time and the number of this call."""
+        self.calls += 1
+        time_us, source = self._key()
+        return random.Random(f"{self._task}/{time_us}/{source}/{self.calls}")  # noqa: S311  # as above

@@ -1,0 +1,6 @@
+"""How a stage gets exactly once: by aligned versions, or by being deterministic (docs/DETERMINISTIC.md)."""
+
+from typing import Literal
+
+Mode = Literal["aligned", "deterministic"]
+MODES: tuple[Mode, ...] = ("aligned", "deterministic")

@@ -1,0 +1,164 @@
+"""How a deterministic source decides what it takes, and at which logical time: log first, send later (D1, D2)."""
+
+from abc import abstractmethod
+from collections import deque
+from dataclasses import dataclass
+
+from framework.core.actions import Action, ProcessExternal, ProcessRecords, Seek
+from framework.core.base import BaseCore, Status
+from framework.core.events import ExternalBatch, Ran
+from framework.core.limits import Limits
+from framework.core.merge import ALL, Merge
+from framework.core.source import LogicalClock
+from framework.core.wiring import TaskWiring
+from framework.errors import Halted
+from protocol.changelog import ChangelogType, Decision
+from protocol.control import encode_heartbeat
+from protocol.envelope import Header, MessageType, encode_header
+from protocol.frames import last_logical
+from protocol.ids import TopicPartition
+
+NEVER = 1 << 62  # µs: no timer is set
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows of an external input on their way: decided, logged, processed, in any order; then their outputs are sent."""
+
+    decision: Decision
+    next_offset: int
+    logged: bool = False  # the decision is on its way or appended
+    valid: bool = False  # it is known to be (C3)
+    outputs: Ran | None = None
+
+
+class Deciding(BaseCore):
+    """The state of a DeterministicCore, what it sends, and the part of it that is a source."""
+
+    def __init__(self, task: TaskWiring, limits: Limits, *, sink: bool) -> None:
+        super().__init__(task, limits)
+        self.sink = sink
+        self.merge = Merge(task.name, task.channels, limits.early_memory_bytes_max)
+        self.seen = self.merge.seen
+        self.time = LogicalClock(limits.heartbeat_ms, limits.lease_ms)
+        self._mono_us = 0
+        self._appending: ChangelogType | None = None  # what is on its way to the changelog, or about to be
+        self._processing = False
+        self._batch: Batch | None = None  # of a source
+        self._replay: deque[Decision] = deque()  # decided by predecessors since the last commit
+        self._taken = 0  # records that a source has ever taken
+        self._last_t = 0  # of the last of them
+        self._timer = 0  # when the next timer is due, as far as is known
+        self._upto = -1  # the time up to which all is processed, timers included
+        self._promised = 0  # the time of the last heartbeat
+        self._held = 0  # records for the outside that wait for release
+        self._releasing: dict[TopicPartition, int] = {}  # the last seq of each partition among them
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether the next message or external batch may be fed."""
+        return (
+            self.status is Status.RUNNING
+            and not (self._processing or self._replay or self._stopping)
+            and self._batch is None
+            and not (self._layer_is_full and self.commit_run is not None)
+        )
+
+    @property
+    def _at_rest(self) -> bool:
+        """Whether nothing is being processed: what is in the layer was also sent."""
+        return not (self._processing or self._replay) and self._batch is None
+
+    @property
+    def _beats(self) -> bool:
+        """Whether time itself has to go on here: in a source that somebody listens to, or that has timers."""
+        return self.task.is_source and (bool(self.task.outputs) or self._timer < NEVER)
+
+    @abstractmethod
+    def _append_next(self) -> list[Action]:
+        """Append the next message to the changelog, if none is on its way."""
+
+    # --- what is sent ---
+
+    def _frames(self, event: Ran) -> list[Action]:
+        actions: list[Action] = []
+        for partition, count, body in event.frames:
+            header = Header(
+                MessageType.FRAME, self.task.producer, self.generation, self.frozen + 1, self.next_seq[partition]
+            )
+            self.next_seq[partition] += count
+            actions.append(self._send(partition, encode_header(header) + body))
+        return actions
+
+    def _heartbeats(self, t: int, *, besides: frozenset[TopicPartition] = frozenset()) -> list[Action]:
+        """Say that nothing up to ``t`` is still to come from here, but in channels whose last record says so."""
+        if t <= self._promised:
+            return []
+        self._promised = t
+        ours = self.task.producer, self.generation, self.frozen + 1
+        return [
+            self._send(partition, encode_heartbeat(*ours, seq, t, ALL))
+            for partition, seq in self.next_seq.items()
+            if partition not in besides
+        ]
+
+    # --- a source (D2) ---
+
+    def _decide(self, event: ExternalBatch) -> list[Action]:
+        """Give the rows their times. They are processed at once; what comes of it waits for the decision."""
+        assert self.wants_input, f"{self.task.name}: a batch was fed in {self.status}"
+        self._mono_us, (topic, partition) = event.mono_us, event.partition
+        first_t = self.time.give(event.count, event.mono_us)
+        decision = Decision(topic, partition, event.first_offset, event.count, first_t, self.time.floor)
+        self._batch, self._processing = Batch(decision, event.next_offset), True
+        self.ended[event.partition] = False
+        process = ProcessExternal(event.partition, event.first_offset, event.count, first_t, replay=False)
+        return [*self._append_next(), process]
+
+    def _batch_done(self) -> list[Action]:
+        """Send what a batch has made, once it is processed and its decision is valid."""
+        batch = self._batch
+        if batch is None or batch.outputs is None or not batch.valid:
+            return []
+        self._batch = None
+        self._took(batch.decision, batch.next_offset)
+        frames, last_t = batch.outputs.frames, batch.decision.last_t
+        ends = {partition: last_logical(body)[0] for partition, _, body in frames}
+        besides = frozenset(partition for partition, t in ends.items() if t == last_t)
+        return [*self._frames(batch.outputs), *self._heartbeats(last_t, besides=besides)]
+
+    def _took(self, decision: Decision, next_offset: int) -> None:
+        self.external[TopicPartition(decision.topic, decision.partition)] = next_offset
+        self._taken += decision.records
+        self._last_t = decision.last_t
+
+    def _replay_next(self) -> list[Action]:
+        """Process the next decision of a predecessor; after the last one take new rows."""
+        if not self._replay:
+            seeks: list[Action] = [Seek(partition, offset) for partition, offset in self.external.items()]
+            return seeks + self._pass(self.time.floor) if self.task.is_source else seeks
+        topic, partition, first_offset, records, first_t, _ = self._replay[0]
+        source = TopicPartition(topic, partition)
+        if first_offset < self.external.get(source, first_offset + 1):
+            raise Halted(
+                f"{self.task.name}: a decision takes {source} from offset {first_offset} on, "
+                f"but what stands at {self.external.get(source)}: the changelog is damaged"
+            )
+        self.seen["decisions replayed"] += 1
+        self._processing = True
+        return [ProcessExternal(source, first_offset, records, first_t, replay=True)]
+
+    def _beat(self) -> list[Action]:
+        """Let logical time go on where no record does it."""
+        if self.status is not Status.RUNNING or not (self._at_rest and self._beats):
+            return []
+        if not self.time.beat(self._mono_us):
+            return []
+        return self._pass(self.time.promise(self._mono_us))
+
+    def _pass(self, t: int) -> list[Action]:
+        """Nothing up to ``t`` is still to come: timers fire first, then all downstream may know."""
+        if t <= self._promised or t < self._timer:
+            return self._heartbeats(t)
+        self._processing = True
+        return [ProcessRecords((), t)]

@@ -1,0 +1,206 @@
+"""Performs a deterministic core's actions: as the driver of aligned tasks does, but nothing waits for a commit."""
+
+from collections import deque
+from collections.abc import Callable
+
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.deterministic import DeterministicCore
+from framework.errors import Halted, OffsetOutOfRange
+from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
+from framework.runtime.deliveries import CHANGELOG
+from framework.runtime.deterministic.runner import LogicalRunner
+from framework.runtime.driver import COVERED, END_CHECK_MS, TaskDriver
+from framework.settings import Settings
+from framework.stores.overlay import Overlay
+from protocol.ids import TopicPartition
+
+
+class DeterministicDriver(TaskDriver):
+    """One task. What its code sends outside waits here, in order, until the core releases it (D5)."""
+
+    def __init__(
+        self,
+        owner: int,
+        core: DeterministicCore,
+        *,
+        log: Log,
+        store: StateStore,
+        overlay: Overlay,
+        spill: Spill,
+        runner: LogicalRunner,
+        settings: Settings,
+        mono_ms: Callable[[], float],
+    ) -> None:
+        super().__init__(
+            owner,
+            core,
+            log=log,
+            store=store,
+            overlay=overlay,
+            spill=spill,
+            runner=runner,
+            settings=settings,
+            mono_ms=mono_ms,
+        )
+        self._logical = core
+        self._code = runner
+        self._batches_read: deque[tuple[TopicPartition, list[LogRow]]] = deque()  # read, their decision not yet made
+        self._replay: dict[TopicPartition, deque[LogRow]] = {}  # read ahead of the decisions that are replayed
+        self._waiting: list[ExternalRecord] = []  # outputs that are not released yet
+        self._waiting_bytes = 0
+
+    def delivered(self, delivery: Delivery) -> None:
+        """Take the log's answer to one of our sends."""
+        if delivery.token != CHANGELOG:
+            super().delivered(delivery)
+            return
+        self._deliveries.delivered(CHANGELOG)
+        now = self._mono_ms()
+        self._do(on.ChangelogAppended(*delivery[2:4], int(now), *delivery[4:], mono_us=int(now * 1_000)))
+
+    def due_in_ms(self) -> float:
+        """Return how long a driver with nothing to do may wait; a heartbeat is due to the µs."""
+        now = self._mono_ms()
+        due = self._logical.due_in_ms(now)
+        return due if self.outbox is None or not self._ready else min(due, self.outbox.due_in_ms(now))
+
+    # --- input ---
+
+    def _read_input(self) -> bool:
+        if not self.core.wants_input or self._blocked():
+            return False
+        try:
+            batch = self._inbox.next_batch()
+        except OffsetOutOfRange as error:
+            self._do(on.InputGone(error))
+            return True
+        if batch is None:
+            return self._note_ends()
+        partition, rows = batch
+        if partition in self._internal:
+            step = self.core.step
+            for row in rows:
+                self._todo.extend(step(on.Message(partition, row[0], row[1], row[4] or b"")))
+            self._do(on.InputRead())
+        else:
+            self._batches_read.append(batch)
+            self._end_due_ms = self._mono_ms() + END_CHECK_MS
+            self.counters["external records"] += len(rows)
+            self._do(on.ExternalBatch(partition, rows[0][0], rows[-1][0] + 1, len(rows), int(self._mono_ms() * 1_000)))
+        return True
+
+    def _flush_batch(self) -> bool:
+        return False  # each run is flushed when it ends
+
+    def _blocked(self) -> bool:
+        return self._waiting_bytes > self._settings.sink_bytes_max or super()._blocked()
+
+    def _time(self) -> bool:
+        now = self._mono_ms()
+        self._deliveries.check(now)
+        if self._logical.due_in_ms(now) > 0:
+            return False
+        self._do(on.Tick(int(now), self._overlay.open_bytes, mono_us=int(now * 1_000)))
+        return bool(self._todo)
+
+    # --- actions ---
+
+    def _do(self, event: on.Event) -> None:
+        was_ready = self._ready
+        super()._do(event)
+        if self._ready and not was_ready:
+            self._code.go_on_after(self._logical.released)
+
+    def _perform_next(self) -> bool:
+        match action := self._todo[0]:
+            case do.ProcessExternal():
+                self._todo.popleft()
+                self._process_external(action)
+            case do.ProcessRecords(runs, upto):
+                self._todo.popleft()
+                self.counters["merged runs"] += len(runs)
+                self._code.process_runs(runs, upto)
+                self._ran()
+            case do.AppendChangelog():
+                self._todo.popleft()
+                self._append_changelog(action)
+            case do.Seek():
+                self._replay.clear()
+                return super()._perform_next()
+            case _:
+                sends = isinstance(action, do.Send)
+                done = super()._perform_next()
+                self.urgent |= sends and not self._todo
+                return done
+        return True
+
+    def _append_changelog(self, action: do.AppendChangelog) -> None:
+        outputs = self._waiting[: action.outputs]
+        if outputs:
+            self._waiting_bytes -= self._waiting_bytes * len(outputs) // len(self._waiting)
+            del self._waiting[: action.outputs]
+        self.counters["released records"] += len(outputs)
+        self._deliveries.sent_other(CHANGELOG, self._mono_ms())
+        for message in action.before:
+            self._log.send(self.owner, COVERED, self.wiring.changelog, message, fence=action.generation)
+        self._log.send(
+            self.owner,
+            CHANGELOG,
+            self.wiring.changelog,
+            action.value,
+            fence=action.generation,
+            sync=action.sync,
+            outputs=outputs,
+        )
+        self.urgent = True
+
+    def _process_external(self, action: do.ProcessExternal) -> None:
+        next_offset = -1
+        if action.replay:
+            rows = self._read_again(action.partition, action.first_offset, action.count)
+            next_offset = rows[-1][0] + 1
+            self.counters["replayed records"] += len(rows)
+        else:
+            partition, rows = self._batches_read.popleft()
+            assert (partition, rows[0][0], len(rows)) == (action.partition, action.first_offset, action.count)
+        self._code.process_decided(action.partition, rows, action.first_t)
+        self._ran(next_offset)
+
+    def _read_again(self, partition: TopicPartition, first: int, count: int) -> list[LogRow]:
+        """Return the rows of a decision (D2). Raises Halted if the log does not hold them any more."""
+        ahead = self._replay.setdefault(partition, deque())
+        while ahead and ahead[0][0] < first:
+            ahead.popleft()
+        position = ahead[-1][0] + 1 if ahead else first
+        while len(ahead) < count:
+            try:
+                rows = self._log.read(partition, position, self._settings.batch_bytes_max)
+            except OffsetOutOfRange as error:
+                raise self._decided_rows_gone(partition, first, count) from error
+            if not rows:
+                raise self._decided_rows_gone(partition, first, count)
+            ahead.extend(rows)
+            position = rows[-1][0] + 1
+        if ahead[0][0] != first:
+            raise self._decided_rows_gone(partition, first, count)
+        return [ahead.popleft() for _ in range(count)]
+
+    def _decided_rows_gone(self, partition: TopicPartition, first: int, count: int) -> Halted:
+        return Halted(
+            f"{self.wiring.name}: {count} records of {partition} from offset {first} on were taken in before the last "
+            "commit and must be read again, but the topic does not hold them (D2): its retention is too short for "
+            f"interval_ms = {self._settings.interval_ms}, or it was changed. Restore them, or start the job anew"
+        )
+
+    def _ran(self, next_offset: int = -1) -> None:
+        """Hand over what the code has sent; ``next_offset``: after a replay, where to read on."""
+        frames, held = self._runner.take_frames(), self._runner.external_bytes
+        records, last = self._code.take_numbered()
+        self._waiting.extend(records)
+        self._waiting_bytes += held - self._runner.external_bytes
+        timer, released = self._code.next_timer, tuple(last.items())
+        self._do(on.Ran(self._overlay.open_bytes, frames, len(records), released, timer, next_offset))
+
+    def _hold_back(self) -> None:
+        """Nothing: outputs leave by releases, not with a version (D5)."""

@@ -1,0 +1,34 @@
+"""What a driver asks of the user's code in deterministic mode; the processor beside it is the real one."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from framework.core.actions import Run
+from framework.ports import ExternalRecord, LogRow
+from framework.runtime.runner import Runner
+from protocol.ids import TopicPartition
+
+
+class LogicalRunner(Runner, Protocol):
+    """Runs the user's task over the overlay, by logical time."""
+
+    def go_on_after(self, released: Mapping[TopicPartition, int]) -> None:
+        """Drop external outputs up to these seqs, which stand outside already; before ``reset``."""
+        ...
+
+    def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
+        """Process rows of an external input; the i-th has the logical time ``first_t`` + i."""
+        ...
+
+    def process_runs(self, runs: Sequence[Run], upto: int) -> None:
+        """Process merged records, and let time reach ``upto``."""
+        ...
+
+    def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, int]]:
+        """Return and forget the collected outputs to topics outside of the job, and the last seq for each partition."""
+        ...
+
+    @property
+    def next_timer(self) -> int:
+        """The logical time in µs at which a timer may be due; 1 << 62: never."""
+        ...
