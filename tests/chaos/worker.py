@@ -14,9 +14,9 @@ from typing import Any
 
 from framework.cli.working import work
 from framework.core import actions as do
+from framework.core.deterministic import DeterministicCore
 from framework.core.start import Phase
 from framework.core.state import Status
-from framework.core.deterministic import DeterministicCore
 from framework.core.task import TaskCore
 from framework.logs.open import LogAddress
 from framework.runtime.deliveries import CHANGELOG
