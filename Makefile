@@ -2,7 +2,7 @@
 #
 #   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka|kafka://host:9092  SPARK=1
 #   make test    lint, types, import direction, then all tests
-#   make bench   the benchmarks           LOG=kafka (a broker of its own) or kafka://host:9092
+#   make bench   the benchmarks           LOG=kafka (a broker of its own) or kafka://host:9092  EXPERIMENT=backfill (on Spark)
 #   make lint    only the checks that run no code
 
 SHELL := /bin/bash
@@ -43,8 +43,8 @@ demo: $(VENV)/.installed $(if $(SPARK),$(VENV)/.installed-spark)
 test: lint
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal
 
-bench: $(VENV)/.installed
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/.installed $(if $(filter backfill,$(EXPERIMENT)),$(VENV)/.installed-spark)
+	$(BIN)/python -m benchmarks$(if $(EXPERIMENT),.$(EXPERIMENT))
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check --output-format concise .

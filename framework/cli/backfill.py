@@ -28,7 +28,7 @@ CELL_CHARS = 60
 
 
 def fill(
-    found: Target, sources: Sequence[str], until: str | None, *, master: str, work: str | None, verdict: str | None
+    found: Target, sources: Sequence[str], until: str | None, *, cluster: str, work: str | None, verdict: str | None
 ) -> None:
     """Backfill a job, or settle a backfill that has died. Raises ConfigError, TaskError, Fenced, Halted."""
     screen = Screen(Console())
@@ -46,7 +46,7 @@ def fill(
             screen.note("there is no backfill to settle" if settled is None else _settled(*settled))
             return
         begun_s = time.monotonic()
-        spark = local_session(master)
+        spark = local_session(cluster)
         with screen:
             done = backfill(spark, wanted, parse_until(until, job), log, screen)
         _tell(screen, found, done, time.monotonic() - begun_s)
@@ -61,7 +61,7 @@ def compare(
     sources: Sequence[str],
     sets: Sequence[str] | None,
     *,
-    master: str,
+    cluster: str,
     work: str | None,
 ) -> bool:
     """Audit a job; return whether nothing differs. Raises ConfigError, TaskError."""
@@ -73,7 +73,7 @@ def compare(
         found = target(reference, directory, address, sets)._replace(settings=settings)
         aligned = settings.guarantee == "exactly-once"
         wanted = wanted_of(found, sources or [LOG], work)
-        spark = local_session(master)
+        spark = local_session(cluster)
         with screen:
             result = audit(spark, wanted, log, screen, aligned=aligned)
     finally:
@@ -98,19 +98,19 @@ def wanted_of(found: Target, sources: Sequence[str], work: str | None) -> Wanted
     config = "" if address.config is None else str(address.config.absolute())
     where = Where(address.url, config, str((found.place.directory / "log.db").absolute()))
     own = str((found.place.directory / "spark").absolute())
-    return Wanted(
-        found.job, reference, where, found.settings, sources_of(found.job, list(sources)), own if work is None else work
-    )
+    paths = {
+        topic: path if path == LOG or "://" in path else str(Path(path).absolute())
+        for topic, path in sources_of(found.job, list(sources)).items()
+    }
+    return Wanted(found.job, reference, where, found.settings, paths, own if work is None else work)
 
 
 def tell_audit(screen: Screen, job: Job, result: Audited, *, aligned: bool) -> bool:
     """Print what an audit has found; return whether nothing differs."""
     keys = sum(report.keys for report in result.reports)
-    sources = {stage.ordinal for stage in job.stages if job.topology().externals_of(stage.ordinal)}
     records = sum(report.records for report in result.reports)
     screen.note(
-        f"{job.name}: version {result.version}: {keys:,} keys recomputed from {records:,} records"
-        f"{' of all stages' if len(job.stages) > len(sources) else ''}: "
+        f"{job.name}: version {result.version}: {keys:,} keys recomputed from {records:,} records{_of_stages(job)}: "
         + ("nothing differs" if not result.wrong else f"{result.wrong:,} keys differ")
     )
     if result.wrong:
@@ -123,6 +123,10 @@ def tell_audit(screen: Screen, job: Job, result: Audited, *, aligned: bool) -> b
         if not aligned:
             screen.note("The job runs at least once: records that were repeated after a crash are counted again.")
     return not result.wrong
+
+
+def _of_stages(job: Job) -> str:
+    return f" of {len(job.stages)} stages" if len(job.stages) > 1 else ""
 
 
 def _row(job: Job, difference: Difference) -> list[Text]:
@@ -154,8 +158,7 @@ def _tell(screen: Screen, found: Target, done: Done, seconds: float) -> None:
     first = sum(report.records + report.refused for report in done.reports)
     keys = sum(report.keys for report in done.reports)
     screen.note(
-        f"{job.name}: {first:,} records through {len(job.stages)} stages, {keys:,} keys in {seconds:.1f} s, "
-        f"version {done.run.version}"
+        f"{job.name}: {first:,} records{_of_stages(job)}, {keys:,} keys in {seconds:.1f} s, version {done.run.version}"
     )
     repeats = sum(report.repeats for report in done.reports)
     letters = sum(report.letters for report in done.reports)

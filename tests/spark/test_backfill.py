@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -43,6 +44,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come 
 
 SUMS = Path(__file__).with_name("sums.py")
 SETTINGS = Settings(interval_ms=100)
+
+NOW_MS = time.time_ns() // 1_000_000  # Kafka deletes what is of long ago
 
 Records = Sequence[tuple[str, str, int]]  # key, text, timestamp
 
@@ -125,7 +128,7 @@ def made(count: int, seed: int) -> Records:
     """Return records; about one in thirty is no number."""
     rng = random.Random(seed)
     texts = [str(rng.randrange(9)) if rng.random() > 0.03 else "x" for _ in range(count)]
-    return [(f"key-{rng.randrange(40)}", text, 1_000 * seed + number) for number, text in enumerate(texts)]
+    return [(f"key-{rng.randrange(40)}", text, NOW_MS + number) for number, text in enumerate(texts)]
 
 
 def plain(*parts: Records) -> tuple[dict[str, int], dict[str, int]]:
@@ -229,7 +232,7 @@ def test_a_backfill_whose_driver_is_killed_is_run_again(spark: "SparkSession", t
     past = made(300, 5)
     path = parquet(tmp_path / "past" / "0.parquet", past)
     command = [sys.executable, "-m", "framework.cli", "backfill", scene.reference, f"--from={path}"]
-    driver = subprocess.Popen([*command, f"--directory={scene.place.directory}", "--master=local[1]"])
+    driver = subprocess.Popen([*command, f"--directory={scene.place.directory}", "--spark=local[1]"])
     flag.write_text(str(driver.pid))
     assert driver.wait(300) == -signal.SIGKILL
     wirings = all_wirings(scene.job)
