@@ -223,6 +223,9 @@ def backfill(
             help="[TOPIC:]PARTITION=OFFSET,…: where the job goes on. Default: where it stands, or the history ends.",
         ),
     ] = None,
+    outputs: Annotated[
+        bool, typer.Option("--outputs", help="Also send what the past sends to topics, files and tables.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Let a backfill that died after its commits count.")] = False,
     abort: Annotated[bool, typer.Option("--abort", help="Make a backfill that died void for good.")] = False,
     cluster: Cluster = "local[*]",
@@ -240,7 +243,7 @@ def backfill(
     command = _with_spark()
     found = target(job, directory, LogAddress(log, kafka_config), set)
     verdict = "resume" if resume else "abort" if abort else None
-    command.fill(found, source or [], until, cluster=cluster, work=work, verdict=verdict)
+    command.fill(found, source or [], until, outputs=outputs, cluster=cluster, work=work, verdict=verdict)
 
 
 @app.command()

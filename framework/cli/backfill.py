@@ -28,7 +28,14 @@ CELL_CHARS = 60
 
 
 def fill(
-    found: Target, sources: Sequence[str], until: str | None, *, cluster: str, work: str | None, verdict: str | None
+    found: Target,
+    sources: Sequence[str],
+    until: str | None,
+    *,
+    outputs: bool,
+    cluster: str,
+    work: str | None,
+    verdict: str | None,
 ) -> None:
     """Backfill a job, or settle a backfill that has died. Raises ConfigError, TaskError, Fenced, Halted."""
     screen = Screen(Console())
@@ -37,7 +44,7 @@ def fill(
         raise ConfigError(f"--{verdict} settles a backfill that has died: give it alone")
     if verdict is None and not sources:
         raise ConfigError(f"--from is missing: a path of Parquet or JSON files, or {LOG} for what the log still holds")
-    wanted = wanted_of(found, sources or [LOG], work)
+    wanted = wanted_of(found, sources or [LOG], work)._replace(outputs=outputs)
     log = place.open_log()
     try:
         prepare(job, log, place, found.settings)
@@ -49,7 +56,7 @@ def fill(
         spark = local_session(cluster)
         with screen:
             done = backfill(spark, wanted, parse_until(until, job), log, screen)
-        _tell(screen, found, done, time.monotonic() - begun_s)
+        _tell(screen, found, done, time.monotonic() - begun_s, outputs=outputs)
     finally:
         log.close()
 
@@ -153,7 +160,7 @@ def _settled(run_id: str, counts: bool) -> str:
     return f"the backfill {run_id} {'counts' if counts else 'is void'}: start the job"
 
 
-def _tell(screen: Screen, found: Target, done: Done, seconds: float) -> None:
+def _tell(screen: Screen, found: Target, done: Done, seconds: float, *, outputs: bool) -> None:
     job = found.job
     first = sum(report.records + report.refused for report in done.reports)
     keys = sum(report.keys for report in done.reports)
@@ -165,11 +172,13 @@ def _tell(screen: Screen, found: Target, done: Done, seconds: float) -> None:
     sent = sum(report.outputs for report in done.reports)
     if repeats:
         screen.note(f"{repeats:,} rows of offsets that were there already were left out")
-    if letters:
+    if outputs:
+        screen.note(f"{sent:,} outputs to topics, {letters:,} of them dead letters, are written")
+    elif letters:
         screen.note(
             f"{letters:,} records went to no store: they would be dead letters, which a backfill does not write"
         )
-    if sent - letters:
+    if sent - letters and not outputs:
         screen.note(f"{sent - letters:,} outputs to topics are those of the past, and are not written again")
     for partition, offset in sorted(done.cover.resume.items()):
         screen.note(f"  {partition}: goes on from offset {offset:,}")

@@ -75,7 +75,7 @@ class Scene:
         self.reference = str(directory / f"sums_{suffix.replace('-', '_')}.py")
         Path(self.reference).write_text(text)
         self.job: Job = load_job(self.reference)
-        self.topic = f"events{suffix}"
+        self.suffix, self.topic = suffix, f"events{suffix}"
         self.place = Place(directory / "job", address=LogAddress(log))
         self.log = self.place.open_log()
         self.notes = prepare(self.job, self.log, self.place, SETTINGS, fed=[self.topic])
@@ -86,8 +86,9 @@ class Scene:
         work = str(self.place.directory / "spark")
         return Wanted(self.job, self.reference, self.where, SETTINGS, sources_of(self.job, list(sources)), work)
 
-    def backfill(self, spark: "SparkSession", *sources: str, until: str | None = None) -> Done:
-        return backfill(spark, self.wanted(*sources), parse_until(until, self.job), self.log, self.told)
+    def backfill(self, spark: "SparkSession", *sources: str, until: str | None = None, outputs: bool = False) -> Done:
+        wanted = self.wanted(*sources)._replace(outputs=outputs)
+        return backfill(spark, wanted, parse_until(until, self.job), self.log, self.told)
 
     def audit(self, spark: "SparkSession", *sources: str) -> Audited:
         return audit(spark, self.wanted(*sources), self.log, self.told, aligned=True)
@@ -100,6 +101,11 @@ class Scene:
         with LocalRun(self.job, self.reference, self.place, SETTINGS) as local:
             drain(local)
             local.stop()
+
+    def sent(self, topic: str) -> int:
+        """Return how many records stand in a topic."""
+        places = [TopicPartition(f"{topic}{self.suffix}", number) for number in range(2)]
+        return sum(len(self.log.read(place, 0, 1 << 24)) for place in places)
 
     def state(self) -> tuple[dict[str, int], dict[str, int]]:
         """Return what ``seen`` and ``sums`` hold."""
@@ -162,12 +168,14 @@ def test_a_job_goes_live_from_files_and_is_audited(spark: "SparkSession", scene:
     past, live = made(600, 1), made(200, 2)
     for number in range(2):
         parquet(tmp_path / "past" / f"{number}.parquet", past[number * 300 : (number + 1) * 300])
-    done = scene.backfill(spark, str(tmp_path / "past"))
+    done = scene.backfill(spark, str(tmp_path / "past"), outputs=True)
+    assert scene.sent("letters") == sum(text == "x" for _, text, _ in past)
     assert done.cover.resume == {TopicPartition("events", number): 0 for number in range(2)}
     assert sum(report.letters for report in done.reports) == sum(text == "x" for _, text, _ in past)
     scene.feed(live)
     scene.run()
     assert scene.state() == plain(past, live)
+    assert scene.sent("told") == sum(text != "x" for _, text, _ in [*past, *live])
     assert not list((scene.place.directory / "spark").glob("*"))
     audited = scene.audit(spark, str(tmp_path / "past"))
     assert (audited.wrong, audited.differences) == (0, [])
@@ -199,9 +207,7 @@ def test_the_topics_own_past_on_kafka(spark: "SparkSession", kafka_broker: Broke
     scene.feed(live)
     scene.run()
     assert scene.state() == plain(past, live)
-    told = scene.job.stages[1].topics_written()[0].name
-    sent = sum(len(scene.log.read(TopicPartition(told, number), 0, 1 << 24)) for number in range(2))
-    assert sent == sum(text != "x" for _, text, _ in [*past, *live])
+    assert scene.sent("told") == sum(text != "x" for _, text, _ in [*past, *live])
     assert scene.audit(spark, "kafka").wrong == 0
     scene.log.close()
 
