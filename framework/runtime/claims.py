@@ -103,17 +103,22 @@ def append(
     """
     last = len(messages) - 1
     sync = sync or task.transactional  # where this process writes in transactions, only that ends one
-    for token, message in enumerate(messages):
-        ends = token == last
-        log.send(
-            0,
-            token + 1,
-            task.changelog,
-            message,
-            fence=task.generation,
-            sync=sync and ends,
-            outputs=outputs if ends else (),
-        )
+    try:
+        for token, message in enumerate(messages):
+            ends = token == last
+            log.send(
+                0,
+                token + 1,
+                task.changelog,
+                message,
+                fence=task.generation,
+                sync=sync and ends,
+                outputs=outputs if ends else (),
+            )
+    except TransientError:  # its transactional id was taken over: by whom, the changelog tells (S1)
+        if task.begin:
+            verify(log, task, task.begin, log.bounds(task.changelog)[1])
+        raise
     found: dict[int, Delivery] = {}
     by = time.monotonic() + ACK_S_MAX
     while len(found) <= last:
