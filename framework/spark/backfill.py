@@ -99,8 +99,8 @@ def _check_outputs(wanted: Wanted) -> None:
     in_transactions = wanted.settings.guarantee == "exactly-once" and writes_outside(first, wanted.job.topology())
     if not (wanted.where.embedded or in_transactions):
         raise ConfigError(
-            "--outputs: on Kafka the outputs of the past go out in one transaction with the verdict, in the changelog of "
-            f"stage {first.name}, which has none: it writes nothing outside, or the job runs at least once"
+            "--outputs: on Kafka the outputs of the past go out in one transaction with the verdict, in the "
+            f"changelog of stage {first.name}, which has none: it writes nothing outside, or the job runs at least once"
         )
 
 

@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 
 from framework import Job
+from framework.cli import main
 from framework.cli.backfill import tell_audit
 from framework.cli.screen import Screen
 from framework.errors import ConfigError, Fenced, TaskError
@@ -36,6 +37,7 @@ from framework.stores.reader import StateReader
 from framework.testing.broker import Broker
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
+from tests.spark.conftest import Past
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -185,6 +187,20 @@ def test_a_job_goes_live_from_files_and_is_audited(spark: "SparkSession", scene:
     assert changed >= {("seen", past[300][0])}
     assert audited.wrong == len(audited.differences) <= 2
     assert not tell_audit(Screen(Console()), scene.job, audited, aligned=True)
+
+
+def test_the_index_of_the_demonstration_is_audited(
+    spark: "SparkSession", past: Past, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Documents that came, changed and went, over two stages of four partitions: recomputed, the index is the same."""
+    command = ["grete", "audit", "tasks.inverted_index", "--directory", str(past.directory)]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed, errors = capsys.readouterr()
+    assert not ended.value.code, errors
+    assert "of 2 stages: nothing differs" in printed
+    assert spark.version
 
 
 @pytest.mark.kafka
