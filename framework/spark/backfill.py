@@ -151,18 +151,15 @@ class Plans(NamedTuple):
             snapshots=snapshots,
             where=wanted.where,
             tails=self.covered.tails,
+            files=frozenset(self.files),
             from_rows=has_one_channel(wanted.job, stage),
         )
 
-    def pasts(self) -> dict[int, list[Past]]:
-        """Return stage → what its external inputs have in files."""
+    def pasts(self) -> dict[int, dict[str, Past]]:
+        """Return stage → topic → what its external inputs have in files."""
         topology = self.wanted.job.topology()
         return {
-            stage.ordinal: [
-                self.files[topic]._replace(rows=self.files[topic].numbered(number))
-                for number, topic in enumerate(topology.externals_of(stage.ordinal))
-                if topic in self.files
-            ]
+            stage.ordinal: {t: self.files[t] for t in topology.externals_of(stage.ordinal) if t in self.files}
             for stage in self.wanted.job.stages
         }
 
