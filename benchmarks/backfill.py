@@ -13,13 +13,14 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.table import Table
 
+from benchmarks.reading import reading, show_reading
 from benchmarks.running import console, median, run_all, say_where
 from framework.logs.embedded import EmbeddedLog
 from framework.runtime.journal import apply_segment
@@ -160,10 +161,15 @@ def _state(rng: random.Random, keys: int) -> Iterator[list[bytes]]:
 
 def main() -> None:
     """Run all rounds, print the tables; with a name first, one measurement."""
-    if len(sys.argv) > 1 and sys.argv[1] in ("backfilling", "restoring"):
+    measurements: dict[str, Callable[..., Result]] = {
+        "backfilling": backfilling,
+        "reading": reading,
+        "restoring": restoring,
+    }
+    if len(sys.argv) > 1 and sys.argv[1] in measurements:
         directory = Path(tempfile.mkdtemp(prefix="grete-bench-"))
         try:
-            print(json.dumps(globals()[sys.argv[1]](directory, *map(int, sys.argv[2:]))))
+            print(json.dumps(measurements[sys.argv[1]](directory, *map(int, sys.argv[2:]))))
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         return
@@ -176,6 +182,7 @@ def main() -> None:
     plan = {
         "backfill": ("backfilling", str(options.records), str(options.cores)),
         "restore": ("restoring", str(options.keys)),
+        "read": ("reading", str(options.records), str(options.cores)),
     }
     results = run_all("benchmarks.backfill", plan, options.rounds)
     say_where("pyspark", "pyarrow", "rocksdict")
@@ -185,6 +192,7 @@ def main() -> None:
     for label, figure in (("in a new session", "first_per_s"), ("again", "second_per_s")):
         table.add_row(label, f"{median(results, 'backfill', figure):,.0f}")
     console.print(table)
+    show_reading(results, options.records)
     table = Table(title=f"An empty disk gets {options.keys:,} keys of 86 bytes")
     for column in ("", "seconds (median)", "CPU seconds", "keys/s"):
         table.add_column(column, justify="left" if not column else "right")
