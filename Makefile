@@ -4,6 +4,7 @@
 #   make test    lint, types, import direction, then all tests
 #   make bench   the benchmarks           LOG=kafka (a broker of its own) or kafka://host:9092
 #                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)  WRITE=1 (tables and pictures into docs)
+#                EXPERIMENT=backfill      on Spark
 #   make lint    only the checks that run no code
 
 SHELL := /bin/bash
@@ -44,7 +45,8 @@ demo: $(VENV)/.installed $(if $(SPARK),$(VENV)/.installed-spark)
 test: lint
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal
 
-bench: $(VENV)/.installed $(if $(EXPERIMENT),$(VENV)/.installed-bench)
+bench: $(VENV)/.installed $(if $(filter latency,$(EXPERIMENT)),$(VENV)/.installed-bench) \
+		$(if $(filter backfill,$(EXPERIMENT)),$(VENV)/.installed-spark)
 	$(BIN)/python -m benchmarks$(if $(EXPERIMENT),.$(EXPERIMENT))
 
 lint: $(VENV)/.installed-dev

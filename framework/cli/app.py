@@ -194,7 +194,7 @@ def simulate(
     raise typer.Exit(command.batch(command.asked_for(seeds, minutes, mutant, processes, fresh)))
 
 
-Master = Annotated[str, typer.Option(help="Spark's master: this machine, or spark://…, yarn, k8s://….")]
+Cluster = Annotated[str, typer.Option("--spark", help="Where Spark runs: this machine, or spark://…, yarn, k8s://….")]
 Work = Annotated[
     str | None, typer.Option(help="Where stages keep what they give the next one; all executors must see it.")
 ]
@@ -226,9 +226,12 @@ def backfill(
             help="[TOPIC:]PARTITION=OFFSET,…: where the job goes on. Default: where it stands, or the history ends.",
         ),
     ] = None,
+    outputs: Annotated[
+        bool, typer.Option("--outputs", help="Also send what the past sends to topics, files and tables.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Let a backfill that died after its commits count.")] = False,
     abort: Annotated[bool, typer.Option("--abort", help="Make a backfill that died void for good.")] = False,
-    master: Master = "local[*]",
+    cluster: Cluster = "local[*]",
     work: Work = None,
     directory: Directory = None,
     log: Log = "embedded",
@@ -243,7 +246,7 @@ def backfill(
     command = _with_spark()
     found = target(job, directory, LogAddress(log, kafka_config), set)
     verdict = "resume" if resume else "abort" if abort else None
-    command.fill(found, source or [], until, master=master, work=work, verdict=verdict)
+    command.fill(found, source or [], until, outputs=outputs, cluster=cluster, work=work, verdict=verdict)
 
 
 @app.command()
@@ -251,7 +254,7 @@ def audit(
     job: JobName,
     *,
     source: From = None,
-    master: Master = "local[*]",
+    cluster: Cluster = "local[*]",
     work: Work = None,
     directory: Directory = None,
     log: Log = "embedded",
@@ -261,7 +264,7 @@ def audit(
     """Recompute a job's state on Spark from its recorded inputs, and compare it key by key; exit 1 if it differs."""
     command = _with_spark()
     address = LogAddress(log, kafka_config)
-    if not command.compare(job, directory, address, source or [], set, master=master, work=work):
+    if not command.compare(job, directory, address, source or [], set, cluster=cluster, work=work):
         raise typer.Exit(1)
 
 

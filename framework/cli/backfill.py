@@ -28,7 +28,14 @@ CELL_CHARS = 60
 
 
 def fill(
-    found: Target, sources: Sequence[str], until: str | None, *, master: str, work: str | None, verdict: str | None
+    found: Target,
+    sources: Sequence[str],
+    until: str | None,
+    *,
+    outputs: bool,
+    cluster: str,
+    work: str | None,
+    verdict: str | None,
 ) -> None:
     """Backfill a job, or settle a backfill that has died. Raises ConfigError, TaskError, Fenced, Halted."""
     screen = Screen(Console())
@@ -37,7 +44,7 @@ def fill(
         raise ConfigError(f"--{verdict} settles a backfill that has died: give it alone")
     if verdict is None and not sources:
         raise ConfigError(f"--from is missing: a path of Parquet or JSON files, or {LOG} for what the log still holds")
-    wanted = wanted_of(found, sources or [LOG], work)
+    wanted = wanted_of(found, sources or [LOG], work)._replace(outputs=outputs)
     log = place.open_log()
     try:
         prepare(job, log, place, found.settings)
@@ -46,10 +53,10 @@ def fill(
             screen.note("there is no backfill to settle" if settled is None else _settled(*settled))
             return
         begun_s = time.monotonic()
-        spark = local_session(master)
+        spark = local_session(cluster)
         with screen:
             done = backfill(spark, wanted, parse_until(until, job), log, screen)
-        _tell(screen, found, done, time.monotonic() - begun_s)
+        _tell(screen, found, done, time.monotonic() - begun_s, outputs=outputs)
     finally:
         log.close()
 
@@ -61,7 +68,7 @@ def compare(
     sources: Sequence[str],
     sets: Sequence[str] | None,
     *,
-    master: str,
+    cluster: str,
     work: str | None,
 ) -> bool:
     """Audit a job; return whether nothing differs. Raises ConfigError, TaskError."""
@@ -73,7 +80,7 @@ def compare(
         found = target(reference, directory, address, sets)._replace(settings=settings)
         aligned = settings.guarantee == "exactly-once"
         wanted = wanted_of(found, sources or [LOG], work)
-        spark = local_session(master)
+        spark = local_session(cluster)
         with screen:
             result = audit(spark, wanted, log, screen, aligned=aligned)
     finally:
@@ -98,19 +105,19 @@ def wanted_of(found: Target, sources: Sequence[str], work: str | None) -> Wanted
     config = "" if address.config is None else str(address.config.absolute())
     where = Where(address.url, config, str((found.place.directory / "log.db").absolute()))
     own = str((found.place.directory / "spark").absolute())
-    return Wanted(
-        found.job, reference, where, found.settings, sources_of(found.job, list(sources)), own if work is None else work
-    )
+    paths = {
+        topic: path if path == LOG or "://" in path else str(Path(path).absolute())
+        for topic, path in sources_of(found.job, list(sources)).items()
+    }
+    return Wanted(found.job, reference, where, found.settings, paths, own if work is None else work)
 
 
 def tell_audit(screen: Screen, job: Job, result: Audited, *, aligned: bool) -> bool:
     """Print what an audit has found; return whether nothing differs."""
     keys = sum(report.keys for report in result.reports)
-    sources = {stage.ordinal for stage in job.stages if job.topology().externals_of(stage.ordinal)}
     records = sum(report.records for report in result.reports)
     screen.note(
-        f"{job.name}: version {result.version}: {keys:,} keys recomputed from {records:,} records"
-        f"{' of all stages' if len(job.stages) > len(sources) else ''}: "
+        f"{job.name}: version {result.version}: {keys:,} keys recomputed from {records:,} records{_of_stages(job)}: "
         + ("nothing differs" if not result.wrong else f"{result.wrong:,} keys differ")
     )
     if result.wrong:
@@ -123,6 +130,10 @@ def tell_audit(screen: Screen, job: Job, result: Audited, *, aligned: bool) -> b
         if not aligned:
             screen.note("The job runs at least once: records that were repeated after a crash are counted again.")
     return not result.wrong
+
+
+def _of_stages(job: Job) -> str:
+    return f" of {len(job.stages)} stages" if len(job.stages) > 1 else ""
 
 
 def _row(job: Job, difference: Difference) -> list[Text]:
@@ -149,24 +160,25 @@ def _settled(run_id: str, counts: bool) -> str:
     return f"the backfill {run_id} {'counts' if counts else 'is void'}: start the job"
 
 
-def _tell(screen: Screen, found: Target, done: Done, seconds: float) -> None:
+def _tell(screen: Screen, found: Target, done: Done, seconds: float, *, outputs: bool) -> None:
     job = found.job
     first = sum(report.records + report.refused for report in done.reports)
     keys = sum(report.keys for report in done.reports)
     screen.note(
-        f"{job.name}: {first:,} records through {len(job.stages)} stages, {keys:,} keys in {seconds:.1f} s, "
-        f"version {done.run.version}"
+        f"{job.name}: {first:,} records{_of_stages(job)}, {keys:,} keys in {seconds:.1f} s, version {done.run.version}"
     )
     repeats = sum(report.repeats for report in done.reports)
     letters = sum(report.letters for report in done.reports)
     sent = sum(report.outputs for report in done.reports)
     if repeats:
         screen.note(f"{repeats:,} rows of offsets that were there already were left out")
-    if letters:
+    if outputs:
+        screen.note(f"{sent:,} outputs to topics, {letters:,} of them dead letters, are written")
+    elif letters:
         screen.note(
             f"{letters:,} records went to no store: they would be dead letters, which a backfill does not write"
         )
-    if sent - letters:
+    if sent - letters and not outputs:
         screen.note(f"{sent - letters:,} outputs to topics are those of the past, and are not written again")
     for partition, offset in sorted(done.cover.resume.items()):
         screen.note(f"  {partition}: goes on from offset {offset:,}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from framework.core.wiring import TaskWiring
 from framework.errors import Fenced, OffsetOutOfRange, TransientError
-from framework.ports import Delivery, Log
+from framework.ports import Delivery, ExternalRecord, Log
 from framework.runtime.history import fold_to_end, rows
 from framework.runtime.journal import find_verdict
 from protocol.changelog import (
@@ -89,15 +89,36 @@ def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: 
 
 
 def append(
-    log: Log, task: Claimed, messages: Sequence[bytes], *, sync: bool = False, may_lose: bool = False
+    log: Log,
+    task: Claimed,
+    messages: Sequence[bytes],
+    *,
+    sync: bool = False,
+    may_lose: bool = False,
+    outputs: Sequence[ExternalRecord] = (),
 ) -> list[Delivery]:
-    """Append messages to a task's changelog and wait for them.
+    """Append messages to a task's changelog and wait for them; ``outputs`` become visible with the last (S1).
 
     Raises Fenced if the log refuses them because of a newer generation, TransientError if it does not answer.
     """
     last = len(messages) - 1
-    for token, message in enumerate(messages):
-        log.send(0, token + 1, task.changelog, message, fence=task.generation, sync=sync and token == last)
+    sync = sync or task.transactional  # where this process writes in transactions, only that ends one
+    try:
+        for token, message in enumerate(messages):
+            ends = token == last
+            log.send(
+                0,
+                token + 1,
+                task.changelog,
+                message,
+                fence=task.generation,
+                sync=sync and ends,
+                outputs=outputs if ends else (),
+            )
+    except TransientError:  # its transactional id was taken over: by whom, the changelog tells (S1)
+        if task.begin:
+            verify(log, task, task.begin, log.bounds(task.changelog)[1])
+        raise
     found: dict[int, Delivery] = {}
     by = time.monotonic() + ACK_S_MAX
     while len(found) <= last:

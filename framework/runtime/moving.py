@@ -5,6 +5,7 @@ whole or not at all (framework.runtime.rewriting). Which partition an entry belo
 store's partition is that of the records that were processed, which its keys need not tell. So they are looked at first.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.core.wiring import TaskWiring
-from framework.errors import ConfigError, OffsetOutOfRange
+from framework.errors import ConfigError, FrameworkError, OffsetOutOfRange
 from framework.logs.open import grow_topic, open_notes
 from framework.ports import ExternalRecord, Log
 from framework.runtime.assembly import store_names
@@ -22,7 +23,7 @@ from framework.runtime.history import Snapshot, contents, fold_to_end, live, row
 from framework.runtime.inspect import all_wirings
 from framework.runtime.journal import apply_segment, find_verdict
 from framework.runtime.reserved import META, OUTBOX, STREAM_TIME, TIMERS, TURN
-from framework.runtime.rewriting import Attempt, Written, abort, begin, check_used_up, commit
+from framework.runtime.rewriting import Attempt, Run, Written, abort, begin, check_used_up, commit
 from framework.runtime.worker import open_store
 from framework.settings import Settings
 from framework.stores.rocks import RocksMemory
@@ -92,7 +93,7 @@ def fork(
             written.append(attempt.close())
         commit(target_log, run, written, settings=settings, full=True, external=positions)
     except BaseException:
-        abort(target_log, run)
+        _give_up(target_log, run)
         raise
     return Moved(run.version, entries)
 
@@ -153,6 +154,12 @@ def _chunks(found: Iterator[Row]) -> Iterator[tuple[list[int], list[bytes], list
             stores, keys, values = [], [], []
     if keys:
         yield stores, keys, values
+
+
+def _give_up(log: Log, run: Run) -> None:
+    """Make a run void; if the log does not take that either, the next run will do it."""
+    with contextlib.suppress(FrameworkError):
+        abort(log, run)
 
 
 # --- rescale ----------------------------------------------------------------------------------------------------------
@@ -220,7 +227,7 @@ def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded
                     attempts[graph.ordinal * partitions + number].add([META], [STREAM_TIME], [least])
         commit(log, run, [attempt.close() for attempt in attempts], settings=settings, full=True)
     except BaseException:
-        abort(log, run)
+        _give_up(log, run)
         raise
     return Moved(run.version, entries)
 

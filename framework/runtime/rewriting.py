@@ -15,7 +15,7 @@ from framework.api.job import Job
 from framework.core.commit import Sweep
 from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError
-from framework.ports import Log
+from framework.ports import ExternalRecord, Log
 from framework.runtime.assembly import writes_outside
 from framework.runtime.claims import Claimed, append, claim, verify
 from framework.runtime.history import fold_to_end
@@ -144,11 +144,14 @@ def commit(
     settings: Settings,
     full: bool,
     external: Mapping[TopicPartition, int] | None = None,
+    outputs: Sequence[ExternalRecord] = (),
 ) -> None:
     """Commit what the attempts have written, one of each task at most, and decide the run. Nothing counts before.
 
     ``full``: each task's data hold all of its state, from a reset on. ``external``: offsets of the first records that
-    are not included; the others stay. Raises Fenced: a task was claimed meanwhile, the run is void.
+    are not included; the others stay. ``outputs`` become visible with the verdict; on Kafka only if
+    task (0, 0) is transactional.
+    Raises Fenced: a task was claimed meanwhile, the run is void.
     """
     winners: dict[int, Written] = {}
     for each in written:
@@ -171,7 +174,7 @@ def commit(
         (sent,) = append(log, task, [encode_commit(task.header(ChangelogType.COMMIT), made)], sync=True)
         verify(log, task, won.verified, sent.offset)
         tasks[number] = replace(task, next_seq=task.next_seq + 1, begin=sent.offset + 1)
-    _decide(log, tasks, Verdict(run.run_id, counts=True))
+    _decide(log, tasks, Verdict(run.run_id, counts=True), outputs)
 
 
 def abort(log: Log, run: Run) -> None:
@@ -214,10 +217,11 @@ def _undecided(log: Log, wiring: TaskWiring) -> str | None:
     return fold_to_end(log, wiring, settled=False).undecided
 
 
-def _decide(log: Log, tasks: Sequence[Claimed], verdict: Verdict) -> None:
+def _decide(log: Log, tasks: Sequence[Claimed], verdict: Verdict, outputs: Sequence[ExternalRecord] = ()) -> None:
     """Append the verdict where it decides, verify it (C3), then copies: a worker need not look elsewhere."""
     for number, task in enumerate(tasks):
-        (sent,) = append(log, task, [encode_verdict(task.header(ChangelogType.VERDICT), verdict)], sync=True)
+        message = encode_verdict(task.header(ChangelogType.VERDICT), verdict)
+        (sent,) = append(log, task, [message], sync=True, outputs=() if number else outputs)
         if number == 0:
             verify(log, task, task.begin, sent.offset)
 

@@ -7,13 +7,14 @@ Before that nothing counts: a backfill that dies is run again.
 
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.errors import ConfigError
-from framework.ports import Log
+from framework.ports import ExternalRecord, Log
+from framework.runtime.assembly import writes_outside
 from framework.runtime.history import Snapshot
 from framework.runtime.rewriting import Run, begin, commit
 from framework.settings import Settings
@@ -21,7 +22,9 @@ from framework.spark.covering import LOG, Cover, Until, cover
 from framework.spark.options import Where
 from framework.spark.past import Past, read_files
 from framework.spark.plans import Report, StagePlan
+from framework.spark.rows import OUTPUT
 from framework.spark.stages import Stages, has_one_channel
+from protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +41,7 @@ class Wanted(NamedTuple):
     settings: Settings
     sources: Mapping[str, str]
     work: str
+    outputs: bool = False  # of the past are sent, too
 
 
 class Done(NamedTuple):
@@ -62,6 +66,8 @@ class Telling(Protocol):
 
 def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: Log, telling: Telling) -> Done:
     """Do it. The topics must be there. Raises ConfigError, TaskError, Fenced, Halted; then nothing has changed."""
+    if wanted.outputs:
+        _check_outputs(wanted)
     pasts = pasts_of(spark, wanted.job, wanted.sources)
     run = begin(log, wanted.job, wanted.settings)
     telling.note(f"every task of {wanted.job.name} is claimed: workers that were running are fenced")
@@ -80,10 +86,40 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: Log, tell
                 lambda stage: plans.of(stage, run.version, run=run), lambda name: telling.note(f"stage {name} …")
             )
         written = [report.written for report in reports if report.written is not None]
-        commit(log, run, written, settings=wanted.settings, full=True, external=covered.resume)
+        sent = list(outputs_of(stages, wanted)) if wanted.outputs else []
+        commit(log, run, written, settings=wanted.settings, full=True, external=covered.resume, outputs=sent)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return Done(run, covered, reports)
+
+
+def _check_outputs(wanted: Wanted) -> None:
+    """Refuse what could send the past twice: its outputs become visible in one step with the run's verdict."""
+    first = wanted.job.stages[0]
+    in_transactions = wanted.settings.guarantee == "exactly-once" and writes_outside(first, wanted.job.topology())
+    if not (wanted.where.embedded or in_transactions):
+        raise ConfigError(
+            "--outputs: on Kafka the outputs of the past go out in one transaction with the verdict, in the "
+            f"changelog of stage {first.name}, which has none: it writes nothing outside, or the job runs at least once"
+        )
+
+
+def outputs_of(stages: Stages, wanted: Wanted) -> Iterator[ExternalRecord]:
+    """Yield what the tasks have sent outside, task by task, in their order. Raises ConfigError if it is too much."""
+    size = 0
+    for stage in stages.job.stages:
+        rows = stages.rows(stage, OUTPUT).orderBy("task", "first")
+        for row in rows.select("topic", "partition", "key", "value", "timestamp", "headers").toLocalIterator():
+            key, value, headers = (
+                None if row[name] is None else bytes(row[name]) for name in ("key", "value", "headers")
+            )
+            size += len(key or b"") + len(value or b"") + len(headers or b"")
+            if size > wanted.settings.layer_bytes_max:
+                raise ConfigError(
+                    f"--outputs: more than layer_bytes_max = {wanted.settings.layer_bytes_max} bytes, which go out in "
+                    "one transaction: raise it, or leave the outputs of the past out"
+                )
+            yield ExternalRecord(TopicPartition(row["topic"], row["partition"]), key, value, row["timestamp"], headers)
 
 
 class Plans(NamedTuple):
@@ -110,23 +146,20 @@ class Plans(NamedTuple):
             settings=wanted.settings,
             outside=self.outside,
             version=version,
-            outputs=False,
+            outputs=wanted.outputs,
             run=run,
             snapshots=snapshots,
             where=wanted.where,
             tails=self.covered.tails,
+            files=frozenset(self.files),
             from_rows=has_one_channel(wanted.job, stage),
         )
 
-    def pasts(self) -> dict[int, list[Past]]:
-        """Return stage → what its external inputs have in files."""
+    def pasts(self) -> dict[int, dict[str, Past]]:
+        """Return stage → topic → what its external inputs have in files."""
         topology = self.wanted.job.topology()
         return {
-            stage.ordinal: [
-                self.files[topic]._replace(rows=self.files[topic].numbered(number))
-                for number, topic in enumerate(topology.externals_of(stage.ordinal))
-                if topic in self.files
-            ]
+            stage.ordinal: {t: self.files[t] for t in topology.externals_of(stage.ordinal) if t in self.files}
             for stage in self.wanted.job.stages
         }
 

@@ -42,6 +42,17 @@ class Column(NamedTuple):
             raise SerdeError(f"column {self.name}: a cell is not {self.kind}: {error}") from error
         return pa.array(cells, pa.binary())
 
+    def decoded(self, cells: Any) -> Any:
+        """Return the Arrow array of a large binary array without nulls. Raises SerdeError naming the column."""
+        try:
+            if self.kind in ("utf8", "json"):
+                return cells.cast(pa.large_string()).cast(pa.string())
+            if self.kind in ("int64", "ordered"):
+                return _numbers(cells, ordered=self.kind == "ordered")
+        except (ValueError, pa.ArrowInvalid) as error:
+            raise SerdeError(f"column {self.name}: a cell is not {self.kind}: {error}") from error
+        return cells.cast(pa.binary()) if self.kind == "bytes" else self.array(cells.to_pylist())
+
     def cells(self, array: Any) -> list[bytes | None]:
         """Return the encoded cells of an Arrow array, null as None. Raises SerdeError naming the column."""
         try:
@@ -95,3 +106,13 @@ def _eight_bytes(numbers: Any, *, ordered: bool) -> list[bytes | None]:
     packed = (raw ^ np.uint64(_SIGN) if ordered else raw).astype(">u8").tobytes()
     cells = [packed[start : start + _BYTES] for start in range(0, len(packed), _BYTES)]
     return [cell if valid else None for cell, valid in zip(cells, numbers.is_valid().to_pylist(), strict=True)]
+
+
+def _numbers(cells: Any, *, ordered: bool) -> Any:
+    """Return int64 of a large binary array whose cells are 8 bytes each."""
+    offsets = np.frombuffer(cells.buffers()[1], np.int64, len(cells) + 1, _BYTES * cells.offset)
+    if len(cells) and not (np.diff(offsets) == _BYTES).all():
+        raise ValueError(f"need {_BYTES} bytes each")
+    raw = np.frombuffer(cells.buffers()[2], ">u8", len(cells), int(offsets[0])) if len(cells) else np.zeros(0, ">u8")
+    raw = raw.astype(np.uint64)
+    return pa.array((raw ^ np.uint64(_SIGN) if ordered else raw).view(np.int64), pa.int64())

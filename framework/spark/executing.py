@@ -6,7 +6,6 @@ Plain functions over iterators of batches, so that they can be tested without Sp
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from heapq import merge
-from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -59,10 +58,10 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
         task.close()
 
 
-def cut_pieces(plan: StagePlan, partition: int, batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the external inputs of one task as pieces, for a stage with several channels. Rows come input by input."""
+def cut_pieces(plan: StagePlan, topic: str, partition: int, batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield one external input of one task as pieces, its rows and its tail, for a stage with several channels."""
     report = Report(partition, 0, 0, 0, 0, 0)
-    for piece in _external(plan, _job(plan.job), partition, batches, report):
+    for piece in _external(plan, _job(plan.job), topic, partition, batches, report):
         columns = piece.columns
         body = encode_columns(columns.keys, columns.values, columns.timestamps, columns.headers)
         offsets = b"".join(columns.offset_at(i).to_bytes(8, "big", signed=True) for i in range(len(columns.keys)))
@@ -90,12 +89,13 @@ def _job(reference: str) -> Job:
 
 def _pieces(plan: StagePlan, job: Job, partition: int, batches: Iterable[Any], report: Report) -> Iterable[Piece]:
     if plan.from_rows:
-        return _external(plan, job, partition, batches, report)
+        (topic,) = job.topology().externals_of(plan.stage)
+        return _external(plan, job, topic, partition, batches, report)
     channels = channels_of(job.topology(), plan.stage, partition)
     logs = [
         pieces_of_rows(source, number, _log_rows(plan, source), plan.settings.batch_bytes_max)
         for (producer, source), number in channels.items()
-        if producer == OUTSIDE and source in plan.tails
+        if producer == OUTSIDE and source in plan.tails and source.topic not in plan.files
     ]
     return merge(_read_pieces(batches), *logs, key=lambda piece: piece[:3])
 
@@ -116,32 +116,15 @@ def _read_pieces(batches: Iterable[Any]) -> Iterator[Piece]:
             yield piece._replace(columns=piece.columns._replace(offset=places), refused=refused)
 
 
-def _external(plan: StagePlan, job: Job, partition: int, batches: Iterable[Any], report: Report) -> Iterator[Piece]:
-    """Yield the pieces of a task's external inputs, one after the other: of rows, then of the log's tail."""
-    topology = job.topology()
-    topics = topology.externals_of(plan.stage)
-    by_input = groupby(_split(batches), lambda found: found[0])
-    waiting = next(by_input, None)
-    for index, topic in enumerate(topics):
-        source = TopicPartition(topic, partition)
-        channel = Channel(source, -1 - index, plan.settings.batch_bytes_max)
-        if waiting is not None and waiting[0] == index:
-            yield from _row_pieces(channel, (part for _, part in waiting[1]), report)
-            waiting = next(by_input, None)
-        for found in _log_batches(plan, source):
-            offsets, _, timestamps, keys, values, headers = found
-            yield from channel.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
-
-
-def _split(batches: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield (input, its rows) of batches that are sorted by input."""
-    for found in batches:
-        inputs = found.column("input").to_pylist()
-        begin = 0
-        for number, run in groupby(inputs):
-            count = sum(1 for _ in run)
-            yield number, found.slice(begin, count)
-            begin += count
+def _external(
+    plan: StagePlan, job: Job, topic: str, partition: int, batches: Iterable[Any], report: Report
+) -> Iterator[Piece]:
+    """Yield the pieces of one of a task's external inputs: of its rows, then of its tail in the log."""
+    source, number = TopicPartition(topic, partition), job.topology().externals_of(plan.stage).index(topic)
+    channel = Channel(source, -1 - number, plan.settings.batch_bytes_max)
+    yield from _row_pieces(channel, (found for found in batches if len(found)), report)
+    for offsets, _, timestamps, keys, values, headers in _log_batches(plan, source):
+        yield from channel.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
 
 
 def _row_pieces(channel: Channel, parts: Iterable[Any], report: Report) -> Iterator[Piece]:

@@ -33,12 +33,6 @@ class Past(NamedTuple):
     place: list[str]
     ends: dict[int, int] | None
 
-    def numbered(self, number: int) -> "DataFrame":
-        """Return the rows as those of external input ``number`` of a stage."""
-        from pyspark.sql import functions as f
-
-        return self.rows.withColumn("input", f.lit(number))
-
     def until(self, resume: Mapping[TopicPartition, int], topic: str) -> "Past":
         """Return it without the rows that live tasks will read."""
         from pyspark.sql import functions as f

@@ -31,6 +31,7 @@ class StagePlan(NamedTuple):
     snapshots: tuple[Snapshot, ...] | None  # compares the state with these, of the stage's tasks
     where: Where
     tails: dict[TopicPartition, Tail]
+    files: frozenset[str]  # topics whose history comes from files; their tails follow it
     from_rows: bool  # batches are rows of the one external input; else pieces
 
 

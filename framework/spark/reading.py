@@ -12,9 +12,10 @@ from framework.core.topology import Stream
 from framework.core.wiring import TaskWiring
 from framework.errors import Halted, OffsetOutOfRange
 from framework.ports import Log
-from framework.runtime.history import Snapshot, commits, contents, live, rows, segments
+from framework.runtime.history import Snapshot, commits, rows, segments
 from framework.runtime.inspect import all_wirings, last_commit
 from framework.spark.columns import Column
+from framework.spark.folding import Newest
 from framework.spark.options import Where
 from protocol.commit import Commit
 from protocol.envelope import MessageType, decode_header
@@ -41,18 +42,20 @@ def state(where: Where, plan: StatePlan, snapshot: Snapshot) -> Iterator[pa.Reco
     try:
         written: list[tuple[int, int, int]] = []  # (version, generation, offset) of each commit
         parts = _noting(segments(log, snapshot), written)
-        keys, values, numbers = live(contents(parts, frozenset({plan.store}))[plan.store])
+        newest = Newest(plan.store)
+        newest.feed(parts)
+        keys, values, numbers = newest.columns()
     finally:
         log.close()
     versions, generations, offsets = (pa.array(column, pa.int64()) for column in zip(*written, strict=True))
     partition = snapshot.changelog.partition
     for start in range(0, len(keys), BATCH_ROWS):
-        chunk = slice(start, start + BATCH_ROWS)
-        count, by = len(keys[chunk]), pa.array(numbers[chunk], pa.int64())
+        by = numbers.slice(start, BATCH_ROWS)
+        count = len(by)
         yield pa.RecordBatch.from_arrays(
             [
-                plan.key.array(keys[chunk]),
-                plan.value.array(values[chunk]),
+                plan.key.decoded(keys.slice(start, BATCH_ROWS)),
+                plan.value.decoded(values.slice(start, BATCH_ROWS)),
                 pa.repeat(plan.name, count),
                 pa.repeat(pa.scalar(partition, pa.int32()), count),
                 pa.repeat(pa.scalar(plan.version, pa.int64()), count),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _REMOTE = re.compile(r"^(?:framework|protocol)\.errors\.(\w+): (.*)", re.MULTILINE)
 _PIECE_COLUMNS = ["topic", "partition", "start", "channel", "first", "value", "offsets", "refused"]
 
-Pasts = Mapping[int, list[Past]]  # stage ordinal → of its external inputs that come from files
+Pasts = Mapping[int, dict[str, Past]]  # stage ordinal → topic → of its external inputs that come from files
 Progress = Callable[[str, int, int], None]  # what, done, total
 
 
@@ -74,20 +74,21 @@ class Stages(NamedTuple):
         """Return what the tasks of a stage read from Spark: a partition each, in order."""
         from pyspark.sql import functions as f
 
-        job, pasts, number = self.job, self.pasts.get(stage.ordinal, []), self.job.partitions
+        job, pasts, number = self.job, self.pasts.get(stage.ordinal, {}), self.job.partitions
         if plan.from_rows and not pasts:
             return self.spark.range(0, number, 1, number).where(
                 "id < 0"
             )  # the log's records are read where they are used
         if plan.from_rows:
-            return pasts[0].rows.repartitionById(number, f.col("partition")).sortWithinPartitions(*pasts[0].place)
+            (past,) = pasts.values()
+            return past.rows.repartitionById(number, f.col("partition")).sortWithinPartitions(*past.place)
         parts = [
             past.rows.repartitionById(number, f.col("partition"))
             .sortWithinPartitions(*past.place)
-            .mapInArrow(_cutter(plan), DDL)
+            .mapInArrow(_cutter(plan, topic), DDL)
             .where(f"kind = {PIECE}")
             .select(*_PIECE_COLUMNS)
-            for past in pasts
+            for topic, past in pasts.items()
         ]
         for stream in job.topology().streams_into(stage.ordinal):
             frames = self.rows(job.stages[stream.producer], FRAME).where(f.col("topic") == stream.topic)
@@ -122,13 +123,13 @@ def _runner(plan: StagePlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
     return run
 
 
-def _cutter(plan: StagePlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _cutter(plan: StagePlan, topic: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def cut(batches: Iterable[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
-        return cut_pieces(plan, context.partitionId(), batches)
+        return cut_pieces(plan, topic, context.partitionId(), batches)
 
     return cut
 

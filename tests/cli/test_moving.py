@@ -118,7 +118,7 @@ def test_a_rescale_that_is_killed_is_done_again(tmp_path: Path) -> None:
     two, three, directory = code(tmp_path, "two.py"), code(tmp_path, "three.py", partitions="3"), tmp_path / "job"
     lines = [(f"k{number}", WORDS) for number in range(25)]
     before = run(two, directory, *lines)
-    for left in (1, 5, 10, 14):  # durable appends: 6 claims, 6 commits, the verdict, 5 copies
+    for left in (1, 5, 10, 17):  # 6 claims, 6 commits, the verdict, 5 copies; in the last one 3 voids, too
         script = (
             "import sys, tests.runtime.killed_runs as k, framework.logs.open as o; from framework.cli import main;"
             f"k.Deadly.left = {left}; o.EmbeddedLog = k.Deadly; main()"

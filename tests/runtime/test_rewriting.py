@@ -187,7 +187,7 @@ def test_doing_it_again_voids_what_was_left_undecided(tmp_path: Path) -> None:
     create_topics(job, log)
     run = begin(log, job, SETTINGS)
     with pytest.raises(RuntimeError):
-        commit(_Breaking(log), run, [], settings=SETTINGS, full=True)  # type: ignore[arg-type]
+        commit(_Breaking(log, 3), run, [], settings=SETTINGS, full=True)  # type: ignore[arg-type]
     assert fold_to_end(log, all_wirings(job)[0], settled=False).undecided == run.run_id
     again = whole(log, {b"a": b"1"})
     assert state(log) == everywhere({b"a": b"1"})
@@ -196,10 +196,10 @@ def test_doing_it_again_voids_what_was_left_undecided(tmp_path: Path) -> None:
 
 
 class _Breaking:
-    """A log whose owner dies at the third commit."""
+    """A log whose owner dies before its n-th message."""
 
-    def __init__(self, log: EmbeddedLog) -> None:
-        self._log, self._left = log, 3
+    def __init__(self, log: EmbeddedLog, left: int) -> None:
+        self._log, self._left = log, left
 
     def send(self, *given: object, **named: object) -> None:
         self._left -= 1

@@ -10,12 +10,13 @@ import pytest
 
 from framework.batch.local import run_job
 from framework.errors import TaskError
-from framework.ports import LogRow
+from framework.logs.embedded import EmbeddedLog
+from framework.ports import ExternalRecord, LogRow
 from framework.runtime.place import load_job
 from framework.settings import Settings
 from framework.spark.executing import cut_pieces, run_stage
 from framework.spark.options import Where
-from framework.spark.plans import Report, StagePlan
+from framework.spark.plans import Report, StagePlan, Tail
 from framework.spark.rows import FRAME, OUTPUT, PIECE, REPORT, STATE
 from framework.spark.stages import has_one_channel
 from protocol.ids import TopicPartition
@@ -29,14 +30,14 @@ HISTORY = [(f"key-{n % 7}".encode(), b"x" if n % 11 == 0 else b"%d" % n, 1_000 +
 def plan_of(reference: str, stage: int, *, from_rows: bool, outputs: bool = True) -> StagePlan:
     """Return a plan that hands the state on."""
     outside = dict.fromkeys(load_job(reference).external_sinks(), 2)
-    return StagePlan(reference, stage, Settings(), outside, 1, outputs, None, None, NOWHERE, {}, from_rows)
+    return StagePlan(reference, stage, Settings(), outside, 1, outputs, None, None, NOWHERE, {}, frozenset(), from_rows)
 
 
 def rows_of(columns: dict[str, list[Any]], **more: Any) -> Any:
-    """Return a batch of history rows of one input."""
+    """Return a batch of rows of history."""
     count = len(columns["key"])
-    kinds = {"input": pa.int32(), "offset": pa.int64(), "timestamp": pa.int64(), "refused": pa.string()}
-    cells = {"input": [0] * count, "refused": [None] * count} | columns | more
+    kinds = {"offset": pa.int64(), "timestamp": pa.int64(), "refused": pa.string()}
+    cells = {"refused": [None] * count} | columns | more
     return pa.RecordBatch.from_pydict({name: pa.array(cells[name], kinds.get(name, pa.binary())) for name in cells})
 
 
@@ -140,9 +141,37 @@ def test_pieces_of_files_and_frames_are_the_local_merge() -> None:
             }
         )
         pieces = [frame for frame in frames if frame["partition"] == partition]
-        pieces += given(cut_pieces(plan, partition, [rows]))[PIECE]
+        pieces += given(cut_pieces(plan, "forecasts", partition, [rows]))[PIECE]
         pieces.sort(key=lambda row: (row["start"], row["channel"], row["first"]))
         found = given(run_stage(plan, partition, 1, [pa.RecordBatch.from_pylist(pieces)]))
         assert [(row["store"], row["key"], row["value"]) for row in found[STATE]] == expected[1, partition].state
         outputs = [(row["key"], row["value"]) for row in found.get(OUTPUT, [])]
         assert outputs == [(record.key, record.value) for record in expected[1, partition].external]
+
+
+@pytest.mark.parametrize("files", [False, True])
+def test_what_follows_the_files_in_the_log_is_read_once(files: bool, tmp_path: Path) -> None:
+    """An input of several has a tail in the log: it comes after its files, or alone, and never twice."""
+    log = EmbeddedLog(tmp_path / "log.db")
+    log.create_topic("forecasts", 2, plain=True)
+    place = TopicPartition("forecasts", 0)
+    texts = [b'{"weather":"sunny","issued":%d}' % number for number in range(20)]
+    log.produce(0, 0, [ExternalRecord(place, b"place-%d" % n, text, n) for n, text in enumerate(texts)])
+    log.poll()
+    begin = 5 if files else 0
+    plan = plan_of("tasks.recommendations", 1, from_rows=False)._replace(
+        where=Where("embedded", "", str(tmp_path / "log.db")),
+        tails={place: Tail(begin, 15)},
+        files=frozenset({"forecasts"} if files else ()),
+    )
+    pieces: list[Any] = []
+    if files:
+        rows = rows_of(
+            {"timestamp": [*range(5)], "key": [b"place-%d" % n for n in range(5)], "value": texts[:5]},
+        )
+        pieces = [pa.RecordBatch.from_pylist(given(cut_pieces(plan, "forecasts", 0, [rows]))[PIECE])]
+    found = given(run_stage(plan, 0, 1, pieces))
+    assert report(found).records == 15
+    keys = [row["key"] for row in found[STATE] if row["value"] in texts]
+    assert keys == sorted(b"place-%d" % number for number in range(15))
+    log.close()
