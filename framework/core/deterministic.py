@@ -225,7 +225,8 @@ class DeterministicCore(Deciding):
     def _changelog_appended(self, event: ChangelogAppended) -> list[Action]:
         self._mono_ms, self._mono_us = event.mono_ms, event.mono_us or event.mono_ms * 1000
         if not event.fenced:
-            self.clock.anchor(event.append_time_ms, event.mono_ms)
+            forward = max(event.append_time_ms, self.clock.now(event.mono_ms))  # no version spans tasks: none waits
+            self.clock.anchor(forward, event.mono_ms)
             self.time.anchor(event.append_time_ms, self._mono_us)
         if self.status is Status.STARTING:
             return self.start_up.appended(event)

@@ -163,6 +163,18 @@ def test_time_does_not_go_back_with_the_logs_clock() -> None:
     assert [t for _, t, _ in task.processed] == [1_050_000, 1_050_001, 1_057_000]
 
 
+def test_commits_go_on_when_the_logs_clock_goes_back() -> None:
+    """No version spans tasks, so none has to wait until the log's clock has caught up (D4)."""
+    task = source()
+    task.tick(100)
+    task.log.now_ms -= 3_600_000
+    task.tick(100)
+    task.take("x")
+    before = task.core.frozen
+    task.tick(100)
+    assert task.core.frozen > before
+
+
 def test_a_calm_source_beats_less_often_and_promises_ahead() -> None:
     """Without records for a second there is a heartbeat each 20 ms, but nobody waits for it (D1)."""
     task = source()
