@@ -60,6 +60,8 @@ from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
 
+REST = 3  # times as long as a commit took, at least, until the next one: decisions and releases wait for commits
+
 
 class DeterministicCore(Deciding):
     """One task. ``sink``: it writes topics outside of the job."""
@@ -76,7 +78,7 @@ class DeterministicCore(Deciding):
         due = 60_000.0
         if self.status is Status.RUNNING and self._at_rest:
             if self.commit_run is None:
-                due = self.clock.next_due_ms(self.frozen + 1, int(mono_ms))
+                due = max(self.clock.next_due_ms(self.frozen + 1, int(mono_ms)), self._rest_until_ms - mono_ms)
             if self._beats:
                 due = min(due, self.time.next_beat_ms(int(mono_ms * 1000)))
         return due
@@ -142,7 +144,7 @@ class DeterministicCore(Deciding):
 
     @property
     def _is_due(self) -> bool:
-        return self.clock.due(self.frozen + 1, self._mono_ms)
+        return self.clock.due(self.frozen + 1, self._mono_ms) and self._mono_ms >= self._rest_until_ms
 
     # --- inputs ---
 
@@ -239,6 +241,7 @@ class DeterministicCore(Deciding):
         if self._appending is ChangelogType.COMMIT:
             assert run is not None and run.stage is Stage.COMMIT
             run.offset, run.append_time_ms, run.stage = event.offset, event.append_time_ms, Stage.VERIFY
+            self._rest_until_ms = event.mono_ms + REST * (event.mono_ms - self._frozen_ms)
         if back is not None:
             self.seen["read back"] += 1
             return [ReadChangelog(back)]
@@ -271,7 +274,7 @@ class DeterministicCore(Deciding):
 
     def _freeze(self, version: int) -> list[Action]:
         inputs, fronts = self.merge.commit(version)
-        self.frozen, self._open_bytes = version, 0
+        self.frozen, self._open_bytes, self._frozen_ms = version, 0, self._mono_ms
         self.commit_run = CommitRun(
             version=version,
             last_token=self._token,

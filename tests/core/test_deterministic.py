@@ -175,6 +175,22 @@ def test_commits_go_on_when_the_logs_clock_goes_back() -> None:
     assert task.core.frozen > before
 
 
+def test_slow_commits_leave_time_for_the_rest() -> None:
+    """Decisions and releases wait for a commit: three quarters of the time at least are theirs (D4)."""
+    task = source()
+    task.hold = {do.WriteData}
+    task.tick(100)
+    task.mono_ms += 400
+    task.log.now_ms += 400
+    task.release()
+    committed = task.core.frozen
+    task.tick(1_100)
+    assert task.core.frozen == committed
+    assert task.core.due_in_ms(task.mono_ms) <= 100
+    task.tick(100)
+    assert task.core.frozen > committed
+
+
 def test_a_calm_source_beats_less_often_and_promises_ahead() -> None:
     """Without records for a second there is a heartbeat each 20 ms, but nobody waits for it (D1)."""
     task = source()
