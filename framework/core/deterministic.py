@@ -44,7 +44,7 @@ from framework.core.events import (
     Tick,
 )
 from framework.core.start import StartUp
-from framework.errors import Halted
+from framework.errors import ConfigError, Halted
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -307,12 +307,16 @@ class DeterministicCore(Deciding):
 
     def _resume(self, commit: Commit) -> None:
         super()._resume(commit)
+        if commit.deterministic is None:
+            raise ConfigError(
+                f"{self.task.name}: its last commit (version {commit.version}) is not one of deterministic mode: "
+                "a job keeps the mode that it was started in; start it anew under another name"
+            )
         self.merge.reset(commit)
         fold = self.start_up.fold
         self._replay.extend(fold.decisions)
-        if commit.deterministic is not None:
-            self._taken, self._last_t = commit.deterministic.position, commit.deterministic.last_t
-            fold.lease = max(fold.lease, commit.deterministic.lease)
+        self._taken, self._last_t = commit.deterministic.position, commit.deterministic.last_t
+        fold.lease = max(fold.lease, commit.deterministic.lease)
         last_t = fold.decisions[-1].last_t if fold.decisions else self._last_t
         self.time.start(last_t, fold.lease)
 

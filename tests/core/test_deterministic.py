@@ -6,13 +6,13 @@ import pytest
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.errors import Fenced, Halted
+from framework.errors import ConfigError, Fenced, Halted
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_decision, decode_lease
 from protocol.control import decode_heartbeat
 from protocol.envelope import MessageType, decode_header
 from protocol.ids import TopicPartition
 from tests.core.logical_scenario import ALL, OUTSIDE, Logical, Writer, inner
-from tests.core.scenario import A0, INNER, SINK, SOURCE, Log
+from tests.core.scenario import A0, INNER, SINK, SOURCE, Log, Scenario
 
 TO = SOURCE.outputs
 ALONE = replace(SOURCE, outputs=())  # a source that only writes to the outside
@@ -253,6 +253,15 @@ def test_a_commit_holds_its_digests() -> None:
     deterministic = task.log.commits(INNER)[-1].deterministic
     assert deterministic is not None
     assert [front.digest for front in deterministic.fronts] == [one.digest, 0]
+
+
+def test_a_commit_of_the_other_mode_is_refused() -> None:
+    """A job keeps its mode: neither core goes on from what the other one has committed."""
+    aligned, deterministic = Scenario(Log(), INNER).start(), Logical(Log(), INNER).start()
+    with pytest.raises(ConfigError, match="is not one of deterministic mode"):
+        Logical(aligned.log, INNER, nonce=b"another process!").start()
+    with pytest.raises(ConfigError, match="is one of deterministic mode"):
+        Scenario(deterministic.log, INNER, nonce=b"another process!").start()
 
 
 def test_a_stop_commits_and_exits() -> None:
