@@ -73,7 +73,7 @@ class Deciding(BaseCore):
     @property
     def _beats(self) -> bool:
         """Whether time itself has to go on here: in a source that somebody listens to, or that has timers."""
-        return self.task.is_source and (bool(self.task.outputs) or self._timer < NEVER)
+        return self.task.is_source and not self._stop_closed and (bool(self.task.outputs) or self._timer < NEVER)
 
     @abstractmethod
     def _append_next(self) -> list[Action]:

@@ -255,6 +255,23 @@ def test_a_commit_holds_its_digests() -> None:
     assert [front.digest for front in deterministic.fronts] == [one.digest, 0]
 
 
+def test_a_source_that_stops_sends_nothing_after_its_last_commit() -> None:
+    """A heartbeat every few ms would put off the end for as long as the log is slow (R6)."""
+    task = source()
+    task.take("x")
+    task.acks = False
+    task.hold = {do.WriteData}
+    task.step(on.Stop())
+    sent = len(task.all(do.Send))
+    for _ in range(50):
+        task.tick(5)
+    assert len(task.all(do.Send)) == sent
+    task.release()
+    task.ack()
+    task.release()
+    assert task.exit is not None
+
+
 def test_a_commit_of_the_other_mode_is_refused() -> None:
     """A job keeps its mode: neither core goes on from what the other one has committed."""
     aligned, deterministic = Scenario(Log(), INNER).start(), Logical(Log(), INNER).start()
