@@ -136,7 +136,7 @@ def experiment(log: str, seconds: float, modes: Sequence[str], *, quick: bool) -
                 console.print(f"without Kafka: {error}")
         if log in ("", EMBEDDED):
             addresses[EMBEDDED] = EMBEDDED
-        place = where("confluent-kafka", "rocksdict", "msgspec")
+        place = f"{where('confluent-kafka', 'rocksdict', 'msgspec')}, {seconds:.0f} s a run{', quick' if quick else ''}"
         cells = list(plan(list(addresses), seconds, modes, quick=quick))
         return place, measure_all(cells, addresses, place)
 

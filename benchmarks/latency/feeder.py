@@ -6,6 +6,7 @@ document: a JSON list of the monotonic clock in s, which all processes of a mach
 
 import gc
 import json
+import random
 import sys
 import time
 from pathlib import Path
@@ -22,9 +23,10 @@ def main(log: str, topic: str, partitions: int, count: int, result: Path, rate: 
     print("ready", flush=True)
     sys.stdin.readline()
     sent = []
+    jitter = random.Random(3).random  # else documents and checkpoints keep the same step: 5 phases at 100 ms
     start = time.monotonic()
     for number in range(count):
-        time.sleep(max(0.0, start + number / rate - time.monotonic()))
+        time.sleep(max(0.0, start + (number + jitter()) / rate - time.monotonic()))
         sent.append(time.monotonic())
         to.send(number % partitions, b"%d" % number, texts[number % len(texts)])
     to.flush()

@@ -51,6 +51,7 @@ class Deciding(BaseCore):
         self._timer = 0  # when the next timer is due, as far as is known
         self._upto = -1  # the time up to which all is processed, timers included
         self._promised = 0  # the time of the last heartbeat
+        self._frozen_ms = self._rest_until_ms = 0  # when the last version was frozen, and how long none is due
         self._held = 0  # records for the outside that wait for release
         self._releasing: dict[TopicPartition, int] = {}  # the last seq of each partition among them
 
@@ -72,7 +73,7 @@ class Deciding(BaseCore):
     @property
     def _beats(self) -> bool:
         """Whether time itself has to go on here: in a source that somebody listens to, or that has timers."""
-        return self.task.is_source and (bool(self.task.outputs) or self._timer < NEVER)
+        return self.task.is_source and not self._stop_closed and (bool(self.task.outputs) or self._timer < NEVER)
 
     @abstractmethod
     def _append_next(self) -> list[Action]:

@@ -45,7 +45,7 @@ from framework.core.events import (
     VerdictFound,
 )
 from framework.core.start import StartUp
-from framework.errors import Halted
+from framework.errors import ConfigError, Halted
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -60,6 +60,8 @@ from protocol.control import decode_heartbeat
 from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
+
+REST = 3  # times as long as a commit took, at least, until the next one: decisions and releases wait for commits
 
 
 class DeterministicCore(Deciding):
@@ -77,7 +79,7 @@ class DeterministicCore(Deciding):
         due = 60_000.0
         if self.status is Status.RUNNING and self._at_rest:
             if self.commit_run is None:
-                due = self.clock.next_due_ms(self.frozen + 1, int(mono_ms))
+                due = max(self.clock.next_due_ms(self.frozen + 1, int(mono_ms)), self._rest_until_ms - mono_ms)
             if self._beats:
                 due = min(due, self.time.next_beat_ms(int(mono_ms * 1000)))
         return due
@@ -143,7 +145,7 @@ class DeterministicCore(Deciding):
 
     @property
     def _is_due(self) -> bool:
-        return self.clock.due(self.frozen + 1, self._mono_ms)
+        return self.clock.due(self.frozen + 1, self._mono_ms) and self._mono_ms >= self._rest_until_ms
 
     # --- inputs ---
 
@@ -226,7 +228,8 @@ class DeterministicCore(Deciding):
     def _changelog_appended(self, event: ChangelogAppended) -> list[Action]:
         self._mono_ms, self._mono_us = event.mono_ms, event.mono_us or event.mono_ms * 1000
         if not event.fenced:
-            self.clock.anchor(event.append_time_ms, event.mono_ms)
+            forward = max(event.append_time_ms, self.clock.now(event.mono_ms))  # no version spans tasks: none waits
+            self.clock.anchor(forward, event.mono_ms)
             self.time.anchor(event.append_time_ms, self._mono_us)
         if self.status is Status.STARTING:
             return self.start_up.appended(event)
@@ -239,6 +242,7 @@ class DeterministicCore(Deciding):
         if self._appending is ChangelogType.COMMIT:
             assert run is not None and run.stage is Stage.COMMIT
             run.offset, run.append_time_ms, run.stage = event.offset, event.append_time_ms, Stage.VERIFY
+            self._rest_until_ms = event.mono_ms + REST * (event.mono_ms - self._frozen_ms)
         if back is not None:
             self.seen["read back"] += 1
             return [ReadChangelog(back)]
@@ -271,7 +275,7 @@ class DeterministicCore(Deciding):
 
     def _freeze(self, version: int) -> list[Action]:
         inputs, fronts = self.merge.commit(version)
-        self.frozen, self._open_bytes = version, 0
+        self.frozen, self._open_bytes, self._frozen_ms = version, 0, self._mono_ms
         self.commit_run = CommitRun(
             version=version,
             last_token=self._token,
@@ -304,12 +308,16 @@ class DeterministicCore(Deciding):
 
     def _resume(self, commit: Commit) -> None:
         super()._resume(commit)
+        if commit.deterministic is None:
+            raise ConfigError(
+                f"{self.task.name}: its last commit (version {commit.version}) is not one of deterministic mode: "
+                "a job keeps the mode that it was started in; start it anew under another name"
+            )
         self.merge.reset(commit)
         fold = self.start_up.fold
         self._replay.extend(fold.decisions)
-        if commit.deterministic is not None:
-            self._taken, self._last_t = commit.deterministic.position, commit.deterministic.last_t
-            fold.lease = max(fold.lease, commit.deterministic.lease)
+        self._taken, self._last_t = commit.deterministic.position, commit.deterministic.last_t
+        fold.lease = max(fold.lease, commit.deterministic.lease)
         last_t = fold.decisions[-1].last_t if fold.decisions else self._last_t
         self.time.start(last_t, fold.lease)
 

@@ -6,9 +6,10 @@ key is at or below the bound of every channel: of what is at or below that, noth
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 from framework.core.actions import Run, Seek
@@ -213,17 +214,16 @@ class Merge:
             return [_run(channel.partition, _columns(head, start, stop))]
         if not cuts:
             return []
-        parts = zip(*(_columns(*cut[1:]) for cut in cuts), strict=True)
-        columns = [list(chain.from_iterable(part)) for part in parts]
-        keys: list[tuple[tuple[int, int], int, int]] = []  # (t, source), channel, place in the columns
-        for channel, head, start, stop in cuts:
-            keys += zip(head.pairs[start:stop], repeat(channel.index), range(len(keys), len(keys) + stop - start))
-        keys.sort()
+        columns = [list(chain.from_iterable(part)) for part in zip(*(_columns(*cut[1:]) for cut in cuts), strict=True)]
+        pairs = list(chain.from_iterable(head.pairs[start:stop] for _, head, start, stop in cuts))
+        # stable, and the cuts are in the order of the channels: equal pairs stay in the order of channel and seq
+        order = sorted(range(len(pairs)), key=pairs.__getitem__)
         if not self._several:
-            return [_run(cuts[0][0].partition, _ordered(columns, keys))]
-        self.seen["records of several inputs merged"] += len(keys)
-        groups = groupby(keys, key=lambda key: self.channels[key[1]].partition)
-        return [_run(partition, _ordered(columns, group)) for partition, group in groups]
+            return [_run(cuts[0][0].partition, _ordered(columns, order))]
+        self.seen["records of several inputs merged"] += len(order)
+        partitions = [channel.partition for channel, _, start, stop in cuts for _ in range(start, stop)]
+        groups = groupby(order, key=partitions.__getitem__)
+        return [_run(partition, _ordered(columns, list(group))) for partition, group in groups]
 
     def seeks(self) -> list[Seek]:
         """Return where to read again: of channels that skip and have nothing left to process."""
@@ -302,9 +302,11 @@ def _end(head: Received, limit: Bound, index: int) -> int:
     return cut(head.pairs, limit[:2], head.start)
 
 
-def _ordered(columns: list[list[Any]], keys: Iterable[tuple[object, int, int]]) -> list[list[Any]]:
-    order = [place for _, _, place in keys]
-    return [list(map(column.__getitem__, order)) for column in columns]
+def _ordered(columns: list[list[Any]], order: list[int]) -> list[Sequence[Any]]:
+    if len(order) == 1:
+        return [column[order[0] : order[0] + 1] for column in columns]
+    pick = itemgetter(*order)
+    return [pick(column) for column in columns]
 
 
 def _columns(head: Received, start: int, stop: int) -> tuple[Sequence[Any], ...]:

@@ -8,6 +8,7 @@ from framework.core.early import EarlyBuffer
 from framework.core.inputs import Inputs
 from framework.core.limits import Limits
 from framework.core.wiring import TaskWiring
+from framework.errors import ConfigError
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
 
@@ -42,5 +43,10 @@ class TaskState(BaseCore):
     def _resume(self, commit: Commit) -> None:
         """Set everything that is a function of the last commit."""
         super()._resume(commit)
+        if commit.deterministic is not None:
+            raise ConfigError(
+                f"{self.task.name}: its last commit (version {commit.version}) is one of deterministic mode: "
+                "a job keeps the mode that it was started in; start it anew under another name"
+            )
         self.inputs.reset(commit)
         self._closing, self._processing, self._roll_back = None, False, False

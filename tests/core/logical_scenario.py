@@ -4,6 +4,7 @@ As in scenario.py, actions are answered at once and in order; what is in ``hold`
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from framework.core import actions as do
 from framework.core import events as on
@@ -14,7 +15,7 @@ from protocol.control import decode_heartbeat, encode_heartbeat
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.frames import decode_columns, digest_records, encode_columns
 from protocol.ids import TopicPartition
-from tests.core.scenario import IN, INNER, LIMITS, NONCE, Log, Scenario, T, encoded
+from tests.core.scenario import A0, A1, IN, INNER, LIMITS, NONCE, Log, Scenario, T, encoded
 
 ALL = (1 << 31) - 1
 NEVER = 1 << 62
@@ -176,3 +177,9 @@ class Logical(Scenario):
         before = self.digests.get(partition, 0)
         self.digests[partition] = digest_records(before, *columns, (times, sources))
         return encode_columns(*columns, logical=(times, sources), digest=before)
+
+
+def inner(**limits: int) -> tuple[Logical, Writer, Writer]:
+    """Return INNER, running, and its two producers."""
+    log = Log()
+    return Logical(log, INNER, limits=replace(LIMITS, **limits)).start(), Writer(log, A0), Writer(log, A1)

@@ -1,22 +1,18 @@
-"""Deterministic mode, stepped by hand: decisions and leases, merging, what comes again, releases (D1 to D5)."""
+"""Deterministic mode, stepped by hand: decisions and leases, commits, releases (D2, D4, D5); merging: test_merge.py."""
 
 from dataclasses import replace
-from itertools import chain, pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.merge import Merge
-from framework.errors import Fenced, Halted
+from framework.errors import ConfigError, Fenced, Halted
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_decision, decode_lease
 from protocol.control import decode_heartbeat
 from protocol.envelope import MessageType, decode_header
 from protocol.ids import TopicPartition
-from tests.core.logical_scenario import ALL, OUTSIDE, Logical, Writer
-from tests.core.scenario import A0, A1, INNER, LIMITS, OUT, SINK, SOURCE, Log, Producer, T
+from tests.core.logical_scenario import ALL, OUTSIDE, Logical, Writer, inner
+from tests.core.scenario import A0, INNER, SINK, SOURCE, Log, Scenario
 
 TO = SOURCE.outputs
 ALONE = replace(SOURCE, outputs=())  # a source that only writes to the outside
@@ -30,12 +26,6 @@ def kinds(task: Logical) -> list[ChangelogType]:
 def source() -> Logical:
     """Return SOURCE, running, at log time 1,050 ms, with a lease."""
     return Logical(Log(), SOURCE).start()
-
-
-def inner(**limits: int) -> tuple[Logical, Writer, Writer]:
-    """Return INNER, running, and its two producers."""
-    log = Log()
-    return Logical(log, INNER, limits=replace(LIMITS, **limits)).start(), Writer(log, A0), Writer(log, A1)
 
 
 # --- a source: decisions and leases (D2) ------------------------------------------------------------------------------
@@ -173,6 +163,34 @@ def test_time_does_not_go_back_with_the_logs_clock() -> None:
     assert [t for _, t, _ in task.processed] == [1_050_000, 1_050_001, 1_057_000]
 
 
+def test_commits_go_on_when_the_logs_clock_goes_back() -> None:
+    """No version spans tasks, so none has to wait until the log's clock has caught up (D4)."""
+    task = source()
+    task.tick(100)
+    task.log.now_ms -= 3_600_000
+    task.tick(100)
+    task.take("x")
+    before = task.core.frozen
+    task.tick(100)
+    assert task.core.frozen > before
+
+
+def test_slow_commits_leave_time_for_the_rest() -> None:
+    """Decisions and releases wait for a commit: three quarters of the time at least are theirs (D4)."""
+    task = source()
+    task.hold = {do.WriteData}
+    task.tick(100)
+    task.mono_ms += 400
+    task.log.now_ms += 400
+    task.release()
+    committed = task.core.frozen
+    task.tick(1_100)
+    assert task.core.frozen == committed
+    assert task.core.due_in_ms(task.mono_ms) <= 100
+    task.tick(100)
+    assert task.core.frozen > committed
+
+
 def test_a_calm_source_beats_less_often_and_promises_ahead() -> None:
     """Without records for a second there is a heartbeat each 20 ms, but nobody waits for it (D1)."""
     task = source()
@@ -199,189 +217,6 @@ def test_a_decision_below_the_position_halts() -> None:
     task.log.append(SOURCE.changelog, bytes(again))
     with pytest.raises(Halted, match="from offset 0 on, but what stands at 1"):
         task.successor().start()
-
-
-# --- merging by logical time (D1) -------------------------------------------------------------------------------------
-
-
-def test_a_record_waits_until_every_channel_has_passed_it() -> None:
-    """A head goes when all other channels have said that nothing at or below its key is still to come (D1)."""
-    task, a0, a1 = inner()
-    a0.send(("x", 100, A0))
-    task.read()
-    assert task.processed == []
-    a1.beat(99)
-    task.read()
-    assert task.processed == []
-    a1.beat(100)
-    task.read()
-    assert task.processed == [("x", 100, A0)]
-
-
-def test_equal_times_go_by_source_then_channel() -> None:
-    """The order is total: (t, source, channel, seq), whatever came first (D1)."""
-    task, a0, a1 = inner()
-    a1.send(("second", 100, 7), ("fourth", 100, 8))
-    a0.send(("first", 100, 7), ("third", 100, 8))
-    task.read()
-    assert task.names == ["first", "second", "third"]  # a0 may bring another one of (100, 8)
-    a0.beat(100)
-    task.read()
-    assert task.names == ["first", "second", "third", "fourth"]
-
-
-def test_heartbeats_are_forwarded_when_all_up_to_them_is_processed() -> None:
-    """An inner task promises what its inputs have promised, and no more than what it has processed (D1)."""
-    task, a0, a1 = inner()
-    a0.send(("x", 100, A0))
-    a1.beat(250)
-    task.read()
-    assert (task.heartbeats(OUT[0]), task.heartbeats(OUT[1])) == ([99], [99])  # another one of 100 may come
-    a0.beat(200)
-    task.read()
-    assert task.heartbeats(OUT[1]) == [99, 200]
-    assert task.frames(OUT[0]) == [(1, [100])]
-
-
-def test_timers_fire_before_downstream_hears_of_their_time() -> None:
-    """Time passes in the task first: what its timers send lies above the last heartbeat (D1)."""
-    task, a0, a1 = inner()
-    task.timer = 150
-    a0.beat(100)
-    a1.beat(100)
-    task.read()
-    task.uptos.clear()
-    a0.beat(149)
-    a1.beat(149)
-    task.read()
-    assert task.uptos == []
-    task.hold = {do.ProcessRecords}
-    a0.beat(200)
-    a1.beat(200)
-    task.read()
-    assert task.heartbeats(OUT[0])[-1] == 149
-    task.release()
-    assert (task.uptos, task.heartbeats(OUT[0])[-1]) == ([200], 200)
-
-
-Frames = list[list[list[tuple[str, int, int]]]]
-
-
-@st.composite
-def channels(draw: st.DrawFn) -> Frames:
-    """Return for each of two channels frames of records, in order of time."""
-    each = []
-    for channel in range(2):
-        keys = sorted(draw(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 2)), max_size=12)))
-        records = [(f"{channel}.{number}", *key) for number, key in enumerate(keys)]
-        cuts = [0, *sorted(draw(st.sets(st.integers(1, 11), max_size=4))), len(records)]
-        each.append([records[a:b] for a, b in pairwise(cuts) if records[a:b]])
-    return each
-
-
-@given(frames=channels(), turns=st.lists(st.booleans(), max_size=20), together=st.booleans())
-def test_the_order_does_not_depend_on_arrival(frames: Frames, turns: list[bool], together: bool) -> None:
-    """However frames are cut and whichever comes first, records are processed in the order of their keys (D1)."""
-    task, *writers = inner(early_memory_bytes_max=1 << 20)
-    left = [list(each) for each in frames]
-    for turn in [*turns, *[False] * 12, *[True] * 12]:
-        if left[turn]:
-            writers[turn].send(*left[turn].pop(0))
-            if not together:
-                task.read()
-    for writer in writers:
-        writer.beat(1_000)
-    task.read()
-    keyed = [(t, s, channel, n) for channel, each in enumerate(frames) for n, (_, t, s) in enumerate(chain(*each))]
-    assert task.names == [f"{channel}.{number}" for _, _, channel, number in sorted(keyed)]
-
-
-def test_beyond_the_bound_a_channel_skips_and_is_read_again() -> None:
-    """Queues are bounded: what does not fit is read again once the channel's queue is empty (1.8 D1)."""
-    task, a0, a1 = inner(early_memory_bytes_max=1)
-    first, second = a0.send(("x", 100, A0)), a0.send(("y", 110, A0))
-    a0.beat(200)
-    task.read()
-    assert task.core.merge.channels[0].skip_offset == second
-    assert task.core.seen["frames skipped"] == 1
-    a1.send(("z", 105, A1))
-    a1.beat(200)
-    task.read()
-    assert (first, task.names) == (0, ["x"])
-    seeks = [action for action in task.done if isinstance(action, do.Seek)]
-    assert seeks[-1] == do.Seek(T, second)
-    task.read()
-    assert task.names == ["x", "z", "y"]
-
-
-def test_a_producer_that_goes_back_in_time_halts() -> None:
-    """A new record at or below what its channel has promised breaks the order of those before it (D1)."""
-    task, a0, _ = inner()
-    a0.beat(200)
-    a0.send(("x", 200, A0))
-    with pytest.raises(Halted, match="went back in time"):
-        task.read()
-
-
-@pytest.mark.parametrize("lost", ["frame", "heartbeat"])
-def test_a_lost_record_halts(lost: str) -> None:
-    """A gap in the seqs of a channel shows before a frame and before a heartbeat (D3)."""
-    task, a0, _ = inner()
-    a0.next_seq = 3
-    a0.send(("x", 100, A0)) if lost == "frame" else a0.beat(100)
-    with pytest.raises(Halted, match="expected seq 1: a record"):
-        task.read()
-
-
-def test_messages_of_aligned_mode_halt() -> None:
-    """A frame without logical time comes from a task that is not deterministic (D6)."""
-    task, _, _ = inner()
-    Producer(task.log, A0).send(1, "x")
-    with pytest.raises(Halted, match="no logical time"):
-        task.read()
-
-
-# --- what comes again (D3) --------------------------------------------------------------------------------------------
-
-
-def test_records_that_come_again_are_dropped() -> None:
-    """A restarted producer makes the same again; only what is new counts, however it is cut (D3)."""
-    task, a0, a1 = inner()
-    a0.send(("x", 100, A0), ("y", 110, A0))
-    after = a0.again()
-    after.send(("x", 100, A0))
-    after.send(("y", 110, A0), ("z", 120, A0))
-    a1.beat(300)
-    task.read()
-    assert task.names == ["x", "y", "z"]
-    assert task.core.seen["known records dropped"] == 2
-
-
-def test_a_record_that_comes_again_differently_halts_naming_both() -> None:
-    """A task that was not deterministic is caught, with the record and both of its versions (D3)."""
-    task, a0, a1 = inner()
-    a0.send(("x", 100, A0), ("y", 110, A0))
-    after = a0.again()
-    after.send(("x", 100, A0), ("other", 110, A0))
-    a1.beat(300)
-    with pytest.raises(Halted, match="record seq 2 was received before with value b'y', now b'other'"):
-        task.read()
-
-
-def test_a_digest_that_differs_halts_after_a_restart() -> None:
-    """A restarted reader has the digest of what it has processed, not the records: it halts all the same (D3)."""
-    task, a0, a1 = inner()
-    a0.send(("x", 100, A0), ("y", 110, A0))
-    a0.beat(300)
-    a1.beat(300)
-    task.read()
-    task.tick(100)
-    after = a0.again()
-    after.send(("x", 100, A0), ("other", 110, A0))
-    after.send(("z", 400, A0))
-    reader = task.successor().start()
-    with pytest.raises(Halted, match="up to seq 2 are not what was received before"):
-        reader.read()
 
 
 # --- commits (D4) -----------------------------------------------------------------------------------------------------
@@ -418,6 +253,32 @@ def test_a_commit_holds_its_digests() -> None:
     deterministic = task.log.commits(INNER)[-1].deterministic
     assert deterministic is not None
     assert [front.digest for front in deterministic.fronts] == [one.digest, 0]
+
+
+def test_a_source_that_stops_sends_nothing_after_its_last_commit() -> None:
+    """A heartbeat every few ms would put off the end for as long as the log is slow (R6)."""
+    task = source()
+    task.take("x")
+    task.acks = False
+    task.hold = {do.WriteData}
+    task.step(on.Stop())
+    sent = len(task.all(do.Send))
+    for _ in range(50):
+        task.tick(5)
+    assert len(task.all(do.Send)) == sent
+    task.release()
+    task.ack()
+    task.release()
+    assert task.exit is not None
+
+
+def test_a_commit_of_the_other_mode_is_refused() -> None:
+    """A job keeps its mode: neither core goes on from what the other one has committed."""
+    aligned, deterministic = Scenario(Log(), INNER).start(), Logical(Log(), INNER).start()
+    with pytest.raises(ConfigError, match="is not one of deterministic mode"):
+        Logical(aligned.log, INNER, nonce=b"another process!").start()
+    with pytest.raises(ConfigError, match="is one of deterministic mode"):
+        Scenario(deterministic.log, INNER, nonce=b"another process!").start()
 
 
 def test_a_stop_commits_and_exits() -> None:
@@ -513,8 +374,3 @@ def test_sends_carry_seqs_and_promises_hold() -> None:
     messages = [(decode_header(value), value) for _, value in task.log.rows[TO[0]]]
     last = [decode_heartbeat(value) for header, value in messages if header.type is MessageType.HEARTBEAT][-1]
     assert (last.header.seq, last.source) == (3, ALL)
-
-
-def test_a_merge_without_records_takes_nothing() -> None:
-    """Nothing was promised: nothing goes, and no time has passed."""
-    assert Merge("t", INNER.channels, 1).take() == ([], -1)

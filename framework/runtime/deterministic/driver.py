@@ -198,7 +198,8 @@ class DeterministicDriver(TaskDriver):
         frames, held = self._runner.take_frames(), self._runner.external_bytes
         records, last = self._code.take_numbered()
         self._waiting.extend(records)
-        self._waiting_bytes += held - self._runner.external_bytes
+        if records:  # what was out before the restart is dropped: it does not wait
+            self._waiting_bytes += held - self._runner.external_bytes
         timer, released = self._code.next_timer, tuple(last.items())
         self._do(on.Ran(self._overlay.open_bytes, frames, len(records), released, timer, next_offset))
 
