@@ -38,8 +38,10 @@ def test_the_code_of_the_page_runs(spark: "SparkSession", tmp_path: Path, monkey
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 3
     names: dict[str, object] = {}
+    directory = str(place.directory.absolute())  # the session of the tests was started in another one
     for block in blocks:
-        exec(block, names)
+        there = block.replace('(job="tasks.word_count"', f'(directory={directory!r}, job="tasks.word_count"')
+        exec(there.replace('{"job":', f'{{"directory": {directory!r}, "job":'), names)
     assert names["spark"] is spark
     log.close()
 
