@@ -73,7 +73,8 @@ class Scene:
 
     def order(self, *amounts: int) -> None:
         """Write orders of one customer."""
-        records = [ExternalRecord(self.orders, b"a", amount.to_bytes(8, "big"), 1) for amount in amounts]
+        now_ms = time.time_ns() // 1_000_000  # a broker deletes what seems to be of 1970
+        records = [ExternalRecord(self.orders, b"a", amount.to_bytes(8, "big"), now_ms) for amount in amounts]
         self.log.produce(0, 1, records)
         while not self.log.poll():
             self.log.wait(10)
