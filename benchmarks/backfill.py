@@ -33,6 +33,7 @@ from protocol.ids import TopicPartition
 JOB = "benchmarks.counting"
 KEYS = 10_000
 FILE_ROWS = 250_000
+BATCH_ROWS = 10_000  # Spark's own
 MESSAGE_KEYS = 2_500  # of 80 bytes: 256 KiB, as a worker writes them
 VALUE = b"x" * 70
 
@@ -51,17 +52,19 @@ class Silent:
 
 def history(directory: Path, records: int) -> None:
     """Write the messages as Parquet files."""
-    rng, note = random.Random(1), "n" * 30
     directory.mkdir()
     for begin in range(0, records, FILE_ROWS):
-        ids = range(begin, min(records, begin + FILE_ROWS))
-        keys = [f"key-{rng.randrange(KEYS):06d}" for _ in ids]
-        values = [
-            f'{{"id":{number},"key":"{key}","amount":{number % 97},"note":"{note}"}}'
-            for number, key in zip(ids, keys, strict=True)
-        ]
-        table = {"key": pa.array(keys), "value": pa.array(values), "timestamp": pa.array(ids, pa.int64())}
+        columns = zip(*_messages(range(begin, min(records, begin + FILE_ROWS))), strict=True)
+        table = dict(zip(("key", "value", "timestamp"), map(pa.array, columns), strict=True))
         pq.write_table(pa.table(table), directory / f"{begin:012d}.parquet")
+
+
+def _messages(ids: range) -> Iterator[tuple[str, str, int]]:
+    """Yield key, message and timestamp."""
+    rng, note = random.Random(ids.start), "n" * 30
+    for number in ids:
+        key = f"key-{rng.randrange(KEYS):06d}"
+        yield key, f'{{"id":{number},"key":"{key}","amount":{number % 97},"note":"{note}"}}', number
 
 
 def backfilling(directory: Path, records: int, cores: int) -> Result:
@@ -97,6 +100,45 @@ def backfilling(directory: Path, records: int, cores: int) -> Result:
     spark.stop()
     log.close()
     return result
+
+
+def executing(_directory: Path, records: int) -> Result:
+    """Count history in one task as an executor does, without Spark around it: the CPU that a record costs."""
+    from framework.spark.executing import run_stage
+    from framework.spark.options import Where
+    from framework.spark.plans import StagePlan
+
+    os.environ["BENCH_JOB"] = "process"
+    from benchmarks.counting import job
+
+    rows = list(_messages(range(records)))
+    batches = []
+    for begin in range(0, records, BATCH_ROWS):
+        keys, values, times = (pa.array(column) for column in zip(*rows[begin : begin + BATCH_ROWS], strict=True))
+        columns = {"key": keys.cast(pa.binary()), "value": values.cast(pa.binary()), "timestamp": times}
+        batches.append(
+            pa.RecordBatch.from_pydict(columns | {"offset": times, "refused": pa.nulls(len(times), "string")})
+        )
+    outside = dict.fromkeys(job.external_sinks(), job.partitions)
+    nowhere = Where("embedded", "", "")
+    plan = StagePlan(
+        JOB,
+        0,
+        Settings(),
+        outside,
+        1,
+        outputs=False,
+        run=None,
+        snapshots=None,
+        where=nowhere,
+        tails={},
+        files=frozenset({job.stages[0].topics_read()[0].name}),
+        from_rows=True,
+    )
+    begun = time.process_time()
+    if sum(len(batch) for batch in run_stage(plan, 0, 1, batches)) < KEYS:
+        raise SystemExit("keys are missing: the measurement is void")
+    return {"cpu_us": (time.process_time() - begun) / records * 1e6}
 
 
 def restoring(directory: Path, keys: int) -> Result:
@@ -163,6 +205,7 @@ def main() -> None:
     """Run all rounds, print the tables; with a name first, one measurement."""
     measurements: dict[str, Callable[..., Result]] = {
         "backfilling": backfilling,
+        "executing": executing,
         "reading": reading,
         "restoring": restoring,
     }
@@ -181,6 +224,7 @@ def main() -> None:
     options = parser.parse_args()
     plan = {
         "backfill": ("backfilling", str(options.records), str(options.cores)),
+        "execute": ("executing", str(options.records)),
         "restore": ("restoring", str(options.keys)),
         "read": ("reading", str(options.records), str(options.cores)),
     }
@@ -191,6 +235,8 @@ def main() -> None:
         table.add_column(column, justify="left" if not column else "right")
     for label, figure in (("in a new session", "first_per_s"), ("again", "second_per_s")):
         table.add_row(label, f"{median(results, 'backfill', figure):,.0f}")
+    cpu_us = median(results, "execute", "cpu_us")
+    table.add_row(f"an executor's CPU alone, without Spark: {cpu_us:.2f} µs", f"{1e6 / cpu_us:,.0f} a core")
     console.print(table)
     show_reading(results, options.records)
     table = Table(title=f"An empty disk gets {options.keys:,} keys of 86 bytes")

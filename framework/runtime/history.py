@@ -78,8 +78,8 @@ def fold_to_end(log: Log, wiring: TaskWiring, *, settled: bool = True) -> Change
     start, end = log.bounds(changelog)
     base = start
     for row in rows(log, changelog, max(start, end - TAIL), end):
-        if _is_commit(changelog, row):
-            base = max(base, decode_commit(row[4] or b"").base)
+        commit = _commit_in(changelog, row)
+        base = base if commit is None else max(base, commit.base)
     fold = ChangelogFold(str(changelog), base)
     for row in rows(log, changelog, base, end):
         fold.feed(row[0], row[4] or b"")
@@ -182,9 +182,11 @@ def _apply(stores: dict[int, Entries], message: bytes, number: int) -> None:
 # --- searching: versions do not fall from one valid commit to the next ---
 
 
-def _is_commit(changelog: TopicPartition, row: LogRow) -> bool:
+def _commit_in(changelog: TopicPartition, row: LogRow) -> Commit | None:
+    """Return the commit in a row, None if it is another message. Raises Halted: damaged, or of a newer build."""
     try:
-        return decode_changelog_header(row[4] or b"").type is ChangelogType.COMMIT
+        is_commit = decode_changelog_header(row[4] or b"").type is ChangelogType.COMMIT
+        return decode_commit(row[4] or b"") if is_commit else None
     except DecodeError as error:
         raise Halted(f"{changelog} offset {row[0]}: {error}; the changelog is damaged") from error
 
@@ -192,23 +194,27 @@ def _is_commit(changelog: TopicPartition, row: LogRow) -> bool:
 def _first_commit(log: Log, wiring: TaskWiring, begin: int, end: int) -> CommittedAt | None:
     """Return the first commit message at or after ``begin``, valid or not, but none of a run that does not count."""
     for row in rows(log, wiring.changelog, begin, end):
-        if _is_commit(wiring.changelog, row):
-            commit = decode_commit(row[4] or b"")
-            if commit.run_id is None or _counts(log, wiring, row[0], commit):
-                return CommittedAt(row[0], row[1], commit)
+        commit = _commit_in(wiring.changelog, row)
+        if commit is not None and (commit.run_id is None or _counts(log, wiring, row[0], commit)):
+            return CommittedAt(row[0], row[1], commit)
     return None
 
 
 def _counts(log: Log, wiring: TaskWiring, offset: int, commit: Commit) -> bool:
     """Tell whether a run's commit counts: by its verdict, here or at task (0, 0), or by the next commit."""
-    end = log.bounds(wiring.changelog)[1]
-    for row in rows(log, wiring.changelog, offset + 1, end):
-        message = row[4] or b""
-        kind = decode_changelog_header(message).type
-        if kind is ChangelogType.VERDICT and decode_verdict(message).run_id == commit.run_id:
-            return decode_verdict(message).counts
-        if kind is ChangelogType.COMMIT:
-            return decode_commit(message).previous == commit.version
+    top = commit.generation
+    for row in rows(log, wiring.changelog, offset + 1, log.bounds(wiring.changelog)[1]):
+        following, message = _commit_in(wiring.changelog, row), row[4] or b""
+        header = decode_changelog_header(message)
+        if header.generation < top:
+            continue  # void (C2): of a process that had been replaced
+        top = header.generation
+        if following is not None:
+            return following.previous == commit.version
+        if header.type is ChangelogType.VERDICT:
+            verdict = decode_verdict(message)
+            if verdict.run_id == commit.run_id:
+                return verdict.counts
     return bool(find_verdict(log, wiring.decider, commit.run_id or ""))
 
 

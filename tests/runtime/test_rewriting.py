@@ -8,16 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError, Fenced
+from framework.errors import ConfigError, Fenced, Halted
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import Log
 from framework.runtime.claims import claim
 from framework.runtime.history import commits, contents, fold_to_end, live, segments, snapshots
 from framework.runtime.inspect import all_wirings, last_commit
+from framework.runtime.moving import with_partitions
 from framework.runtime.place import Place, create_topics
 from framework.runtime.rewriting import Attempt, Run, Written, abort, begin, check_used_up, commit, settle
 from framework.settings import Settings
-from protocol.changelog import decode_changelog_header
+from protocol.changelog import (
+    ChangelogHeader,
+    ChangelogType,
+    Claim,
+    decode_changelog_header,
+    encode_changelog_header,
+    encode_claim,
+)
 from protocol.ids import TopicPartition
 from tests.runtime.killed_runs import rewrite
 from tests.runtime.pair_job import job
@@ -236,3 +244,50 @@ def test_messages_of_a_run_are_valid_for_every_reader(log: Log) -> None:
             decode_changelog_header(row[4] or b"").generation for row in log.read(wiring.changelog, 0, 1 << 20)
         ]
         assert generations == sorted(generations)
+
+
+# --- reading what is odd ----------------------------------------------------------------------------------------------
+
+
+def test_a_trimmed_head_takes_old_versions_with_it(log: Log) -> None:
+    """What was trimmed is refused by name, not guessed; what is whole behind it stays readable (K2, R1)."""
+    first, second = whole(log, {b"a": b"1"}), whole(log, {b"a": b"2"})
+    for task in second.tasks:
+        log.trim(task.changelog, task.begin - 1)
+    assert state(log) == everywhere({b"a": b"2"})
+    with pytest.raises(ConfigError, match=r"no version up to .*: it began later, or it is not retained"):
+        state(log, first.version)
+
+
+def test_two_claims_of_one_generation_are_told_apart(log: Log) -> None:
+    """Who came second in the log claims again; the first one's messages are void from then on (C1, C2)."""
+    wiring = all_wirings(job)[0]
+    one, two = claim(log, wiring), claim(log, wiring)
+    same = ChangelogHeader(ChangelogType.CLAIM, two.generation, 0, 0)
+    log.send(0, 1, wiring.changelog, encode_claim(same, Claim(bytes(16), "late", 1, 1)))
+    log.poll()
+    three = claim(log, wiring)
+    assert (one.generation, two.generation, three.generation) == (1, 2, 3)
+    run = whole(log, {b"a": b"1"})
+    assert run.tasks[0].generation == 4
+    assert state(log) == everywhere({b"a": b"1"})
+
+
+def test_a_commit_of_a_newer_build_is_not_guessed(log: Log) -> None:
+    """A schema version that this build does not know: the error names it, and says what to do."""
+    run = whole(log, {b"a": b"1"})
+    task = run.tasks[1]
+    header = ChangelogHeader(ChangelogType.COMMIT, task.generation, task.next_seq + 2, 0)
+    log.send(0, 1, task.changelog, encode_changelog_header(header) + (9).to_bytes(2, "big"))
+    log.poll()
+    with pytest.raises(Halted, match=r"schema version 9, this build reads 1: upgrade before reading"):
+        state(log)
+    with pytest.raises(Halted, match=r"split\.changelog\[1\] offset \d+: .*schema version 9"):
+        fold_to_end(log, all_wirings(job)[1])
+
+
+def test_a_job_with_more_partitions_than_its_topics_is_refused(log: Log) -> None:
+    """Read with other code than it ran with: the missing partition is named."""
+    whole(log, {b"a": b"1"})
+    with pytest.raises(ConfigError, match=r"there is no partition pair\.split\.changelog\[2\]"):
+        snapshots(log, with_partitions(job, 3))

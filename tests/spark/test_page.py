@@ -1,0 +1,58 @@
+"""docs/SPARK.md does what it says."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from framework.logs.embedded import EmbeddedLog
+from framework.ports import ExternalRecord
+from framework.runtime.local import LocalRun
+from framework.runtime.place import Place, create_topics
+from framework.settings import Settings
+from protocol.ids import TopicPartition
+from tasks.word_count import job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "SPARK.md").read_text("utf-8")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_the_code_of_the_page_runs(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block after block, beside a job that has run; its assertions are the test's."""
+    monkeypatch.chdir(tmp_path)
+    place = Place(Path(".grete") / job.name)
+    log = EmbeddedLog(place.directory / "log.db")
+    create_topics(job, log)
+    log.produce_with_meta([ExternalRecord(TopicPartition("sentences", 0), None, b"to be or not to be", 1)], {})
+    with LocalRun(job, "tasks.word_count", place, Settings(interval_ms=50)) as local:
+        ends = local.ends()
+        while not local.drained(ends):
+            local.poll(20)
+        local.stop()
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    names: dict[str, object] = {}
+    directory = str(place.directory.absolute())  # the session of the tests was started in another one
+    for block in blocks:
+        there = block.replace('(job="tasks.word_count"', f'(directory={directory!r}, job="tasks.word_count"')
+        exec(there.replace('{"job":', f'{{"directory": {directory!r}, "job":'), names)
+    assert names["spark"] is spark
+    log.close()
+
+
+def test_the_tests_that_the_page_names_are_there() -> None:
+    """What is said to be shown is shown."""
+    known = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text("utf-8"), re.MULTILINE)
+    }
+    named = set(re.findall(r"`(test_\w+)`", PAGE))
+    assert len(named) >= 8
+    assert named <= known
