@@ -84,6 +84,8 @@ class Reader:
             ahead = self._seek(partition, offset)
         if not ahead.rows:
             self._fetch(partition, ahead)
+        elif ahead.bytes < max_bytes and (messages := self._consumer.consume(BATCH, 0)):
+            self._take(messages)  # who reads seldom gets all that has come, not just the first of it
         rows: list[LogRow] = []
         waiting = ahead.rows
         while waiting:
@@ -101,8 +103,8 @@ class Reader:
     def wait(self, seconds: float) -> None:
         """Return when a message has come, at the latest after ``seconds``."""
         message = self._consumer.poll(seconds)
-        if message is not None:
-            self._take((message,))
+        if message is not None:  # and what came with it, so that nobody is woken for each
+            self._take((message, *self._consumer.consume(BATCH, 0)))
 
     def close(self) -> None:
         """Disconnect."""
