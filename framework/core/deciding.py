@@ -19,6 +19,7 @@ from protocol.frames import last_logical
 from protocol.ids import TopicPartition
 
 NEVER = 1 << 62  # µs: no timer is set
+BATCHES_MAX = 4  # on their way: processing need not wait for the log, nor each decision for an append of its own
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class Deciding(BaseCore):
         self._mono_us = 0
         self._appending: ChangelogType | None = None  # what is on its way to the changelog, or about to be
         self._processing = False
-        self._batch: Batch | None = None  # of a source
+        self._batches: deque[Batch] = deque()  # of a source, in the order of their times
         self._replay: deque[Decision] = deque()  # decided by predecessors since the last commit
         self._taken = 0  # records that a source has ever taken
         self._last_t = 0  # of the last of them
@@ -61,14 +62,25 @@ class Deciding(BaseCore):
         return (
             self.status is Status.RUNNING
             and not (self._processing or self._replay or self._stopping)
-            and self._batch is None
+            and len(self._batches) < BATCHES_MAX
             and not (self._layer_is_full and self.commit_run is not None)
+            and not (self._batches and self._closes)  # a version is frozen between batches
         )
 
     @property
     def _at_rest(self) -> bool:
         """Whether nothing is being processed: what is in the layer was also sent."""
-        return not (self._processing or self._replay) and self._batch is None
+        return not (self._processing or self._replay or self._batches)
+
+    @property
+    def _closes(self) -> bool:
+        """Whether a version is to be frozen as soon as all is at rest."""
+        return self.commit_run is None and (self._stopping or self._layer_is_full or self._is_due)
+
+    @property
+    @abstractmethod
+    def _is_due(self) -> bool:
+        """Whether it is time for a version."""
 
     @property
     def _beats(self) -> bool:
@@ -111,22 +123,22 @@ class Deciding(BaseCore):
         self._mono_us, (topic, partition) = event.mono_us, event.partition
         first_t = self.time.give(event.count, event.mono_us)
         decision = Decision(topic, partition, event.first_offset, event.count, first_t, self.time.floor)
-        self._batch, self._processing = Batch(decision, event.next_offset), True
+        self._batches.append(Batch(decision, event.next_offset))
+        self._processing = True
         self.ended[event.partition] = False
         process = ProcessExternal(event.partition, event.first_offset, event.count, first_t, replay=False)
         return [*self._append_next(), process]
 
-    def _batch_done(self) -> list[Action]:
-        """Send what a batch has made, once it is processed and its decision is valid."""
-        batch = self._batch
-        if batch is None or batch.outputs is None or not batch.valid:
-            return []
-        self._batch = None
-        self._took(batch.decision, batch.next_offset)
-        frames, last_t = batch.outputs.frames, batch.decision.last_t
-        ends = {partition: last_logical(body)[0] for partition, _, body in frames}
-        besides = frozenset(partition for partition, t in ends.items() if t == last_t)
-        return [*self._frames(batch.outputs), *self._heartbeats(last_t, besides=besides)]
+    def _batches_done(self) -> list[Action]:
+        """Send what batches have made, in order: those that are processed and whose decisions are valid."""
+        actions: list[Action] = []
+        while self._batches and self._batches[0].valid and self._batches[0].outputs is not None:
+            decision, outputs = self._batches[0].decision, self._batches[0].outputs
+            self._took(decision, self._batches.popleft().next_offset)
+            ends = {partition: last_logical(body)[0] for partition, _, body in outputs.frames}
+            besides = frozenset(partition for partition, t in ends.items() if t == decision.last_t)
+            actions += [*self._frames(outputs), *self._heartbeats(decision.last_t, besides=besides)]
+        return actions
 
     def _took(self, decision: Decision, next_offset: int) -> None:
         self.external[TopicPartition(decision.topic, decision.partition)] = next_offset

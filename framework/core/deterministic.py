@@ -134,7 +134,7 @@ class DeterministicCore(Deciding):
             return []
         actions = self._append_next()
         if self.status is Status.RUNNING and self._at_rest:
-            if self.commit_run is None and (self._stopping or self._layer_is_full or self._is_due):
+            if self._closes:
                 if self._stop_closed:
                     return actions + self._exit()
                 self._stop_closed = self._stopping
@@ -183,9 +183,9 @@ class DeterministicCore(Deciding):
         self._processing, self._open_bytes, self._timer = False, event.open_bytes, event.timer
         self._held += event.outputs
         self._releasing |= dict(event.released)
-        if self._batch is not None:
-            self._batch.outputs = event
-            return self._batch_done()
+        if self._batches:
+            self._batches[-1].outputs = event
+            return self._batches_done()
         actions = self._frames(event)
         if self._replay:
             decision = self._replay.popleft()
@@ -199,7 +199,7 @@ class DeterministicCore(Deciding):
         """Append the next message, if none is on its way."""
         if self._appending is not None:
             return []
-        run, batch = self.commit_run, self._batch
+        run = self.commit_run
         if run is not None and run.stage is not Stage.APPLY:
             actions = self._write_data(run)  # nothing is decided or released between a freeze and its commit
             self._appending = ChangelogType.COMMIT if actions else None
@@ -210,11 +210,12 @@ class DeterministicCore(Deciding):
         lease = self.time.next_lease(self._mono_us) if self._beats else None
         if lease is not None:
             before.append(encode_lease(self._header(ChangelogType.LEASE), Lease(lease)))
-        if batch is not None and not batch.logged and (batch.outputs is not None or not self.sink):
-            batch.logged = True
-            before.append(encode_decision(self._header(ChangelogType.DECISION), batch.decision))
+        for batch in self._batches:
+            if not batch.logged and (batch.outputs is not None or not self.sink):
+                batch.logged = True
+                before.append(encode_decision(self._header(ChangelogType.DECISION), batch.decision))
         outputs = 0
-        if self._held and (batch is None or batch.logged):  # what is not decided is not released either
+        if self._held:  # all of it is decided by now
             outputs, self._held = self._held, 0
             release, self._releasing = Release(tuple(sorted(self._releasing.items()))), {}
             before.append(encode_release(self._header(ChangelogType.RELEASE), release))
@@ -264,9 +265,9 @@ class DeterministicCore(Deciding):
         if kind is ChangelogType.COMMIT:
             return self._verified()
         self.time.lease = self.time.lease_sent
-        if self._batch is not None and self._batch.logged:
-            self._batch.valid = True
-        return self._batch_done()
+        for batch in self._batches:
+            batch.valid = batch.logged
+        return self._batches_done()
 
     def _header(self, kind: ChangelogType) -> ChangelogHeader:
         return self.start_up.ownership.header(kind)

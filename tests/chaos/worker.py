@@ -117,6 +117,7 @@ class Watch:
 
         def watched_tick(driver: TaskDriver) -> bool:
             busy = tick(driver)
+            assert isinstance(driver.core, TaskCore)  # its jobs are aligned
             memory[at + driver.owner] = numbers[phase_of(driver.core)]
             return busy
 

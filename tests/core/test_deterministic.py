@@ -8,10 +8,8 @@ from framework.core import actions as do
 from framework.core import events as on
 from framework.errors import ConfigError, Fenced, Halted
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_decision, decode_lease
-from protocol.control import decode_heartbeat
-from protocol.envelope import MessageType, decode_header
 from protocol.ids import TopicPartition
-from tests.core.logical_scenario import ALL, OUTSIDE, Logical, Writer, inner
+from tests.core.logical_scenario import OUTSIDE, Logical, Writer, inner
 from tests.core.scenario import A0, INNER, SINK, SOURCE, Log, Scenario
 
 TO = SOURCE.outputs
@@ -40,6 +38,36 @@ def test_nothing_is_sent_before_the_decision_is_acknowledged() -> None:
     assert task.frames(TO[0]) == []
     task.release()
     assert task.frames(TO[0]) == [(1, [1_050_000, 1_050_001])]
+
+
+def test_processing_does_not_wait_for_decisions() -> None:
+    """Some batches are decided and processed while a decision is on its way; then theirs go together (D2)."""
+    task = source()
+    task.hold = {do.AppendChangelog}
+    for name in "abcd":
+        assert task.core.wants_input
+        task.take(name)
+    assert not task.core.wants_input
+    assert (task.names, task.frames(TO[0])) == (["a", "b", "c", "d"], [])
+    task.release()
+    assert [seq for seq, _ in task.frames(TO[0])] == [1, 2, 3, 4]
+    assert kinds(task).count(ChangelogType.DECISION) == 4
+    appends = [a for a in task.all(do.AppendChangelog) if a.value[0] & 15 == ChangelogType.DECISION]
+    assert [len(append.before) for append in appends] == [0, 2]
+
+
+def test_a_version_is_frozen_between_batches() -> None:
+    """When a version is due no batch is taken until those on their way are done: a commit is never put off for ever."""
+    task = source()
+    task.hold = {do.AppendChangelog}
+    task.take("x")
+    task.mono_ms += 100
+    task.log.now_ms += 100
+    task.take("y")
+    task.release()
+    task.tick(1)
+    assert task.core.frozen > 0
+    assert task.successor().start().names == []
 
 
 def test_nothing_is_sent_for_a_decision_behind_anothers_claim() -> None:
@@ -364,13 +392,3 @@ def test_a_source_that_is_a_sink_decides_and_releases_in_one_append() -> None:
     assert [append.value[0] & 15 for append in appends] == [ChangelogType.RELEASE]
     assert [value[0] & 15 for value in appends[0].before][-1:] == [ChangelogType.DECISION]
     assert task.outside == ["x"]
-
-
-def test_sends_carry_seqs_and_promises_hold() -> None:
-    """Frames and heartbeats of a channel carry its next seq, so that what is lost shows (D3)."""
-    task = source()
-    task.take("x", "y")
-    task.tick(20)
-    messages = [(decode_header(value), value) for _, value in task.log.rows[TO[0]]]
-    last = [decode_heartbeat(value) for header, value in messages if header.type is MessageType.HEARTBEAT][-1]
-    assert (last.header.seq, last.source) == (3, ALL)

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from framework.core import actions as do
 from framework.core.merge import Merge
 from framework.errors import Halted
-from tests.core.logical_scenario import inner
-from tests.core.scenario import A0, A1, INNER, OUT, Producer, T
+from protocol.control import decode_heartbeat
+from protocol.envelope import MessageType, decode_header
+from tests.core.logical_scenario import ALL, Logical, inner
+from tests.core.scenario import A0, A1, INNER, OUT, SOURCE, Log, Producer, T
 
 # --- merging by logical time (D1) -------------------------------------------------------------------------------------
 
@@ -198,3 +200,13 @@ def test_a_digest_that_differs_halts_after_a_restart() -> None:
 def test_a_merge_without_records_takes_nothing() -> None:
     """Nothing was promised: nothing goes, and no time has passed."""
     assert Merge("t", INNER.channels, 1).take() == ([], -1)
+
+
+def test_sends_carry_seqs_and_promises_hold() -> None:
+    """Frames and heartbeats of a channel carry its next seq, so that what is lost shows (D3)."""
+    task = Logical(Log(), SOURCE).start()
+    task.take("x", "y")
+    task.tick(20)
+    messages = [(decode_header(value), value) for _, value in task.log.rows[SOURCE.outputs[0]]]
+    last = [decode_heartbeat(value) for header, value in messages if header.type is MessageType.HEARTBEAT][-1]
+    assert (last.header.seq, last.source) == (3, ALL)

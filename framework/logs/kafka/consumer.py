@@ -130,8 +130,8 @@ class Reader:
     def wait(self, seconds: float) -> None:
         """Return when a message has come, at the latest after ``seconds``."""
         message = self._consumer.poll(seconds)
-        if message is not None:
-            self._take((message,))
+        if message is not None:  # and what came with it, so that nobody is woken for each
+            self._take((message, *self._consumer.consume(BATCH, 0)))
 
     def close(self) -> None:
         """Disconnect."""

@@ -80,7 +80,7 @@ class LogicalOutputs(Outputs):
         self.released: dict[TopicPartition, int] = {}
         self._sent: dict[TopicPartition, int] = {}
         self._times: list[int] = []  # of the external records
-        self._before_seq = _header("grete.producer", b"%d" % producer) + _header("grete.seq", b"")[: -_INT32.size]
+        self._before_seq = _header("grete.producer", b"%d" % producer) + _name("grete.seq")
         self._streams = {
             stream.topic: [LogicalBuffer(TopicPartition(stream.topic, p)) for p in range(stream.partitions)]
             for stream in topology.streams_out_of(stage.ordinal)
@@ -128,7 +128,8 @@ class LogicalOutputs(Outputs):
             sent[partition] = seq = sent[partition] + 1
             if seq > released.get(partition, 0):
                 if t != at:  # what one record has made has one time
-                    at, time_header = t, _header("grete.t", b"%d" % t)
+                    text = b"%d" % t
+                    at, time_header = t, _BEFORE_TIME + _LENGTHS[len(text)] + text
                 number = b"%d" % seq
                 ours = before_seq + _LENGTHS[len(number)] + number + time_header
                 last[partition] = seq
@@ -185,6 +186,11 @@ def _joined(theirs: bytes | None, ours: bytes) -> bytes:
     return _INT32.pack(_INT32.unpack_from(theirs)[0] + _OURS) + theirs[_INT32.size :] + ours
 
 
+def _name(name: str) -> bytes:
+    """Return the name of a header as it stands in a cell, before the length of its value."""
+    return _header(name, b"")[: -_INT32.size]
+
+
 def _header(name: str, value: bytes) -> bytes:
     """Return one header as it stands in a cell."""
     return encode_headers([(name, value)])[_INT32.size :]
@@ -206,3 +212,6 @@ def _partition_of(name: bytes) -> TopicPartition:
 
 def _sent_key(partition: TopicPartition) -> bytes:
     return b"sent %s" % str(partition).encode()
+
+
+_BEFORE_TIME = _name("grete.t")

@@ -57,14 +57,14 @@ def no_lease(start: Any) -> Any:
     return lambda self, last_t, lease: start(self, last_t, 0)
 
 
-@mutant(Deciding, "_batch_done", *_WRONG, shows=_streams, focus=_killed, deterministic=True)
-def emit_before_decision(batch_done: Any) -> Any:
+@mutant(Deciding, "_batches_done", *_WRONG, shows=_streams, focus=_killed, deterministic=True)
+def emit_before_decision(batches_done: Any) -> Any:
     """What is made of a batch is sent before its decision is in the changelog (D2)."""
 
     def mistaken(self: DeterministicCore) -> Any:
-        if self._batch is not None and self._batch.logged:
-            self._batch.valid = True
-        return batch_done(self)
+        for batch in self._batches:
+            batch.valid = batch.logged
+        return batches_done(self)
 
     return mistaken
 
@@ -108,8 +108,8 @@ def decided_during_a_commit(append_next: Any) -> Any:
     """A decision goes into the changelog between a freeze and its commit: a restart reads from the commit (D2, D4)."""
 
     def mistaken(self: DeterministicCore) -> Any:
-        run, batch = self.commit_run, self._batch
-        if run is None or self._appending is not None or batch is None or batch.logged or self.sink:
+        run = self.commit_run
+        if run is None or self._appending is not None or not self._batches or self.sink:
             return append_next(self)
         self.commit_run = None
         actions = append_next(self)
@@ -119,13 +119,13 @@ def decided_during_a_commit(append_next: Any) -> Any:
     return mistaken
 
 
-@mutant(Deciding, "_batch_done", "time", "lease", "halted", shows=_streams, deterministic=True)
-def promised_over_a_batch(batch_done: Any) -> Any:
+@mutant(Deciding, "_batches_done", "time", "lease", "halted", shows=_streams, deterministic=True)
+def promised_over_a_batch(batches_done: Any) -> Any:
     """A heartbeat goes out while a batch of a lower time waits for its decision (D1)."""
 
     def mistaken(self: DeterministicCore) -> Any:
-        actions = batch_done(self)
-        return actions if self._batch is None else self._heartbeats(self.time.floor)
+        actions = batches_done(self)
+        return [*actions, *self._heartbeats(self.time.floor)] if self._batches else actions
 
     return mistaken
 
