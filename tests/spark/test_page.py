@@ -22,7 +22,7 @@ PAGE = (ROOT / "docs" / "SPARK.md").read_text("utf-8")
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_code_of_the_page_runs(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Block after block, beside a job that has run; its assertions are the test's."""
     monkeypatch.chdir(tmp_path)

@@ -15,7 +15,7 @@ from tests.spark.conftest import FILES, REFERENCE, Past, State
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.timeout(300)  # the first to come starts Spark
+pytestmark = pytest.mark.timeout(600)  # the first to come starts Spark
 
 WORDS = 11  # id of the second store of the stage
 

@@ -25,7 +25,7 @@ from tests.runtime.pair_runs import feed, run
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # the first to come starts Spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
 
 REFERENCE = "tests.runtime.pair_job"
 WORDS = [f"w{number}" for number in range(40)]
