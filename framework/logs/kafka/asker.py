@@ -33,6 +33,8 @@ RETRIED = {
     KafkaError.REQUEST_TIMED_OUT,
 }
 
+SPREAD_S_MAX = 10.0  # until every broker has heard of a topic: the one that is asked may be the last to hear
+
 _UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
@@ -44,6 +46,7 @@ class Asker:
         self._consumer: Consumer = troubles.made(Consumer, config)
         self._troubles = troubles
         self._bootstrap = bootstrap
+        self._found: set[str] = set()  # topics that were there when somebody asked
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions by topic, without Kafka's own topics."""
@@ -55,6 +58,7 @@ class Asker:
         listed = self._ask(lambda seconds: self._consumer.list_topics(topic, timeout=seconds), f"looking for {topic}")
         found = listed.topics[topic]
         if found.error is None:
+            self._found.add(topic)
             return len(found.partitions)
         if found.error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
             return None
@@ -62,20 +66,24 @@ class Asker:
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (start, end) as of now; the end as a reader of committed messages sees it."""
-        at = KafkaPartition(*partition)
+        at, topic = KafkaPartition(*partition), partition.topic
+        spread = time.monotonic() + SPREAD_S_MAX
 
         def question(seconds: float) -> tuple[int, int] | None:
             try:
                 return self._consumer.get_watermark_offsets(at, timeout=seconds)
             except KafkaException as error:
-                if error.args[0].code() in _UNKNOWN and self.partitions(partition.topic) is not None:
-                    return None  # the client forgets topics when it loses its last broker
-                raise
+                if error.args[0].code() not in _UNKNOWN:
+                    raise
+                # the client forgets topics when it loses its last broker, and a broker may not have heard of a new one
+                if self.partitions(topic) is None and (topic not in self._found or time.monotonic() > spread):
+                    raise
+                return None
 
         found: tuple[int, int] = self._ask(
             question,
             f"looking for the bounds of {partition}",
-            f"Describe (part of Read and Write) on topic {partition.topic}",
+            f"Describe (part of Read and Write) on topic {topic}",
         )
         return found
 

@@ -219,7 +219,6 @@ class Reader:
             else:
                 for message in run:
                     self._take_error(key, ahead, _ERROR(message), _OFFSET(message))
-        self.news = True
 
     def _take_run(self, key: tuple[str, int], ahead: _Ahead, messages: Sequence[Message]) -> None:
         """Move messages of one partition to its queue, but for those from before a seek, and let it sleep when full."""
@@ -228,6 +227,7 @@ class Reader:
             offsets, messages = _behind(ahead.fetched, offsets, messages)
         if offsets and (ahead.sure or self._is_sure(key, ahead, offsets[0])):
             ahead.add(offsets, messages)
+            self.news = True
             if ahead.bytes > AHEAD_BYTES_MAX:
                 ahead.asleep = True
                 self._consumer.incremental_unassign([KafkaPartition(*key)])
@@ -237,8 +237,10 @@ class Reader:
             if error.code() not in RETRIED:
                 doing = f"reading {TopicPartition(*key)} at offset {ahead.fetched}"
                 ahead.failure = failure(error, doing, f"Read on topic {key[0]}")
+                self.news = True
         elif offset > ahead.fetched and (ahead.sure or self._is_sure(key, ahead, offset)):
             ahead.fetched = offset
+            self.news = True
 
     def _is_sure(self, key: tuple[str, int], ahead: _Ahead, offset: int) -> bool:
         """Judge the first answer after a seek (R5).
