@@ -1,5 +1,6 @@
 """The demonstration on a small folder: real kills, the comparison, the second run."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tests.cli.test_run import grete
 
 FILES = 24
+LONG_AGO_S = 1_700_000_000
 
 
 @pytest.fixture
@@ -15,7 +17,9 @@ def folder(tmp_path: Path) -> Path:
     root = tmp_path / "docs"
     root.mkdir()
     for number in range(FILES):
-        (root / f"{number}.txt").write_text(f"all the same words and one of its own {number}")
+        path = root / f"{number}.txt"
+        path.write_text(f"all the same words and one of its own {number}")
+        os.utime(path, (LONG_AGO_S, LONG_AGO_S))  # what has just been written is read again by the next run
     return tmp_path
 
 
