@@ -13,11 +13,10 @@ from framework.api.job import Job
 from framework.cli.screen import Screen, printable
 from framework.cli.target import Target, existing_log, settings_of, target
 from framework.errors import ConfigError
-from framework.logs.open import LogAddress, open_notes
+from framework.logs.open import LogAddress
 from framework.runtime.local import LocalRun
-from framework.runtime.place import Place, prepare
-from framework.runtime.rewriting import settle
-from framework.settings import with_texts
+from framework.runtime.place import Place, pinned_settings, prepare
+from framework.runtime.rewriting import refuse_deterministic, settle
 from framework.spark.audit import Audited, Difference, audit
 from framework.spark.backfill import Done, Wanted, backfill, sources_of
 from framework.spark.covering import LOG, parse_until
@@ -75,8 +74,7 @@ def compare(
     screen = Screen(Console())
     job, log = existing_log(reference, directory, address)
     try:
-        pinned = open_notes(log, job.name).meta_get("guarantee") or b"exactly-once"
-        settings = with_texts(settings_of(sets), {"guarantee": pinned.decode()})
+        settings = pinned_settings(job, log, settings_of(sets))
         found = target(reference, directory, address, sets)._replace(settings=settings)
         aligned = settings.guarantee == "exactly-once"
         wanted = wanted_of(found, sources or [LOG], work)
@@ -98,7 +96,8 @@ def demonstrate(found: Target, local: LocalRun, screen: Screen) -> bool:
 
 
 def wanted_of(found: Target, sources: Sequence[str], work: str | None) -> Wanted:
-    """Return what Spark is to do, with paths that executors understand."""
+    """Return what Spark is to do, with paths that executors understand. Raises ConfigError: not a job for it."""
+    refuse_deterministic(found.job)
     reference, address = found.reference, found.place.address
     if reference.endswith(".py"):
         reference = str(Path(reference).absolute())

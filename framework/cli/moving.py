@@ -10,13 +10,14 @@ from rich.console import Console
 from framework.api.job import Job
 from framework.cli.target import directory_of, existing_log, settings_of
 from framework.errors import ConfigError, TransientError
-from framework.logs.open import LogAddress, open_notes
+from framework.logs.open import LogAddress
 from framework.ports import Log
 from framework.runtime import moving
 from framework.runtime.history import Snapshot, snapshots
 from framework.runtime.inspect import all_wirings
-from framework.runtime.place import Place, load_job, prepare
-from framework.settings import Settings, with_texts
+from framework.runtime.place import Place, load_job, pinned_settings, prepare
+from framework.runtime.rewriting import refuse_deterministic
+from framework.settings import Settings
 from framework.stores.directory import StoreDirectory
 
 
@@ -44,6 +45,8 @@ def fork(
     job, log = existing_log(reference, directory, address)
     settings, found = settings_at(job, log), at_version(job, log, version)
     target = load_job(second)
+    refuse_deterministic(job)
+    refuse_deterministic(target)
     if target.name == job.name:
         raise ConfigError(f"both jobs are called {job.name!r}: give the second one a name of its own")
     place = Place(directory_of(target, second_directory, address), address=address)
@@ -72,8 +75,7 @@ def replay(reference: str, version: int | None, into: Path | None, directory: Pa
 
 def settings_at(job: Job, log: Log) -> Settings:
     """Return the settings of the environment, with the guarantee that the job was made with."""
-    pinned = open_notes(log, job.name).meta_get("guarantee")
-    return settings_of(None) if pinned is None else with_texts(settings_of(None), {"guarantee": pinned.decode()})
+    return pinned_settings(job, log, settings_of(None))
 
 
 def at_version(job: Job, log: Log, version: int | None) -> list[Snapshot]:

@@ -97,9 +97,9 @@ def fold_to_end(log: Log, wiring: TaskWiring, *, settled: bool = True) -> Change
 def snapshots(log: Log, job: Job, version: int | None = None, *, aligned: bool = True) -> list[Snapshot]:
     """Return every task at ``version`` (None: the newest that all have committed), in the order of ``all_wirings``.
 
-    A source closes its versions by its own clock: it stands at its first one that is not lower. Without alignment (1.5)
-    there is no common version, and each task stands at its last one that is not higher. Raises ConfigError: nothing is
-    committed yet, not by every task (names the nearest), or not retained any more.
+    A source closes its versions by its own clock: it stands at its first one that is not lower. Without alignment (1.5,
+    D4) there is no common version, and each task stands at its last one that is not higher. Raises ConfigError: nothing
+    is committed yet, not by every task (names the nearest), or not retained any more.
     """
     wirings = all_wirings(job)
     lasts = [_last_at_most(log, wiring, None) for wiring in wirings]
@@ -107,7 +107,7 @@ def snapshots(log: Log, job: Job, version: int | None = None, *, aligned: bool =
         if last is None:
             raise ConfigError(f"task {wiring.name} has committed nothing yet: there is no version to read")
     newest = min(last.commit.version for last in lasts if last is not None)
-    if not aligned:
+    if not aligned or "deterministic" in job.modes:
         return [_snapshot(log, wiring, _at_most(log, wiring, version)) for wiring in wirings]
     inner = [wiring for wiring in wirings if not wiring.is_source]
     wanted = newest if version is None else version

@@ -23,7 +23,7 @@ from framework.runtime.history import Snapshot, contents, fold_to_end, live, row
 from framework.runtime.inspect import all_wirings
 from framework.runtime.journal import apply_segment, find_verdict
 from framework.runtime.reserved import META, OUTBOX, STREAM_TIME, TIMERS, TURN
-from framework.runtime.rewriting import Attempt, Run, Written, abort, begin, check_used_up, commit
+from framework.runtime.rewriting import Attempt, Run, Written, abort, begin, check_used_up, commit, refuse_deterministic
 from framework.runtime.worker import open_store
 from framework.settings import Settings
 from framework.stores.rocks import RocksMemory
@@ -167,7 +167,7 @@ def _give_up(log: Log, run: Run) -> None:
 
 def with_partitions(job: Job, partitions: int) -> Job:
     """Return the same job with another number of partitions. Raises GraphError."""
-    return Job(job.name, [stage.task for stage in job.stages], partitions)
+    return Job(job.name, [stage.task for stage in job.stages], partitions, job.mode)
 
 
 def partitions_of(log: Log, job: Job) -> int:
@@ -192,6 +192,7 @@ def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded
     ``by_key``: the caller knows that the stores are keyed as the records are, where the keys cannot show it. Raises
     ConfigError, before anything is changed, for what cannot be rescaled.
     """
+    refuse_deterministic(job)
     before = partitions_of(log, job)
     old, new = with_partitions(job, before), with_partitions(job, partitions)
     if partitions <= before:

@@ -15,11 +15,13 @@ from framework.api.job import Job
 from framework.errors import ConfigError, FrameworkError
 from framework.logs.open import IN_DIRECTORY, LogAddress, check_address, open_address, open_notes, pin_topics
 from framework.ports import Log
-from framework.settings import Settings
+from framework.settings import Settings, with_texts
 from framework.stores.directory import make_private
 
 if TYPE_CHECKING:
     from framework.logs.open import Notes
+
+_GUARANTEE = "guarantee"  # the note that pins it, and the modes behind it if they are not the usual one
 
 
 class Place:
@@ -108,15 +110,20 @@ def _check_external(job: Job, topic: str, needed: int, found: int | None, *, fed
 def pin_guarantee(notes: "Notes", job: str, settings: Settings, modes: str = "aligned") -> None:
     """Pin guarantee and modes at the first run: commits mean something else under others. Raises ConfigError then."""
     text = settings.guarantee if modes == "aligned" else f"{settings.guarantee} ({modes})"
-    key, ours = "guarantee", text.encode()
-    pinned = notes.meta_get(key)
+    ours, pinned = text.encode(), notes.meta_get(_GUARANTEE)
     if pinned is None:
-        notes.produce_with_meta([], {key: ours})
+        notes.produce_with_meta([], {_GUARANTEE: ours})
     elif pinned != ours:
         raise ConfigError(
             f"the log of job {job!r} was made with guarantee {pinned.decode()}, not {text}: "
             "choose another --directory; on Kafka, another name for the job"
         )
+
+
+def pinned_settings(job: Job, log: Log, settings: Settings) -> Settings:
+    """Return the settings with the guarantee that the job was made with, if it has run."""
+    pinned = open_notes(log, job.name).meta_get(_GUARANTEE)
+    return settings if pinned is None else with_texts(settings, {"guarantee": pinned.decode().partition(" ")[0]})
 
 
 def prepare(job: Job, log: Log, place: Place, settings: Settings, fed: Collection[str] = ()) -> "Notes":

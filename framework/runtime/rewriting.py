@@ -122,8 +122,10 @@ class Attempt:
 def begin(log: Log, job: Job, settings: Settings, run_id: str | None = None) -> Run:
     """Claim every task; a run that was left undecided is void from here on. Live workers are fenced.
 
-    The topics must be there. Raises Halted: a changelog is damaged; ConfigError: what tasks have sent is not used up.
+    The topics must be there. Raises Halted: a changelog is damaged; ConfigError: what tasks have sent is not used up,
+    or the job is deterministic.
     """
+    refuse_deterministic(job)
     wirings = all_wirings(job)
     check_used_up([(wiring, fold_to_end(log, wiring, settled=False).last) for wiring in wirings])
     claimed = [_claim(log, wiring, job, settings) for wiring in wirings]
@@ -226,6 +228,15 @@ def _decide(log: Log, tasks: Sequence[Claimed], verdict: Verdict, outputs: Seque
             verify(log, task, task.begin, sent.offset)
 
 
+def refuse_deterministic(job: Job) -> None:
+    """Raise ConfigError for a job whose state says more than its stores: logical times, digests, what is released."""
+    if "deterministic" in job.modes:
+        raise ConfigError(
+            f"job {job.name!r} is deterministic: its state cannot be written from outside, or recomputed in batch, in "
+            "this release; `grete verify` runs the past of such a job again"
+        )
+
+
 # --- used up ----------------------------------------------------------------------------------------------------------
 
 
@@ -237,8 +248,6 @@ def check_used_up(tasks: Sequence[tuple[TaskWiring, Commit | None]]) -> None:
         for o in (() if last is None else last.outputs)
     }
     for wiring, last in tasks:
-        if last is not None and last.deterministic is not None:
-            raise ConfigError(f"{wiring.name} is deterministic (D2): a run cannot write its changelog")
         taken = {
             (c.producer, TopicPartition(i.topic, i.partition)): c.seq
             for i in (() if last is None else last.inputs)

@@ -9,10 +9,10 @@ from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.api.store import Store
 from framework.errors import ConfigError
-from framework.logs.open import EMBEDDED, LogAddress, open_address, open_notes
+from framework.logs.open import EMBEDDED, LogAddress, open_address
 from framework.ports import Log
-from framework.runtime.place import load_job
-from framework.settings import Settings, from_environment, with_texts
+from framework.runtime.place import load_job, pinned_settings
+from framework.settings import Settings, from_environment
 
 _COMMON = {"job", "log", "directory", "kafkaconfig"}
 
@@ -44,13 +44,11 @@ class Options(NamedTuple):
 
     def is_aligned(self, log: Log) -> bool:
         """Whether the job's versions hold for all tasks together (exactly once)."""
-        return open_notes(log, self.job.name).meta_get("guarantee") != b"at-least-once"
+        return self.settings(log).guarantee == "exactly-once"
 
     def settings(self, log: Log) -> Settings:
         """Return the settings of the environment, with the guarantee that the job was made with."""
-        settings = from_environment(dict(os.environ))
-        pinned = open_notes(log, self.job.name).meta_get("guarantee")
-        return settings if pinned is None else with_texts(settings, {"guarantee": pinned.decode()})
+        return pinned_settings(self.job, log, from_environment(dict(os.environ)))
 
 
 def read_options(options: Mapping[str, str], form: str, known: set[str]) -> Options:

@@ -229,11 +229,6 @@ class Overlay:
         """Number of keys that are dirty in the frozen layer, deletes included."""
         return self._frozen_count
 
-    @property
-    def frozen_bytes(self) -> int:
-        """Bytes of the frozen layer, counted as ``open_bytes`` is, exactly."""
-        return self._frozen_bytes
-
     def freeze(self) -> None:
         """Make the open layer immutable, put a fresh one on top (A8). Only if nothing is frozen and no undo is open."""
         assert not self.has_frozen, "freeze: the last frozen layer has not been applied or dropped"

@@ -236,3 +236,26 @@ def test_a_standing_job_is_held(tmp_path: Path) -> None:
         pass
     with moving.standing_still(place, two):
         pass
+
+
+def test_a_deterministic_job_is_read_and_replayed_but_not_moved(tmp_path: Path) -> None:
+    """Its state is read as of a version of each task (D4); a run would lose logical times and what is released."""
+    code_of = code(tmp_path, "det.py", partitions='2, mode="deterministic"')
+    second = code(tmp_path, "second.py", partitions='2, mode="deterministic"', pair="second")
+    directory = tmp_path / "job"
+    before = run(code_of, directory, ("k", WORDS), ("l", WORDS))
+    log = EmbeddedLog(directory / "log.db")
+    newest = max(each.commit.version for each in snapshots(log, load_job(code_of)))
+    log.close()
+    assert scan(code_of, directory, newest) == before == {f"w{number}": 2 for number in range(40)}
+    grete("replay", code_of, f"--directory={directory}", f"--into={tmp_path / 'again'}")
+    assert counts(load_job(code_of), tmp_path / "again") == before
+    where = f"--directory={directory}"
+    for refused in (
+        grete("rescale", code_of, "--partitions=4", where, fails=REFUSED),
+        grete("fork", code_of, second, where, fails=REFUSED),
+        grete("audit", code_of, where, fails=REFUSED),
+        grete("backfill", second, f"--from={tmp_path}", f"--directory={tmp_path / 'second'}", fails=REFUSED),
+    ):
+        assert "is deterministic: its state cannot be written from outside" in refused
+    assert run(code_of, directory, ("m", WORDS)) == {f"w{number}": 3 for number in range(40)}

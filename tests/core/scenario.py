@@ -27,7 +27,7 @@ from protocol.changelog import (
     encode_claim,
     encode_data,
 )
-from protocol.commit import Commit, decode_commit, encode_commit
+from protocol.commit import Commit, decode_commit
 from protocol.control import encode_marker, encode_restore
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.frames import decode_columns, encode_columns
@@ -364,11 +364,6 @@ def frame(producer: int, generation: int, label: int, seq: int, *names: str) -> 
     """Return a frame whose records are these names."""
     header = encode_header(Header(MessageType.FRAME, producer, generation, label, seq))
     return header + encode_columns([None] * len(names), encoded(names), [0] * len(names))
-
-
-def commit_message(commit: Commit, seq: int) -> bytes:
-    """Return a commit under a header of its generation."""
-    return encode_commit(ChangelogHeader(ChangelogType.COMMIT, commit.generation, seq, commit.attempt), commit)
 
 
 def encoded(names: Sequence[str]) -> list[bytes]:

@@ -13,7 +13,7 @@ class LogicalRunner(Runner, Protocol):
     """Runs the user's task over the overlay, by logical time."""
 
     def go_on_after(self, released: Mapping[TopicPartition, int]) -> None:
-        """Drop external outputs up to these seqs, which stand outside already; before ``reset``."""
+        """Drop external outputs up to these seqs, which stand outside already; before anything is processed."""
         ...
 
     def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
