@@ -4,6 +4,7 @@
 #   make test    lint, types, import direction, then all tests
 #   make bench   the benchmarks           LOG=kafka (a broker of its own) or kafka://host:9092
 #                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)  WRITE=1 (tables and pictures into docs)
+#                                         PEERS=1 (Flink, quixstreams, Kafka Streams beside it; needs Maven and a JDK)
 #                EXPERIMENT=backfill      on Spark
 #   make lint    only the checks that run no code
 

@@ -95,6 +95,8 @@ class Keep(Task):
 
 
 counting = Job(f"bench-count-{RUN}", stages=[Count], partitions=PARTITIONS)
+deterministic = Job(f"bench-count-{RUN}", stages=[Count], partitions=PARTITIONS, mode="deterministic")
 counting_batches = Job(f"bench-count-{RUN}", stages=[CountBatches], partitions=PARTITIONS)
 keeping = Job(f"bench-keep-{RUN}", stages=[Keep])
-job = {"process": counting, "process_batch": counting_batches, "keep": keeping}[os.environ.get("BENCH_JOB", "process")]
+JOBS = {"process": counting, "process_batch": counting_batches, "deterministic": deterministic, "keep": keeping}
+job = JOBS[os.environ.get("BENCH_JOB", "process")]

@@ -27,6 +27,7 @@ def plan(bootstrap: str, messages: int) -> dict[str, tuple[str, ...]]:
     return {
         "exactly once": (*exactly, "form=process"),
         AT_LEAST: (*at_least, "form=process"),
+        "deterministic": (*exactly, "form=deterministic"),
         BARE: (*common, "form=bare"),
         "exactly once, batch": (*exactly, "form=process_batch"),
         "at least once, batch": (*at_least, "form=process_batch"),

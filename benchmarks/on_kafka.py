@@ -134,7 +134,7 @@ def count(bootstrap: str, messages: int, form: str, **settings: int | str) -> Re
         directory = Path(name)
         (directory / "job").mkdir()
         watcher = Watcher(bootstrap, topic, PARTITIONS)
-        spawner = Spawner()
+        spawner = Spawner(fixed_hashes=form == "deterministic")
         began = time.time()
         if form == "bare":
             make_topic(bootstrap, f"{topic}-changelog", PARTITIONS)

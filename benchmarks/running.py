@@ -1,5 +1,6 @@
 """Runs measurements, each in a process of its own, in turn; says where they were taken."""
 
+import contextlib
 import json
 import os
 import platform
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -45,6 +47,24 @@ def run_all(module: str, plan: Mapping[str, tuple[str, ...]], rounds: int) -> Re
 def median(results: Results, label: str, figure: str) -> float:
     """Return the median of a figure over the rounds."""
     return statistics.median(result[figure] for result in results[label])
+
+
+def tree_cpu_s() -> float:
+    """Return the CPU seconds of this process and all below it, those that have ended among them (Linux)."""
+    children: dict[int, list[int]] = {}
+    ticks: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = stat.read_text().rpartition(")")[2].split()
+            number = int(stat.parent.name)
+            children.setdefault(int(fields[1]), []).append(number)
+            ticks[number] = sum(map(int, fields[11:15]))
+    total, left = 0, [os.getpid()]
+    while left:
+        number = left.pop()
+        total += ticks.get(number, 0)
+        left += children.get(number, [])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def say_where(*packages: str) -> None:

@@ -26,6 +26,7 @@ class Delivery(NamedTuple):
     """The log's answer to one send: it is in the log at ``offset``, or was refused because of a higher fence.
 
     ``trailing``: so many offsets right behind it are the log's own and hold no message (the end of a transaction).
+    ``ends``: of plain records, the offset behind the last one in each of their partitions.
     """
 
     owner: int
@@ -34,6 +35,7 @@ class Delivery(NamedTuple):
     append_time_ms: int
     fenced: bool = False
     trailing: int = 0
+    ends: tuple[tuple[TopicPartition, int], ...] = ()
 
 
 class Log(Protocol):
@@ -104,6 +106,10 @@ class Log(Protocol):
 
     def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
         """Queue plain records for topics outside of the job; one delivery for all of them (offset: of the last)."""
+        ...
+
+    def leave(self, partition: TopicPartition) -> None:
+        """Declare that this partition is not read on for now: a log that fetches ahead need not."""
         ...
 
     def poll(self) -> list[Delivery]:

@@ -35,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     rocksdb_bytes: int = 256 * MiB  # block cache and memtables of the whole process: one budget
     history_ms: int = 86_400_000  # changelog kept for as-of reads after it is no longer needed for restore (K2)
     heartbeat_ms: int = 5  # deterministic mode: a source says this often how far time has got (D1)
+    release: Literal["transaction", "read-back"] = "transaction"  # deterministic mode: how outputs leave the job (D5)
     lease_ms: int = 200  # deterministic mode: so far ahead a source notes the time that it may announce (D2)
     label_ahead_ms: int = 60_000  # a label this far ahead of its append time is reported (A1)
     shutdown_ms: int = 10_000  # graceful stop waits this long for its barrier (R6)

@@ -96,7 +96,10 @@ class Front:
 
 @dataclass(frozen=True, slots=True)
 class DeterministicCommit:
-    """Where logical time stands: a source's position, last t and lease in µs (D2); the fronts of the channels read."""
+    """Where logical time stands: a source's position, last t and lease in µs (D2); fronts of the channels read.
+
+    An aligned task has fronts alone, of the channels whose producers are deterministic (A2b).
+    """
 
     position: int
     last_t: int

@@ -1,7 +1,8 @@
-"""The latency experiment: ``make bench EXPERIMENT=latency [LOG=…] [SECONDS_EACH=8] [QUICK=1] [WRITE=1]``.
+"""The latency experiment: ``make bench EXPERIMENT=latency [LOG=…] [SECONDS_EACH=8] [QUICK=1] [PEERS=1] [WRITE=1]``.
 
 Each cell is a run of its own, with processes and topics of its own, one after the other. LOG: embedded, kafka (a broker
-of its own), kafka://host:port; by default both logs, Kafka with a broker of its own.
+of its own), kafka://host:port; by default both logs, Kafka with a broker of its own. PEERS: 1 for all, or names with
+commas: other stream processors with the same job, on Kafka.
 """
 
 import argparse
@@ -12,11 +13,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.latency.articles import paragraphs
 from benchmarks.latency.cell import RATE, Result
 from benchmarks.latency.modes import MODES
+from benchmarks.latency.peers.tools import PEERS, TOOLS
 from benchmarks.latency.pictures import draw
 from benchmarks.latency.report import figures, write_document
 from benchmarks.running import console, measure_any, where
@@ -45,23 +48,45 @@ class Cell(NamedTuple):
     def arguments(self) -> tuple[str, ...]:
         """Return the arguments of benchmarks.latency.cell."""
         own = [f"mode={self.mode}", f"interval_ms={self.interval_ms}", f"partitions={self.partitions}"]
-        if self.kind in ("steady", "wide") and self.interval_ms == 1_000:
+        if self.kind in ("steady", "wide") and self.interval_ms == 1_000 and self.mode in MODES:
             own.append("idle_s=4")
         if self.kind == "kills":
             own.append("kills=" + ",".join(map(str, QUICK_KILLS_S if self.seconds < KILLS_S[-1] else KILLS_S)))
         return (*own, f"seconds={self.seconds}")
 
 
-def plan(logs: Sequence[str], seconds: float, modes: Sequence[str], *, quick: bool) -> Iterator[Cell]:
+class Found(NamedTuple):
+    """What a run leaves: where it was, each cell's figures, and what was not measured, and why."""
+
+    where: str
+    results: list[tuple[Cell, Result]]
+    left_out: list[str]
+
+    def keep(self, path: Path) -> None:
+        """Write it to a file."""
+        path.write_text(json.dumps(self._asdict()))
+
+    @classmethod
+    def kept(cls, path: Path) -> "Found":
+        """Read it from a file."""
+        kept = json.loads(path.read_text())
+        results = [(Cell(*cell), result) for cell, result in kept["results"]]
+        return cls(kept["where"], results, kept.get("left_out", []))
+
+
+def plan(
+    logs: Sequence[str], seconds: float, modes: Sequence[str], tools: Sequence[str], *, quick: bool
+) -> Iterator[Cell]:
     """Yield all cells: the rows of a table close to each other, so that they meet the same machine."""
     for log in logs:
+        peers = [name for name, peer in PEERS.items() if log != EMBEDDED and peer.tool.name in tools]
         if log != EMBEDDED:
-            yield Cell("warm-up", log, "at-least-once", 1_000, 2, min(seconds, 5.0))  # of a broker whose code is cold
+            yield from (Cell("warm-up", log, mode, 1_000, 2, seconds) for mode in modes)  # a cold broker compiles
         for interval in (1_000,) if quick else INTERVALS_MS:
             yield from (
                 Cell("steady", log, mode, interval, 2, max(seconds, 3 * interval / 1000))
-                for mode in modes
-                if MODES[mode].checkpoints or interval == 1_000
+                for mode in (*modes, *peers)
+                if mode in PEERS or MODES[mode].checkpoints or interval == 1_000
             )
         if not quick and log != EMBEDDED:
             yield from (Cell("wide", log, mode, 1_000, 4, seconds) for mode in modes if MODES[mode].checkpoints)
@@ -70,25 +95,37 @@ def plan(logs: Sequence[str], seconds: float, modes: Sequence[str], *, quick: bo
             yield from (Cell("kills", log, mode, 1_000, 2, length) for mode in modes if MODES[mode].checkpoints)
 
 
-def measure_all(cells: Sequence[Cell], addresses: dict[str, str], place: str) -> list[tuple[Cell, Result]]:
-    """Run all cells, with a bar; what is there is kept in benchmarks/out, should the run end early."""
-    found: list[tuple[Cell, Result]] = []
+def measure_all(cells: Sequence[Cell], addresses: dict[str, str], found: Found) -> None:
+    """Run all cells, with a bar; what is there is kept in benchmarks/out, should the run end early.
+
+    A peer whose run is void is left out, and said so; a void run of ours ends all.
+    """
     OUT.mkdir(exist_ok=True)
     columns = (TextColumn("{task.description:<44}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=len(cells))
         for cell in cells:
-            progress.update(bar, description=f"{cell.kind}: {cell.log}, {cell.mode}, {cell.interval_ms} ms")
-            result = measure_any("benchmarks.latency.cell", addresses[cell.log], *cell.arguments)
-            if cell.kind != "warm-up":
-                found.append((cell, result))
-                (OUT / "latency.json").write_text(json.dumps({"where": place, "results": found}))
-            shown = " ".join(f"{name} {result[name]:.0f}" for name in ("p50", "p75", "p95", "p99", "max"))
-            console.print(
-                f"{cell.log} {cell.partitions}×2, {cell.mode}, {cell.interval_ms:,}: {shown} ms", soft_wrap=True
-            )
+            name = f"{cell.log} {cell.partitions}×2, {cell.mode}, {cell.interval_ms:,} ms"
+            progress.update(bar, description=f"{cell.kind}: {name}")
+            try:
+                result = measure_any("benchmarks.latency.cell", addresses[cell.log], *cell.arguments)
+            except SystemExit as error:
+                if cell.mode not in PEERS:
+                    raise
+                leave_out(found, f"{name}: {error}")
+            else:
+                if cell.kind != "warm-up":
+                    found.results.append((cell, result))
+                shown = " ".join(f"{name} {result[name]:.0f}" for name in ("p50", "p75", "p95", "p99", "max"))
+                console.print(f"{name}: {shown} ms", soft_wrap=True)
+            found.keep(OUT / "latency.json")
             progress.advance(bar)
-    return found
+
+
+def leave_out(found: Found, why: str) -> None:
+    """Note what is not measured, and say so."""
+    found.left_out.append(why)
+    console.print(f"[bold red]left out[/]: {escape(why)}", soft_wrap=True)
 
 
 def main() -> None:
@@ -99,28 +136,41 @@ def main() -> None:
         "--seconds", type=float, default=float(os.environ.get("SECONDS_EACH") or 0), help="of each cell"
     )
     parser.add_argument("--mode", action="append", choices=list(MODES), help="only this one; may be repeated")
+    parser.add_argument(
+        "--peer", action="append", choices=list(TOOLS), help="with this one; alone, if there is no --mode"
+    )
     parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")), help="below 2 minutes")
     parser.add_argument("--write", action="store_true", default=bool(os.environ.get("WRITE")), help="docs/LATENCY.md")
     parser.add_argument("--again", type=Path, help="no run: tables and pictures of the figures in this file")
     options = parser.parse_args()
     if options.again:
-        kept = json.loads(options.again.read_text())
-        results = [(Cell(*cell), result) for cell, result in kept["results"]]
-        place = kept["where"]
+        found = Found.kept(options.again)
     else:
         seconds = options.seconds or (3.0 if options.quick else 8.0)
-        place, results = experiment(options.log, seconds, options.mode or list(MODES), quick=options.quick)
-    console.print(place, soft_wrap=True)
-    text = figures(results)
+        modes = options.mode or ([] if options.peer else list(MODES))
+        found = experiment(options.log, seconds, modes, options.peer or asked_peers(), quick=options.quick)
+    console.print(found.where, soft_wrap=True)
+    text = figures(found.results, found.left_out)
     console.print(text, markup=False, soft_wrap=True)
     if options.write:
-        draw(results, Path("docs/images"))
-        write_document(Path("docs/LATENCY.md"), place, text)
+        draw(found.results, Path("docs/images"))
+        write_document(Path("docs/LATENCY.md"), found.where, text)
 
 
-def experiment(log: str, seconds: float, modes: Sequence[str], *, quick: bool) -> tuple[str, list[tuple[Cell, Result]]]:
-    """Run all cells on one log, or on both; return where, and the figures."""
+def asked_peers() -> list[str]:
+    """Return the peers that the environment asks for. Raises SystemExit if there is one that we do not know."""
+    asked = os.environ.get("PEERS") or ""
+    names = list(TOOLS) if asked == "1" else [name.strip() for name in asked.split(",") if name.strip()]
+    if unknown := set(names) - set(TOOLS):
+        raise SystemExit(f"PEERS={asked}: no peer {', '.join(unknown)}; 1 for all, or: {', '.join(TOOLS)}")
+    return names
+
+
+def experiment(log: str, seconds: float, modes: Sequence[str], tools: Sequence[str], *, quick: bool) -> Found:
+    """Run all cells on one log, or on both."""
     console.print(f"{len(paragraphs()):,} paragraphs of real articles, {RATE:.0f} documents a second")
+    place = f"{where('confluent-kafka', 'rocksdict', 'msgspec')}, {seconds:.0f} s a run{', quick' if quick else ''}"
+    found = Found(place, [], [])
     addresses: dict[str, str] = {}
     with ExitStack() as stack:
         if log.startswith(KAFKA):
@@ -136,9 +186,24 @@ def experiment(log: str, seconds: float, modes: Sequence[str], *, quick: bool) -
                 console.print(f"without Kafka: {error}")
         if log in ("", EMBEDDED):
             addresses[EMBEDDED] = EMBEDDED
-        place = f"{where('confluent-kafka', 'rocksdict', 'msgspec')}, {seconds:.0f} s a run{', quick' if quick else ''}"
-        cells = list(plan(list(addresses), seconds, modes, quick=quick))
-        return place, measure_all(cells, addresses, place)
+        if tools and "kafka" not in addresses:
+            leave_out(found, f"{', '.join(tools)}: they need Kafka")
+        ready = prepared(tools, found) if "kafka" in addresses else []
+        cells = list(plan(list(addresses), seconds, modes, ready, quick=quick))
+        measure_all(cells, addresses, found)
+    return found
+
+
+def prepared(tools: Sequence[str], found: Found) -> list[str]:
+    """Return the peers that can be run here: the first time they are fetched and compiled."""
+    ready = []
+    for tool in tools:
+        try:
+            TOOLS[tool].command()
+            ready.append(tool)
+        except ConfigError as error:
+            leave_out(found, f"{tool}: {error}")
+    return ready
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """One run of the experiment: ``python -m benchmarks.latency.cell LOG key=value …`` prints one JSON object.
 
-``LOG``: embedded or kafka://host:port. The job's workers under their supervisor, the writer of documents and the reader
-of changes are processes of their own; this one supervises and, if it is told to, kills.
+``LOG``: embedded or kafka://host:port. The job's workers under their supervisor (or a peer's processes), the writer of
+documents and the reader of changes are processes of their own; this one supervises and, if it is told to, kills.
 """
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -16,14 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.latency.modes import MODES
+from benchmarks.latency.peers.process import Process
+from benchmarks.latency.peers.tools import PEERS
+from benchmarks.latency.workers import Running, Workers
 from benchmarks.on_kafka import make_topic
 from framework.logs.embedded import EmbeddedLog
-from framework.logs.open import IN_DIRECTORY, KAFKA, LogAddress
-from framework.runtime.place import Place
-from framework.runtime.supervisor import Supervisor
+from framework.logs.open import EMBEDDED, KAFKA
 
 RATE = 50.0  # documents a second
 WARM_S = 2.0  # of documents whose latency does not count: code, caches and connections are cold
+PEERS_WARM_S = 10.0  # a JVM compiles its code while it runs
 START_S_MAX = 60.0
 RUN_S_MAX = 120.0  # beyond the documents' own time
 CALM_S = 3.0  # before an idle job is measured, and after its start
@@ -33,7 +36,7 @@ Result = dict[str, Any]
 
 @dataclass
 class Plan:
-    """What to run. ``kills``: when to kill a worker, in s after the first document that counts."""
+    """What to run. ``mode``: or a peer; ``kills``: when to kill a worker, in s after the first document that counts."""
 
     log: str
     mode: str = "at-least-once"
@@ -44,39 +47,42 @@ class Plan:
     kills: list[float] = field(default_factory=list)
 
     @property
+    def first(self) -> int:
+        """The first document that counts."""
+        return round((PEERS_WARM_S if self.mode in PEERS else WARM_S) * RATE)
+
+    @property
     def documents(self) -> int:
         """All documents, those to warm up included."""
-        return round((self.seconds + WARM_S) * RATE)
+        return self.first + round(self.seconds * RATE)
 
 
 class Stage:
-    """The processes of a run, and the place where the job lives."""
+    """The processes of a run: the job, and its two ends."""
 
     def __init__(self, plan: Plan, directory: Path) -> None:
-        """Make the topics; start the workers."""
+        """Make the topics; start the job."""
         run = os.urandom(4).hex()
-        mode = MODES[plan.mode]
-        os.environ |= {
-            "BENCH_RUN": run,
-            "BENCH_PARTITIONS": str(plan.partitions),
-            "BENCH_MODE": mode.name,
-            "PYTHONHASHSEED": "0",
-        }
         self.plan, self.directory = plan, directory
         self.topics = f"latency-documents-{run}", f"latency-changes-{run}"
-        kafka = plan.log.startswith(KAFKA)
-        place = Place(directory / "job", address=LogAddress(plan.log) if kafka else IN_DIRECTORY)
-        self.log = plan.log if kafka else str(place.directory / "log.db")
-        for topic in self.topics:
-            if kafka:
-                make_topic(plan.log.removeprefix(KAFKA), topic, plan.partitions)
-            else:
-                log = EmbeddedLog(Path(self.log))
-                log.create_topic(topic, plan.partitions, plain=True)
-                log.close()
-        settings = mode.settings(plan.interval_ms)
-        self.supervisor = Supervisor(place, "benchmarks.latency.job", range(plan.partitions), settings)
         self.children: list[Child] = []
+        self.log = plan.log
+        if plan.log.startswith(KAFKA):
+            for topic in self.topics:
+                make_topic(plan.log.removeprefix(KAFKA), topic, plan.partitions)
+        self.job: Running
+        if plan.mode in PEERS:
+            bootstrap = plan.log.removeprefix(KAFKA)
+            peer = PEERS[plan.mode]
+            self.job = Process(bootstrap, peer, plan.interval_ms, plan.partitions, self.topics, directory / "job")
+        else:
+            own = Workers(plan.log, MODES[plan.mode], plan.interval_ms, plan.partitions, run, directory / "job")
+            self.job, self.log = own, own.log
+            if self.log != plan.log:
+                log = EmbeddedLog(Path(self.log))
+                for topic in self.topics:
+                    log.create_topic(topic, plan.partitions, plain=True)
+                log.close()
 
     def child(self, module: str, topic: str, *arguments: str) -> Child:
         """Start the writer or the reader."""
@@ -90,41 +96,32 @@ class Stage:
         """Return the file that a child leaves."""
         return self.directory / f"{module}.json"
 
-    def supervise(self, until_s: float) -> None:
-        """Let the supervisor work until a time. Raises SystemExit if a worker crashed of itself."""
-        while (left := until_s - time.monotonic()) > 0:
-            self.supervisor.poll(min(20.0, left * 1000))
-        if self.supervisor.news:
-            raise SystemExit(f"a worker crashed: {self.supervisor.news[0]}: the run is void")
-
     def start(self) -> None:
-        """Return when all tasks take input."""
+        """Return when the job takes input."""
         deadline = time.monotonic() + START_S_MAX
-        while not all(
-            worker.status and all(task["status"] == "running" for task in worker.status.values())
-            for worker in self.supervisor.workers.values()
-        ):
-            self.supervise(time.monotonic() + 0.02)
+        while not self.job.started():
+            self.job.supervise(time.monotonic() + 0.02)
             if time.monotonic() > deadline:
-                raise SystemExit(f"the job does not start: {self.supervisor.last_words(0)}")
+                raise SystemExit(f"the job does not start: {self.job.last_words()}")
 
-    def cpu_s(self) -> float:
-        """Return the CPU time of the workers that run now; 0 where the system does not tell."""
-        total = 0.0
-        for worker in self.supervisor.workers.values():
-            stat = Path(f"/proc/{worker.process.pid}/stat") if worker.process is not None else Path("/nowhere")
-            if stat.exists():
-                fields = stat.read_text().rpartition(")")[2].split()
-                total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        return total
+    def hear(self, process: Child) -> None:
+        """Return when a child has written a line. Raises SystemExit if it ends instead, or it takes too long."""
+        assert process.stdout is not None
+        deadline = time.monotonic() + START_S_MAX
+        while not select.select([process.stdout], [], [], 0)[0]:
+            self.job.supervise(time.monotonic() + 0.02)
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{process.args!r} says nothing for {START_S_MAX:.0f} s: {self.job.last_words()}")
+        if not process.stdout.readline():
+            raise SystemExit(f"{process.args!r} ended: the run is void")
 
     def idle(self, seconds: float) -> float:
         """Return the share of a core that a task takes which has nothing to do, in %."""
-        self.supervise(time.monotonic() + CALM_S)
-        before = self.cpu_s()
-        self.supervise(time.monotonic() + seconds)
+        self.job.supervise(time.monotonic() + CALM_S)
+        before = self.job.cpu_s()
+        self.job.supervise(time.monotonic() + seconds)
         tasks = 2 * self.plan.partitions
-        return 100 * (self.cpu_s() - before) / seconds / tasks
+        return 100 * (self.job.cpu_s() - before) / seconds / tasks
 
     def close(self) -> None:
         """End everything."""
@@ -132,14 +129,14 @@ class Stage:
             if process.poll() is None:
                 process.kill()
             process.wait()
-        self.supervisor.close()
+        self.job.close()
 
 
-def await_ready(process: Child) -> None:
-    """Return when a child says that it is ready. Raises SystemExit if it ends instead."""
-    assert process.stdout is not None
-    if not process.stdout.readline():
-        raise SystemExit(f"{process.args!r} ended: the run is void")
+def tell(process: Child) -> None:
+    """Let a child go on."""
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
 
 
 def run(plan: Plan, directory: Path) -> Result:
@@ -151,26 +148,25 @@ def run(plan: Plan, directory: Path) -> Result:
         repeats = plan.kills and MODES[plan.mode].repeats
         reader = stage.child("reader", stage.topics[1], "repeats" if repeats else "once")
         feeder = stage.child("feeder", stage.topics[0], str(RATE))
-        for process in (reader, feeder):
-            await_ready(process)
-        assert feeder.stdin is not None
-        cpu = stage.cpu_s()
-        began = time.monotonic() + WARM_S
-        feeder.stdin.write("go\n")
-        feeder.stdin.flush()
+        stage.hear(reader)
+        stage.hear(feeder)
+        tell(feeder)
+        stage.hear(reader)  # the first document of each partition has come through
+        cpu = stage.job.cpu_s()
+        began = time.monotonic() + plan.first / RATE
+        tell(feeder)
         killed: list[tuple[float, int]] = []
         for number, after in enumerate(plan.kills):
-            stage.supervise(began + after)
+            stage.job.supervise(began + after)
             partition = number % plan.partitions
             killed.append((time.monotonic(), partition))
-            stage.supervisor.kill(partition)
-            stage.supervisor.news.clear()
+            stage.job.kill(partition)
         deadline = began + plan.seconds + RUN_S_MAX
         while any(process.poll() is None for process in stage.children):
-            stage.supervise(time.monotonic() + 0.1)
+            stage.job.supervise(time.monotonic() + 0.1)
             if any(process.poll() for process in stage.children) or time.monotonic() > deadline:
                 raise SystemExit("the writer or the reader has failed, or there is no end: the run is void")
-        used = {"cpu_s": stage.cpu_s() - cpu, "idle_percent": idle}
+        used = {"cpu_s": stage.job.cpu_s() - cpu, "idle_percent": idle}
         sent, seen = (json.loads(stage.result(module).read_text()) for module in ("feeder", "reader"))
         return report(plan, sent, seen, killed) | used
     finally:
@@ -179,7 +175,7 @@ def run(plan: Plan, directory: Path) -> Result:
 
 def report(plan: Plan, sent: list[float], seen: Result, killed: list[tuple[float, int]]) -> Result:
     """Return the figures: ms, and s since the first document that counts."""
-    first = round(WARM_S * RATE)
+    first = plan.first
     start = sent[first]
     latencies = [(at - begun) * 1000 for at, begun in zip(seen["latest"], sent, strict=True)][first:]
     back = [
@@ -203,6 +199,8 @@ def report(plan: Plan, sent: list[float], seen: Result, killed: list[tuple[float
 
 def main(arguments: list[str]) -> None:
     """Run one plan in a directory of its own."""
+    if arguments[0] != EMBEDDED and not arguments[0].startswith(KAFKA):
+        raise SystemExit(f"log {arguments[0]!r}: {EMBEDDED}, or {KAFKA}host:port of a broker that runs")
     pairs = dict(argument.split("=", 1) for argument in arguments[1:])
     plan = Plan(
         arguments[0],

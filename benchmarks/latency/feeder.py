@@ -1,7 +1,8 @@
 """Writes documents at a steady rate: ``… -m benchmarks.latency.feeder LOG TOPIC PARTITIONS DOCUMENTS RESULT RATE``.
 
-It says "ready" on its standard output, begins when a line comes in, and writes to the file RESULT when it sent each
-document: a JSON list of the monotonic clock in s, which all processes of a machine share.
+It says "ready" on its standard output, sends a document to each partition when a line comes in, and the others after
+the next line. It writes to the file RESULT when it sent each document: a JSON list of the monotonic clock in s, which
+all processes of a machine share.
 """
 
 import gc
@@ -26,6 +27,9 @@ def main(log: str, topic: str, partitions: int, count: int, result: Path, rate: 
     jitter = random.Random(3).random  # else documents and checkpoints keep the same step: 5 phases at 100 ms
     start = time.monotonic()
     for number in range(count):
+        if number == partitions:
+            sys.stdin.readline()
+            start = time.monotonic() - number / rate
         time.sleep(max(0.0, start + (number + jitter()) / rate - time.monotonic()))
         sent.append(time.monotonic())
         to.send(number % partitions, b"%d" % number, texts[number % len(texts)])

@@ -30,5 +30,6 @@ MODES = {
         Mode("at-least-once", {"guarantee": "at-least-once"}, True),
         Mode("exactly-once"),
         Mode("deterministic"),
+        Mode("deterministic, read back", {"release": "read-back"}),
     )
 }

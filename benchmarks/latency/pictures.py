@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.latency.cell import Result
+from benchmarks.latency.modes import MODES
+from benchmarks.latency.peers.tools import PEERS
 from benchmarks.latency.report import NAMES
 
 if TYPE_CHECKING:
@@ -16,19 +18,26 @@ COLOURS = {
     "at-least-once": "#1b7f4d",
     "exactly-once": "#b3541e",
     "deterministic": "#2457a8",
+    "deterministic, read back": "#12a0c8",
+    "Flink": "#c2185b",
+    "quixstreams": "#d99000",
+    "Kafka Streams": "#6a4fa3",
 }
 Results = Sequence[tuple["Cell", Result]]
 
 
 def draw(results: Results, directory: Path) -> None:
-    """Write latency-intervals.svg and latency-kills.svg."""
+    """Write latency-intervals.svg, latency-peers.svg and latency-kills.svg: those that there are figures for."""
     import matplotlib as mpl
 
     mpl.use("svg")
     mpl.rcParams |= {"svg.hashsalt": "grete", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False}
     mpl.rcParams |= {"axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3, "legend.frameon": False}
     directory.mkdir(exist_ok=True)
-    _intervals(results, directory / "latency-intervals.svg")
+    steady = [each for each in results if each[0].kind == "steady"]
+    _intervals([each for each in steady if each[0].mode in MODES], directory / "latency-intervals.svg")
+    if any(cell.mode in PEERS for cell, _ in steady):
+        _peers([each for each in steady if each[0].log == "kafka"], directory / "latency-peers.svg")
     _kills([each for each in results if each[0].kind == "kills"], directory / "latency-kills.svg")
 
 
@@ -45,24 +54,45 @@ def _save(figure: Any, panels: list[Any], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None, "Creator": None})
 
 
-def _intervals(results: Results, path: Path) -> None:
+def _intervals(steady: Results, path: Path) -> None:
     """Draw p50 and p99 over the checkpoint interval, a panel a log."""
-    logs = list(dict.fromkeys(cell.log for cell, _ in results))
+    logs = list(dict.fromkeys(cell.log for cell, _ in steady))
+    if not logs:
+        return
     figure, panels = _panels(1, len(logs))
     for panel, log in zip(panels, logs, strict=True):
-        steady = [(cell, result) for cell, result in results if (cell.kind, cell.log) == ("steady", log)]
-        intervals = sorted({cell.interval_ms for cell, _ in steady})
-        for mode in dict.fromkeys(cell.mode for cell, _ in steady):
-            points = sorted((cell.interval_ms, result) for cell, result in steady if cell.mode == mode)
+        rows = [(cell, result) for cell, result in steady if cell.log == log]
+        for mode in dict.fromkeys(cell.mode for cell, _ in rows):
             for quantile, style in (("p50", "o-"), ("p99", "o--")):
-                x, y = [interval for interval, _ in points], [result[quantile] for _, result in points]
-                if mode == "no guarantee":  # the same at each interval
-                    x, y = [intervals[0], intervals[-1]], y * 2
-                panel.plot(x, y, style, color=COLOURS[mode], markersize=3, label=f"{mode}, {quantile}")
-        panel.set(xscale="log", yscale="log", xlabel="checkpoint interval, ms", ylabel="latency of a document, ms")
-        panel.set_xticks(intervals, [f"{interval:,}" for interval in intervals])
+                _line(panel, rows, mode, quantile, style=style, color=COLOURS[mode], label=f"{mode}, {quantile}")
         panel.set_title(f"{NAMES[log]}, two stages of two tasks", fontsize=9)
     _save(figure, panels, path)
+
+
+def _peers(steady: Results, path: Path) -> None:
+    """Draw Grete's modes and its peers over the interval: p50 and p99, a panel each."""
+    figure, panels = _panels(1, 2)
+    for panel, quantile in zip(panels, ("p50", "p99"), strict=True):
+        for mode in dict.fromkeys(cell.mode for cell, _ in steady):
+            if mode in PEERS:
+                style = "o:" if PEERS[mode].guarantee == "at-least-once" else "s--"
+                _line(panel, steady, mode, quantile, style=style, color=COLOURS[PEERS[mode].tool.name], label=mode)
+            else:
+                _line(panel, steady, mode, quantile, style="o-", color=COLOURS[mode], label=f"Grete, {mode}")
+        panel.set_title(f"{quantile}, Kafka, two stages of two tasks", fontsize=9)
+    _save(figure, panels, path)
+
+
+def _line(panel: Any, rows: Results, mode: str, quantile: str, *, style: str, color: str, label: str) -> None:
+    """Draw one mode over the interval."""
+    intervals = sorted({cell.interval_ms for cell, _ in rows})
+    points = sorted((cell.interval_ms, result[quantile]) for cell, result in rows if cell.mode == mode)
+    x, y = [interval for interval, _ in points], [latency for _, latency in points]
+    if mode == "no guarantee":  # the same at each interval
+        x, y = [intervals[0], intervals[-1]], y * 2
+    panel.plot(x, y, style, color=color, markersize=3, label=label)
+    panel.set(xscale="log", yscale="log", xlabel="checkpoint interval, ms", ylabel="latency of a document, ms")
+    panel.set_xticks(intervals, [f"{interval:,}" for interval in intervals])
 
 
 def _kills(results: Results, path: Path) -> None:

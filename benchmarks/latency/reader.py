@@ -1,8 +1,9 @@
 """Reads the index as any consumer: ``… -m benchmarks.latency.reader LOG TOPIC PARTITIONS DOCUMENTS RESULT REPEATS``.
 
 It works out by itself which records must come, and ends when all have; it fails if one is missing, wrong, or there
-twice (REPEATS: "repeats" allows that). It writes one JSON object to RESULT: when it saw the last record of each
-document, and the first one in each partition; the monotonic clock in s.
+twice (REPEATS: "repeats" allows that). On its standard output it says "ready", and "begun" when the first document of
+each partition is complete. It writes one JSON object to RESULT: when it saw the last record of each document, and the
+first one in each partition; the monotonic clock in s.
 """
 
 import gc
@@ -66,11 +67,15 @@ def watch(source: Receiver, seen: Seen) -> None:
     """Read until all is there, and a little longer. Raises SystemExit if it does not come."""
     heard = 0.0  # nothing yet: the job may be starting
     end = 0.0
+    begun = False
     while not end or time.monotonic() < end:
         records = source.take(0.1)
         now = time.monotonic()
         for partition, key, value in records:
             seen.take(partition, key, value, now)
+        if not begun and all(seen.latest[: len(seen.firsts)]):
+            begun = True
+            print("begun", flush=True)
         if records:
             heard = now
         elif heard and now - heard > STALL_S_MAX and seen.left:

@@ -4,19 +4,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.latency.cell import Result
+from benchmarks.latency.cell import PEERS_WARM_S, Result
+from benchmarks.latency.peers.tools import PEERS
 
 if TYPE_CHECKING:
     from benchmarks.latency.__main__ import Cell
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 QUANTILES = ("p50", "p75", "p95", "p99", "max")
+PICTURE = "![p50 and p99 of Grete and of its peers by interval](images/latency-peers.svg)"  # it is drawn with them
 NAMES = {"kafka": "Kafka", "embedded": "the embedded log"}
 Results = Sequence[tuple["Cell", Result]]
 
 
-def figures(results: Results) -> str:
-    """Return all tables that there are figures for."""
+def figures(results: Results, left_out: Sequence[str] = ()) -> str:
+    """Return all tables that there are figures for, the peers' settings, and what was left out."""
     parts = []
     for log in dict.fromkeys(cell.log for cell, _ in results):
         for partitions in (2, 4):
@@ -30,6 +32,13 @@ def figures(results: Results) -> str:
     kills = [(cell, result) for cell, result in results if cell.kind == "kills"]
     if kills:
         parts.append(_kills(kills))
+    tools = dict.fromkeys(PEERS[cell.mode].tool for cell, _ in results if cell.mode in PEERS)
+    if tools:
+        settings = (f"- {tool.name} {tool.version}: {tool.settings}" for tool in tools)
+        parts.append("\n".join((f"**The peers**, {PEERS_WARM_S:.0f} s warm before they count:", "", *settings)))
+        parts.append(PICTURE)
+    if left_out:
+        parts.append("\n".join(("**Left out**:", "", *(f"- {' '.join(why.split())}" for why in left_out))))
     return "\n\n".join(parts)
 
 

@@ -102,7 +102,8 @@ class Job:
             "internal stream", (stream.topic for stream in streams), "rename a stage or topic: dots make them one"
         )
         stages = tuple(Stage(stage.name, stage.ordinal, self.partitions) for stage in self.stages)
-        return Topology(self.name, stages, tuple(streams), external)
+        deterministic = frozenset(stage.ordinal for stage in self.stages if stage.mode == "deterministic")
+        return Topology(self.name, stages, tuple(streams), external, deterministic)
 
     def _refuse_cycles(self) -> None:
         """Raise GraphError naming a cycle: markers would go round it forever (design 1.1: a job is acyclic)."""
@@ -135,11 +136,6 @@ class Job:
             streams = topology.streams_into(stage.ordinal)
             if stage.mode == "deterministic" and streams:
                 self._check_deterministic(stage, [self.stages[stream.producer] for stream in streams])
-            elif stage.mode == "aligned" and any(self.stages[s.producer].mode == "deterministic" for s in streams):
-                raise GraphError(
-                    f"stage {stage.name!r} is aligned and reads a stream of a deterministic stage: make it "
-                    "deterministic, too, or let it be a job of its own that reads the other's output topic"
-                )
 
     def _check_deterministic(self, stage: StageGraph, producers: list[StageGraph]) -> None:
         where = f"stage {stage.name!r} is deterministic"

@@ -12,15 +12,15 @@ class Once:
     made at least once, a consumer of your own that starts again. Keep ``seen`` with what you derive from the records.
     """
 
-    def __init__(self, seen: Mapping[tuple[str, int, int], int] | None = None) -> None:
+    def __init__(self, seen: Mapping[tuple[str, int, str], int] | None = None) -> None:
         """``seen``: the last seq by (topic, partition, producer), as an earlier ``seen`` had it."""
-        self.seen: dict[tuple[str, int, int], int] = dict(seen or {})
+        self.seen: dict[tuple[str, int, str], int] = dict(seen or {})
 
     def is_new(self, topic: str, partition: int, headers: Iterable[tuple[str, bytes]] | None) -> bool:
         """Tell whether a record was not seen before, and remember it. Raises ValueError: no headers of Grete, a gap."""
         found = dict(headers or ())
         try:
-            producer, seq = int(found[PRODUCER]), int(found[SEQ])
+            producer, seq = found[PRODUCER].decode(), int(found[SEQ])
         except KeyError as error:
             raise ValueError(
                 f"{topic}[{partition}]: a record without header {error}: not from a deterministic job"

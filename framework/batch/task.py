@@ -4,17 +4,21 @@ All of the past is one version. What the live task keeps beside the user's store
 outbox) comes out of the same code, so a live task that takes over finds what it would have made itself.
 """
 
+import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
+from framework.api.context import Context
 from framework.api.graph import RESERVED_STORES, StageGraph
 from framework.api.job import Job
+from framework.api.task import Task
 from framework.batch.pieces import Piece, merged
 from framework.batch.scratch import Scratch
 from framework.core.topology import Topology
 from framework.core.wiring import wire
+from framework.errors import ConfigError
 from framework.ports import ExternalRecord
 from framework.runtime.assembly import store_names
 from framework.runtime.outputs import Outputs
@@ -39,6 +43,38 @@ class Frame(NamedTuple):
     producer: int
     first: int
     message: bytes
+
+
+class _NoContext(Context):
+    """The context of a deterministic task in batch: nobody has taken its records in, so they have no logical time."""
+
+    def now_us(self) -> int:
+        """Raise ConfigError."""
+        raise ConfigError("ctx.now: what a deterministic job asks of its context cannot be recomputed in batch")
+
+    def random(self) -> random.Random:
+        """Raise ConfigError."""
+        raise ConfigError("ctx.random, ctx.uuid: what a deterministic job asks of its context cannot be recomputed")
+
+
+class _BatchProcessor(Processor):
+    """The processor of aligned mode; a deterministic task's state is the same, but for what goes by logical time."""
+
+    def _bind_state(self, task: Task) -> None:
+        super()._bind_state(task)
+        if self._stage.mode == "deterministic":
+            task.ctx = _NoContext()
+
+
+def check_batch(job: Job) -> None:
+    """Refuse a deterministic job whose state depends on the logical time of its records. Raises ConfigError."""
+    for stage in job.stages:
+        if stage.mode == "deterministic" and (stage.windows or stage.timers is not None):
+            raise ConfigError(
+                f"stage {stage.name} is deterministic, with {'windows' if stage.windows else 'timers'}: they go by "
+                "logical time, which records have only once a live job has taken them in; such a stage cannot be "
+                "recomputed in batch (grete verify runs its recent past again)"
+            )
 
 
 class BatchTask:
@@ -71,7 +107,7 @@ class BatchTask:
             clean_bytes_max=settings.clean_bytes_max,
         )
         self._outputs = Outputs(stage, topology, settings, outside.get, drop_external=not outputs)
-        self._processor = Processor(stage, topology, partition, self._overlay, self._outputs, settings)
+        self._processor = _BatchProcessor(stage, topology, partition, self._overlay, self._outputs, settings)
         self._channels = channels_of(topology, stage.ordinal, partition)
         self._producer = wire(topology, stage.ordinal, partition).producer
         self._next: dict[TopicPartition, tuple[int, int]] = {}  # stream partition → next seq, timestamp reached

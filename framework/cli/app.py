@@ -179,7 +179,7 @@ def simulate(
     faults: Annotated[str | None, typer.Option(metavar="N,N…", help="With --seed: these faults only.")] = None,
     records: Annotated[int | None, typer.Option(help="With --seed: so many of each input only.", min=0)] = None,
     tasks: Annotated[int | None, typer.Option(help="With --seed: so many of a stage at most.", min=1)] = None,
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="With --seed: its other world.")] = False,
+    world: Annotated[str, typer.Option(help="With --seed: aligned, deterministic or mixed.")] = "aligned",
 ) -> None:
     """Run the protocol in simulated worlds of crashes, pauses and zombies; exit 1 if an invariant breaks."""
     from framework.cli import simulate as command
@@ -187,9 +187,8 @@ def simulate(
     if all_mutants:
         raise typer.Exit(command.all_mutants(processes))
     if seed is not None:
-        raise typer.Exit(
-            command.replay(seed, mutant, command.cut_for(faults, records, tasks), deterministic=deterministic)
-        )
+        cut = command.cut_for(faults, records, tasks)
+        raise typer.Exit(command.replay(seed, mutant, cut, command.world_of(world)))
     fresh = secrets.randbelow(1 << 40)
     raise typer.Exit(command.batch(command.asked_for(seeds, minutes, mutant, processes, fresh)))
 

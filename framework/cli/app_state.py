@@ -8,6 +8,10 @@ import typer
 from framework.cli.arguments import Directory, JobName, KafkaConfig, Log, Version
 from framework.logs.open import LogAddress
 
+ByKey = Annotated[
+    bool, typer.Option("--by-key", help="All stores are keyed as the records are, where too few keys can show it.")
+]
+
 state_app = typer.Typer(no_args_is_help=True, help="Read the committed state of a job, also while it runs.")
 
 
@@ -51,9 +55,7 @@ def rescale(
     job: JobName,
     *,
     partitions: Annotated[int, typer.Option(help="How many it is to have: more than it has.")],
-    by_key: Annotated[
-        bool, typer.Option("--by-key", help="All stores are keyed as the records are, where too few keys can show it.")
-    ] = False,
+    by_key: ByKey = False,
     directory: Directory = None,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,
@@ -67,16 +69,18 @@ def rescale(
 def fork(
     job: JobName,
     second: Annotated[str, typer.Argument(metavar="SECOND", help="The second job: the same stages, another name.")],
+    *,
     version: Version = None,
     directory: Directory = None,
     second_directory: Annotated[Path | None, typer.Option(help="That of the second job.")] = None,
+    by_key: ByKey = False,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,
 ) -> None:
-    """Give a second job the state that a job had at a version; it reads on from there."""
+    """Give a second job, with as many partitions or others, the state that a job had at a version; it goes on there."""
     from framework.cli import moving
 
-    moving.fork(job, second, version, directory, second_directory, LogAddress(log, kafka_config))
+    moving.fork(job, second, version, directory, second_directory, LogAddress(log, kafka_config), by_key=by_key)
 
 
 def replay(

@@ -10,13 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from framework.api.job import Job
+from framework.batch.task import check_batch
 from framework.cli.screen import Screen, printable
 from framework.cli.target import Target, existing_log, settings_of, target
 from framework.errors import ConfigError
 from framework.logs.open import LogAddress
 from framework.runtime.local import LocalRun
 from framework.runtime.place import Place, pinned_settings, prepare
-from framework.runtime.rewriting import refuse_deterministic, settle
+from framework.runtime.rewriting import settle
 from framework.spark.audit import Audited, Difference, audit
 from framework.spark.backfill import Done, Wanted, backfill, sources_of
 from framework.spark.covering import LOG, parse_until
@@ -97,7 +98,7 @@ def demonstrate(found: Target, local: LocalRun, screen: Screen) -> bool:
 
 def wanted_of(found: Target, sources: Sequence[str], work: str | None) -> Wanted:
     """Return what Spark is to do, with paths that executors understand. Raises ConfigError: not a job for it."""
-    refuse_deterministic(found.job)
+    check_batch(found.job)
     reference, address = found.reference, found.place.address
     if reference.endswith(".py"):
         reference = str(Path(reference).absolute())

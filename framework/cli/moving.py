@@ -16,7 +16,6 @@ from framework.runtime import moving
 from framework.runtime.history import Snapshot, snapshots
 from framework.runtime.inspect import all_wirings
 from framework.runtime.place import Place, load_job, pinned_settings, prepare
-from framework.runtime.rewriting import refuse_deterministic
 from framework.settings import Settings
 from framework.stores.directory import StoreDirectory
 
@@ -40,20 +39,20 @@ def fork(
     directory: Path | None,
     second_directory: Path | None,
     address: LogAddress,
+    *,
+    by_key: bool,
 ) -> None:
     """Give a second job, of another name, the state of a job at a version. Raises ConfigError."""
     job, log = existing_log(reference, directory, address)
     settings, found = settings_at(job, log), at_version(job, log, version)
     target = load_job(second)
-    refuse_deterministic(job)
-    refuse_deterministic(target)
     if target.name == job.name:
         raise ConfigError(f"both jobs are called {job.name!r}: give the second one a name of its own")
     place = Place(directory_of(target, second_directory, address), address=address)
     with standing_still(place, target):
         target_log = place.open_log()
         prepare(target, target_log, place, settings)
-        moved = moving.fork(log, job, found, target_log, target, settings, copy=address.embedded)
+        moved = moving.fork(log, job, found, target_log, target, settings, copy=address.embedded, by_key=by_key)
         target_log.close()
     log.close()
     _tell(moved, f"{target.name} has the state of {job.name} at version {_version_of(found)}")

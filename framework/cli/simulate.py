@@ -19,7 +19,7 @@ from framework.simulation.counters import BATCH, SOMETIMES
 from framework.simulation.mutants import MUTANTS
 from framework.simulation.run import Result, run_seed
 from framework.simulation.shrink import repeat_command, shrink
-from framework.simulation.world import Cut
+from framework.simulation.world import WORLDS, Cut, World
 
 FAILURES_SHOWN = 3
 LINES = 40  # of a trace
@@ -36,10 +36,10 @@ class Asked(NamedTuple):
     processes: int
 
 
-def replay(seed: int, mutant: str | None, cut: Cut, *, deterministic: bool = False) -> int:
+def replay(seed: int, mutant: str | None, cut: Cut, world: World = "aligned") -> int:
     """Run one seed, or what is left of it, and show its faults, its trace and the digest of all that happened."""
     console = Console()
-    result = run_seed(seed, check_mutant(mutant), cut, deterministic=deterministic, traced=True)
+    result = run_seed(seed, check_mutant(mutant), cut, world=world, traced=True)
     _show_run(console, result)
     _plain(console)(f"digest {result.digest}, {result.steps} steps, {result.violation or 'no violation'}")
     return 1 if result.violation else 0
@@ -103,6 +103,14 @@ def asked_for(seeds: str | None, minutes: float | None, mutant: str | None, proc
     if minutes is not None:
         return Asked(count(fresh), None, minutes, mutant, processes)
     return Asked(range(fresh, fresh + BATCH), BATCH, None, mutant, processes)
+
+
+def world_of(name: str) -> World:
+    """Return the world of that name."""
+    for world in WORLDS:
+        if world == name:
+            return world
+    raise typer.BadParameter(f"--world {name}: need one of {', '.join(WORLDS)}")
 
 
 def cut_for(faults: str | None, records: int | None, tasks: int | None) -> Cut:

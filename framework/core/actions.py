@@ -73,6 +73,14 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Produce:
+    """Deterministic mode: append the oldest ``count`` outputs that wait to the topics outside (D5). Answer: as Send."""
+
+    token: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Seek:
     """Read this input partition from ``offset`` on next; what was prefetched is discarded (R5)."""
 
@@ -223,6 +231,7 @@ Action = (
     | WritePointer
     | AppendChangelog
     | Send
+    | Produce
     | Seek
     | Spill
     | DropSpilled

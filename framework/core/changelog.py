@@ -116,7 +116,9 @@ class ChangelogFold:
         if not counts:
             self.void_messages += len(run.messages)
             return None
+        decisions, released = self.decisions, self.released  # of who went on from the run: there are none before it
         self._close(run)
+        self.decisions, self.released = decisions, released
         for generation in self._since_run:
             self.lineage = extend_lineage(self.lineage, LineageEntry(generation, run.commit.version))
         return run

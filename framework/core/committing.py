@@ -70,7 +70,9 @@ class Committing(TaskState):
             external=self._external_inputs(),
             outputs=self._output_seqs(),
             known=self.inputs.lineages(),
-            at_end=external_ended and all(c.ended for c in self.inputs.channels.values()),
+            # when a deterministic producer's inputs have ended, its fronts tell, not a flag
+            at_end=external_ended and not self.task.logical and all(c.ended for c in self.inputs.channels.values()),
+            deterministic=self.inputs.fronts(),
         )
         actions: list[Action] = [Freeze(version)]
         if self.inputs.skipping:  # back to the positions of this commit, as after a restart (A5)

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections import deque
 from dataclasses import dataclass
 
-from framework.core.actions import Action, ProcessExternal, ProcessRecords, Seek
+from framework.core.actions import Action, ProcessExternal, ProcessRecords, Produce, Seek
 from framework.core.base import BaseCore, Status
 from framework.core.events import ExternalBatch, Ran
 from framework.core.limits import Limits
@@ -19,7 +19,8 @@ from protocol.frames import last_logical
 from protocol.ids import TopicPartition
 
 NEVER = 1 << 62  # µs: no timer is set
-BATCHES_MAX = 4  # on their way: processing need not wait for the log, nor each decision for an append of its own
+BATCHES_MAX = 8  # on their way: processing need not wait for the log, nor each decision for an append of its own
+GATHERED = 4  # of a sink whose input is full: a transaction costs as much for one batch as for many
 
 
 @dataclass(slots=True)
@@ -36,9 +37,9 @@ class Batch:
 class Deciding(BaseCore):
     """The state of a DeterministicCore, what it sends, and the part of it that is a source."""
 
-    def __init__(self, task: TaskWiring, limits: Limits, *, sink: bool) -> None:
+    def __init__(self, task: TaskWiring, limits: Limits, *, releases: bool) -> None:
         super().__init__(task, limits)
-        self.sink = sink
+        self.releases = releases
         self.merge = Merge(task.name, task.channels, limits.early_memory_bytes_max)
         self.seen = self.merge.seen
         self.time = LogicalClock(limits.heartbeat_ms, limits.lease_ms)
@@ -46,6 +47,7 @@ class Deciding(BaseCore):
         self._appending: ChangelogType | None = None  # what is on its way to the changelog, or about to be
         self._processing = False
         self._batches: deque[Batch] = deque()  # of a source, in the order of their times
+        self._more = False  # rows stand behind those that were taken last
         self._replay: deque[Decision] = deque()  # decided by predecessors since the last commit
         self._taken = 0  # records that a source has ever taken
         self._last_t = 0  # of the last of them
@@ -66,6 +68,13 @@ class Deciding(BaseCore):
             and not (self._layer_is_full and self.commit_run is not None)
             and not (self._batches and self._closes)  # a version is frozen between batches
         )
+
+    @property
+    def gathers(self) -> bool:
+        """Whether what could be released waits for more: only while more is certain to come at once."""
+        if not (self.releases and self._more and (self._processing or self.wants_input)):
+            return False
+        return sum(not batch.logged and batch.outputs is not None for batch in self._batches) < GATHERED
 
     @property
     def _at_rest(self) -> bool:
@@ -101,6 +110,9 @@ class Deciding(BaseCore):
             )
             self.next_seq[partition] += count
             actions.append(self._send(partition, encode_header(header) + body))
+        if event.outputs and not self.releases:
+            self._token += 1
+            actions.append(Produce(self._token, event.outputs))
         return actions
 
     def _heartbeats(self, t: int, *, besides: frozenset[TopicPartition] = frozenset()) -> list[Action]:
@@ -125,7 +137,7 @@ class Deciding(BaseCore):
         decision = Decision(topic, partition, event.first_offset, event.count, first_t, self.time.floor)
         self._batches.append(Batch(decision, event.next_offset))
         self._processing = True
-        self.ended[event.partition] = False
+        self.ended[event.partition], self._more = False, event.more
         process = ProcessExternal(event.partition, event.first_offset, event.count, first_t, replay=False)
         return [*self._append_next(), process]
 

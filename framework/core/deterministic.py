@@ -65,7 +65,7 @@ REST = 3  # times as long as a commit took, at least, until the next one: decisi
 
 
 class DeterministicCore(Deciding):
-    """One task. ``sink``: it writes topics outside of the job."""
+    """One task. ``releases``: what it writes to topics outside waits for releases; else it leaves at once (D5)."""
 
     # --- what the driver may ask ---
 
@@ -73,6 +73,11 @@ class DeterministicCore(Deciding):
     def released(self) -> Mapping[TopicPartition, int]:
         """Up to which seq of each external partition outputs had left the job at the start: made again, drop them."""
         return self.start_up.fold.released
+
+    @property
+    def heard(self) -> int:
+        """The last logical time in µs that something was received of: all sources must pass it."""
+        return self.merge.latest
 
     def due_in_ms(self, mono_ms: float) -> float:
         """Return in how many ms a Tick can do something; a minute if nothing depends on time."""
@@ -94,7 +99,7 @@ class DeterministicCore(Deciding):
                 self._message(event)
                 return []  # what it brings is taken when all that was read is here
             case InputRead():
-                pass
+                self._more = False
             case Ran():
                 actions = self._ran(event)
             case ExternalBatch():
@@ -104,6 +109,7 @@ class DeterministicCore(Deciding):
             case Tick():
                 self._mono_ms, self._open_bytes = event.mono_ms, event.open_bytes
                 self._mono_us = event.mono_us or event.mono_ms * 1000
+                self.time.hear(event.heard, self._mono_us)
                 actions = self._beat()
             case ExternalProcessed():
                 self.ended[event.partition] = event.ended
@@ -181,8 +187,9 @@ class DeterministicCore(Deciding):
 
     def _ran(self, event: Ran) -> list[Action]:
         self._processing, self._open_bytes, self._timer = False, event.open_bytes, event.timer
-        self._held += event.outputs
-        self._releasing |= dict(event.released)
+        if self.releases:
+            self._held += event.outputs
+            self._releasing |= dict(event.released)
         if self._batches:
             self._batches[-1].outputs = event
             return self._batches_done()
@@ -210,8 +217,10 @@ class DeterministicCore(Deciding):
         lease = self.time.next_lease(self._mono_us) if self._beats else None
         if lease is not None:
             before.append(encode_lease(self._header(ChangelogType.LEASE), Lease(lease)))
+        elif self.gathers:
+            return []
         for batch in self._batches:
-            if not batch.logged and (batch.outputs is not None or not self.sink):
+            if not batch.logged and (batch.outputs is not None or not self.releases):
                 batch.logged = True
                 before.append(encode_decision(self._header(ChangelogType.DECISION), batch.decision))
         outputs = 0
@@ -223,7 +232,7 @@ class DeterministicCore(Deciding):
             return []
         *before, value = before
         self._appending = ChangelogType(value[0] & 15)
-        sync = self.sink  # else what a power loss takes, it takes with all that came of it
+        sync = self.releases  # else what a power loss takes, it takes with all that came of it
         return [AppendChangelog(value, self.generation, before=tuple(before), outputs=outputs, sync=sync)]
 
     def _changelog_appended(self, event: ChangelogAppended) -> list[Action]:
@@ -323,6 +332,10 @@ class DeterministicCore(Deciding):
         self.time.start(last_t, fold.lease)
 
     def _go_on(self) -> list[Action]:
+        run = self.status is Status.STARTING and self.committed is not None and self.committed.run_id is not None
+        if run and not self._replay:
+            self.status = Status.GENESIS  # a run does not know where the outputs of this job will begin (D5)
+            return self._freeze(max(self.frozen + 1, self.clock.boundary(self._mono_ms)))
         self.status = Status.RUNNING
         return [*(Seek(partition, offset) for partition, offset in self.merge.position.items()), *self._replay_next()]
 

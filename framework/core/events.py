@@ -113,18 +113,22 @@ class OutputFrames:
 
 @dataclass(frozen=True, slots=True)
 class InputRead:
-    """Deterministic mode: all messages of the batch at hand were fed; what can go may go now."""
+    """Deterministic mode: all that was at hand was fed, or nothing is; what can go may go now."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalBatch:
-    """Deterministic mode: the driver holds ``count`` rows of an external input, to be decided on (D2)."""
+    """Deterministic mode: the driver holds ``count`` rows of an external input, to be decided on (D2).
+
+    ``more``: behind them there are others, so an ExternalBatch or InputRead follows as soon as it is wanted.
+    """
 
     partition: TopicPartition
     first_offset: int
     next_offset: int
     count: int
     mono_us: int
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +165,12 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed; ``open_bytes`` as in Processed."""
+    """Time has passed; ``open_bytes`` as in Processed. ``heard``: a logical time that others wait for, or 0."""
 
     mono_ms: int
     open_bytes: int = 0
     mono_us: int = 0
+    heard: int = 0
 
 
 @dataclass(frozen=True, slots=True)

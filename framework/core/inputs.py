@@ -1,4 +1,7 @@
-"""What a task knows of its internal inputs: what is admitted, early, void (A3-A6, R3, R4), and where to read again."""
+"""What a task knows of its internal inputs: what is admitted, early, void (A3-A6, R3, R4), and where to read again.
+
+Channels of deterministic producers have rules of their own: logical.py (A2b).
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,9 +10,10 @@ from dataclasses import dataclass, field
 from framework.core.actions import Process, Spill
 from framework.core.changelog import is_void
 from framework.core.early import EarlyBuffer, EarlyFrame
+from framework.core.logical import LogicalChannel
 from framework.errors import Halted
-from protocol.commit import ChannelCommit, Commit, InputCommit, ProducerLineage
-from protocol.control import Marker, Restore
+from protocol.commit import ChannelCommit, Commit, DeterministicCommit, InputCommit, ProducerLineage
+from protocol.control import Heartbeat, Marker, Restore
 from protocol.envelope import Header
 from protocol.frames import frame_count
 from protocol.ids import LineageEntry, TopicPartition
@@ -52,14 +56,17 @@ class Inputs:
         fingerprint: int,
         *,
         aligned: bool,
+        logical: frozenset[int] = frozenset(),
     ) -> None:
         self.name = name  # of the task, for errors
         self.aligned = aligned
         self.early = early
         self.fingerprint = fingerprint
-        self.channels = {key: Channel(*key) for key in sorted(channels)}
-        self.position: dict[TopicPartition, int] = {partition: 0 for _, partition in sorted(channels)}
-        self.known: dict[int, tuple[LineageEntry, ...]] = {producer: () for producer, _ in sorted(channels)}
+        ordered = sorted(channels)
+        self.channels = {key: Channel(*key) for key in ordered if key[0] not in logical}
+        self.logical = {key: LogicalChannel(name, *key) for key in ordered if key[0] in logical}
+        self.position: dict[TopicPartition, int] = {partition: 0 for _, partition in ordered}
+        self.known: dict[int, tuple[LineageEntry, ...]] = {producer: () for producer, _ in self.channels}
         self.included: dict[tuple[int, int], int] = {}  # (producer, generation) -> greatest label in the open layer
         self.seen: Counter[str] = Counter()
 
@@ -77,6 +84,8 @@ class Inputs:
         self, partition: TopicPartition, offset: int, header: Header, value: bytes, frozen: int
     ) -> Process | Spill | None:
         """Admit a frame (A3, A4): process it, keep it for its version, skip it or drop it."""
+        if self.logical and (header.producer, partition) in self.logical:
+            return self._logical_frame(partition, offset, header, value)
         channel = self._channel(header, partition, offset)
         count = frame_count(value)
         if self.is_void(header):
@@ -108,6 +117,25 @@ class Inputs:
             return spill
         channel.next_seq = header.seq + count
         return self.include(frame)
+
+    def _logical_frame(self, partition: TopicPartition, offset: int, header: Header, value: bytes) -> Process | None:
+        """Admit a frame of a deterministic producer (A2b): it belongs to the open version, whatever that is."""
+        count, known = frame_count(value), self.logical[header.producer, partition].frame(offset, header, value)
+        self.seen["known records dropped"] += count if known is None else known
+        if known is None:
+            return None
+        self.included.setdefault((header.producer, header.generation), 0)  # no label
+        self.seen["records"] += count - known
+        self.seen["records of deterministic producers"] += count - known
+        return EarlyFrame(0, partition, offset, header, count, known, len(value), value).process()
+
+    def heartbeat(self, partition: TopicPartition, offset: int, heartbeat: Heartbeat) -> None:
+        """Take a heartbeat of a deterministic producer. Raises Halted if it is of another."""
+        header = heartbeat.header
+        channel = self.logical.get((header.producer, partition))
+        if channel is None:
+            raise Halted(self._at(partition, offset, header, "a HEARTBEAT message has no place in this mode"))
+        channel.heartbeat(offset, header, heartbeat.t)
 
     def include(self, frame: EarlyFrame) -> Process:
         """Account a frame to the open layer, and return the action that processes it."""
@@ -226,10 +254,17 @@ class Inputs:
                 ChannelCommit(channel.producer, channel.generation, version, channel.included, min(offsets))
             )
         self.included = {}
+        for key, logical in self.logical.items():
+            inputs[key[1]].append(logical.commit(version, self.position[key[1]]))
         return tuple(
             InputCommit(partition.topic, partition.partition, min(c.recovery_offset for c in channels), tuple(channels))
             for partition, channels in inputs.items()
         )
+
+    def fronts(self) -> DeterministicCommit | None:
+        """Return for the commit how far each channel of a deterministic producer is, None if there is none."""
+        fronts = tuple(channel.front for channel in self.logical.values())
+        return DeterministicCommit(0, 0, 0, fronts) if fronts else None
 
     def lineages(self) -> tuple[ProducerLineage, ...]:
         """Return the lineage tables for the commit."""
@@ -243,22 +278,30 @@ class Inputs:
     def reset(self, commit: Commit) -> None:
         """Go back to a commit: all is a function of it and of what is read again; what is known of lineages stays."""
         self.rewind(commit.inputs)
+        fronts = () if commit.deterministic is None else commit.deterministic.fronts
+        seqs = {(c.producer, TopicPartition(i.topic, i.partition)): c.seq for i in commit.inputs for c in i.channels}
+        for key, channel in self.logical.items():
+            channel.reset(seqs[key], fronts)
         for entry in commit.known:
             lineage = self.known.get(entry.producer, ())
             if entry.lineage and (not lineage or lineage[-1].generation < entry.lineage[-1].generation):
                 self.known[entry.producer] = entry.lineage
 
     def rewind(self, inputs: Sequence[InputCommit]) -> None:
-        """Set positions, seqs, generations and markers as the inputs of a commit say; buffers empty."""
+        """Set positions, seqs, generations and markers as the inputs of a commit say; buffers empty.
+
+        Channels of deterministic producers stay: nothing is ever early in them.
+        """
         self.early.clear()
         self.included = {}
         for entry in inputs:
             partition = TopicPartition(entry.topic, entry.partition)
             self.position[partition] = entry.resume
             for c in entry.channels:
-                self.channels[c.producer, partition] = Channel(
-                    c.producer, partition, c.seq + 1, c.seq, c.generation, max(c.version, 0)
-                )
+                if (c.producer, partition) in self.channels:
+                    self.channels[c.producer, partition] = Channel(
+                        c.producer, partition, c.seq + 1, c.seq, c.generation, max(c.version, 0)
+                    )
 
     def is_void(self, header: Header) -> bool:
         """Tell whether a later incarnation of the producer has taken this message back (R3)."""
@@ -267,7 +310,9 @@ class Inputs:
     def _channel(self, header: Header, partition: TopicPartition, offset: int) -> Channel:
         channel = self.channels.get((header.producer, partition))
         if channel is None:
-            raise Halted(self._at(partition, offset, header, "this producer does not belong to the stream"))
+            whose = "is deterministic and sends only frames and heartbeats"
+            text = whose if (header.producer, partition) in self.logical else "does not belong to the stream"
+            raise Halted(self._at(partition, offset, header, f"this producer {text}"))
         return channel
 
     def _check_announced(self, channel: Channel, partition: TopicPartition, offset: int, header: Header) -> None:

@@ -13,50 +13,17 @@ from operator import itemgetter
 from typing import Any
 
 from framework.core.actions import Run, Seek
+from framework.core.received import NOT_LOGICAL, Received, difference, receive
 from framework.errors import Halted
 from protocol.commit import ChannelCommit, Commit, Front, InputCommit
 from protocol.control import Heartbeat
 from protocol.envelope import Header
-from protocol.frames import Columns, decode_columns, digest_records, frame_count
+from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 
 ALL = (1 << 31) - 1  # in the place of a source id or a channel: all of them
 Bound = tuple[int, int, int]  # t in µs, source id, channel
 NOTHING: Bound = (-1, ALL, ALL)
-
-
-@dataclass(slots=True)
-class Received:
-    """A frame, decoded. Of its records those from ``start`` on are not processed; ``digest`` is the one before it."""
-
-    seq: int
-    offset: int
-    size: int
-    columns: Columns
-    pairs: list[tuple[int, int]]  # (t, source id) of each record
-    start: int
-    whole: int = -1  # the digest after it, once it was asked for
-
-    def digest_at(self, stop: int) -> int:
-        """Return the channel's digest after the first ``stop`` records."""
-        if stop < len(self.pairs):
-            return self._digest(stop)
-        if self.whole < 0:
-            self.whole = self._digest(stop)
-        return self.whole
-
-    def _digest(self, stop: int) -> int:
-        keys, values, timestamps, headers, logical, digest = self.columns
-        assert logical is not None
-        times, sources = logical
-        cells, times, sources = None if headers is None else headers[:stop], times[:stop], sources[:stop]
-        return digest_records(digest, keys[:stop], values[:stop], timestamps[:stop], cells, (times, sources))
-
-    def record(self, seq: int) -> tuple[object, ...]:
-        """Return all of one record, to be compared."""
-        at, columns = seq - self.seq, self.columns
-        cell = None if columns.headers is None else columns.headers[at]
-        return columns.keys[at], columns.values[at], columns.timestamps[at], cell, self.pairs[at]
 
 
 @dataclass(slots=True)
@@ -106,6 +73,7 @@ class Merge:
         ordered = sorted(channels)
         self.channels = [Channel(index, *key) for index, key in enumerate(ordered)]
         self.position: dict[TopicPartition, int] = {partition: 0 for _, partition in ordered}
+        self.latest = -1  # the last time that something was received of, in µs
         self.seen: Counter[str] = Counter()
         self._by_key = {(c.producer, c.partition): c for c in self.channels}
         self._several = len(self.position) > 1
@@ -135,10 +103,9 @@ class Merge:
             self.seen["frames skipped"] += 1
             channel.skip_offset = offset
             return
-        columns = decode_columns(value)
-        if columns.logical is None:
-            raise Halted(self._at(partition, offset, header, "no logical time: its producer is not deterministic"))
-        frame = Received(header.seq, offset, len(value), columns, list(zip(*columns.logical, strict=True)), known)
+        frame = receive(header, offset, value, known)
+        if frame is None:
+            raise Halted(self._at(partition, offset, header, NOT_LOGICAL))
         if header.generation != channel.generation:
             self._compare(channel, header, frame, known)
         self.seen["known records dropped"] += min(known, count)
@@ -150,21 +117,15 @@ class Merge:
         channel.generation, channel.last = header.generation, frame
         channel.received, channel.bound = header.seq + count - 1, (*frame.pairs[-1], channel.index)
         channel.queue.append(frame)
+        self.latest = max(self.latest, frame.pairs[-1][0])
         self.bytes += frame.size
 
     def _compare(self, channel: Channel, header: Header, frame: Received, known: int) -> None:
         """Raise Halted if another incarnation of the producer has made other records of the same seqs (D3)."""
-        last, end = channel.last, frame.seq + len(frame.pairs)
-        if last is not None:
-            for seq in range(max(last.seq, frame.seq), min(channel.received + 1, end)):
-                before, now = last.record(seq), frame.record(seq)
-                if before != now:
-                    raise Halted(self._at(channel.partition, frame.offset, header, _differs(seq, before, now)))
-        if known < len(frame.pairs):
-            self.seen["digests compared"] += 1
-            if frame.digest_at(known) != channel.received_digest:
-                found = f"one or more of its records up to seq {channel.received} are not what was received before"
-                raise Halted(self._at(channel.partition, frame.offset, header, f"{found}: {_WHAT_TO_DO}"))
+        self.seen["digests compared"] += known < len(frame.pairs)
+        text = difference(channel.last, channel.received, channel.digest, frame, known)
+        if text is not None:
+            raise Halted(self._at(channel.partition, frame.offset, header, text))
 
     def heartbeat(self, partition: TopicPartition, offset: int, heartbeat: Heartbeat) -> None:
         """Take a heartbeat: nothing at or below it is still to come (D1)."""
@@ -176,6 +137,7 @@ class Merge:
             text = f"expected seq {channel.received + 1}: a record before the heartbeat was lost"
             raise Halted(self._at(partition, offset, header, text))
         channel.bound = max(channel.bound, (heartbeat.t, heartbeat.source, ALL))
+        self.latest = max(self.latest, heartbeat.t)
 
     # --- what is processed ---
 
@@ -280,20 +242,6 @@ class Merge:
             f"{self.name}: {partition} offset {offset}: producer {header.producer} generation {header.generation} "
             f"seq {header.seq}: {text}"
         )
-
-
-_WHAT_TO_DO = (
-    "a task of a deterministic job must make the same of the same input: no clock, no randomness, no order of a set; "
-    "`grete verify` finds the record"
-)
-
-
-def _differs(seq: int, before: tuple[object, ...], now: tuple[object, ...]) -> str:
-    """Return what to say of a record that came twice, and differently."""
-    names = ("key", "value", "timestamp", "headers", "(t, source)")
-    parts = [f"{name} {b!r:.80}, now {n!r:.80}" for name, b, n in zip(names, before, now, strict=True) if b != n]
-    found = f"record seq {seq} was received before with {'; '.join(parts)}"
-    return f"the producer was not deterministic: {found}: {_WHAT_TO_DO}"
 
 
 def _end(head: Received, limit: Bound, index: int) -> int:

@@ -31,6 +31,7 @@ class Ownership:
         self._reading: tuple[int, int, int] | None = (
             None  # (offset of the own message, trailing, highest own generation)
         )
+        self._read = -1  # offset of the last message read back
         self._doubt: FrameworkError | None = None  # what has happened, if no newer claim is the reason for it
 
     def claim_message(self, generation: int) -> bytes:
@@ -63,7 +64,7 @@ class Ownership:
                 f"{self.name}: own message at offset {offset}, expected at {self._verified + self._sent} or later: the "
                 "log has lost messages that it acknowledged: restore the topic, or delete the job's state"
             )
-        self._reading = (offset, trailing, highest_own)
+        self._reading, self._read = (offset, trailing, highest_own), self._verified
         return self._verified + 1
 
     def refused(self, highest_own: int) -> int:
@@ -91,6 +92,7 @@ class Ownership:
         """Look at a message between the last verified and the own one. Raises Fenced if a newer generation wrote it."""
         assert self._reading is not None
         own_offset, _, highest_own = self._reading
+        self._read = offset
         try:
             kind, generation, _, _ = decode_changelog_header(value)
             if offset >= own_offset or generation <= highest_own:
@@ -105,9 +107,18 @@ class Ownership:
             raise Fenced(f"{self.name}: generation {generation} claimed at offset {offset}; {self.generation} gives up")
 
     def read_back_done(self) -> None:
-        """Nothing newer stands before the own message. Raises what has made us look, if it is not explained (C5)."""
+        """Nothing newer stands before the own message. Raises what has made us look, if it is not explained (C5).
+
+        Raises Halted if the own message was not there: nor can what stood before it be known (decision 0011).
+        """
         if self._doubt is not None:
             raise self._doubt
         assert self._reading is not None
         offset, trailing, _ = self._reading
+        if self._read < offset:
+            raise Halted(
+                f"{self.name}: own message at offset {offset}, but the changelog ends behind offset {self._read}: the "
+                "log has lost messages that it acknowledged: restore the topic, or delete the job's state "
+                "(if its leader has just changed and lagged behind, starting again is enough)"
+            )
         self.settle(offset, trailing)

@@ -48,7 +48,7 @@ from framework.core.events import (
 from framework.core.start import StartUp
 from framework.core.state import Status
 from framework.errors import Halted
-from protocol.control import decode_marker, decode_restore
+from protocol.control import decode_heartbeat, decode_marker, decode_restore
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.errors import DecodeError
 from protocol.ids import LineageEntry
@@ -167,18 +167,18 @@ class TaskCore(Committing):
                 if self.aligned:
                     self.inputs.marker(partition, offset, decode_marker(value), self.frozen)
                 return []
-            if header.type is MessageType.RESTORE:
-                self._roll_back = self.inputs.restore(partition, offset, decode_restore(value), self.frozen)
-                self.seen["roll backs during a commit"] += self._roll_back and self.commit_run is not None
-                dropped = self.inputs.early.take_dropped()
-                return [DropSpilled(dropped)] if dropped else []
+            if header.type is MessageType.HEARTBEAT:
+                self.inputs.heartbeat(partition, offset, decode_heartbeat(value))
+                return []
+            self._roll_back = self.inputs.restore(partition, offset, decode_restore(value), self.frozen)
+            self.seen["roll backs during a commit"] += self._roll_back and self.commit_run is not None
+            dropped = self.inputs.early.take_dropped()
+            return [DropSpilled(dropped)] if dropped else []
         except DecodeError as error:
             raise Halted(
                 f"{self.task.name}: {partition} offset {offset}: {error}; "
                 "an internal topic must hold only what Grete wrote: find the writer"
             ) from error
-        found = f"a {header.type.name} message"
-        raise Halted(f"{self.task.name}: {partition} offset {offset}: {found} has no place in this mode")
 
     def _process(self, action: Process) -> list[Action]:
         self._processing = True

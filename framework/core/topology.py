@@ -30,7 +30,10 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Stages in order of their ordinals, the streams between them, and the external topics that each stage reads."""
+    """Stages in order of their ordinals, the streams between them, and the external topics that each stage reads.
+
+    ``deterministic``: the ordinals of the stages in that mode (D1); what they write may be read by any stage.
+    """
 
     job: str
     stages: tuple[Stage, ...]
@@ -38,6 +41,7 @@ class Topology:
     external_inputs: Mapping[int, tuple[str, ...]] = field(
         default_factory=dict, hash=False
     )  # stage ordinal → topics; absent: none
+    deterministic: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         """Raise ValueError unless ordinals are indexes, streams join stages of the job and stream topics are unique."""
@@ -83,8 +87,9 @@ class Topology:
         return self.external_inputs.get(stage, ())
 
     def is_source(self, stage: int) -> bool:
-        """Return whether the stage has no internal input (design 1.1)."""
-        return not any(stream.consumer == stage for stream in self.streams)
+        """Return whether the stage has no internal input that comes with markers (1.8 A1)."""
+        without_markers = frozenset[int]() if stage in self.deterministic else self.deterministic
+        return all(stream.producer in without_markers for stream in self.streams_into(stage))
 
     def changelog(self, stage: int) -> str:
         """Return the name of the stage's changelog topic; it has a partition per task."""

@@ -8,7 +8,11 @@ from protocol.ids import TopicPartition, producer_id
 
 @dataclass(frozen=True, slots=True)
 class TaskWiring:
-    """All that TaskCore needs to know of the graph. ``channels`` is the barrier's set: producer × partition (A6)."""
+    """All that a core needs to know of the graph. ``channels``: producer × partition, the barrier's set (A6).
+
+    Of an aligned task, ``logical`` are the producers in deterministic mode: they send no markers, and what they send is
+    never taken back, so their channels are none of the barrier's (A2b).
+    """
 
     name: str
     producer: int
@@ -18,15 +22,18 @@ class TaskWiring:
     changelog: TopicPartition
     fingerprint: int
     decider: TopicPartition  # the changelog of task (0, 0): it holds the verdicts of runs (1.8)
+    logical: frozenset[int] = frozenset()
+    deterministic: bool = False  # the mode of the task itself
 
     @property
     def is_source(self) -> bool:
-        """Whether the task has no internal input (design 1.1)."""
-        return not self.channels
+        """Whether the task waits for nobody's markers: then it closes versions by its own clock (A1, 1.8)."""
+        return all(producer in self.logical for producer, _ in self.channels)
 
 
 def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
     """Return the wiring of task (stage, partition)."""
+    deterministic = stage in topology.deterministic
     return TaskWiring(
         name=f"{topology.stages[stage].name}-{partition}",
         producer=producer_id(stage, partition),
@@ -44,4 +51,11 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
         changelog=TopicPartition(topology.changelog(stage), partition),
         fingerprint=topology.fingerprint(),
         decider=TopicPartition(topology.changelog(0), 0),
+        logical=frozenset(
+            producer_id(stream.producer, p)
+            for stream in topology.streams_into(stage)
+            if not deterministic and stream.producer in topology.deterministic
+            for p in range(topology.stages[stream.producer].partitions)
+        ),
+        deterministic=deterministic,
     )

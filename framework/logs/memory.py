@@ -137,12 +137,16 @@ class MemoryLog:
             self.data.partition(record.partition)
         self._queue.append((owner, token, None, b"", None, tuple(records)))
 
+    def leave(self, partition: TopicPartition) -> None:
+        """Do nothing: nothing is fetched ahead."""
+
     def poll(self) -> list[Delivery]:
         """Append all that is queued, in order, and return the deliveries."""
         queue, self._queue = self._queue, []
         deliveries = []
         for owner, token, partition, value, fence, outputs in queue:
             offset, time_ms = -1, self.data.clock()
+            ends: dict[TopicPartition, int] = {}
             if partition is not None:
                 into = self.data.partition(partition)
                 if fence is not None and into.fence > fence:
@@ -156,7 +160,8 @@ class MemoryLog:
                 )
                 if partition is None:
                     offset, time_ms = placed
-            deliveries.append(Delivery(owner, token, offset, time_ms))
+                    ends[record.partition] = offset + 1
+            deliveries.append(Delivery(owner, token, offset, time_ms, ends=tuple(ends.items())))
         return deliveries
 
     def wait(self, timeout_ms: float) -> None:

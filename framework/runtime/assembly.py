@@ -67,15 +67,16 @@ def assemble(
         clean_bytes_max=settings.clean_bytes_max,
     )
     wiring, aligned = wire(topology, graph.ordinal, partition), settings.guarantee == "exactly-once"
-    sink = writes_outside(graph, topology)
-    if aligned and sink:
+    at_once = graph.mode == "deterministic" and settings.release == "read-back"
+    releases = writes_outside(graph, topology) and not at_once
+    if aligned and releases:
         pointer = store.pointer()
         log.transactional(wiring.changelog, -1 if pointer is None else decode_pointer(pointer).offset)
     if graph.mode == "deterministic":
-        logical = LogicalOutputs(graph, topology, settings, log.partitions, wiring.producer)
+        logical = LogicalOutputs(graph, topology, settings, log.partitions, wiring)
         return DeterministicDriver(
             owner,
-            DeterministicCore(wiring, limits_of(settings), sink=sink),
+            DeterministicCore(wiring, limits_of(settings), releases=releases),
             log=log,
             store=store,
             overlay=overlay,

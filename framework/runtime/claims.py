@@ -40,6 +40,8 @@ class Claimed:
     base_offset: int = -1
     lineage: tuple[LineageEntry, ...] = ()
     next_seq: int = 1
+    lease: int = 0  # deterministic: heartbeats up to it may have been sent, in µs
+    went_on: bool = False  # deterministic: something was decided or released since ``base``
 
     @property
     def changelog(self) -> TopicPartition:
@@ -85,7 +87,9 @@ def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: 
         append(log, task, [encode_verdict(task.header(ChangelogType.VERDICT), verdict)], sync=True)
         task = replace(task, next_seq=task.next_seq + 1)
         fold.decide(*verdict)
-    return replace(task, base=fold.last, base_offset=fold.last_offset, lineage=fold.lineage)
+    went_on = bool(fold.decisions or fold.released)
+    task = replace(task, base=fold.last, base_offset=fold.last_offset, lineage=fold.lineage)
+    return replace(task, lease=fold.lease, went_on=went_on)
 
 
 def append(

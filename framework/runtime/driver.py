@@ -103,8 +103,7 @@ class TaskDriver:
         """Take the log's answer to one of our sends."""
         if delivery.token == CHANGELOG:
             self._deliveries.delivered(CHANGELOG)
-            now = int(self._mono_ms())
-            self._do(on.ChangelogAppended(*delivery[2:4], now, *delivery[4:]))
+            self._do(on.ChangelogAppended(*delivery[2:4], int(self._mono_ms()), *delivery[4:6]))
         elif delivery.token == PRODUCED:
             self._deliveries.delivered(PRODUCED)
         elif delivery.token > 0:
@@ -383,6 +382,8 @@ class TaskDriver:
             end, self._changelog_next = self._changelog_next, -1
             self.restore_progress = (self._changelog_end, self._changelog_end)  # no message may stand at the very end
             self._do(on.ChangelogEnd(end))
+            if self._ready:
+                self._log.leave(self.wiring.changelog)  # what is appended to it now is our own
         return True
 
     @property

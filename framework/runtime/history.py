@@ -98,18 +98,25 @@ def snapshots(log: Log, job: Job, version: int | None = None, *, aligned: bool =
     """Return every task at ``version`` (None: the newest that all have committed), in the order of ``all_wirings``.
 
     A source closes its versions by its own clock: it stands at its first one that is not lower. Without alignment (1.5,
-    D4) there is no common version, and each task stands at its last one that is not higher. Raises ConfigError: nothing
-    is committed yet, not by every task (names the nearest), or not retained any more.
+    D4) there is no common version, and such a task stands at its last one that is not higher. Raises ConfigError:
+    nothing is committed yet, not by every task (names the nearest), by another graph, or not retained any more.
     """
     wirings = all_wirings(job)
+    there = log.partitions(wirings[0].changelog.topic) or job.partitions
+    if there < job.partitions:
+        raise ConfigError(
+            f"job {job.name!r} has {job.partitions} partitions in its code, and {wirings[0].changelog.topic} has "
+            f"{there}: write Job(…, partitions={there}), or rescale it first"
+        )
     lasts = [_last_at_most(log, wiring, None) for wiring in wirings]
     for wiring, last in zip(wirings, lasts, strict=True):
         if last is None:
             raise ConfigError(f"task {wiring.name} has committed nothing yet: there is no version to read")
-    newest = min(last.commit.version for last in lasts if last is not None)
-    if not aligned or "deterministic" in job.modes:
+    local = {wiring.producer for wiring in wirings if wiring.deterministic or not aligned}
+    if len(local) == len(wirings):
         return [_snapshot(log, wiring, _at_most(log, wiring, version)) for wiring in wirings]
-    inner = [wiring for wiring in wirings if not wiring.is_source]
+    newest = min(last.commit.version for last in lasts if last is not None and last.commit.producer not in local)
+    inner = [wiring for wiring in wirings if not wiring.is_source and wiring.producer not in local]
     wanted = newest if version is None else version
     found = _common(log, inner, min(wanted, newest))
     if version is not None and found != version:
@@ -117,12 +124,13 @@ def snapshots(log: Log, job: Job, version: int | None = None, *, aligned: bool =
             f"version {version} was not committed by every task of job {job.name!r}: the nearest before it that was "
             f"is {found}"
         )
-    return [
-        _snapshot(
-            log, wiring, _first_at_least(log, wiring, found) if wiring.is_source else _at_most(log, wiring, found)
-        )
-        for wiring in wirings
-    ]
+
+    def at(wiring: TaskWiring) -> CommittedAt:
+        if wiring.producer in local:
+            return _at_most(log, wiring, version)
+        return _first_at_least(log, wiring, found) if wiring.is_source else _at_most(log, wiring, found)
+
+    return [_snapshot(log, wiring, at(wiring)) for wiring in wirings]
 
 
 def segments(log: Log, snapshot: Snapshot) -> Iterator[Segment]:
@@ -258,6 +266,11 @@ def _common(log: Log, wirings: list[TaskWiring], version: int) -> int:
 
 
 def _snapshot(log: Log, wiring: TaskWiring, at: CommittedAt) -> Snapshot:
+    if at.commit.fingerprint != wiring.fingerprint:  # of fewer partitions, what is read would be a part of it
+        raise ConfigError(
+            f"task {wiring.name}: version {at.commit.version} was committed with other stages or another number of "
+            f"partitions (its changelog has {log.partitions(wiring.changelog.topic)}): read it with the code of then"
+        )
     begin = max(log.bounds(wiring.changelog)[0], at.commit.base)
     if begin > at.offset:
         raise _not_retained(wiring.name, at.commit.version)

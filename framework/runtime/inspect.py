@@ -12,7 +12,7 @@ from protocol.changelog import ChangelogType, decode_changelog_header, decode_ve
 from protocol.commit import Commit, decode_commit
 from protocol.envelope import MessageType, decode_header
 from protocol.frames import frame_count
-from protocol.ids import TopicPartition, split_producer_id
+from protocol.ids import TopicPartition
 
 _WINDOW = 8  # messages read at first from the end of a partition; grows until what is searched is found
 _READ_BYTES = 1 << 20
@@ -127,16 +127,17 @@ def passed(log: Log, job: Job, ends: dict[TopicPartition, int], last: LastCommit
     """Tell whether everything before ``ends`` of the external inputs, and all that came of it, is committed.
 
     For deterministic mode, where versions are local (D4): all that came of it has the logical time of its sources, and
-    each task's commit says up to which time it has everything of its channels (D1).
+    each task's commit says up to which time it has everything of its channels (D1). So do commits of aligned tasks that
+    read of deterministic ones; what is behind those, versions tell (``reached``, ``all_committed``).
     """
     last_t, fronts = -1, []
     for wiring in all_wirings(job):
-        if job.stages[split_producer_id(wiring.producer)[0]].mode != "deterministic":
+        if not (wiring.deterministic or wiring.logical):
             continue
         found = (last or partial(last_commit, log))(wiring.changelog)
         if found is None or found.commit.deterministic is None:
             return False
-        if wiring.external:
+        if wiring.deterministic and wiring.external:
             if not _has_read(found.commit, ends):
                 return False
             if found.commit.deterministic.position:  # it has taken something
@@ -146,10 +147,13 @@ def passed(log: Log, job: Job, ends: dict[TopicPartition, int], last: LastCommit
 
 
 def reached(log: Log, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> int | None:
-    """Return the version by which all external inputs are committed up to ``ends``; None if they are not (A2b)."""
+    """Return the version by which all external inputs are committed up to ``ends``; None if they are not (A2b).
+
+    It is one of the aligned tasks. What deterministic ones bring to them is to have ``passed`` before.
+    """
     versions = []
     for wiring in all_wirings(job):
-        if wiring.external:
+        if (wiring.external or wiring.logical) and not wiring.deterministic:
             found = (last or partial(last_commit, log))(wiring.changelog)
             if found is None or not _has_read(found.commit, ends):
                 return None
@@ -162,8 +166,9 @@ def _has_read(commit: Commit, ends: dict[TopicPartition, int]) -> bool:
 
 
 def all_committed(log: Log, job: Job, version: int, last: LastCommit | None = None) -> bool:
-    """Tell whether every task has committed a version not below ``version``."""
-    commits = ((last or partial(last_commit, log))(wiring.changelog) for wiring in all_wirings(job))
+    """Tell whether every aligned task has committed a version not below ``version``."""
+    aligned = (wiring for wiring in all_wirings(job) if not wiring.deterministic)
+    commits = ((last or partial(last_commit, log))(wiring.changelog) for wiring in aligned)
     return all(found is not None and found.commit.version >= version for found in commits)
 
 

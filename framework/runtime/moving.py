@@ -19,11 +19,13 @@ from framework.errors import ConfigError, FrameworkError, OffsetOutOfRange
 from framework.logs.open import grow_topic, open_notes
 from framework.ports import ExternalRecord, Log
 from framework.runtime.assembly import store_names
+from framework.runtime.deterministic.outputs import is_of_outputs
 from framework.runtime.history import Snapshot, contents, fold_to_end, live, rows, segments
 from framework.runtime.inspect import all_wirings
 from framework.runtime.journal import apply_segment, find_verdict
+from framework.runtime.place import note_rescale
 from framework.runtime.reserved import META, OUTBOX, STREAM_TIME, TIMERS, TURN
-from framework.runtime.rewriting import Attempt, Run, Written, abort, begin, check_used_up, commit, refuse_deterministic
+from framework.runtime.rewriting import Attempt, Run, Written, abort, begin, check_used_up, commit
 from framework.runtime.worker import open_store
 from framework.settings import Settings
 from framework.stores.rocks import RocksMemory
@@ -63,33 +65,48 @@ def entries_of(log: Log, graph: StageGraph, snapshot: Snapshot) -> Iterator[Row]
 
 
 def fork(
-    log: Log, job: Job, snapshots: list[Snapshot], target_log: Log, target: Job, settings: Settings, *, copy: bool
+    log: Log,
+    job: Job,
+    snapshots: list[Snapshot],
+    target_log: Log,
+    target: Job,
+    settings: Settings,
+    *,
+    copy: bool,
+    by_key: bool = False,
 ) -> Moved:
     """Give a job that has not run yet the state of another one, at the version of these snapshots.
 
     It reads on where that version had come to. ``copy``: the inputs are copied from there into its own log; else both
-    jobs read the same topics. Outputs that wait for a sink stay with the first job. Raises ConfigError: the jobs do not
-    fit, or the second one has run.
+    jobs read the same topics. Outputs that wait for a sink stay with the first job. A second job with another number of
+    partitions has topics of its own, so the version must have used up the first one's; ``by_key``: as of ``rescale``.
+    Raises ConfigError: the jobs do not fit, or the second one has run.
     """
     _check_fit(job, target)
+    spread = target.partitions != job.partitions
+    if spread:
+        _check_inputs(log, job, [snapshot.commit for snapshot in snapshots])
+        _check_keys(log, job, snapshots, by_key=by_key)
     check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), snapshots, strict=True)])
     for wiring in all_wirings(target):
         if target_log.bounds(wiring.changelog)[1] and fold_to_end(target_log, wiring, settled=False).last is not None:
             raise ConfigError(f"job {target.name!r} has run, {wiring.name} has commits: give the second job a new name")
     positions = {TopicPartition(e.topic, e.partition): e.offset for each in snapshots for e in each.commit.external}
     if copy:
-        positions = _copy_inputs(log, open_notes(target_log, target.name), target_log, positions)
+        positions = {} if spread else _copy_inputs(log, open_notes(target_log, target.name), target_log, positions)
     run = begin(target_log, target, settings)
     entries: Counter[str] = Counter()
     written: list[Written] = []
     try:
-        for number, snapshot in enumerate(snapshots):
+        if spread:
+            written, entries = _spread(log, job, snapshots, target_log, run, target.partitions)
+        for number, snapshot in enumerate(() if spread else snapshots):
             graph = job.stages[number // job.partitions]
             names = store_names(graph)
             attempt = Attempt(target_log, run, number, 1, sorted(names))
-            for chunk in _chunks(row for row in entries_of(log, graph, snapshot) if row[0] != OUTBOX):
+            for chunk in _chunks(row for row in entries_of(log, graph, snapshot) if not _stays(row)):
                 attempt.add(*chunk)
-                entries.update(f"{graph.name}/{names[store]}" for store in chunk[0])
+                entries.update(f"{graph.name}/{names[store]}" for store in chunk[0] if store != META)
             written.append(attempt.close())
         commit(target_log, run, written, settings=settings, full=True, external=positions)
     except BaseException:
@@ -98,14 +115,21 @@ def fork(
     return Moved(run.version, entries)
 
 
+def _stays(row: Row) -> bool:
+    """Tell whether an entry belongs to what the first job has sent: the second one begins to count anew."""
+    store, key, _ = row
+    return store == OUTBOX or (store == META and is_of_outputs(key))
+
+
 def _check_fit(job: Job, target: Job) -> None:
     """Refuse a second job that would read the state wrongly."""
+    if target.modes != job.modes:
+        raise ConfigError(f"{job.name!r} is {job.modes}, {target.name!r} {target.modes}: need the same mode")
     if target.name == job.name:
         raise ConfigError(f"both jobs are called {job.name!r}: give the second one another name")
-    if target.partitions != job.partitions:
-        raise ConfigError(
-            f"{job.name!r} has {job.partitions} partitions, {target.name!r} {target.partitions}: need equal"
-        )
+    if target.partitions != job.partitions and "deterministic" in job.modes:
+        counts = f"{job.name!r} has {job.partitions} partitions, {target.name!r} {target.partitions}"
+        raise ConfigError(f"{counts}: need equal, as the jobs are deterministic")
     for stage, other in zip(job.stages, target.stages, strict=False):
         ours, theirs = stage.store_ids(), other.store_ids()
         lost = [name for name, store in ours.items() if theirs.get(name) != store]
@@ -192,45 +216,57 @@ def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded
     ``by_key``: the caller knows that the stores are keyed as the records are, where the keys cannot show it. Raises
     ConfigError, before anything is changed, for what cannot be rescaled.
     """
-    refuse_deterministic(job)
+    if "deterministic" in job.modes:
+        raise ConfigError(f"job {job.name!r} is deterministic: it cannot be rescaled once it has run (decision 0020)")
     before = partitions_of(log, job)
     old, new = with_partitions(job, before), with_partitions(job, partitions)
     if partitions <= before:
         raise ConfigError(
-            f"job {job.name!r} has {before} partitions, and topics cannot lose any: rescale to more than that"
+            f"job {job.name!r} has {before} partitions, and topics cannot lose any: rescale to more than that, or "
+            f"write a job of {partitions} under another name, on Kafka with other input topics, too, and: grete fork"
         )
     lasts = [_last(log, wiring) for wiring in all_wirings(old)]
     check_used_up([(wiring, snapshot.commit) for wiring, snapshot in zip(all_wirings(old), lasts, strict=True)])
-    _check_inputs(log, old, partitions, [snapshot.commit for snapshot in lasts], embedded=embedded)
+    _check_inputs(log, old, [snapshot.commit for snapshot in lasts])
+    if not embedded:
+        _check_topics(log, old, partitions)
     _check_keys(log, old, lasts, by_key=by_key)
+    inputs = {partition for wiring in all_wirings(old) for partition in wiring.external}
+    note_rescale(log, new, {partition: log.bounds(partition)[1] for partition in sorted(inputs)})
     _grow(log, new, embedded=embedded)
     run = begin(log, new, settings)
-    entries: Counter[str] = Counter()
-    attempts = [
-        Attempt(log, run, number, 1, sorted(store_names(new.stages[number // partitions])))
-        for number in range(len(run.tasks))
-    ]
     try:
-        for graph in old.stages:
-            names, first = store_names(graph), graph.ordinal * before
-            stream_times = []
-            for snapshot in lasts[first : first + before]:
-                for stores, keys, values in _chunks(entries_of(log, graph, snapshot)):
-                    stream_times += [
-                        v for s, k, v in zip(stores, keys, values, strict=True) if (s, k) == (META, STREAM_TIME)
-                    ]
-                    for number, chunk in _placed(stores, keys, values, partitions).items():
-                        attempts[graph.ordinal * partitions + number].add(*chunk)
-                        entries.update(f"{graph.name}/{names[store]}" for store in chunk[0] if store != META)
-            if stream_times:  # the least: no window or timer of a slower partition may be taken for late
-                least = min(value for value in stream_times if value is not None)
-                for number in range(partitions):
-                    attempts[graph.ordinal * partitions + number].add([META], [STREAM_TIME], [least])
-        commit(log, run, [attempt.close() for attempt in attempts], settings=settings, full=True)
+        written, entries = _spread(log, old, lasts, log, run, partitions)
+        commit(log, run, written, settings=settings, full=True)
     except BaseException:
         _give_up(log, run)
         raise
     return Moved(run.version, entries)
+
+
+def _spread(
+    log: Log, old: Job, snapshots: list[Snapshot], into: Log, run: Run, partitions: int
+) -> tuple[list[Written], Counter[str]]:
+    """Write all state of a job as attempts of a run, over another number of partitions; return them, and entries."""
+    entries: Counter[str] = Counter()
+    tasks = [(graph, number) for graph in old.stages for number in range(partitions)]
+    attempts = [Attempt(into, run, at, 1, sorted(store_names(graph))) for at, (graph, _) in enumerate(tasks)]
+    for graph in old.stages:
+        names, stream_times = store_names(graph), []
+        own = attempts[graph.ordinal * partitions : (graph.ordinal + 1) * partitions]
+        for snapshot in snapshots[graph.ordinal * old.partitions : (graph.ordinal + 1) * old.partitions]:
+            for stores, keys, values in _chunks(entries_of(log, graph, snapshot)):
+                stream_times += [
+                    v for s, k, v in zip(stores, keys, values, strict=True) if (s, k) == (META, STREAM_TIME)
+                ]
+                for number, chunk in _placed(stores, keys, values, partitions).items():
+                    own[number].add(*chunk)
+                    entries.update(f"{graph.name}/{names[store]}" for store in chunk[0] if store != META)
+        if stream_times:  # the least: no window or timer of a slower partition may be taken for late
+            least = min(value for value in stream_times if value is not None)
+            for attempt in own:
+                attempt.add([META], [STREAM_TIME], [least])
+    return [attempt.close() for attempt in attempts], entries
 
 
 def _placed(
@@ -266,28 +302,33 @@ def _last(log: Log, wiring: TaskWiring) -> Snapshot:
     return Snapshot(wiring.name, wiring.changelog, fold.last_offset, fold.start, fold.last)
 
 
-def _check_inputs(log: Log, old: Job, partitions: int, lasts: list[Commit], *, embedded: bool) -> None:
-    """Refuse unless every record is used up: its key's state goes elsewhere, and it stays where it is."""
+def _check_inputs(log: Log, old: Job, lasts: list[Commit]) -> None:
+    """Refuse unless every record is used up, for its key's state goes elsewhere, and it stays; refuse windows."""
     for last in lasts:
         for entry in last.external:
             at = TopicPartition(entry.topic, entry.partition)
             if log.bounds(at)[1] > entry.offset and log.read(at, entry.offset, 1):
                 raise ConfigError(
                     f"{at} has records from offset {entry.offset:,} on that the job has not read: stop what writes "
-                    "there, and run the job until its input is used up (grete run), then rescale"
-                )
-            found = log.partitions(entry.topic)
-            if not embedded and found != partitions:
-                raise ConfigError(
-                    f"topic {entry.topic} has {found} partitions: give it {partitions} while nothing writes there: "
-                    f"kafka-topics.sh --alter --topic {entry.topic} --partitions {partitions}"
+                    "there, and run the job until its input is used up (grete run), then ask again"
                 )
     for stage in old.stages:
         if stage.windows:
             raise ConfigError(f"stage {stage.name} has windows, closed by a partition's stream time: {_BACKFILL}")
 
 
-_BACKFILL = "it cannot be rescaled; run its history through a job with more partitions instead: grete backfill"
+def _check_topics(log: Log, old: Job, partitions: int) -> None:
+    """Refuse unless the inputs, which are others' on Kafka, have their partitions already."""
+    for topic in dict.fromkeys(topic for stage in old.stages for topic in old.topology().externals_of(stage.ordinal)):
+        found = log.partitions(topic)
+        if found != partitions:
+            raise ConfigError(
+                f"topic {topic} has {found} partitions: give it {partitions} while nothing writes there: "
+                f"kafka-topics.sh --alter --topic {topic} --partitions {partitions}"
+            )
+
+
+_BACKFILL = "it cannot be rescaled; run its history through a job with other partitions instead: grete backfill"
 
 
 def _check_keys(log: Log, old: Job, lasts: list[Snapshot], *, by_key: bool) -> None:

@@ -26,7 +26,7 @@ P = TypeVar("P")
 
 _INT64_MAX = (1 << 63) - 1
 _RECORD_BYTES = 24  # of a frame: lengths and timestamp; a null key or value costs no more
-_HELD_BYTES = 200  # what an external record held in memory costs beyond its key and value
+HELD_BYTES = 200  # what an external record held in memory costs beyond its key and value
 _KNOWN_MAX = 1 << 14  # keys whose places a sender remembers: about 2 MB of short keys
 _new = tuple.__new__  # a call in C: the named tuple's own ways to make one are in Python
 
@@ -260,7 +260,7 @@ class Outputs:
 
         return append, list(zip(*streams, strict=True))
 
-    def _external_append(self, topic: str) -> tuple[Append, Sequence[TopicPartition]]:
+    def _external_append(self, topic: str) -> tuple[Append, Sequence[Any]]:
         """Return (append to a partition of the external topic, the places). Raises ConfigError if there is none."""
         count = self._partitions(topic)
         if not count:
@@ -271,7 +271,7 @@ class Outputs:
             place: TopicPartition, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
         ) -> None:
             add(_new(ExternalRecord, (place, key, value, timestamp, encode_headers(headers) if headers else None)))
-            outputs.external_bytes += _HELD_BYTES + len(key or b"") + len(value or b"")
+            outputs.external_bytes += HELD_BYTES + len(key or b"") + len(value or b"")
 
         return append, [TopicPartition(topic, p) for p in range(count)]
 

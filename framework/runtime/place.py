@@ -3,10 +3,11 @@
 import fcntl
 import importlib
 import importlib.util
+import json
 import os
 import sys
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -17,10 +18,12 @@ from framework.logs.open import IN_DIRECTORY, LogAddress, check_address, open_ad
 from framework.ports import Log
 from framework.settings import Settings, with_texts
 from framework.stores.directory import make_private
+from protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
     from framework.logs.open import Notes
 
+_RESCALED = "rescaled"  # the note of how many partitions a job got, and where its inputs ended then
 _GUARANTEE = "guarantee"  # the note that pins it, and the modes behind it if they are not the usual one
 
 
@@ -46,6 +49,10 @@ class Place:
     def state(self, task: str) -> Path:
         """Return the directory of a task's store."""
         return self.state_directory / task
+
+    def prebuilt(self, task: str) -> Path:
+        """Return the directory in which a backfill leaves a task's state for its worker."""
+        return self.directory / "prebuilt" / task
 
     def worker_log(self, partition: int) -> Path:
         """Return the file that a worker's log lines go to."""
@@ -109,6 +116,8 @@ def _check_external(job: Job, topic: str, needed: int, found: int | None, *, fed
 
 def pin_guarantee(notes: "Notes", job: str, settings: Settings, modes: str = "aligned") -> None:
     """Pin guarantee and modes at the first run: commits mean something else under others. Raises ConfigError then."""
+    if "deterministic" in modes and settings.release != "transaction":
+        modes = f"{modes}, {settings.release}"
     text = settings.guarantee if modes == "aligned" else f"{settings.guarantee} ({modes})"
     ours, pinned = text.encode(), notes.meta_get(_GUARANTEE)
     if pinned is None:
@@ -123,7 +132,26 @@ def pin_guarantee(notes: "Notes", job: str, settings: Settings, modes: str = "al
 def pinned_settings(job: Job, log: Log, settings: Settings) -> Settings:
     """Return the settings with the guarantee that the job was made with, if it has run."""
     pinned = open_notes(log, job.name).meta_get(_GUARANTEE)
-    return settings if pinned is None else with_texts(settings, {"guarantee": pinned.decode().partition(" ")[0]})
+    if pinned is None:
+        return settings
+    guarantee, _, modes = pinned.decode().partition(" ")
+    release = "read-back" if modes.endswith(", read-back)") else "transaction"
+    return with_texts(settings, {"guarantee": guarantee, "release": release})
+
+
+def note_rescale(log: Log, job: Job, ends: Mapping[TopicPartition, int]) -> None:
+    """Note before a rescale that ``job`` gets its partitions while its inputs end there: see ``placed_from``."""
+    note = {"partitions": job.partitions, "ends": [[*partition, end] for partition, end in ends.items()]}
+    open_notes(log, job.name).produce_with_meta([], {_RESCALED: json.dumps(note).encode()})
+
+
+def placed_from(log: Log, job: Job) -> dict[TopicPartition, int]:
+    """Return, of a job that was rescaled, from which offsets on records stand where their keys belong now."""
+    raw = open_notes(log, job.name).meta_get(_RESCALED)
+    note = {} if raw is None else json.loads(raw)
+    if note.get("partitions") != job.partitions:
+        return {}  # of a rescale that came to nothing
+    return {TopicPartition(topic, number): end for topic, number, end in note["ends"]}
 
 
 def prepare(job: Job, log: Log, place: Place, settings: Settings, fed: Collection[str] = ()) -> "Notes":

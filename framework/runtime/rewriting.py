@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from framework.api.job import Job
 from framework.core.commit import Sweep
+from framework.core.merge import ALL
 from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError
 from framework.ports import ExternalRecord, Log
@@ -32,17 +33,21 @@ from protocol.changelog import (
 from protocol.commit import (
     ChannelCommit,
     Commit,
+    DeterministicCommit,
     ExternalInput,
+    Front,
     InputCommit,
     OutputCommit,
     ProducerLineage,
     encode_commit,
 )
 from protocol.ids import TopicPartition
+from protocol.pointer import Pointer
 
 MESSAGE_BYTES_MAX = 256 * 1024  # of one data message, as a worker's
 ACK_S_MAX = 600.0  # an append that takes longer has an unknown outcome (C4)
 _START = b"\xff\xff"  # a sweep cursor before all stores: a round has begun, and nothing is swept
+_OUTPUTS = "-outputs"  # the end of a run's id: whoever finds it without its process cannot send them
 _OPEN_MESSAGES = 64  # data messages queued before they are handed to the log
 
 
@@ -54,6 +59,7 @@ class Run:
     version: int
     time_ms: int  # of the log, at the first claim
     tasks: tuple[Claimed, ...]
+    deterministic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,23 +125,32 @@ class Attempt:
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-def begin(log: Log, job: Job, settings: Settings, run_id: str | None = None) -> Run:
+def begin(log: Log, job: Job, settings: Settings, *, outputs: bool = False) -> Run:
     """Claim every task; a run that was left undecided is void from here on. Live workers are fenced.
 
-    The topics must be there. Raises Halted: a changelog is damaged; ConfigError: what tasks have sent is not used up,
-    or the job is deterministic.
+    ``outputs``: it will send some, with its verdict. The topics must be there. Raises Halted: a changelog is damaged;
+    ConfigError: what tasks have sent is not used up, or the job is deterministic and has run.
     """
-    refuse_deterministic(job)
     wirings = all_wirings(job)
-    check_used_up([(wiring, fold_to_end(log, wiring, settled=False).last) for wiring in wirings])
-    claimed = [_claim(log, wiring, job, settings) for wiring in wirings]
+    folds = [fold_to_end(log, wiring, settled=False) for wiring in wirings]
+    check_used_up([(wiring, fold.last) for wiring, fold in zip(wirings, folds, strict=True)])
+    if "deterministic" in job.modes:
+        for wiring, fold in zip(wirings, folds, strict=True):
+            went_on = bool(fold.decisions or fold.released)
+            _check_fresh(job, wiring, fold.last, fold.top + 1, went_on=went_on)
+    claimed = [_claim(log, wiring, job, settings, outputs=outputs) for wiring in wirings]
     try:
         check_used_up([(task.wiring, task.base) for task in claimed])
+        if "deterministic" in job.modes:
+            for task in claimed:
+                _check_fresh(job, task.wiring, task.base, task.generation, went_on=task.went_on)
     except ConfigError as error:
         raise ConfigError(f"{error}. It was running: its workers have been fenced") from error
     time_ms = claimed[0].time_ms
     version = max(time_ms, *(1 + (-1 if task.base is None else task.base.version) for task in claimed))
-    return Run(run_id or uuid.uuid4().hex, version, time_ms, tuple(claimed))
+    return Run(
+        uuid.uuid4().hex + (_OUTPUTS if outputs else ""), version, time_ms, tuple(claimed), "deterministic" in job.modes
+    )
 
 
 def commit(
@@ -147,12 +162,13 @@ def commit(
     full: bool,
     external: Mapping[TopicPartition, int] | None = None,
     outputs: Sequence[ExternalRecord] = (),
-) -> None:
+) -> list[Pointer]:
     """Commit what the attempts have written, one of each task at most, and decide the run. Nothing counts before.
 
+    Returns what a store that holds a task's new state would have as its pointer, task by task.
+
     ``full``: each task's data hold all of its state, from a reset on. ``external``: offsets of the first records that
-    are not included; the others stay. ``outputs`` become visible with the verdict; on Kafka only if
-    task (0, 0) is transactional.
+    are not included; the others stay. ``outputs`` become visible with the verdict: ``begin`` must know of them.
     Raises Fenced: a task was claimed meanwhile, the run is void.
     """
     winners: dict[int, Written] = {}
@@ -167,7 +183,7 @@ def commit(
         for task in run.tasks
         for partition in dict.fromkeys(partition for _, partition in task.wiring.channels)
     }
-    tasks = list(run.tasks)
+    tasks, pointers = list(run.tasks), []
     for number, task in enumerate(tasks):
         won = winners.get(number, Written(number, 0, 0, 0, task.begin))
         made = _commit_of(log, run, task, won, ends, settings, full=full, external=external or {})
@@ -176,7 +192,9 @@ def commit(
         (sent,) = append(log, task, [encode_commit(task.header(ChangelogType.COMMIT), made)], sync=True)
         verify(log, task, won.verified, sent.offset)
         tasks[number] = replace(task, next_seq=task.next_seq + 1, begin=sent.offset + 1)
+        pointers.append(Pointer(sent.offset, made.generation, made.version, made.nonce))
     _decide(log, tasks, Verdict(run.run_id, counts=True), outputs)
+    return pointers
 
 
 def abort(log: Log, run: Run) -> None:
@@ -202,6 +220,8 @@ def settle(log: Log, job: Job, *, counts: bool) -> tuple[str, bool] | None:
     missing = [wiring.name for wiring in wirings if waiting.get(wiring) != run_id]
     if decided is None and counts and missing:
         raise ConfigError(f"the run {run_id} has not committed {', '.join(missing[:5])}: it cannot count; run it again")
+    if decided is None and counts and run_id.endswith(_OUTPUTS):
+        raise ConfigError(f"the run {run_id} was to send outputs, which are lost with its process: run it again")
     if decided is None:
         _settle(log, wirings, run_id, counts=counts)
         return run_id, counts
@@ -228,12 +248,18 @@ def _decide(log: Log, tasks: Sequence[Claimed], verdict: Verdict, outputs: Seque
             verify(log, task, task.begin, sent.offset)
 
 
-def refuse_deterministic(job: Job) -> None:
-    """Raise ConfigError for a job whose state says more than its stores: logical times, digests, what is released."""
-    if "deterministic" in job.modes:
+def _check_fresh(job: Job, wiring: TaskWiring, base: Commit | None, generation: int, *, went_on: bool) -> None:
+    """Refuse a deterministic job that has run (decision 0020): what it has sent would not be made again the same.
+
+    ``generation``: the run's. Whoever claims the task between two runs may be a worker, which may have sent something.
+    """
+    if job.modes != "deterministic":
+        raise ConfigError(f"job {job.name!r} has stages of both modes: its state cannot be written from outside")
+    rewritten = base is not None and base.run_id is not None and base.generation + 1 == generation
+    if went_on or not (base is None or base.version == 0 or rewritten):
         raise ConfigError(
-            f"job {job.name!r} is deterministic: its state cannot be written from outside, or recomputed in batch, in "
-            "this release; `grete verify` runs the past of such a job again"
+            f"job {job.name!r} is deterministic and has run ({wiring.name}): its state can only be written before it "
+            "does, as consumers hold it to what it has sent: give the job another name"
         )
 
 
@@ -264,10 +290,11 @@ def check_used_up(tasks: Sequence[tuple[TaskWiring, Commit | None]]) -> None:
 # --- claims and commits -----------------------------------------------------------------------------------------------
 
 
-def _claim(log: Log, wiring: TaskWiring, job: Job, settings: Settings) -> Claimed:
+def _claim(log: Log, wiring: TaskWiring, job: Job, settings: Settings, *, outputs: bool) -> Claimed:
+    """Claim one task; in transactions what its workers write so, and what carries the outputs of the run (S1)."""
     graph = next(stage for stage in job.stages if wiring.name.rpartition("-")[0] == stage.name)
     outside = settings.guarantee == "exactly-once" and writes_outside(graph, job.topology())
-    return claim(log, wiring, transactional=outside)
+    return claim(log, wiring, transactional=outside or (outputs and wiring.changelog == wiring.decider))
 
 
 def _commit_of(
@@ -284,11 +311,7 @@ def _commit_of(
     """Return the commit of one task: all that the streams hold is used up or void, so it stands at their ends."""
     base, wiring = task.base, task.wiring
     by_producer = {other.wiring.producer: other for other in run.tasks}
-    sweep = Sweep()
-    if base is not None:
-        sweep = Sweep(base.cursor, base.round_start, base.base, base.round_started_ms, base.rounds)
-        if base.version > 0:
-            sweep.committed(task.base_offset, run.time_ms, base.cursor, settings.history_ms)
+    sweep = _sweep_of(run, task, settings)
     return Commit(
         producer=wiring.producer,
         generation=task.generation,
@@ -329,7 +352,26 @@ def _commit_of(
         nonce=task.nonce,
         round_started_ms=sweep.started_ms,
         rounds=sweep.rounds,
+        deterministic=_logical(run, task) if run.deterministic else None,
     )
+
+
+def _sweep_of(run: Run, task: Claimed, settings: Settings) -> Sweep:
+    base = task.base
+    if base is None:
+        return Sweep()
+    sweep = Sweep(base.cursor, base.round_start, base.base, base.round_started_ms, base.rounds)
+    if base.version > 0:
+        sweep.committed(task.base_offset, run.time_ms, base.cursor, settings.history_ms)
+    return sweep
+
+
+def _logical(run: Run, task: Claimed) -> DeterministicCommit:
+    """Return where logical time stands: all that the run covers is before its version, all live records after it."""
+    time_us, known = run.version * 1_000, task.base and task.base.deterministic
+    lease = max(time_us, task.lease, known.lease if known else 0)
+    fronts = (Front(*partition, producer, time_us, ALL, 0) for producer, partition in task.wiring.channels)
+    return DeterministicCommit(0, time_us, lease, tuple(fronts))
 
 
 def _next_seq(task: Claimed, partition: TopicPartition) -> int:

@@ -19,8 +19,10 @@ from framework.errors import ConfigError, Fenced, FrameworkError, Halted, StoreC
 from framework.ports import Log
 from framework.runtime.assembly import assemble, store_names
 from framework.runtime.background import OwnThread
+from framework.runtime.deterministic.driver import DeterministicDriver
 from framework.runtime.driver import TaskDriver
 from framework.runtime.place import Place
+from framework.runtime.prebuilt import take_prebuilt
 from framework.settings import Settings
 from framework.stores.directory import wipe_directory
 from framework.stores.rocks import RocksMemory, RocksStore
@@ -64,6 +66,7 @@ class Worker:
         self.publish: Callable[[dict[TopicPartition, int]], None] = lambda _positions: None  # to tools outside
         self._published: dict[TopicPartition, int] = {}
         self._reported_ms = 0.0
+        self._heard = 0  # the last logical time that has reached a task here
         self._stop_by: float | None = None  # set by a signal handler, seen by the loop
         self._stopping = False
         self._stores: list[RocksStore] = []
@@ -71,9 +74,12 @@ class Worker:
         memory = RocksMemory(settings.rocksdb_bytes)
         self.drivers: list[TaskDriver] = []
         for owner, graph in enumerate(stages):
-            directory = place.state(f"{graph.name}-{partition}")
-            store = open_store(directory, store_names(graph), memory)
+            task, stores = f"{graph.name}-{partition}", store_names(graph)
+            directory = place.state(task)
+            store = open_store(directory, stores, memory)
             self._stores.append(store)
+            changelog = TopicPartition(job.topology().changelog(graph.ordinal), partition)
+            take_prebuilt(place.prebuilt(task), store, stores, log, changelog)
             self._directories.append(directory)
             self.drivers.append(
                 assemble(
@@ -89,6 +95,8 @@ class Worker:
                     executor=OwnThread(),
                 )
             )
+
+        self._logical = [driver for driver in self.drivers if isinstance(driver, DeterministicDriver)]
 
     def run(self) -> int:
         """Run until stopped; return the exit code (C5)."""
@@ -108,7 +116,7 @@ class Worker:
                         self._poll()
                     if mono_ms() > turn_ends:
                         break
-            busy |= self._poll()
+            busy |= self._tell() | self._poll()
             self._status()
             if self._stop_by is not None and self._stop_timed_out(self._stop_by):
                 return EXIT_DONE  # a crash is always safe (R6)
@@ -116,6 +124,16 @@ class Worker:
                 self._log.wait(min(STATUS_MS, *(max(0.5, driver.due_in_ms()) for driver in self.drivers)))
         self._status(force=True)
         return EXIT_DONE
+
+    def _tell(self) -> bool:
+        """Let the sources here know of the last logical time: somebody waits for them. Return whether it is news."""
+        heard = max((driver.heard for driver in self._logical), default=0)
+        news = heard > self._heard
+        if news:
+            self._heard = heard
+            for driver in self._logical:
+                driver.hear(heard)
+        return news
 
     def _poll(self) -> bool:
         """Let what was sent leave, and tell of what has arrived; return whether anything has."""

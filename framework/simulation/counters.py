@@ -55,6 +55,7 @@ SOMETIMES = {
     "frames skipped": "queues are full, a frame is not admitted (D1)",
     "releases": "a sink lets outputs out before its commit (D5)",
     "release messages refused by the fence": "the log refuses a zombie's outputs (D5)",
+    "records of deterministic producers": "an aligned task takes what a deterministic one has made (A2b)",
     "halts after a damage": "the log lost or changed what it had acknowledged",
     **{f"fault: {kind}": "the scheduler's doing" for kind in (*KINDS, *DAMAGES)},
     **{f"crash {side} {call}": "at an I/O boundary" for call in (*CALLS, *LOGICAL_CALLS) for side in SIDES},

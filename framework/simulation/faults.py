@@ -107,7 +107,7 @@ def delay(sim: "Simulation", target: "Process", rand: Rand) -> str:
 def broker_restart(sim: "Simulation", _target: "Process", rand: Rand) -> str:
     """Let no partition answer for a while."""
     until = sim.now + int(rand() * 4 * sim.plan.settings.interval_ms)
-    for partition in (*sim.log.partitions, None):
+    for partition in sim.log.partitions:
         sim.log.blocked_until[partition] = until
     return f"until {until} ms"
 
@@ -173,12 +173,12 @@ def pause(sim: "Simulation", target: "Process", steps: int, rand: Rand) -> None:
 
 def rare_calls(plan: Plan) -> tuple[str, ...]:
     """Return the calls of this world that few worlds have."""
-    if plan.deterministic:
-        return LOGICAL_CALLS
+    logical = LOGICAL_CALLS if plan.deterministic else ()
     files = ("open sink", "begin file", "write file", "name file") if plan.files else ()
-    plain = ("produce",) if plan.out_partitions and not plan.aligned else ()
+    plain = ("produce",) if plan.out_partitions and not (plan.aligned or plan.deterministic) else ()
     memory, early = plan.settings.early_memory_bytes_max, plan.settings.early_bytes_max
-    return files + plain + (("spill", "unspill") if plan.aligned and memory < early and plan.topology.streams else ())
+    spills = plan.aligned and memory < early and plan.topology.streams
+    return logical + files + plain + (("spill", "unspill") if spills else ())
 
 
 def own_rand(draw: int) -> Rand:

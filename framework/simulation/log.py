@@ -5,7 +5,7 @@ queue, one delivery per send. Everything else is up to the scheduler.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -16,15 +16,28 @@ from protocol.changelog import decode_changelog_header
 from protocol.ids import TopicPartition
 
 
+class Plain:
+    """Plain records that share one delivery. Each of their partitions gets its own in its own time."""
+
+    __slots__ = ("asked", "ends", "left", "lost")
+
+    def __init__(self, left: int, asked: dict[TopicPartition, int]) -> None:
+        self.left = left
+        self.lost = False  # an acknowledgement was: none is reported
+        self.ends: dict[TopicPartition, int] = {}
+        self.asked = asked  # up to where the sender has looked into partitions
+
+
 class Sent(NamedTuple):
     """One send that is on its way."""
 
     token: int
-    partition: TopicPartition | None  # None: only plain records
+    partition: TopicPartition | None  # None: a plain record
     value: bytes
     fence: int | None
     outputs: tuple[ExternalRecord, ...]
     sync: bool = False
+    plain: Plain | None = None
 
 
 class Queue:
@@ -32,7 +45,7 @@ class Queue:
 
     __slots__ = ("acks", "items", "not_before", "partition", "sender")
 
-    def __init__(self, sender: "SimLog | None", partition: TopicPartition | None) -> None:
+    def __init__(self, sender: "SimLog | None", partition: TopicPartition) -> None:
         self.sender = sender
         self.partition = partition
         self.items: deque[Sent] = deque()
@@ -47,8 +60,8 @@ class Observer(Protocol):
         """Take note of an internal message that is now in the log, with what became visible together with it."""
         ...
 
-    def produced(self, records: Sequence[ExternalRecord]) -> None:
-        """Take note of plain records that are now in the log."""
+    def produced(self, record: ExternalRecord, offset: int, asked: Mapping[TopicPartition, int]) -> None:
+        """Take note of a plain record that is now in the log; ``asked``: up to where its sender has looked."""
         ...
 
     def trimmed(self, partition: TopicPartition, before: int) -> None:
@@ -79,8 +92,8 @@ class SharedLog(MemoryLogData):
         super().__init__(now)
         self.observer: Observer
         self.queues: list[Queue] = []  # those that hold something
-        self.reluctant: dict[TopicPartition | None, float] = {None: 0.0}
-        self.blocked_until: dict[TopicPartition | None, int] = {}
+        self.reluctant: dict[TopicPartition, float] = {}
+        self.blocked_until: dict[TopicPartition, int] = {}
         self.skew: dict[TopicPartition, int] = {}  # of the clock of the partition's leader
         self.repeats: list[Sent] = []  # may be appended once more
         self.seen: Counter[str] = Counter()
@@ -164,19 +177,30 @@ class SharedLog(MemoryLogData):
             if queue.sender.lose_ack:
                 queue.sender.lose_ack, queue.acks = False, False
                 self.hit()
-            if queue.acks:
+            if sent.plain is not None:
+                sent.plain.lost |= not queue.acks
+            if delivery is None:
+                return True
+            if queue.acks and not (sent.plain is not None and sent.plain.lost):
                 queue.sender.deliveries.append(delivery)
             else:
                 queue.sender.lost_acks.append((sent, delivery))
         return True
 
-    def _apply(self, sent: Sent) -> Delivery:
-        if sent.partition is None:
-            offset = -1
-            for record in sent.outputs:
-                offset, _ = self.append(record.partition, record.key, record.value, record.timestamp_ms, record.headers)
-            self.observer.produced(sent.outputs)
-            return Delivery(0, sent.token, offset, self.clock())
+    def _apply_plain(self, sent: Sent, plain: Plain) -> Delivery | None:
+        """Append one record; return the delivery of all that it was sent with, if it is the last one."""
+        (record,) = sent.outputs
+        offset, time_ms = self.append(record.partition, record.key, record.value, record.timestamp_ms, record.headers)
+        self._unsynced.clear()  # it leaves the job, so it is on disk before anybody sees it
+        self.observer.produced(record, offset, plain.asked)
+        plain.left -= 1
+        plain.ends[record.partition] = offset + 1
+        return None if plain.left else Delivery(0, sent.token, offset, time_ms, ends=tuple(plain.ends.items()))
+
+    def _apply(self, sent: Sent) -> Delivery | None:
+        if sent.plain is not None:
+            return self._apply_plain(sent, sent.plain)
+        assert sent.partition is not None
         if not self._admits(sent):
             self.seen[f"{decode_changelog_header(sent.value).type.name.lower()} messages refused by the fence"] += 1
             return Delivery(0, sent.token, -1, self.clock(), True)
@@ -230,12 +254,14 @@ class SimLog(MemoryLog):
         self.stalled = False  # the process is paused, and its client's thread with it
         self.lose_ack = False  # the next acknowledgement gets lost
         self._boundary = boundary
-        self._queued: dict[TopicPartition | None, Queue] = {}
+        self._queued: dict[TopicPartition, Queue] = {}
+        self.asked: dict[TopicPartition, int] = {}  # the end of each partition when it was last asked for
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (start, end) offsets."""
         self._boundary.before("ask for bounds")
         found = super().bounds(partition)
+        self.asked[partition] = found[1]
         self._boundary.after("ask for bounds")
         return found
 
@@ -261,13 +287,15 @@ class SimLog(MemoryLog):
         """Queue one internal message."""
         call = name_of(value)
         self._boundary.before(call)
-        self._put(Sent(token, partition, value, fence, tuple(outputs), sync))
+        self._put(Sent(token, partition, value, fence, tuple(outputs), sync), partition)
         self._boundary.after(call)
 
     def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
         """Queue plain records."""
         self._boundary.before("produce")
-        self._put(Sent(token, None, b"", None, tuple(records)))
+        plain = Plain(len(records), self.asked)
+        for record in records:
+            self._put(Sent(token, None, b"", None, (record,), plain=plain), record.partition)
         self._boundary.after("produce")
 
     def poll(self) -> list[Delivery]:
@@ -284,10 +312,10 @@ class SimLog(MemoryLog):
         super().trim(partition, before)
         self._boundary.after("trim")
 
-    def _put(self, sent: Sent) -> None:
-        queue = self._queued.get(sent.partition)
+    def _put(self, sent: Sent, partition: TopicPartition) -> None:
+        queue = self._queued.get(partition)
         if queue is None:
-            queue = self._queued[sent.partition] = Queue(self, sent.partition)
+            queue = self._queued[partition] = Queue(self, partition)
         if not queue.items:
             self.shared.queues.append(queue)
         queue.items.append(sent)

@@ -69,6 +69,8 @@ class LogicalSimRunner:
         self._counts, self._chains, self._marks = (overlay.store(store) for store in (COUNTS, COUNTS + 1, MARKS))
         self._timers = TimerQueue(overlay.store(TIMERS)) if code.timers else None
         self._froze = froze
+        self._producer_name = b"%d" % producer
+        self._ends = dict.fromkeys(code.external, -1)
         self._released: dict[TopicPartition, int] = {}  # what is outside: state, it is made again late
         self.steps: list[LogicalStep] = []
         self.outbox = None
@@ -84,6 +86,20 @@ class LogicalSimRunner:
         self._digests: dict[TopicPartition, int] = {}
         self._last: dict[TopicPartition, int] = {}
 
+    @property
+    def producer_name(self) -> bytes:
+        """What outputs name as their producer."""
+        return self._producer_name
+
+    @property
+    def places(self) -> Mapping[TopicPartition, int]:
+        """From where on outputs may stand of which the state does not tell."""
+        return self._ends
+
+    def stands(self, partition: TopicPartition, end: int) -> None:
+        """All that was sent stands before ``end``."""
+        self._ends[partition] = end
+
     def go_on_after(self, released: Mapping[TopicPartition, int]) -> None:
         """Drop what is outside already."""
         for partition, seq in released.items():
@@ -96,6 +112,8 @@ class LogicalSimRunner:
             if key == LAST:
                 t, source = value.split()
                 self._key = int(t), int(source)
+            elif key[:1] == b"e":
+                self._ends[_partition(key[1:])] = int(value)
             elif key[:1] == b"r":
                 self._released[_partition(key[1:])] = max(int(value), self._released.get(_partition(key[1:]), 0))
             else:
@@ -141,7 +159,8 @@ class LogicalSimRunner:
         for record in external:
             seq = self._seqs[record.partition] = self._seqs.get(record.partition, 0) + 1
             if seq > self._released.get(record.partition, 0):
-                headers = encode_headers([("grete.seq", b"%d" % seq), ("grete.t", b"%d" % self._key[0])])
+                named = ("grete.producer", self._producer_name)
+                headers = encode_headers([named, ("grete.seq", b"%d" % seq), ("grete.t", b"%d" % self._key[0])])
                 self._external.append(record._replace(headers=headers))
                 self._last[record.partition] = seq
 
@@ -181,7 +200,8 @@ class LogicalSimRunner:
 
     def _numbers(self) -> dict[bytes, dict[TopicPartition, int]]:
         """Return the marks by kind. What had left before the restart may be made again after the commit only."""
-        return {b"d": self._digests, b"s": self._seqs, b"r": self._released}
+        ends = {partition: end for partition, end in self._ends.items() if end >= 0}
+        return {b"d": self._digests, b"s": self._seqs, b"r": self._released, b"e": ends}
 
     def take_external(self) -> list[ExternalRecord]:
         """Return nothing: they are numbered."""

@@ -71,7 +71,7 @@ class Process:
         self.overlay.chunk_keys = plan.knobs.chunk_keys
         self.core: SimCore | DeterministicCore
         self.driver: TaskDriver
-        self.core, self.driver = self._deterministic(code) if plan.deterministic else self._aligned(code)
+        self.core, self.driver = self._deterministic(code) if code.deterministic else self._aligned(code)
         host.in_use = True
 
     def _aligned(self, code: StageCode) -> tuple[SimCore, TaskDriver]:
@@ -83,7 +83,8 @@ class Process:
 
     def _deterministic(self, code: StageCode) -> tuple[DeterministicCore, TaskDriver]:
         plan = self._around.plan
-        core = DeterministicCore(self.wiring, plan.limits, sink=bool(code.external))
+        releases = bool(code.external) and plan.settings.release == "transaction"
+        core = DeterministicCore(self.wiring, plan.limits, releases=releases)
         runner = LogicalSimRunner(code, self.task, self.overlay, self._froze)
         return core, DeterministicDriver(0, core, runner=runner, **self._parts())
 

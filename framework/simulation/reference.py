@@ -1,4 +1,4 @@
-"""What a deterministic job must do, from its sources' valid decisions alone: task after task, record after record.
+"""What deterministic tasks must do, from their sources' valid decisions alone: task after task, record after record.
 
 No process, no frame, no version: each task gets all of its records in one list, sorted by their keys (design 1.6).
 """
@@ -88,10 +88,11 @@ class LogicalHistory(TaskHistory):
 def reference(
     plan: Plan, histories: Mapping[int, LogicalHistory], rows: Mapping[TopicPartition, Sequence[bytes]]
 ) -> Reference:
-    """Run the job once. ``rows``: what each external partition was given, from its first offset on."""
+    """Run the deterministic tasks once. ``rows``: what each external partition was given, from its first offset on."""
     channels: dict[tuple[int, TopicPartition], list[Record]] = {}
     outside: dict[tuple[int, TopicPartition], list[bytes]] = {}
-    for producer, wiring in sorted(plan.wirings.items()):  # stages are numbered in the order of the streams
+    for producer in sorted(histories):  # stages are numbered in the order of the streams
+        wiring = plan.wirings[producer]
         content: dict[tuple[int, bytes], bytes] = {}
         stores = PlainStore(COUNTS, content), PlainStore(CHAINS, content)
         task = PlainTask(stage_code(plan, producer), producer, stores, PlainTimers(content))

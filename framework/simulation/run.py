@@ -1,5 +1,6 @@
 """``run_seed``: one run from its seed, the same in every process."""
 
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,7 +14,7 @@ from framework.simulation import invariants
 from framework.simulation.mutants import MUTANTS, applied
 from framework.simulation.oracle import Violation
 from framework.simulation.scheduler import Simulation
-from framework.simulation.world import WHOLE, Cut, Knobs, make_plan
+from framework.simulation.world import WHOLE, Cut, Knobs, World, make_plan
 from protocol.commit import decode_commit
 
 DECODE = "decode_commit"
@@ -33,7 +34,7 @@ class Result:
     hits: int  # faults that hit something
     counters: Counter[str]
     violation: Violation | None
-    deterministic: bool = False  # in which of the seed's worlds
+    world: World = "aligned"  # of the seed's
     trace: list[str] = field(default_factory=list)  # the last lines, if there is a violation or it was asked for
 
 
@@ -59,14 +60,15 @@ def small_world(knobs: Knobs) -> Iterator[None]:
 
 
 def run_seed(
-    seed: int, mutant: str | None = None, cut: Cut = WHOLE, *, deterministic: bool = False, traced: bool = False
+    seed: int, mutant: str | None = None, cut: Cut = WHOLE, *, world: World = "aligned", traced: bool = False
 ) -> Result:
     """Run what is left of a seed. A violation is in the result; an unknown mutant raises KeyError.
 
-    A seed has two worlds: of a job in aligned mode or at least once, and of one in deterministic mode.
+    A seed has three worlds: of a job in aligned mode or at least once, of one in deterministic mode, and of one whose
+    first stages are deterministic and the others aligned. A mutant lives in one of them.
     """
-    deterministic = deterministic or (mutant is not None and MUTANTS[mutant].deterministic)
-    plan = make_plan(seed, cut, deterministic=deterministic)
+    world = world if mutant is None else MUTANTS[mutant].world
+    plan = make_plan(seed, cut, world)
     plan = cut.of(plan if mutant is None else MUTANTS[mutant].focus(plan))
     violation = None
     with ExitStack() as stack:
@@ -75,7 +77,7 @@ def run_seed(
         simulation = Simulation(plan)
         stack.enter_context(small_world(plan.knobs))
         try:
-            simulation.run()
+            _run(simulation)
         except Violation as error:
             violation = error
     counters = simulation.seen + simulation.checker.seen + simulation.log.seen
@@ -90,6 +92,16 @@ def run_seed(
         hits=simulation.hits,
         counters=counters,
         violation=violation,
-        deterministic=deterministic,
+        world=world,
         trace=simulation.trace.lines() if traced or violation is not None else [],
     )
+
+
+def _run(simulation: Simulation) -> None:
+    """Run it. A mistake of the simulator itself is a violation, too: a batch says on which seed, and goes on."""
+    try:
+        simulation.run()
+    except Violation:
+        raise
+    except Exception as error:
+        raise Violation("simulator", "".join(traceback.format_exception(error, limit=-3))) from error

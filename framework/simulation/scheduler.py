@@ -2,11 +2,13 @@
 
 import random
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from framework.errors import Fenced, FrameworkError, Halted, OffsetOutOfRange, StoreCorrupted, TransientError
 from framework.ports import ExternalRecord, LogRow
 from framework.runtime.deliveries import CHANGELOG
+from framework.runtime.deterministic.driver import DeterministicDriver
+from framework.runtime.driver import TaskDriver
 from framework.simulation.boundary import Ambush, Crashed
 from framework.simulation.disk import Host, copy_of
 from framework.simulation.faults import FAULTS, WAITING, own_rand
@@ -21,11 +23,12 @@ from framework.stores.memory import MemoryDisk
 from protocol.changelog import ChangelogType, decode_changelog_header
 from protocol.ids import TopicPartition, split_producer_id
 
-REST = 8  # times the steps, at most, until everything is committed
+REST = 100  # times the steps, at most, until all is committed: without room for early records it is read again for each
 SETTLE = 60  # steps for what is late
 RESTARTED = 0.2  # of the worlds are killed and started once more when all is done
 HOSTS = 2  # of a task; more when all are in use
 EPOCH_MS = 1_000_000
+TOLD = 0.2  # of the turns of a deterministic task it is told which time others have heard of
 
 
 class Simulation:
@@ -183,6 +186,7 @@ class Simulation:
             if process.stop_by and self.now > process.stop_by:
                 self.kill(process, "stop timed out")
                 return True
+            self._tell(driver)
             for _ in range(1 + int(self.rand() * 12)):
                 if not driver.tick():
                     break
@@ -217,6 +221,13 @@ class Simulation:
         except Exception as error:
             raise Violation("error", f"{process.name}: {error!r}") from error
         return busy
+
+    def _tell(self, driver: TaskDriver) -> None:
+        """At times, tell a task which time others have heard of, or a later one: nothing relies on its being true."""
+        if isinstance(driver, DeterministicDriver) and self.rand() < TOLD:
+            drivers = (process.driver for process in self._processes)
+            heard = max(each.heard for each in drivers if isinstance(each, DeterministicDriver))
+            driver.hear(heard + int(10_000_000 * self.rand() ** 20))
 
     def _complete(self) -> bool:
         if self.checker.missing or self._arrivals:
@@ -346,11 +357,10 @@ class Simulation:
         self.trace.message(self.step, self.now, partition, offset, value)
         self.checker.appended(partition, offset, value, outputs)
 
-    def produced(self, records: Sequence[ExternalRecord]) -> None:
-        """Trace and check plain records that are now in the log."""
-        for record in records:
-            self.trace.note(self.step, self.now, f"{record.partition} {record.value!r}")
-        self.checker.produced(records)
+    def produced(self, record: ExternalRecord, offset: int, asked: Mapping[TopicPartition, int]) -> None:
+        """Trace and check a plain record that is now in the log."""
+        self.trace.note(self.step, self.now, f"{record.partition} {record.value!r}")
+        self.checker.produced(record, offset, asked)
 
     def unmade(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
         """Trace and forget messages that a power loss has taken back; who feeds the job sends his again."""

@@ -23,7 +23,7 @@ def shrink(found: Result, mutant: str | None = None, tried: Callable[[], None] =
         if cut is None:
             break
         tried()
-        result = run_seed(found.seed, mutant, cut, deterministic=found.deterministic)
+        result = run_seed(found.seed, mutant, cut, world=found.world)
         if result.violation is not None and result.violation.name == name:
             best = result
             cuts.taken(result.happened)
@@ -68,5 +68,5 @@ class _Cuts:
 
 def repeat_command(found: Result, mutant: str | None = None, cut: Cut = WHOLE) -> str:
     """Return the command that repeats a run."""
-    which = f" --mutant {mutant}" if mutant else " --deterministic" if found.deterministic else ""
+    which = f" --mutant {mutant}" if mutant else f" --world {found.world}" if found.world != "aligned" else ""
     return f"grete simulate --seed {found.seed}{which}{cut.options()}"

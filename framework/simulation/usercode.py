@@ -106,7 +106,7 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
         tuple(TopicPartition(out_topic(stage), p) for p in range(plan.out_partitions.get(stage, 0))),
         stage in plan.files,
         plan.timers,
-        plan.deterministic,
+        stage in plan.topology.deterministic,
     )
 
 

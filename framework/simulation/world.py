@@ -3,6 +3,7 @@
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import msgspec
 
@@ -11,6 +12,9 @@ from framework.core.topology import Stage, Stream, Topology, stream_topic
 from framework.core.wiring import TaskWiring, wire
 from framework.settings import Settings
 from protocol.ids import TopicPartition
+
+World = Literal["aligned", "deterministic", "mixed"]
+WORLDS: tuple[World, ...] = ("aligned", "deterministic", "mixed")  # of each seed; in the first some run at least once
 
 JOB = "j"
 ROOMY = 1 << 20
@@ -129,7 +133,15 @@ class Plan:
     external_start: int  # offset of the first record that external topics still hold
     pace: float  # of time: below 1 versions are fewer and hold more
     tight_layer: bool
-    deterministic: bool = False
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether stages of it are deterministic: all, or the first ones."""
+        return bool(self.topology.deterministic)
+
+    def is_aligned(self, task: int) -> bool:
+        """Tell whether a task commits by markers: neither deterministic nor at least once."""
+        return self.aligned and not self.wirings[task].deterministic
 
 
 def _deterministic(plan: Plan) -> Plan:
@@ -137,41 +149,85 @@ def _deterministic(plan: Plan) -> Plan:
     r = random.Random(f"deterministic {plan.seed}")
     topology = plan.topology
     sources = {s for s in topology.external_inputs if topology.is_source(s)}
-    topology = replace(topology, external_inputs={s: topology.external_inputs[s] for s in sorted(sources)})
+    external = {s: topology.external_inputs[s] for s in sorted(sources)}
+    topology = replace(topology, external_inputs=external)
     longer = plan.shape.endswith("diamond") and r.random() < 0.6
     if longer:  # where two records of one time meet, somebody has to listen
         topology = _longer(topology, 2)
-    inputs = {p: rows for p, rows in plan.inputs.items() if int(p.topic.split(".")[1]) in sources}
-    edges = tuple((stream.producer, stream.consumer) for stream in topology.streams)
-    writes = {*plan.out_partitions, *plan.files, *([len(topology.stages) - 1] if longer else [])}
+    topology = replace(topology, deterministic=frozenset(range(len(topology.stages))))
     settings = msgspec.structs.replace(
         plan.settings,
-        guarantee="exactly-once",
+        release=_release(plan),
         early_memory_bytes_max=r.choice((0, 150, 1000, ROOMY, ROOMY)),
-        layer_bytes_max=1 << 24,
-        lag_messages_max=1000,
         heartbeat_ms=r.choice((5, 10, 40)),
         lease_ms=r.choice((10, 60, 200)),
+    )
+    shape = f"{plan.shape}, and on" if longer else plan.shape
+    return _remade(replace(plan, shape=shape, settings=settings, aligned=False), topology, r, files=frozenset())
+
+
+def _mixed(plan: Plan) -> Plan:
+    """Return the same job with its first stages in deterministic mode, and aligned ones behind them (A2b)."""
+    r = random.Random(f"mixed {plan.seed}")
+    topology = plan.topology if plan.topology.streams else _longer(plan.topology, r.choice((1, 2, 3)))
+    first = _first_stages(topology, r)
+    external = {s: t for s, t in topology.external_inputs.items() if s not in first or topology.is_source(s)}
+    topology = replace(topology, external_inputs=external, deterministic=first)
+    settings = msgspec.structs.replace(
+        plan.settings,
+        release=_release(plan),
+        heartbeat_ms=r.choice((5, 10, 40)),
+        lease_ms=r.choice((10, 60, 200)),
+    )
+    shape = f"{plan.shape}, {''.join(topology.stages[s].name for s in sorted(first))} deterministic"
+    return _remade(replace(plan, shape=shape, settings=settings, aligned=True), topology, r, files=plan.files - first)
+
+
+def _release(plan: Plan) -> Literal["transaction", "read-back"]:
+    return "read-back" if random.Random(f"release {plan.seed}").random() < 0.4 else "transaction"
+
+
+def _first_stages(topology: Topology, r: random.Random) -> frozenset[int]:
+    """Return stages that read of stages only each other, and of which another reads."""
+    producers = {s.ordinal: {stream.producer for stream in topology.streams_into(s.ordinal)} for s in topology.stages}
+    first = set[int]()
+    for stage, reads in producers.items():
+        if reads <= first and r.random() < 0.6:
+            first.add(stage)
+    if any(stream.producer in first and stream.consumer not in first for stream in topology.streams):
+        return frozenset(first)
+    left, first = [r.choice(topology.streams).producer], set()
+    while left:
+        first.add(left[-1])
+        left += producers[left.pop()]
+    return frozenset(first)
+
+
+def _remade(plan: Plan, topology: Topology, r: random.Random, *, files: frozenset[int]) -> Plan:
+    """Return the plan with another topology that has deterministic stages, and what follows from that."""
+    inputs = {p: rows for p, rows in plan.inputs.items() if int(p.topic.split(".")[1]) in topology.external_inputs}
+    edges = tuple((stream.producer, stream.consumer) for stream in topology.streams)
+    added = [len(topology.stages) - 1] if len(topology.stages) > len(plan.topology.stages) else []
+    writes = {*plan.out_partitions, *plan.files, *added}
+    settings = msgspec.structs.replace(
+        plan.settings, guarantee="exactly-once", layer_bytes_max=1 << 24, lag_messages_max=1000
     )
     return replace(
         plan,
         topology=topology,
-        shape=f"{plan.shape}, and on" if longer else plan.shape,
         wirings={
             w.producer: w for s in topology.stages for p in range(s.partitions) for w in (wire(topology, s.ordinal, p),)
         },
-        out_partitions={s: plan.out_partitions.get(s, r.choice((1, 2))) for s in sorted(writes)},
+        out_partitions={s: plan.out_partitions.get(s, r.choice((1, 2))) for s in sorted(writes - files)},
         settings=settings,
         limits=_limits(settings),
-        aligned=False,
         inputs=inputs,
         expected=_expected(edges, inputs, writes),
         faults=draw_faults(plan.seed, r.randint(6, 18), damaged=False),
-        files=frozenset(),
+        files=files,
         timers=r.random() < 0.5,
         damaged=False,
         tight_layer=False,
-        deterministic=True,
     )
 
 
@@ -183,7 +239,7 @@ def _longer(topology: Topology, partitions: int) -> Topology:
     return replace(topology, stages=(*topology.stages, stage), streams=(*topology.streams, stream))
 
 
-def with_settings(plan: Plan, **changes: int) -> Plan:
+def with_settings(plan: Plan, **changes: int | str) -> Plan:
     """Return the world with other settings."""
     settings = msgspec.structs.replace(plan.settings, **changes)
     return replace(plan, settings=settings, limits=_limits(settings))
@@ -208,10 +264,10 @@ def draw_faults(seed: int, count: int, *, damaged: bool) -> tuple[Fault, ...]:
     return tuple(Fault(number, *each) for number, each in enumerate(sorted(drawn)))
 
 
-def make_plan(seed: int, cut: Cut = WHOLE, *, deterministic: bool = False) -> Plan:
+def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     """Return a world of a seed, cut down as asked but for its faults; the same one in every process."""
     plan = _make_plan(seed, cut)
-    return _deterministic(plan) if deterministic else plan
+    return plan if world == "aligned" else _deterministic(plan) if world == "deterministic" else _mixed(plan)
 
 
 def _make_plan(seed: int, cut: Cut) -> Plan:

@@ -9,8 +9,9 @@ from framework.errors import ConfigError
 from framework.ports import Log
 from framework.runtime.history import Snapshot, snapshots
 from framework.runtime.inspect import all_wirings
+from framework.runtime.rewriting import check_used_up
 from framework.spark.backfill import Plans, Telling, Wanted, Watching, outside_of, pasts_of
-from framework.spark.covering import LOG, Until, cover
+from framework.spark.covering import LOG, Until, check_placed, cover
 from framework.spark.plans import Report
 from framework.spark.rows import STATE
 from framework.spark.stages import Stages
@@ -50,10 +51,13 @@ def audit(spark: "SparkSession", wanted: Wanted, log: Log, telling: Telling, *, 
     job = wanted.job
     pasts = pasts_of(spark, job, wanted.sources)
     found = snapshots(log, job, aligned=aligned)
+    if "deterministic" in job.modes:  # no version spans its tasks: they are of one moment when all is used up
+        check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), found, strict=True)])
     stood = Until(now=False, offsets=_positions(found))
     ends = {topic: past.ends for topic, past in pasts.items()}
     covered = cover(log, [(wiring, None) for wiring in all_wirings(job)], ends, stood)
-    _check_whole(log, wanted, covered.resume)
+    check_whole(log, wanted, covered.resume)
+    check_placed(log, job, covered, ends)
     version = max(snapshot.commit.version for snapshot in found)
     work = f"{wanted.work}/audit-{uuid.uuid4().hex}"
     files = {topic: past.until(covered.resume, topic) for topic, past in pasts.items()}
@@ -90,7 +94,7 @@ def _of_stage(found: list[Snapshot], partitions: int, stage: StageGraph) -> tupl
     return tuple(found[stage.ordinal * partitions : (stage.ordinal + 1) * partitions])
 
 
-def _check_whole(log: Log, wanted: Wanted, read: dict[TopicPartition, int]) -> None:
+def check_whole(log: Log, wanted: Wanted, read: dict[TopicPartition, int]) -> None:
     """Refuse an audit from a log that no longer has the beginning."""
     for partition in read:
         start = log.bounds(partition)[0]

@@ -8,23 +8,27 @@ Before that nothing counts: a backfill that dies is run again.
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.errors import ConfigError
 from framework.ports import ExternalRecord, Log
-from framework.runtime.assembly import writes_outside
+from framework.runtime.assembly import store_names
 from framework.runtime.history import Snapshot
+from framework.runtime.place import Place
 from framework.runtime.rewriting import Run, begin, commit
 from framework.settings import Settings
-from framework.spark.covering import LOG, Cover, Until, cover
+from framework.spark.covering import LOG, Cover, Until, check_placed, cover
 from framework.spark.options import Where
 from framework.spark.past import Past, read_files
 from framework.spark.plans import Report, StagePlan
 from framework.spark.rows import OUTPUT
 from framework.spark.stages import Stages, has_one_channel
+from framework.stores.prebuilt import publish
 from protocol.ids import TopicPartition
+from protocol.pointer import Pointer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,13 +70,14 @@ class Telling(Protocol):
 
 def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: Log, telling: Telling) -> Done:
     """Do it. The topics must be there. Raises ConfigError, TaskError, Fenced, Halted; then nothing has changed."""
-    if wanted.outputs:
-        _check_outputs(wanted)
+    if wanted.outputs and "deterministic" in wanted.job.modes:
+        raise ConfigError("--outputs: outputs of a deterministic job have numbers and times that only a live one gives")
     pasts = pasts_of(spark, wanted.job, wanted.sources)
-    run = begin(log, wanted.job, wanted.settings)
+    run = begin(log, wanted.job, wanted.settings, outputs=wanted.outputs)
     telling.note(f"every task of {wanted.job.name} is claimed: workers that were running are fenced")
     ends = {topic: past.ends for topic, past in pasts.items()}
     covered = cover(log, [(task.wiring, task.base) for task in run.tasks], ends, until)
+    check_placed(log, wanted.job, covered, ends)
     for note in covered.notes:
         telling.note(note)
     work = f"{wanted.work}/{run.run_id}"
@@ -87,21 +92,26 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: Log, tell
             )
         written = [report.written for report in reports if report.written is not None]
         sent = list(outputs_of(stages, wanted)) if wanted.outputs else []
-        commit(log, run, written, settings=wanted.settings, full=True, external=covered.resume, outputs=sent)
+        pointers = commit(log, run, written, settings=wanted.settings, full=True, external=covered.resume, outputs=sent)
+        _publish(wanted, run, pointers, reports, telling)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return Done(run, covered, reports)
 
 
-def _check_outputs(wanted: Wanted) -> None:
-    """Refuse what could send the past twice: its outputs become visible in one step with the run's verdict."""
-    first = wanted.job.stages[0]
-    in_transactions = wanted.settings.guarantee == "exactly-once" and writes_outside(first, wanted.job.topology())
-    if not (wanted.where.embedded or in_transactions):
-        raise ConfigError(
-            "--outputs: on Kafka the outputs of the past go out in one transaction with the verdict, in the "
-            f"changelog of stage {first.name}, which has none: it writes nothing outside, or the job runs at least once"
-        )
+def _publish(wanted: Wanted, run: Run, pointers: list[Pointer], reports: list[Report], telling: Telling) -> None:
+    """Leave the tasks' files where workers look; nothing that fails here takes anything from the run."""
+    place = Place(wanted.where.directory)
+    for report in reports:
+        if report.written is None or not report.built:
+            continue
+        number = report.written.task
+        stores = store_names(wanted.job.stages[number // wanted.job.partitions])
+        name = run.tasks[number].wiring.name
+        try:
+            publish(Path(report.built), place.prebuilt(name), pointers[number], stores, report.files)
+        except OSError as error:
+            telling.note(f"{name}: its files cannot be put in place, so its worker will read the changelog: {error}")
 
 
 def outputs_of(stages: Stages, wanted: Wanted) -> Iterator[ExternalRecord]:
@@ -153,6 +163,7 @@ class Plans(NamedTuple):
             tails=self.covered.tails,
             files=frozenset(self.files),
             from_rows=has_one_channel(wanted.job, stage),
+            built="" if run is None or "://" in wanted.work else f"{wanted.work}/{run.run_id}/_files",
         )
 
     def pasts(self) -> dict[int, dict[str, Past]]:

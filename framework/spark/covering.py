@@ -8,6 +8,7 @@ from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError
 from framework.ports import Log
 from framework.runtime.inspect import all_wirings
+from framework.runtime.place import placed_from
 from framework.spark.plans import Tail
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
@@ -119,3 +120,16 @@ def _check(partition: TopicPartition, resume: int, begin: int, bounds: tuple[int
             f"{partition}: the job has committed up to offset {stand:,}, beyond {resume:,}: it would send its outputs "
             "from there on twice; leave --until out, or use --until now"
         )
+
+
+def check_placed(log: Log, job: Job, covered: Cover, ends: Ends) -> None:
+    """Refuse the past of before a rescale: its records stand where their keys do not belong any more. ConfigError."""
+    for partition, placed in placed_from(log, job).items():
+        archived = ends.get(partition.topic) is not None
+        tail = covered.tails.get(partition)
+        if placed and (archived or (tail is not None and tail.begin < placed)):
+            raise ConfigError(
+                f"{partition}: up to offset {placed:,} records stand where their keys belonged before the job was "
+                f"rescaled to {job.partitions} partitions; their state would be made in the wrong tasks: run the whole "
+                "history, as files without offsets, through a job of another name"
+            )

@@ -1,6 +1,7 @@
 """What is done with the state that a task's past has made: written to its changelog, compared with it, or handed on."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from framework.api.graph import RESERVED_STORES
@@ -11,6 +12,7 @@ from framework.runtime.history import Snapshot, contents, segments
 from framework.runtime.rewriting import Attempt, Run
 from framework.spark.plans import Report, StagePlan
 from framework.spark.rows import STATE, batch
+from framework.stores.prebuilt import Builder
 
 _STATE_ROWS, _STATE_BYTES = 10_000, 4 << 20  # of one batch
 
@@ -38,14 +40,21 @@ def _chunks(state: Iterator[StateRow]) -> Iterator[list[StateRow]]:
 def write(
     plan: StagePlan, run: Run, job: Job, partition: int, number: int, state: Iterator[StateRow], report: Report
 ) -> None:
-    """Write the state to the task's changelog; every store starts empty there."""
-    stores = sorted(store_names(job.stages[plan.stage]))
+    """Write the state to the task's changelog, where every store starts empty, and as files for its worker."""
+    stores, task = sorted(store_names(job.stages[plan.stage])), plan.stage * job.partitions + partition
+    if plan.built:
+        report.built = f"{plan.built}/{task}-{number}"
+    builder = Builder(Path(report.built)) if report.built else None
     log = plan.where.open()
     try:
-        attempt = Attempt(log, run, plan.stage * job.partitions + partition, number, stores)
+        attempt = Attempt(log, run, task, number, stores)
         for taken in _chunks(state):
-            attempt.add(*zip(*taken, strict=True))
+            columns = list(zip(*taken, strict=True))
+            attempt.add(*columns)
+            if builder is not None:
+                builder.add(*columns)
         report.written = attempt.close()
+        report.files = [] if builder is None else builder.close()
     finally:
         log.close()
 
@@ -59,7 +68,10 @@ def handed_on(task: int, state: Iterator[StateRow]) -> Iterator[Any]:
 
 def differences(plan: StagePlan, snapshot: Snapshot, job: Job, task: int, state: Iterator[StateRow]) -> Iterator[Any]:
     """Yield a row for each key that differs: ``value`` is the changelog's, ``headers`` what it should be."""
-    stores = frozenset(store_names(job.stages[plan.stage])) - {RESERVED_STORES["_outbox"]}
+    stage = job.stages[plan.stage]
+    stores = frozenset(store_names(stage)) - {RESERVED_STORES["_outbox"]}
+    if stage.mode == "deterministic":  # logical times, and digests of them
+        stores -= {RESERVED_STORES["_meta"]}
     log = plan.where.open()
     try:
         found = contents(segments(log, snapshot), stores)

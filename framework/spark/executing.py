@@ -15,6 +15,7 @@ from framework.batch.pieces import Channel, Piece, piece_of_frame, pieces_of_row
 from framework.batch.task import OUTSIDE, BatchTask, Frame, channels_of
 from framework.runtime.history import rows
 from framework.runtime.place import load_job
+from framework.spark.blocks import rows_of
 from framework.spark.endings import counted, differences, handed_on, write
 from framework.spark.plans import Report, StagePlan
 from framework.spark.rows import FRAME, OUTPUT, PIECE, REPORT, batch, cells
@@ -122,7 +123,7 @@ def _external(
     """Yield the pieces of one of a task's external inputs: of its rows, then of its tail in the log."""
     source, number = TopicPartition(topic, partition), job.topology().externals_of(plan.stage).index(topic)
     channel = Channel(source, -1 - number, plan.settings.batch_bytes_max)
-    yield from _row_pieces(channel, (found for found in batches if len(found)), report)
+    yield from _row_pieces(channel, rows_of(batches), report)
     for offsets, _, timestamps, keys, values, headers in _log_batches(plan, source):
         yield from channel.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
 

@@ -39,8 +39,12 @@ class Newest:
         self._compact()
         if not self._keys:
             return pa.array([], pa.large_binary()), pa.array([], pa.large_binary()), pa.array([], pa.int64())
+        columns = self._keys[0], self._values[0], pa.array(self._numbers[0])
+        if not self._values[0].null_count:
+            return columns
         there = self._values[0].is_valid()
-        return self._keys[0].filter(there), self._values[0].filter(there), pa.array(self._numbers[0]).filter(there)
+        keys, values, numbers = (column.filter(there) for column in columns)
+        return keys, values, numbers
 
     def _message(self, message: bytes, number: int) -> None:
         at = CHANGELOG_HEADER_SIZE
@@ -73,7 +77,11 @@ class Newest:
         if not self._keys:
             return
         keys, values = pa.concat_arrays(self._keys), pa.concat_arrays(self._values)
+        self._rows = self._tidy = len(keys)
         codes = keys.dictionary_encode()
+        if len(codes.dictionary) == len(keys):  # none is there twice
+            self._keys, self._values, self._numbers = [keys], [values], [np.concatenate(self._numbers)]
+            return
         last = np.zeros(len(codes.dictionary), np.int64)
         last[codes.indices.to_numpy()] = np.arange(len(keys))  # of equal codes the last one stays
         kept = pa.array(np.sort(last))

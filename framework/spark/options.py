@@ -25,6 +25,11 @@ class Where(NamedTuple):
     file: str  # of the embedded log
 
     @property
+    def directory(self) -> Path:
+        """The job's directory."""
+        return Path(self.file).parent
+
+    @property
     def embedded(self) -> bool:
         """Whether it is a file in the job's directory."""
         return self.url == EMBEDDED

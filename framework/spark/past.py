@@ -5,12 +5,10 @@ binary or text (a struct becomes JSON), timestamp is a timestamp or ms.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, NamedTuple
 
 from framework.errors import ConfigError
-from framework.spark.murmur2 import partitions_of
+from framework.spark.blocks import DDL, ORDER, cutter
 from protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -23,15 +21,23 @@ _NESTED = ("struct", "map", "array")
 
 
 class Past(NamedTuple):
-    """The rows of one external input: partition, offset (if its files have it), timestamp, key, value, refused.
+    """The rows of one external input: where they stand, timestamp, key, value, refused.
 
-    ``place``: the columns that order the rows of a partition. ``ends``: by partition, the offset after its last row;
-    None if the files have no offsets.
+    ``ends``: by partition, the offset after its last row; then they stand at a partition and an offset. None if the
+    files have no offsets: they stand in a file.
     """
 
     rows: "DataFrame"
-    place: list[str]
     ends: dict[int, int] | None
+
+    def by_partition(self, partitions: int) -> "DataFrame":
+        """Return a Spark partition for each of the job's, in order: rows, or blocks of them (``blocks.rows_of``)."""
+        from pyspark.sql import functions as f
+
+        if self.ends is not None:
+            return self.rows.repartitionById(partitions, f.col("partition")).sortWithinPartitions("offset")
+        blocks = self.rows.mapInArrow(cutter(partitions), DDL)
+        return blocks.repartitionById(partitions, f.col("partition")).sortWithinPartitions(*ORDER)
 
     def until(self, resume: Mapping[TopicPartition, int], topic: str) -> "Past":
         """Return it without the rows that live tasks will read."""
@@ -70,24 +76,23 @@ def read_files(spark: "SparkSession", path: str, partitions: int) -> Past:
     if _CORRUPT in types:
         reason = f.when(f.col(_CORRUPT).isNotNull(), f.lit("the line is not JSON")).otherwise(reason)
         raw = f.coalesce(f.col(_CORRUPT).cast("binary"), value)
-    anywhere = f.crc32(f.coalesce(raw, f.lit(b""))) % partitions
     if archived:
         partition = f.col("partition").cast("int")
+        anywhere = f.crc32(f.coalesce(raw, f.lit(b""))) % partitions
         reason = f.when(partition.isNull() | f.col("offset").isNull(), "the row has no partition or offset").otherwise(
             reason
         )
-        place, order = [f.col("offset").cast("bigint").alias("offset")], ["offset"]
+        place = [
+            f.coalesce(partition, anywhere).cast("int").alias("partition"),
+            f.col("offset").cast("bigint").alias("offset"),
+        ]
     else:
-        partition = _murmur2(key, partitions)
-        order = ["_path", "_block", "_row"]
         place = [
             f.col("_metadata.file_path").alias("_path"),
             f.col("_metadata.file_block_start").alias("_block"),
-            f.monotonically_increasing_id().alias("_row"),
         ]
     headers = [f.col("headers")] if "headers" in types else []
     rows = found.select(
-        f.coalesce(partition, anywhere).cast("int").alias("partition"),
         *place,
         timestamp.alias("timestamp"),
         key.alias("key"),
@@ -95,7 +100,7 @@ def read_files(spark: "SparkSession", path: str, partitions: int) -> Past:
         *headers,
         reason.alias("refused"),
     )
-    return Past(rows, order, _ends(path, rows, partitions) if archived else None)
+    return Past(rows, _ends(path, rows, partitions) if archived else None)
 
 
 def _check_columns(path: str, types: dict[str, str], *, archived: bool) -> None:
@@ -121,18 +126,6 @@ def _bytes(found: "DataFrame", name: str, types: dict[str, str]) -> "Column":
     if types[name].startswith(_NESTED):
         column = f.to_json(column)
     return column.cast("binary")
-
-
-def _murmur2(key: "Column", partitions: int) -> "Column":
-    from pyspark.sql.pandas.functions import arrow_udf
-
-    def partition(keys: Any) -> Any:
-        return partitions_of(keys, partitions)
-
-    partition.__annotations__ = {"keys": pa.Array, "return": pa.Array}
-    make: Any = arrow_udf
-    chosen: Column = make(partition, "int")(key)
-    return chosen
 
 
 def _ends(path: str, rows: "DataFrame", partitions: int) -> dict[int, int]:

@@ -8,6 +8,7 @@ from framework.runtime.history import Snapshot
 from framework.runtime.rewriting import Run, Written
 from framework.settings import Settings
 from framework.spark.options import Where
+from framework.stores.prebuilt import SstFile
 from protocol.ids import TopicPartition
 
 
@@ -33,6 +34,7 @@ class StagePlan(NamedTuple):
     tails: dict[TopicPartition, Tail]
     files: frozenset[str]  # topics whose history comes from files; their tails follow it
     from_rows: bool  # batches are rows of the one external input; else pieces
+    built: str = ""  # the directory for the state as files, beside the changelog; none if empty
 
 
 class Report(msgspec.Struct):
@@ -46,3 +48,5 @@ class Report(msgspec.Struct):
     letters: int  # dead letters, of these
     keys: int = 0  # of the state
     written: Written | None = None  # the attempt that wrote it to the changelog
+    built: str = ""  # where that attempt left the same as files
+    files: list[SstFile] = []

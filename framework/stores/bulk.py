@@ -47,8 +47,13 @@ class BulkLoad:
             else:
                 writer[key] = value
         writer.finish()
-        ingestion = IngestExternalFileOptions()
-        ingestion.set_move_files(True)
-        family.ingest_external_file([str(path)], ingestion)
+        hand_over(family, path)
         self._entries = {}
         self.size_bytes = 0
+
+
+def hand_over(family: Rdict, path: Path) -> None:
+    """Make an SST file RocksDB's own: it is moved. Raises what rocksdict raises."""
+    ingestion = IngestExternalFileOptions()
+    ingestion.set_move_files(True)
+    family.ingest_external_file([str(path)], ingestion)

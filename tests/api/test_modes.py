@@ -41,6 +41,14 @@ class Both(Makes):
     more = Input(Topic("outside", key=utf8, value=utf8))
 
 
+class Ends(Task):
+    mode: ClassVar[Mode] = "deterministic"
+    source = Input(third)
+
+    def process(self, record: Record[str, str]) -> None:
+        """Do nothing."""
+
+
 class Batches(Task):
     source = Input(second)
 
@@ -68,10 +76,19 @@ def test_a_deterministic_stage_after_one_that_is_not_is_refused() -> None:
         Job("job", [Takes, DeterministicMakes])
 
 
-def test_an_aligned_stage_after_a_deterministic_one_is_refused() -> None:
-    """Without markers an aligned stage could not tell which version a record is of."""
-    with pytest.raises(GraphError, match="aligned and reads a stream of a deterministic stage"):
-        Job("job", [DeterministicTakes, Makes])
+def test_an_aligned_stage_may_follow_a_deterministic_one() -> None:
+    """A2b: what a deterministic stage has sent is never taken back. The stage may read a topic from outside, too."""
+    job = Job("job", [DeterministicTakes, Makes])
+    assert job.modes == "deterministic,aligned"
+    assert job.topology().deterministic == {0}
+    assert job.topology().is_source(1)
+    assert Job("job", [DeterministicTakes, Both]).topology().externals_of(1) == ("outside",)
+
+
+def test_a_deterministic_stage_behind_an_aligned_one_behind_it_is_refused() -> None:
+    """D6 holds along the whole way."""
+    with pytest.raises(GraphError, match="reads what stage 'makes' writes, which is not"):
+        Job("job", [DeterministicTakes, Makes, Ends])
 
 
 def test_a_deterministic_stage_reads_streams_or_the_outside() -> None:

@@ -7,7 +7,12 @@ from framework import Once
 
 def headers(producer: int, seq: int) -> list[tuple[str, bytes]]:
     """Return the headers of a record as a deterministic job writes them."""
-    return [("theirs", b"x"), ("grete.producer", b"%d" % producer), ("grete.seq", b"%d" % seq), ("grete.t", b"5")]
+    return [
+        ("theirs", b"x"),
+        ("grete.producer", b"job/stage-%d" % producer),
+        ("grete.seq", b"%d" % seq),
+        ("grete.t", b"5"),
+    ]
 
 
 def test_a_record_is_new_once() -> None:
@@ -31,7 +36,7 @@ def test_a_gap_and_a_foreign_record_are_said() -> None:
     """A lost record is not passed over in silence."""
     once = Once()
     once.is_new("out", 0, headers(1, 4))
-    with pytest.raises(ValueError, match=r"out\[0\]: seq 6 of producer 1 after 4"):
+    with pytest.raises(ValueError, match=r"out\[0\]: seq 6 of producer job/stage-1 after 4"):
         once.is_new("out", 0, headers(1, 6))
     with pytest.raises(ValueError, match="without header"):
         once.is_new("out", 0, None)

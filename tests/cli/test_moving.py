@@ -23,7 +23,7 @@ from framework.settings import Settings
 from framework.stores.reader import StateReader
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
-from tests.runtime.pair_runs import counts, run
+from tests.runtime.pair_runs import counts, feed, run
 
 CODE = Path("tests/runtime/pair_job.py").read_text()
 REFUSED = ConfigError
@@ -64,6 +64,7 @@ def test_a_job_is_rescaled_and_goes_on(tmp_path: Path) -> None:
     lines = [(f"k{number}", WORDS) for number in range(25)]
     before = run(two, directory, *lines)
     assert before == {f"w{number}": 25 for number in range(40)}
+    older = _newest(two, directory)
     told = grete("rescale", two, "--partitions=5", f"--directory={directory}")
     assert told.splitlines() == ["count/counts\t40 entries", "split/lines\t25 entries"]
     assert "has 5 partitions, not 2" in grete("run", two, f"--directory={directory}", fails=REFUSED)
@@ -74,6 +75,11 @@ def test_a_job_is_rescaled_and_goes_on(tmp_path: Path) -> None:
     assert after == {f"w{number}": 50 for number in range(40)}
     refused = grete("rescale", five, "--partitions=5", f"--directory={directory}", fails=REFUSED)
     assert "has 5 partitions, and topics cannot lose any" in refused
+    assert refused.endswith("and: grete fork")
+    assert scan(two, directory, older) == before
+    newest = [f"--directory={directory}", f"--version={_newest(five, directory)}"]
+    refused = grete("state", "scan", two, "counts", *newest, fails=REFUSED)
+    assert "with other stages or another number of partitions (its changelog has 5): read it with the" in refused
     with StateReader(directory / "state", load_job(five)) as reader:
         per_task = [len(list(reader.all(reader.store("counts"), number))) for number in range(5)]
     assert sum(per_task) == 40
@@ -157,6 +163,29 @@ def test_a_fork_goes_on_from_an_older_version(tmp_path: Path) -> None:
     log.close()
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_fork_has_fewer_partitions_or_more(tmp_path: Path, partitions: int) -> None:
+    """Every key of a job of two goes where it belongs now, and is counted on; only if all input is used up."""
+    first, directory = code(tmp_path, "first.py"), tmp_path / "job"
+    lines = [(f"k{number}", WORDS) for number in range(25)]
+    before = run(first, directory, *lines)
+    second = code(tmp_path, "second.py", pair="second", partitions=str(partitions))
+    asked = ["fork", first, second, f"--directory={directory}", f"--second-directory={tmp_path / 'second'}"]
+    feed(directory, load_job(first), ("k1", "more"))
+    assert "has records from offset" in grete(*asked, fails=REFUSED)
+    before = run(first, directory)
+    assert grete(*asked).splitlines() == ["count/counts\t41 entries", "split/lines\t25 entries"]
+    lines.append(("k1", "more"))
+    assert run(second, tmp_path / "second", *lines) == {word: 2 * count for word, count in before.items()}
+    with StateReader(tmp_path / "second" / "state", load_job(second)) as reader:
+        for number in range(partitions):
+            found = [word for word, _ in reader.all(reader.store("counts"), number)]
+            assert found
+            assert {partition_of(word.encode(), partitions) for word in found} == {number}
+    assert "has run" in grete(*asked, fails=REFUSED)
+    assert run(first, directory, *lines) == {word: 2 * count for word, count in before.items()}
+
+
 def _versions(job: Job, directory: Path) -> list[int]:
     log = Place(directory).open_log()
     found = [at.commit.version for at in commits(log, all_wirings(job)[2])]
@@ -209,14 +238,9 @@ def test_a_version_of_the_past_is_read_by_key(tmp_path: Path) -> None:
 
 
 def test_a_fork_needs_the_same_stages(tmp_path: Path) -> None:
-    """Another count of partitions, or stores in another order, would be read wrongly: refused."""
+    """Stores in another order would be read wrongly: refused."""
     first, directory = code(tmp_path, "first.py"), tmp_path / "job"
     run(first, directory, ("a", "x"))
-    three = code(tmp_path, "three.py", pair="pair-3", partitions="3")
-    refused = grete(
-        "fork", first, three, f"--directory={directory}", f"--second-directory={tmp_path}/3", fails=ConfigError
-    )
-    assert "'pair' has 2 partitions, 'pair-3' 3: need equal" in refused
     renamed = code(tmp_path, "renamed.py", pair="pair-4", counts="totals")
     refused = grete(
         "fork", first, renamed, f"--directory={directory}", f"--second-directory={tmp_path}/4", fails=ConfigError
@@ -238,11 +262,12 @@ def test_a_standing_job_is_held(tmp_path: Path) -> None:
         pass
 
 
-def test_a_deterministic_job_is_read_and_replayed_but_not_moved(tmp_path: Path) -> None:
-    """Its state is read as of a version of each task (D4); a run would lose logical times and what is released."""
+def test_a_deterministic_job_is_forked_and_not_rescaled(tmp_path: Path) -> None:
+    """Its state is read as of a version of each task (D4), and begins a second job, with times all later (0020)."""
     code_of = code(tmp_path, "det.py", partitions='2, mode="deterministic"')
     second = code(tmp_path, "second.py", partitions='2, mode="deterministic"', pair="second")
-    directory = tmp_path / "job"
+    aligned = code(tmp_path, "aligned.py", pair="aligned")
+    directory, forked = tmp_path / "job", tmp_path / "second"
     before = run(code_of, directory, ("k", WORDS), ("l", WORDS))
     log = EmbeddedLog(directory / "log.db")
     newest = max(each.commit.version for each in snapshots(log, load_job(code_of)))
@@ -251,11 +276,17 @@ def test_a_deterministic_job_is_read_and_replayed_but_not_moved(tmp_path: Path) 
     grete("replay", code_of, f"--directory={directory}", f"--into={tmp_path / 'again'}")
     assert counts(load_job(code_of), tmp_path / "again") == before
     where = f"--directory={directory}"
-    for refused in (
-        grete("rescale", code_of, "--partitions=4", where, fails=REFUSED),
-        grete("fork", code_of, second, where, fails=REFUSED),
-        grete("audit", code_of, where, fails=REFUSED),
-        grete("backfill", second, f"--from={tmp_path}", f"--directory={tmp_path / 'second'}", fails=REFUSED),
-    ):
-        assert "is deterministic: its state cannot be written from outside" in refused
+    refused = grete("rescale", code_of, "--partitions=4", where, fails=REFUSED)
+    assert "is deterministic: it cannot be rescaled" in refused
+    into = f"--second-directory={forked}"
+    third = code(tmp_path, "third.py", partitions='3, mode="deterministic"', pair="third")
+    refused = grete("fork", code_of, third, where, f"--second-directory={tmp_path / 't'}", fails=REFUSED)
+    assert "'pair' has 2 partitions, 'third' 3: need equal, as the jobs are deterministic" in refused
+    refused = grete("fork", code_of, aligned, where, f"--second-directory={tmp_path / 'a'}", fails=REFUSED)
+    assert "'pair' is deterministic, 'aligned' aligned: need the same mode" in refused
+    assert "count/counts\t40 entries" in grete("fork", code_of, second, where, into)
+    assert run(second, forked, ("m", WORDS)) == {f"w{number}": 3 for number in range(40)}
+    assert run(second, forked, ("n", WORDS)) == {f"w{number}": 4 for number in range(40)}
+    assert "has run" in grete("fork", code_of, second, where, into, fails=REFUSED)
+    grete("verify", second, f"--directory={forked}")
     assert run(code_of, directory, ("m", WORDS)) == {f"w{number}": 3 for number in range(40)}

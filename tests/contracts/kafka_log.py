@@ -40,6 +40,9 @@ class SettledKafkaLog:
             self.inner.bounds(self._long(partition))
             return self.inner.read(self._long(partition), offset, max_bytes)
 
+    def leave(self, partition: TopicPartition) -> None:
+        self.inner.leave(self._long(partition))
+
     def transactional(self, partition: TopicPartition, committed: int = -1) -> None:
         with self._short_names():
             self.inner.transactional(self._long(partition), committed)
@@ -72,7 +75,7 @@ class SettledKafkaLog:
             self.inner.wait(10_000)
             deliveries += self.inner.poll()
         self._unanswered -= len(deliveries)
-        return deliveries
+        return [each._replace(ends=tuple((self._short(at), end) for at, end in each.ends)) for each in deliveries]
 
     def wait(self, timeout_ms: float) -> None:
         self.inner.wait(timeout_ms)
@@ -86,6 +89,9 @@ class SettledKafkaLog:
 
     def _long(self, partition: TopicPartition) -> TopicPartition:
         return partition._replace(topic=self._prefix + partition.topic)
+
+    def _short(self, partition: TopicPartition) -> TopicPartition:
+        return partition._replace(topic=partition.topic.removeprefix(self._prefix))
 
     @contextlib.contextmanager
     def _short_names(self) -> Iterator[None]:

@@ -66,12 +66,13 @@ class Logical(Scenario):
         task: TaskWiring = INNER,
         *,
         sink: bool = False,
+        releases: bool = True,
         nonce: bytes = NONCE,
         limits: Limits = LIMITS,
     ) -> None:
         super().__init__(log, task, nonce=nonce, limits=limits)
-        self.core = DeterministicCore(task, limits, sink=sink)
-        self.sink = sink
+        self.core = DeterministicCore(task, limits, releases=sink and releases)
+        self.sink, self.releases = sink, releases
         self.processed: list[Seen] = []
         self.uptos: list[int] = []
         self.rows: list[str] = []  # of the external input, from offset 0 on
@@ -91,7 +92,9 @@ class Logical(Scenario):
 
     def successor(self, *, same_host: bool = True, nonce: bytes = b"another process!") -> "Logical":
         """Return a process for the same task that has not started."""
-        after = Logical(self.log, self.task, sink=self.sink, nonce=nonce, limits=self.core.limits)
+        after = Logical(
+            self.log, self.task, sink=self.sink, releases=self.releases, nonce=nonce, limits=self.core.limits
+        )
         after.mono_ms, after.rows, after.outside = self.mono_ms, self.rows, self.outside
         if same_host:
             after.store, after.pointer = dict(self.store), self.pointer
@@ -102,11 +105,11 @@ class Logical(Scenario):
         """The names of the records that were processed."""
         return [name for name, _, _ in self.processed]
 
-    def take(self, *names: str) -> list[do.Action]:
-        """Feed rows of the external input."""
+    def take(self, *names: str, more: bool = False) -> list[do.Action]:
+        """Feed rows of the external input; ``more``: others stand behind them."""
         first = len(self.rows)
         self.rows += names
-        return self.step(on.ExternalBatch(IN, first, first + len(names), len(names), self.mono_ms * 1000))
+        return self.step(on.ExternalBatch(IN, first, first + len(names), len(names), self.mono_ms * 1000, more))
 
     def read(self, partition: TopicPartition | None = None, count: int = 1_000) -> list[do.Action]:
         """Feed all that is there, as one batch."""
@@ -145,6 +148,11 @@ class Logical(Scenario):
                 self.outside += leaving
                 mono = self.mono_ms
                 self._tell(on.ChangelogAppended(offset, self.log.now_ms, mono, fenced=False, mono_us=mono * 1000))
+            case do.Produce(token, count):
+                leaving, self._waiting = self._waiting[:count], self._waiting[count:]
+                self.outside += leaving
+                if self.acks:
+                    self._tell(on.Acked(token))
             case do.ProcessExternal(partition, first, count, first_t):
                 assert partition == IN
                 own = self.task.producer

@@ -13,10 +13,12 @@ from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,
+    Decision,
     Verdict,
     decode_changelog_header,
     encode_claim,
     encode_data,
+    encode_decision,
     encode_verdict,
 )
 from protocol.commit import Commit, encode_commit
@@ -45,6 +47,10 @@ class Writer:
         message = encode_data(self._header(DATA), [0], [key], [b"v"])
         self.count, self.digest = self.count + 1, zlib.crc32(message, self.digest)
         return message
+
+    def decision(self, first_offset: int) -> bytes:
+        """Return a decision on one record."""
+        return encode_decision(self._header(ChangelogType.DECISION), Decision("t", 0, first_offset, 1, 1, 1))
 
     def verdict(self, *, counts: bool) -> bytes:
         """Return what is decided of the run "r"."""

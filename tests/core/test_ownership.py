@@ -62,6 +62,17 @@ def test_an_own_message_before_its_place_halts() -> None:
         ownership.appended(12, 1)
 
 
+def test_a_gap_that_ends_before_the_own_message_halts() -> None:
+    """What stood between is lost, perhaps a newer claim: an acknowledged message that is not there (decision 0011)."""
+    task = ready_to_commit()
+    end = len(task.log.rows[CHANGELOG])
+    [asked] = task.core.step(on.ChangelogAppended(end + 1, 0, 0, fenced=False))
+    assert isinstance(asked, do.ReadChangelog)
+    task.core.step(on.ChangelogRow(end - 1, 0, data(2, 1)))
+    with pytest.raises(Halted, match=f"at offset {end + 1}, but the changelog ends behind offset {end - 1}"):
+        task.core.step(on.ChangelogEnd(end))
+
+
 # --- C1 ---------------------------------------------------------------------------------------------------------------
 
 
@@ -261,6 +272,7 @@ def test_contiguity_counts_the_ends_of_transactions(versions: list[tuple[int, bo
         offset = first + own + foreign
         assert ownership.appended(offset, 1, trailing=1) == (first if foreign else None)
         if foreign:
+            ownership.read_back(offset, data(1, 1))
             ownership.read_back_done()
         first = offset + 2
 

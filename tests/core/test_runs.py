@@ -70,6 +70,16 @@ def test_a_verdict_that_comes_late_sets_the_lineage_right() -> None:
         assert into.lineage[-1] == LineageEntry(3, restored)
 
 
+def test_what_was_decided_after_a_run_is_kept() -> None:
+    """Its verdict may be found last, at task (0, 0): a successor still repeats what was decided since (1.8, D2)."""
+    messages, _ = run_after_two_versions()
+    live = Writer(3)
+    into, _ = fold([*messages, live.claim(), live.decision(40), live.decision(41)])
+    assert into.undecided == "r"
+    into.decide("r", counts=True)
+    assert [decision.first_offset for decision in into.decisions] == [40, 41]
+
+
 def test_a_void_verdict_decides_nothing() -> None:
     """A verdict that a higher generation stands before is void, as any message (C2)."""
     messages, run = run_after_two_versions()

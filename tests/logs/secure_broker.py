@@ -88,7 +88,7 @@ def listed() -> list[Entry]:
         "JOB.notes": ["guarded.notes"],
         "each external input": [sentences.name],
         "JOB": [job.name],
-        "JOB.STAGE.changelog-PARTITION of each stage that writes external topics": [
+        "JOB.STAGE.changelog-PARTITION of stages that write external topics, and of the first (`backfill --outputs`)": [
             "guarded.split.changelog-0",
             "guarded.count.changelog-0",
         ],

@@ -287,7 +287,14 @@ def test_a_commit_of_a_newer_build_is_not_guessed(log: Log) -> None:
 
 
 def test_a_job_with_more_partitions_than_its_topics_is_refused(log: Log) -> None:
-    """Read with other code than it ran with: the missing partition is named."""
+    """Read with other code than it ran with: the error says what to write."""
     whole(log, {b"a": b"1"})
-    with pytest.raises(ConfigError, match=r"there is no partition pair\.split\.changelog\[2\]"):
+    with pytest.raises(ConfigError, match=r"pair\.split\.changelog has 2: write Job\(…, partitions=2\)"):
         snapshots(log, with_partitions(job, 3))
+
+
+def test_state_is_not_read_with_fewer_partitions_than_it_has(log: Log) -> None:
+    """It would be a part of it: the error says how many there are."""
+    whole(log, {b"a": b"1"})
+    with pytest.raises(ConfigError, match=r"other stages or another number of partitions \(its changelog has 2\)"):
+        snapshots(log, with_partitions(job, 1))

@@ -54,7 +54,7 @@ def test_a_crash_at_each_call_is_recovered(call: str) -> None:
     """Processes are killed before a call and after one; no invariant breaks, and everything is committed in the end."""
     before, after = (f"crash {side} {call}" for side in SIDES)
     for seed in range(400):
-        plan = SMALL.of(make_plan(seed, SMALL, deterministic=call in LOGICAL_CALLS))
+        plan = SMALL.of(make_plan(seed, SMALL, "deterministic" if call in LOGICAL_CALLS else "aligned"))
         if plan.damaged or (call in SHOWS and not SHOWS[call](plan)):
             continue
         simulation = Simulation(plan)

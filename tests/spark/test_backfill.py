@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from framework import Job
 from framework.cli import main
 from framework.cli.backfill import tell_audit
 from framework.cli.screen import Screen
-from framework.errors import ConfigError, Fenced, TaskError
+from framework.errors import ConfigError, Fenced, Halted, TaskError
 from framework.logs.open import LogAddress
 from framework.ports import ExternalRecord
 from framework.runtime.history import fold_to_end
@@ -37,6 +38,7 @@ from framework.stores.reader import StateReader
 from framework.testing.broker import Broker
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
+from tests.cli.test_moving import grete
 from tests.spark.conftest import Past
 
 if TYPE_CHECKING:
@@ -68,9 +70,19 @@ class Silent:
 class Scene:
     """A job of its own names, its log, and what a test does with it."""
 
-    def __init__(self, directory: Path, suffix: str = "", log: str = "embedded", more: str = "") -> None:
-        """Write the job, make its topics; ``more``: lines put before its work on each record."""
+    def __init__(
+        self,
+        directory: Path,
+        suffix: str = "",
+        log: str = "embedded",
+        more: str = "",
+        changes: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Write the job, make its topics; ``more``: lines before its first stage's work; ``changes``: of its text."""
         text = SUMS.read_text().replace('Job("sums"', f'Job("sums{suffix}"')
+        for before, after in changes:
+            assert before in text, before
+            text = text.replace(before, after)
         for topic in ("events", "letters", "told"):
             text = text.replace(f'Topic("{topic}"', f'Topic("{topic}{suffix}"')
         text = text.replace("        self.seen.put", f"{more}        self.seen.put")
@@ -78,11 +90,15 @@ class Scene:
         Path(self.reference).write_text(text)
         self.job: Job = load_job(self.reference)
         self.suffix, self.topic = suffix, f"events{suffix}"
-        self.place = Place(directory / "job", address=LogAddress(log))
+        self.told = Silent()
+        self.move_to(directory / "job", log)
+
+    def move_to(self, directory: Path, log: str = "embedded") -> None:
+        """Go on with the job of this directory and log."""
+        self.place = Place(directory, address=LogAddress(log))
         self.log = self.place.open_log()
         self.notes = prepare(self.job, self.log, self.place, SETTINGS, fed=[self.topic])
         self.where = Where(log, "", str(self.place.directory / "log.db"))
-        self.told = Silent()
 
     def wanted(self, *sources: str) -> Wanted:
         work = str(self.place.directory / "spark")
@@ -103,6 +119,15 @@ class Scene:
         with LocalRun(self.job, self.reference, self.place, SETTINGS) as local:
             drain(local)
             local.stop()
+
+    def taken(self) -> int:
+        """Return how many tasks' workers have taken the files of a backfill for their state."""
+        logs = (log.read_text() for log in map(self.place.worker_log, range(2)) if log.exists())
+        return sum(log.count("state taken from files of a backfill") for log in logs)
+
+    def prebuilt(self) -> int:
+        """Return for how many tasks there are such files."""
+        return sum((self.place.prebuilt(wiring.name) / "manifest.json").exists() for wiring in all_wirings(self.job))
 
     def sent(self, topic: str) -> int:
         """Return how many records stand in a topic."""
@@ -174,9 +199,11 @@ def test_a_job_goes_live_from_files_and_is_audited(spark: "SparkSession", scene:
     assert scene.sent("letters") == sum(text == "x" for _, text, _ in past)
     assert done.cover.resume == {TopicPartition("events", number): 0 for number in range(2)}
     assert sum(report.letters for report in done.reports) == sum(text == "x" for _, text, _ in past)
+    assert (scene.prebuilt(), scene.taken()) == (4, 0)
     scene.feed(live)
     scene.run()
     assert scene.state() == plain(past, live)
+    assert (scene.prebuilt(), scene.taken()) == (0, 4)
     assert scene.sent("told") == sum(text != "x" for _, text, _ in [*past, *live])
     assert not list((scene.place.directory / "spark").glob("*"))
     audited = scene.audit(spark, str(tmp_path / "past"))
@@ -220,9 +247,11 @@ def test_the_topics_own_past_on_kafka(spark: "SparkSession", kafka_broker: Broke
             poll_for_ever(local)
     assert sum(done.cover.resume.values()) == 300
     assert sum(begin for begin, _ in done.cover.tails.values()) > 0
+    assert (scene.prebuilt(), scene.taken()) == (4, 0)
     scene.feed(live)
     scene.run()
     assert scene.state() == plain(past, live)
+    assert (scene.prebuilt(), scene.taken()) == (0, 4)
     assert scene.sent("told") == sum(text != "x" for _, text, _ in [*past, *live])
     assert scene.audit(spark, "kafka").wrong == 0
     scene.log.close()
@@ -266,6 +295,41 @@ def test_a_backfill_whose_driver_is_killed_is_run_again(spark: "SparkSession", t
     scene.log.close()
 
 
+def test_a_backfill_whose_driver_is_killed_before_the_verdict_is_settled(spark: "SparkSession", tmp_path: Path) -> None:
+    """A real ``grete backfill`` dies with all commits written: ``--resume`` lets it count, ``--abort`` makes it void.
+
+    Workers refuse to guess until then; afterwards they go on from the one state or the other.
+    """
+    scene = Scene(tmp_path, "-settled")
+    past, live = made(300, 7), made(100, 8)
+    path = parquet(tmp_path / "past" / "0.parquet", past)
+    scene.feed(live)
+    scene.log.close()
+    deadly = (
+        "import tests.runtime.killed_runs as k, framework.logs.open as o; from framework.cli import main;"
+        "k.Deadly.left = 9; o.EmbeddedLog = k.Deadly; main()"  # 4 claims, 4 commits, the verdict
+    )
+    command = [sys.executable, "-c", deadly, "backfill", scene.reference, f"--from={path}", "--spark=local[1]"]
+    command += [f"--directory={scene.place.directory}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    shutil.copytree(scene.place.directory, tmp_path / "other")
+    for directory, choice in ((scene.place.directory, "--resume"), (tmp_path / "other", "--abort")):
+        scene.move_to(directory)
+        with pytest.raises(Halted, match="is not decided"):
+            scene.run()
+        settled = ["backfill", scene.reference, f"--directory={directory}", choice]
+        assert ("counts" if choice == "--resume" else "is void") in grete(*settled)
+        assert "there is no backfill to settle" in grete(*settled)
+        if choice == "--abort":
+            assert [last_commit(scene.log, wiring.changelog) for wiring in all_wirings(scene.job)] == [None] * 4
+            scene.backfill(spark, path)
+        scene.run()
+        assert scene.state() == plain(past, live)
+        assert scene.sent("told") == sum(text != "x" for _, text, _ in live)
+        scene.log.close()
+
+
 def test_history_that_does_not_fit_is_refused_before_anything_is_claimed(
     spark: "SparkSession", scene: Scene, tmp_path: Path
 ) -> None:
@@ -285,7 +349,10 @@ def test_history_that_does_not_fit_is_refused_before_anything_is_claimed(
 
 
 def test_lines_that_are_not_json_and_a_task_that_fails(spark: "SparkSession", tmp_path: Path) -> None:
-    """A malformed line is refused with its text; what user code raises comes out as it is, and nothing counts."""
+    """A malformed line is a dead letter with its text, or ends the backfill, as declared; then nothing counts.
+
+    What user code raises comes out as it is.
+    """
     lines = [
         json.dumps({"key": "key-1", "value": "7", "timestamp": 5}),
         "{broken",
@@ -298,9 +365,33 @@ def test_lines_that_are_not_json_and_a_task_that_fails(spark: "SparkSession", tm
         (b"{broken", "the line is not JSON"),
         (b"1", "the row has no timestamp"),
     }
+    lenient = Scene(tmp_path, "-lenient")
+    done = lenient.backfill(spark, str(tmp_path / "past.jsonl"), outputs=True)
+    assert sum(report.refused for report in done.reports) == lenient.sent("letters") == 2
+    lenient.run()
+    assert lenient.state() == ({"key-1": 1}, {"1": 7})
+    lenient.log.close()
+    strict = Scene(tmp_path, "-strict", changes=[(", errors=DeadLetter(letters)", "")])
+    with pytest.raises(
+        TaskError, match=r"stage parse, partition \d: topic events.*: the (line is not JSON|row has no)"
+    ):
+        strict.backfill(spark, str(tmp_path / "past.jsonl"))
+    assert all(fold_to_end(strict.log, wiring).last is None for wiring in all_wirings(strict.job))
+    strict.log.close()
     failing = Scene(tmp_path, "-failing", more='        assert record.value != "7", "seven"\n')
     Path(failing.reference).write_text(Path(failing.reference).read_text().replace(", errors=DeadLetter(letters)", ""))
     with pytest.raises(TaskError, match=r"offset \d, record \d: AssertionError: seven"):
         failing.backfill(spark, parquet(tmp_path / "p" / "0.parquet", [("key-1", "7", 1)]))
     assert all(fold_to_end(failing.log, wiring).last is None for wiring in all_wirings(failing.job))
     failing.log.close()
+
+
+def test_a_stage_that_is_sent_nothing_writes_its_state(spark: "SparkSession", tmp_path: Path) -> None:
+    """Spark leaves out work on what is empty, if it may (adaptive execution): then tasks would have no commit."""
+    quiet = Scene(tmp_path, "-quiet", more="        return\n")
+    before = spark.conf.get("spark.sql.adaptive.enabled")
+    done = quiet.backfill(spark, parquet(tmp_path / "p" / "0.parquet", [("key-1", "7", 1)]))
+    assert sorted((report.task, report.records) for report in done.reports) == [(0, 0), (0, 1), (1, 0), (1, 0)]
+    assert all(fold_to_end(quiet.log, wiring).last is not None for wiring in all_wirings(quiet.job))
+    assert spark.conf.get("spark.sql.adaptive.enabled") == before
+    quiet.log.close()

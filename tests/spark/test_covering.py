@@ -1,16 +1,26 @@
 """How far a backfill goes: nothing is missing between files, log and the live job, and nothing is in two of them."""
 
+from pathlib import Path
+
 import pytest
 
 from framework.core.wiring import TaskWiring, wire
 from framework.errors import ConfigError
+from framework.logs.embedded import EmbeddedLog
 from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.spark.backfill import sources_of
-from framework.spark.covering import Cover, Ends, Until, cover, parse_until
+from framework.runtime import moving
+from framework.runtime.history import fold_to_end
+from framework.runtime.inspect import all_wirings
+from framework.settings import Settings
+from framework.spark.audit import check_whole
+from framework.spark.backfill import Wanted, sources_of
+from framework.spark.covering import Cover, Ends, Until, check_placed, cover, parse_until
+from framework.spark.options import Where
 from framework.spark.plans import Tail
 from protocol.commit import Commit, ExternalInput
 from protocol.ids import TopicPartition
 from tasks import recommendations, word_count
+from tests.runtime import pair_job, pair_runs
 
 PLACE = TopicPartition("sentences", 0)
 ANY = Until(now=False, offsets={})
@@ -99,3 +109,39 @@ def test_offsets_and_sources_are_checked_by_name() -> None:
     for texts, message in ((["here"], "write TOPIC=PATH"), (["locations=a"], "says nothing of forecasts")):
         with pytest.raises(ConfigError, match=message):
             sources_of(job, texts)
+
+
+def test_the_log_of_before_a_rescale_is_refused(tmp_path: Path) -> None:
+    """Its records stand in the partitions of then: recomputed from there, state would be in the wrong tasks."""
+    lines = [(f"k{number}", "a") for number in range(25)]
+    pair_runs.run("tests.runtime.pair_job", tmp_path / "job", *lines)
+    log = EmbeddedLog(tmp_path / "job" / "log.db")
+    rescaled = moving.with_partitions(pair_job.job, 3)
+    moving.rescale(log, pair_job.job, 3, Settings(), embedded=True, by_key=True)
+    wirings = [(wiring, fold_to_end(log, wiring).last) for wiring in all_wirings(rescaled)]
+    archive: Ends = {"heard": dict.fromkeys(range(3), 1)}
+    for ends in ({}, archive, {"heard": None}):
+        covered = cover(log, wirings, ends, parse_until(None, rescaled))
+        with pytest.raises(ConfigError, match=r"heard\[\d\]: up to offset \d+ records stand where their keys belonged"):
+            check_placed(log, rescaled, covered, ends)
+    covered = cover(log, wirings, {}, parse_until(None, rescaled))
+    for partition in covered.resume:
+        log.trim(partition, log.bounds(partition)[1])
+    check_placed(log, rescaled, cover(log, wirings, {}, parse_until(None, rescaled)), {})
+    check_placed(log, pair_job.job, covered, {})  # of another count: a rescale that did not happen
+    log.close()
+
+
+def test_an_audit_of_a_log_without_its_beginning_is_refused() -> None:
+    """What was trimmed cannot be recomputed: the error names the offset, and the archive as what to give."""
+    data = MemoryLogData(lambda: 0)
+    memory = MemoryLog(data)
+    memory.create_topic("sentences", 1, plain=True)
+    for _ in range(9):
+        data.append(PLACE, None, b"", 0, None)
+    wanted = Wanted(word_count.job, "", Where("embedded", "", ""), Settings(), {"sentences": "kafka"}, "")
+    check_whole(memory, wanted, {PLACE: 9})
+    memory.trim(PLACE, 4)
+    with pytest.raises(ConfigError, match=r"sentences\[0\] starts at offset 4: .* --from sentences=PATH"):
+        check_whole(memory, wanted, {PLACE: 9})
+    check_whole(memory, wanted._replace(sources={"sentences": "archive"}), {PLACE: 9})

@@ -1,15 +1,30 @@
 """Spark sees what the job committed: now, as of an older version, its commits, its streams."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from framework.api.serdes import int64
 from framework.errors import ConfigError
+from framework.logs.embedded import EmbeddedLog
 from framework.runtime.history import commits, contents, live, segments, snapshots
 from framework.runtime.inspect import all_wirings
-from framework.runtime.place import Place
+from framework.runtime.place import Place, create_topics
+from framework.runtime.rewriting import abort, begin
+from framework.settings import Settings
+from protocol.changelog import (
+    ChangelogHeader,
+    ChangelogType,
+    Claim,
+    encode_changelog_header,
+    encode_claim,
+    encode_data,
+)
 from tasks.inverted_index import job
+from tests.runtime.pair_job import job as pair
+from tests.runtime.test_rewriting import whole, write
 from tests.spark.conftest import FILES, REFERENCE, Past, State
 
 if TYPE_CHECKING:
@@ -104,3 +119,44 @@ def test_a_wrong_option_is_refused_before_anything_runs(spark: "SparkSession", p
         table(spark, past, "changelog", store="nope").schema  # noqa: B018  # asking is the test
     with pytest.raises(Exception, match="unknown option 'stoer'"):
         table(spark, past, "changelog", stoer="words").schema  # noqa: B018  # as above
+
+
+def counted(spark: "SparkSession", place: Place, **options: Any) -> set[tuple[int, str, int]]:
+    """Return (partition, key, value) of what the second stage of the pair job has counted."""
+    asked = {"job": "tests.runtime.pair_job", "directory": str(place.directory), "store": "counts"} | options
+    rows = spark.read.format("changelog").options(**asked).load().collect()
+    return {(row.partition, row.key, row.value) for row in rows}
+
+
+@pytest.mark.spark
+def test_what_is_odd_in_a_changelog_is_passed_over_or_refused(spark: "SparkSession", tmp_path: Path) -> None:
+    """Generations, a void tail, a claim race, a late message change nothing; what is trimmed or newer is said."""
+    place, two = Place(tmp_path / "job"), int64.encode(2)
+    log = EmbeddedLog(place.directory / "log.db")
+    create_topics(pair, log)
+    first, second = whole(log, {b"a": int64.encode(1)}), whole(log, {b"a": two})
+    third = begin(log, pair, Settings())
+    write(log, third, 2, {b"a": int64.encode(3)})
+    abort(log, third)
+    task = third.tasks[2]
+    race = encode_claim(task.header(ChangelogType.CLAIM)._replace(seq=0), Claim(bytes(16), "late", 1, 1))
+    late = ChangelogHeader(ChangelogType.DATA, second.tasks[2].generation, 9, 1)
+    for token, message in enumerate((race, encode_data(late, [10], [b"a"], [int64.encode(4)])), 1):
+        log.send(0, token, task.changelog, message)
+    log.poll()
+    assert counted(spark, place) == counted(spark, place, version=second.version) == {(0, "a", 2), (1, "a", 2)}
+    for claimed in second.tasks:
+        log.trim(claimed.changelog, claimed.begin - 1)
+    assert counted(spark, place) == {(0, "a", 2), (1, "a", 2)}
+    with pytest.raises(Exception, match="it began later, or it is not retained"):
+        counted(spark, place, version=first.version)
+    three = tmp_path / "three.py"
+    three.write_text(Path("tests/runtime/pair_job.py").read_text().replace("partitions=2", "partitions=3"))
+    with pytest.raises(Exception, match=r"changelog has 2: write Job\(…, partitions=2\)"):
+        counted(spark, place, job=str(three))
+    newer = encode_changelog_header(task.header(ChangelogType.COMMIT)._replace(seq=99)) + (9).to_bytes(2, "big")
+    log.send(0, 9, task.changelog, newer)
+    log.poll()
+    with pytest.raises(Exception, match="schema version 9, this build reads 1: upgrade before reading"):
+        counted(spark, place)
+    log.close()

@@ -207,6 +207,9 @@ class EmbeddedLog:
         self._queue.append((owner, token, _NO_PARTITION, None, None, placed))
         self._queue_sync = True
 
+    def leave(self, partition: TopicPartition) -> None:
+        """Do nothing: nothing is fetched ahead."""
+
     def poll(self) -> list[Delivery]:
         """Write all that is queued in one transaction and return its deliveries. If it fails, all stays queued.
 
@@ -256,8 +259,7 @@ class EmbeddedLog:
         start, end = self.bounds(partition)
         if before > end:
             raise OffsetOutOfRange(f"{partition}: cannot trim before {before}: the log ends at {end}")
-        number = self._id(partition)
-        first = number << OFFSET_BITS
+        first = (number := self._id(partition)) << OFFSET_BITS
         while start < before:
             until = min(before, start + TRIM_ROWS)
             with self._transaction(sync=False):
@@ -296,7 +298,7 @@ class EmbeddedLog:
         deliveries: list[Delivery] = []
         now_ms = time.time_ns() // 1_000_000
         for owner, token, number, value, fence, outputs in queue:
-            offset, time_ms = -1, now_ms
+            offset, time_ms, ends = -1, now_ms, dict[TopicPartition, int]()
             if number != _NO_PARTITION:
                 tail = tails.get(number) or self._tail(tails, number, now_ms)
                 offset, time_ms = tail.next, tail.time_ms
@@ -309,14 +311,15 @@ class EmbeddedLog:
                 rows.append(
                     (number << OFFSET_BITS | offset, time_ms, time_ms, None, value, None, crc_of(value, None, None))
                 )
-            for place, (_, key, output, timestamp_ms, headers) in outputs:
+            for place, (partition, key, output, timestamp_ms, headers) in outputs:
                 tail = tails.get(place) or self._tail(tails, place, now_ms)
                 crc = crc_of(output, key, headers)
                 rows.append((place << OFFSET_BITS | tail.next, tail.time_ms, timestamp_ms, key, output, headers, crc))
                 if number == _NO_PARTITION:
                     offset, time_ms = tail.next, tail.time_ms
+                    ends[partition] = offset + 1
                 tail.next += 1
-            deliveries.append(Delivery(owner, token, offset, time_ms))
+            deliveries.append(Delivery(owner, token, offset, time_ms, ends=tuple(ends.items())))
         self._sql.executemany(_APPEND, rows)
         moves = [(tail.next, tail.fence, tail.time_ms, number) for number, tail in tails.items()]
         self._sql.executemany(_MOVE, moves)

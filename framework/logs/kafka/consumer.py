@@ -127,6 +127,12 @@ class Reader:
             self._fetch(partition, ahead)
         return ahead.take(max_bytes)
 
+    def leave(self, partition: TopicPartition) -> None:
+        """Drop what was fetched ahead of a partition, and fetch no more; a later read begins anew."""
+        ahead = self._ahead.pop(partition, None)
+        if ahead is not None and not ahead.asleep:
+            self._consumer.incremental_unassign([KafkaPartition(*partition)])
+
     def wait(self, seconds: float) -> None:
         """Return when a message has come, at the latest after ``seconds``."""
         message = self._consumer.poll(seconds)

@@ -142,7 +142,7 @@ class KafkaLog:
     def trim(self, partition: TopicPartition, before: int) -> None:
         """Delete messages with offset < ``before``, in the background. Raises OffsetOutOfRange beyond the end."""
         self._check(partition)
-        end = self._reader.seen_end(partition)
+        end = max(self._reader.seen_end(partition), self._readable.get(partition, 0))
         if before > end:
             end = self._reader.bounds(partition)[1]
         if before > end:
@@ -201,6 +201,10 @@ class KafkaLog:
             self._writers.append(Writer(batching(self._producer), self._troubles))
         self._writers[1].produce(owner, token, records)
 
+    def leave(self, partition: TopicPartition) -> None:
+        """Fetch no more of this partition, until it is read again."""
+        self._reader.leave(partition)
+
     def poll(self) -> list[Delivery]:
         """Hand over what is queued and return what became known since the last call.
 
@@ -229,11 +233,11 @@ class KafkaLog:
             if left <= 0:
                 return
             left = max(left, STEP_S)  # librdkafka counts whole ms: less would not wait at all
-            if self._ends:  # a task waits for this answer
+            if not self._transactions.keys() >= set(self._ends.values()):  # a task waits for this answer
                 self._writer.wait(min(left, step))
                 reader.wait(0)
-            else:  # nobody is in a hurry to know that a frame has arrived
-                reader.wait(min(left, step) if any(writer.waits for writer in self._writers) else left)
+            else:  # nobody is in a hurry to know that a frame or a transaction's outputs have arrived
+                reader.wait(min(left, step) if any(each.waits for each in senders) else left)
             step = min(step * STEP_GROWTH, STEP_S_MAX)
         reader.news = False
 

@@ -58,7 +58,7 @@ _OURS = {
     "transactional.id": "each sink task has its own (S1)",
 }
 _NOT_IN_TRANSACTIONS = {"enable.gapless.guarantee", "message.timeout.ms"}
-BATCH_LINGER_MS = 5  # many records at once, one by one: larger batches; the commit waits for none
+BATCH_LINGER_MS = 1  # many records at once, one by one: larger batches, and nobody waits long
 
 _SECRET = re.compile(r"password|secret|\.key|\.pem|token|jaas|oauthbearer\.config|sasl\.username", re.IGNORECASE)
 _HIDDEN = "***"

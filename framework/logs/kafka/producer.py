@@ -1,5 +1,6 @@
 """Writing to Kafka: every message's fate is known before anything is built on it (A7), and nothing is dropped (B1)."""
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
+from framework.api.reader import PRODUCER, SEQ, TIME
 from framework.errors import ConfigError, FrameworkError
 from framework.logs.kafka.failures import Troubles, failed, failure
 from framework.ports import Delivery, ExternalRecord
@@ -20,6 +22,14 @@ from protocol.ids import TopicPartition
 REASON_S_MAX = 0.5
 HANDED_MAX = 500  # records given to librdkafka in one go: a fraction of a millisecond in which nothing else runs
 
+_NUMBERED = (PRODUCER, SEQ, TIME)  # each output of a deterministic task has these, and seldom others
+# A cell of just these, without zeros, which lengths below 256 begin with: in C, in a fifth of the time.
+_numbered = re.compile(
+    b"\\0\\0\\0\\x03"
+    + b"".join(b"\\0\\x%02x%b\\0\\0\\0.([^\\0]+)" % (len(n), re.escape(n.encode())) for n in _NUMBERED),
+    re.DOTALL,
+).fullmatch
+
 _GIVEN_UP = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 
 Callback = Callable[[KafkaError | None, Message], None]
@@ -27,12 +37,13 @@ _Queued = tuple[Sequence[ExternalRecord], Sequence[Callback | None]]
 
 
 class _Group:
-    """Records that share one delivery. ``left``: partitions whose last one is on its way."""
+    """Records that share one delivery. ``left``: partitions whose last one is on its way, ``ends``: of the others."""
 
-    __slots__ = ("left", "owner", "token")
+    __slots__ = ("ends", "left", "owner", "token")
 
     def __init__(self, owner: int, token: int, left: int) -> None:
         self.owner, self.token, self.left = owner, token, left
+        self.ends: list[tuple[TopicPartition, int]] = []
 
 
 class Writer:
@@ -154,10 +165,12 @@ class Writer:
 
     def _grouped(self, group: _Group, error: KafkaError | None, message: Message) -> None:
         if self._answered(error, message):
+            offset = message.offset() or 0
             group.left -= 1
+            group.ends.append((TopicPartition(message.topic() or "", message.partition() or 0), offset + 1))
             if not group.left:
-                delivery = Delivery(group.owner, group.token, message.offset() or 0, append_time(message))
-                self._deliveries.append(delivery)
+                ends = tuple(group.ends)
+                self._deliveries.append(Delivery(group.owner, group.token, offset, append_time(message), ends=ends))
 
 
 def hand_over(producer: Producer, records: Sequence[ExternalRecord], callbacks: Iterable[Callback | None]) -> int:
@@ -186,8 +199,13 @@ def hand_over(producer: Producer, records: Sequence[ExternalRecord], callbacks: 
 
 def _pairs(partition: TopicPartition, cell: bytes | None) -> Sequence[tuple[str, bytes]]:
     """Return a record's headers as librdkafka takes them. Raises ConfigError."""
+    if cell is None:
+        return []
+    numbered = _numbered(cell)
+    if numbered is not None:
+        return list(zip(_NUMBERED, numbered.groups(), strict=True))
     try:
-        return [] if cell is None else list(decode_headers(cell))
+        return list(decode_headers(cell))
     except DecodeError as error:
         raise ConfigError(f"record for {partition}: headers must be a cell of encode_headers") from error
 

@@ -9,6 +9,7 @@ from framework.core.deterministic import DeterministicCore
 from framework.errors import Halted, OffsetOutOfRange
 from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
 from framework.runtime.deliveries import CHANGELOG
+from framework.runtime.deterministic.read_back import ReadBack
 from framework.runtime.deterministic.runner import LogicalRunner
 from framework.runtime.driver import COVERED, END_CHECK_MS, TaskDriver
 from framework.settings import Settings
@@ -47,17 +48,25 @@ class DeterministicDriver(TaskDriver):
         self._code = runner
         self._batches_read: deque[tuple[TopicPartition, list[LogRow]]] = deque()  # read, their decision not yet made
         self._replay: dict[TopicPartition, deque[LogRow]] = {}  # read ahead of the decisions that are replayed
+        self._back = ReadBack(log, settings.batch_bytes_max, runner)
         self._waiting: list[ExternalRecord] = []  # outputs that are not released yet
         self._waiting_bytes = 0
+        self._told = 0  # the last time that was heard beside this task
 
     def delivered(self, delivery: Delivery) -> None:
         """Take the log's answer to one of our sends."""
+        for partition, end in delivery.ends:
+            self._code.stands(partition, end)
         if delivery.token != CHANGELOG:
             super().delivered(delivery)
             return
         self._deliveries.delivered(CHANGELOG)
         now = self._mono_ms()
-        self._do(on.ChangelogAppended(*delivery[2:4], int(now), *delivery[4:], mono_us=int(now * 1_000)))
+        self._do(on.ChangelogAppended(*delivery[2:4], int(now), *delivery[4:6], mono_us=int(now * 1_000)))
+
+    def tick(self) -> bool:
+        """Do the next thing; before anything is processed, what stands outside already is known (D5)."""
+        return self._back.step() or super().tick()
 
     def due_in_ms(self) -> float:
         """Return how long a driver with nothing to do may wait; a heartbeat is due to the µs."""
@@ -65,18 +74,31 @@ class DeterministicDriver(TaskDriver):
         due = self._logical.due_in_ms(now)
         return due if self.outbox is None or not self._ready else min(due, self.outbox.due_in_ms(now))
 
+    @property
+    def heard(self) -> int:
+        """The last logical time in µs that has reached this task."""
+        return self._logical.heard
+
+    def hear(self, t: int) -> None:
+        """Take it that a task beside this one has heard of ``t``: a source passes it at once, if it can (D1)."""
+        if t > self._told and self._ready and self.wiring.is_source:
+            self._told, now = t, self._mono_ms()
+            self._do(on.Tick(int(now), self._overlay.open_bytes, int(now * 1_000), heard=t))
+
     # --- input ---
 
     def _read_input(self) -> bool:
-        if not self.core.wants_input or self._blocked():
+        if not self.core.wants_input:
             return False
+        if self._blocked():
+            return self._nothing_more()
         try:
             batch = self._inbox.next_batch()
         except OffsetOutOfRange as error:
             self._do(on.InputGone(error))
             return True
         if batch is None:
-            return self._note_ends()
+            return self._nothing_more() or self._note_ends()
         partition, rows = batch
         if partition in self._internal:
             step = self.core.step
@@ -87,7 +109,16 @@ class DeterministicDriver(TaskDriver):
             self._batches_read.append(batch)
             self._end_due_ms = self._mono_ms() + END_CHECK_MS
             self.counters["external records"] += len(rows)
-            self._do(on.ExternalBatch(partition, rows[0][0], rows[-1][0] + 1, len(rows), int(self._mono_ms() * 1_000)))
+            more = sum(len(row[4] or b"") for row in rows) > self._settings.batch_bytes_max // 2
+            now = int(self._mono_ms() * 1_000)
+            self._do(on.ExternalBatch(partition, rows[0][0], rows[-1][0] + 1, len(rows), now, more))
+        return True
+
+    def _nothing_more(self) -> bool:
+        """Tell a core that gathers outputs that nothing follows for now; return whether it has."""
+        if not self._logical.gathers:
+            return False
+        self._do(on.InputRead())
         return True
 
     def _flush_batch(self) -> bool:
@@ -111,6 +142,8 @@ class DeterministicDriver(TaskDriver):
         super()._do(event)
         if self._ready and not was_ready:
             self._code.go_on_after(self._logical.released)
+            if not self._logical.releases:
+                self._back.begin(self._logical.start_up.fold.last)
 
     def _perform_next(self) -> bool:
         match action := self._todo[0]:
@@ -125,6 +158,9 @@ class DeterministicDriver(TaskDriver):
             case do.AppendChangelog():
                 self._todo.popleft()
                 self._append_changelog(action)
+            case do.Produce(token, count):
+                self._todo.popleft()
+                self._produce_next(token, count)
             case do.Seek():
                 self._replay.clear()
                 return super()._perform_next()
@@ -135,12 +171,23 @@ class DeterministicDriver(TaskDriver):
                 return done
         return True
 
-    def _append_changelog(self, action: do.AppendChangelog) -> None:
-        outputs = self._waiting[: action.outputs]
+    def _take_waiting(self, count: int) -> list[ExternalRecord]:
+        outputs = self._waiting[:count]
         if outputs:
             self._waiting_bytes -= self._waiting_bytes * len(outputs) // len(self._waiting)
-            del self._waiting[: action.outputs]
+            del self._waiting[:count]
         self.counters["released records"] += len(outputs)
+        return outputs
+
+    def _produce_next(self, token: int, count: int) -> None:
+        before = self._waiting_bytes
+        outputs = self._take_waiting(count)
+        self._deliveries.sent(token, before - self._waiting_bytes, self._mono_ms())
+        self._log.produce(self.owner, token, outputs)
+        self.urgent = True
+
+    def _append_changelog(self, action: do.AppendChangelog) -> None:
+        outputs = self._take_waiting(action.outputs)
         self._deliveries.sent_other(CHANGELOG, self._mono_ms())
         for message in action.before:
             self._log.send(self.owner, COVERED, self.wiring.changelog, message, fence=action.generation)

@@ -4,9 +4,11 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from framework.api.graph import StageGraph
+from framework.api.reader import PRODUCER, SEQ, TIME
 from framework.core.topology import Topology
+from framework.core.wiring import TaskWiring
 from framework.ports import ExternalRecord
-from framework.runtime.outputs import Append, Buffer, Headers, Outputs
+from framework.runtime.outputs import HELD_BYTES, Append, Buffer, Headers, Outputs
 from framework.settings import Settings
 from framework.stores.overlay import LayeredStore
 from protocol.frames import digest_records, encode_columns, encode_headers
@@ -20,6 +22,8 @@ _NUMBER = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _OURS = 3  # headers of an external record
 _ONLY_OURS = _INT32.pack(_OURS)
+_UNKNOWN = -1
+_new = tuple.__new__  # a call in C: the named tuple's own ways to make one are in Python
 _LENGTHS = [_INT32.pack(length) for length in range(32)]
 
 
@@ -60,11 +64,29 @@ class LogicalBuffer(Buffer):
             start = stop
 
 
+class Outside:
+    """A partition outside of the job: the seqs made last, told last, and released before the restart (D5).
+
+    ``end``: what was sent to it stands before this offset, as far as is known; -1: nothing is.
+    """
+
+    __slots__ = ("end", "partition", "released", "seq", "told")
+
+    def __init__(self, partition: TopicPartition, released: int, end: int) -> None:
+        self.partition = partition
+        self.released = released
+        self.end = end
+        self.seq = _UNKNOWN
+        self.told = 0
+
+
 class LogicalOutputs(Outputs):
     """All outputs of one task. ``at`` is the logical time that a record inherits: set it before user code runs.
 
     Records for topics outside are numbered for each partition from 1; what is released already is dropped (D5).
     """
+
+    _state: LayeredStore
 
     def __init__(
         self,
@@ -72,29 +94,31 @@ class LogicalOutputs(Outputs):
         topology: Topology,
         settings: Settings,
         partitions: Callable[[str], int | None],
-        producer: int,
+        task: TaskWiring,
     ) -> None:
-        """``partitions`` gives the partition count of an external topic, ``producer`` is the task's own id."""
+        """``partitions`` gives the partition count of an external topic."""
         super().__init__(stage, topology, settings, partitions)
-        self.at: Key = (0, producer)
+        self.at: Key = (0, task.producer)
         self.released: dict[TopicPartition, int] = {}
-        self._sent: dict[TopicPartition, int] = {}
-        self._times: list[int] = []  # of the external records
-        self._before_seq = _header("grete.producer", b"%d" % producer) + _name("grete.seq")
+        self._outside: dict[TopicPartition, Outside] = {}
+        self._marked: list[tuple[Outside, int]] = []
+        self._time, self._time_header = _UNKNOWN, b""  # of the external record made last
+        self.producer_name = f"{topology.job}/{task.name}".encode()  # two jobs may write to one topic
+        self._before_seq = _header(PRODUCER, self.producer_name) + _name(SEQ)
         self._streams = {
             stream.topic: [LogicalBuffer(TopicPartition(stream.topic, p)) for p in range(stream.partitions)]
             for stream in topology.streams_out_of(stage.ordinal)
         }
 
     def load(self, state: LayeredStore) -> None:
-        """Go on from what the state holds."""
+        """Go on from what the state holds; senders are made anew after it."""
+        self._state, self._outside = state, {}
         raw = state.get(AT)
         if raw is not None:
             self.at = _KEY.unpack(raw)
         for buffer in self._buffers():
             raw = state.get(_digest_key(buffer.partition))
             buffer.digest = 0 if raw is None else _NUMBER.unpack(raw)[0]
-        self._sent = {}
         prefix = _released_key(None)
         for key, raw in state.scan(prefix, prefix + b"\xff"):
             self.go_on_after({_partition_of(key[len(prefix) :]): _NUMBER.unpack(raw)[0]})
@@ -103,6 +127,17 @@ class LogicalOutputs(Outputs):
         """Drop what is made again and stood outside before the restart: up to these seqs."""
         for partition, seq in released.items():
             self.released[partition] = max(seq, self.released.get(partition, 0))
+        for place in self._outside.values():
+            place.released = self.released.get(place.partition, 0)
+
+    @property
+    def places(self) -> Mapping[TopicPartition, int]:
+        """From where on there may be outputs of which the state does not tell; -1: it tells of none."""
+        return {partition: place.end for partition, place in self._outside.items()}
+
+    def stands(self, partition: TopicPartition, end: int) -> None:
+        """Take note that all that was sent to a partition so far stands before ``end``."""
+        self._outside[partition].end = end
 
     def save(self, saved: dict[bytes, bytes]) -> None:
         """Put what belongs to the state under its key. Nothing may be collected now."""
@@ -110,42 +145,33 @@ class LogicalOutputs(Outputs):
         for buffer in self._buffers():
             if buffer.digest:
                 saved[_digest_key(buffer.partition)] = _NUMBER.pack(buffer.digest)
-        for partition, seq in self._sent.items():
-            saved[_sent_key(partition)] = _NUMBER.pack(seq)
+        for place in self._outside.values():
+            if place.seq > 0:
+                saved[_sent_key(place.partition)] = _NUMBER.pack(place.seq)
+            if place.end >= 0:
+                saved[_end_key(place.partition)] = _NUMBER.pack(place.end)
         for partition, seq in self.released.items():  # the changelog tells only of releases since the last commit
             saved[_released_key(partition)] = _NUMBER.pack(seq)
 
-    def number(self, state: LayeredStore) -> tuple[list[ExternalRecord], dict[TopicPartition, int]]:
+    def number(self) -> tuple[list[ExternalRecord], dict[TopicPartition, int]]:
         """Return and forget what goes outside, in order and with its headers, and the last seq for each partition."""
-        taken: list[ExternalRecord] = []
-        last: dict[TopicPartition, int] = {}
-        sent, released, make = self._sent, self.released, ExternalRecord._make
-        before_seq, at, time_header = self._before_seq, -1, b""
-        for (partition, key, value, timestamp, headers), t in zip(self._external, self._times, strict=True):
-            if partition not in sent:
-                raw = state.get(_sent_key(partition))
-                sent[partition] = 0 if raw is None else _NUMBER.unpack(raw)[0]
-            sent[partition] = seq = sent[partition] + 1
-            if seq > released.get(partition, 0):
-                if t != at:  # what one record has made has one time
-                    text = b"%d" % t
-                    at, time_header = t, _BEFORE_TIME + _LENGTHS[len(text)] + text
-                number = b"%d" % seq
-                ours = before_seq + _LENGTHS[len(number)] + number + time_header
-                last[partition] = seq
-                taken.append(make((partition, key, value, timestamp, _joined(headers, ours))))
-        self.take_external()
-        return taken, last
+        last = {}
+        for place in self._outside.values():
+            if place.seq > max(place.told, place.released):
+                last[place.partition] = place.told = place.seq
+        return self.take_external(), last
 
-    def take_external(self) -> list[ExternalRecord]:
-        """Return and forget what goes outside, as it was sent."""
-        self._times.clear()
-        return super().take_external()
+    def mark(self) -> None:
+        """Remember this moment for ``rollback``."""
+        super().mark()
+        if self._journal is not None:
+            self._marked = [(place, place.seq) for place in self._outside.values()]
 
     def rollback(self) -> None:
         """Take back all that was sent since ``mark``."""
         super().rollback()
-        del self._times[len(self._external) :]
+        for place, seq in self._marked:
+            place.seq = seq
 
     def _buffers(self) -> Iterator[LogicalBuffer]:
         for buffers in self._streams.values():
@@ -166,23 +192,49 @@ class LogicalOutputs(Outputs):
 
         return append, places
 
-    def _external_append(self, topic: str) -> tuple[Append, Sequence[TopicPartition]]:
-        append_one, places = super()._external_append(topic)
-        times = self._times
+    def _external_append(self, topic: str) -> tuple[Append, Sequence[Outside]]:
+        _, partitions = super()._external_append(topic)
+        add, before, only = self._external.append, self._before_seq, _ONLY_OURS + self._before_seq
+        before_time, lengths = _name(TIME), _LENGTHS
 
-        def append(
-            place: TopicPartition, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
-        ) -> None:
-            append_one(place, key, value, timestamp, headers)
-            times.append(self.at[0])
+        def append(place: Outside, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+            place.seq = seq = (place.seq if place.seq >= 0 else self._sent(place.partition)) + 1
+            if seq <= place.released:
+                return
+            t = self.at[0]
+            if t != self._time:  # what one record has made has one time
+                text = b"%d" % t
+                self._time, self._time_header = t, before_time + lengths[len(text)] + text
+            number = b"%d" % seq
+            ours = lengths[len(number)] + number + self._time_header
+            cell = only + ours if not headers else _joined(encode_headers(headers), before + ours)
+            add(_new(ExternalRecord, (place.partition, key, value, timestamp, cell)))
+            self.external_bytes += HELD_BYTES + len(key or b"") + len(value or b"")
 
-        return append, places
+        return append, [self._outside_at(partition) for partition in partitions]
+
+    def _outside_at(self, partition: TopicPartition) -> Outside:
+        place = self._outside.get(partition)
+        if place is None:
+            end = self._number(_end_key(partition), -1)
+            place = self._outside[partition] = Outside(partition, self.released.get(partition, 0), end)
+        return place
+
+    def _sent(self, partition: TopicPartition) -> int:
+        return self._number(_sent_key(partition), 0)
+
+    def _number(self, key: bytes, default: int) -> int:
+        raw = self._state.get(key)
+        return default if raw is None else int(_NUMBER.unpack(raw)[0])
 
 
-def _joined(theirs: bytes | None, ours: bytes) -> bytes:
+def is_of_outputs(key: bytes) -> bool:
+    """Tell whether an entry of META is about what was sent: a number, a digest, how far it is released."""
+    return key.startswith((b"digest ", b"sent ", b"released ", b"end "))
+
+
+def _joined(theirs: bytes, ours: bytes) -> bytes:
     """Return one cell of the headers that the task gave and of ours."""
-    if theirs is None:
-        return _ONLY_OURS + ours
     return _INT32.pack(_INT32.unpack_from(theirs)[0] + _OURS) + theirs[_INT32.size :] + ours
 
 
@@ -204,6 +256,10 @@ def _released_key(partition: TopicPartition | None) -> bytes:
     return b"released " + (b"" if partition is None else str(partition).encode())
 
 
+def _end_key(partition: TopicPartition) -> bytes:
+    return b"end %s" % str(partition).encode()
+
+
 def _partition_of(name: bytes) -> TopicPartition:
     """Undo ``str`` of a partition."""
     topic, _, number = name.decode().rstrip("]").rpartition("[")
@@ -212,6 +268,3 @@ def _partition_of(name: bytes) -> TopicPartition:
 
 def _sent_key(partition: TopicPartition) -> bytes:
     return b"sent %s" % str(partition).encode()
-
-
-_BEFORE_TIME = _name("grete.t")

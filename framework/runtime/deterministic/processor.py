@@ -47,6 +47,20 @@ class LogicalProcessor(Processor):
         self._context = LogicalContext(name, lambda: outputs.at)
         self._fires = bool(stage.windows) or stage.timers is not None
 
+    @property
+    def producer_name(self) -> bytes:
+        """What the outputs of this task name as their producer."""
+        return self._logical.producer_name
+
+    @property
+    def places(self) -> Mapping[TopicPartition, int]:
+        """From where on there may be outputs of which the state does not tell, by partition outside (D5)."""
+        return self._logical.places
+
+    def stands(self, partition: TopicPartition, end: int) -> None:
+        """Take note that all that was sent to a partition outside stands before ``end``."""
+        self._logical.stands(partition, end)
+
     def go_on_after(self, released: Mapping[TopicPartition, int]) -> None:
         """Drop what is made again and stood outside before the restart (D5); ``released``: the last seqs."""
         self._logical.go_on_after(released)
@@ -77,7 +91,7 @@ class LogicalProcessor(Processor):
 
     def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, int]]:
         """Return and forget what goes outside, with its headers, and the last seq for each partition (D5)."""
-        return self._logical.number(self._meta)
+        return self._logical.number()
 
     @property
     def next_timer(self) -> int:

@@ -12,6 +12,20 @@ from protocol.ids import TopicPartition
 class LogicalRunner(Runner, Protocol):
     """Runs the user's task over the overlay, by logical time."""
 
+    @property
+    def producer_name(self) -> bytes:
+        """What the outputs of this task name as their producer."""
+        ...
+
+    @property
+    def places(self) -> Mapping[TopicPartition, int]:
+        """From where on there may be outputs of which the state does not tell, by partition outside; -1: unknown."""
+        ...
+
+    def stands(self, partition: TopicPartition, end: int) -> None:
+        """Take note that all that was sent to a partition outside stands before ``end``."""
+        ...
+
     def go_on_after(self, released: Mapping[TopicPartition, int]) -> None:
         """Drop external outputs up to these seqs, which stand outside already; before anything is processed."""
         ...

@@ -1,6 +1,25 @@
 """Known mistakes that the simulator must find, every one of them: a guard against empty success (design 3.4)."""
 
-from framework.simulation.mutants import of_changelog, of_inputs, of_surroundings, of_tasks, of_time
+from framework.simulation.mutants import (
+    of_changelog,
+    of_inputs,
+    of_modes,
+    of_outputs,
+    of_surroundings,
+    of_tasks,
+    of_time,
+)
 from framework.simulation.mutants.registry import MUTANTS, Mutant, applied
 
-__all__ = ["MUTANTS", "Mutant", "applied", "of_changelog", "of_inputs", "of_surroundings", "of_tasks", "of_time"]
+__all__ = [
+    "MUTANTS",
+    "Mutant",
+    "applied",
+    "of_changelog",
+    "of_inputs",
+    "of_modes",
+    "of_outputs",
+    "of_surroundings",
+    "of_tasks",
+    "of_time",
+]

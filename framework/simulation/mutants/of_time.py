@@ -51,13 +51,13 @@ def _two_at_once(plan: Plan) -> Plan:
     return full_of("zombie", "twin", "slow partition")(plan)
 
 
-@mutant(LogicalClock, "start", "time", "again", "halted", shows=_unfenced, focus=_promising, deterministic=True)
+@mutant(LogicalClock, "start", "time", "again", "halted", shows=_unfenced, focus=_promising, world="deterministic")
 def no_lease(start: Any) -> Any:
     """A restarted source does not start above what its predecessor has promised (D2)."""
     return lambda self, last_t, lease: start(self, last_t, 0)
 
 
-@mutant(Deciding, "_batches_done", *_WRONG, shows=_streams, focus=_killed, deterministic=True)
+@mutant(Deciding, "_batches_done", *_WRONG, shows=_streams, focus=_killed, world="deterministic")
 def emit_before_decision(batches_done: Any) -> Any:
     """What is made of a batch is sent before its decision is in the changelog (D2)."""
 
@@ -69,7 +69,7 @@ def emit_before_decision(batches_done: Any) -> Any:
     return mistaken
 
 
-@mutant(Ownership, "appended", *_WRONG, "lease", shows=_unfenced, focus=_two_at_once, deterministic=True)
+@mutant(Ownership, "appended", *_WRONG, "lease", shows=_unfenced, focus=_two_at_once, world="deterministic")
 def decision_not_checked(appended: Any) -> Any:
     """A decision counts once it is acknowledged, whatever stands before it (D2, C3)."""
 
@@ -79,7 +79,7 @@ def decision_not_checked(appended: Any) -> Any:
     return mistaken
 
 
-@mutant(ChangelogFold, "feed", *_WRONG, focus=_two_at_once, shows=_unfenced, deterministic=True)
+@mutant(ChangelogFold, "feed", *_WRONG, focus=_two_at_once, shows=_unfenced, world="deterministic")
 def void_decisions_replayed(feed: Any) -> Any:
     """A decision is replayed though a higher generation stands before it (D2, C2)."""
 
@@ -92,7 +92,7 @@ def void_decisions_replayed(feed: Any) -> Any:
     return mistaken
 
 
-@mutant(DeterministicCore, "_resume", *_WRONG, "front", focus=_killed, deterministic=True)
+@mutant(DeterministicCore, "_resume", *_WRONG, "front", focus=_killed, world="deterministic")
 def decisions_dropped(resume: Any) -> Any:
     """A successor does not replay what its predecessor has decided and not committed (D2)."""
 
@@ -103,13 +103,13 @@ def decisions_dropped(resume: Any) -> Any:
     return mistaken
 
 
-@mutant(DeterministicCore, "_append_next", *_WRONG, "front", "position", focus=_killed, deterministic=True)
+@mutant(DeterministicCore, "_append_next", *_WRONG, "front", "position", focus=_killed, world="deterministic")
 def decided_during_a_commit(append_next: Any) -> Any:
     """A decision goes into the changelog between a freeze and its commit: a restart reads from the commit (D2, D4)."""
 
     def mistaken(self: DeterministicCore) -> Any:
         run = self.commit_run
-        if run is None or self._appending is not None or not self._batches or self.sink:
+        if run is None or self._appending is not None or not self._batches or self.releases:
             return append_next(self)
         self.commit_run = None
         actions = append_next(self)
@@ -119,7 +119,7 @@ def decided_during_a_commit(append_next: Any) -> Any:
     return mistaken
 
 
-@mutant(Deciding, "_batches_done", "time", "lease", "halted", shows=_streams, deterministic=True)
+@mutant(Deciding, "_batches_done", "time", "lease", "halted", shows=_streams, world="deterministic")
 def promised_over_a_batch(batches_done: Any) -> Any:
     """A heartbeat goes out while a batch of a lower time waits for its decision (D1)."""
 
@@ -130,13 +130,26 @@ def promised_over_a_batch(batches_done: Any) -> Any:
     return mistaken
 
 
-@mutant(Deciding, "_pass", "time", "halted", shows=lambda plan: _streams(plan) and plan.timers, deterministic=True)
+@mutant(LogicalClock, "promise", "lease", "time", "halted", shows=_streams, world="deterministic")
+def promised_beyond_the_lease(promise: Any) -> Any:
+    """A source that is told which time others wait for promises it, whether that is leased or not (D1, D2)."""
+
+    def mistaken(self: LogicalClock, mono_us: int) -> Any:
+        wanted = self._wanted
+        promise(self, mono_us)
+        self.floor = max(self.floor, wanted)
+        return self.floor
+
+    return mistaken
+
+
+@mutant(Deciding, "_pass", "time", "halted", shows=lambda plan: _streams(plan) and plan.timers, world="deterministic")
 def promised_over_a_timer(pass_: Any) -> Any:
     """A heartbeat goes out before the timers of a lower time have fired (D1)."""
     return lambda self, t: self._heartbeats(t)
 
 
-@mutant(Merge, "take", *_WRONG, shows=_merges, deterministic=True)
+@mutant(Merge, "take", *_WRONG, shows=_merges, world="deterministic")
 def order_of_arrival(take: Any) -> Any:
     """A record goes as soon as it is there, whatever other channels may still bring (D1)."""
 
@@ -152,13 +165,13 @@ def order_of_arrival(take: Any) -> Any:
     return mistaken
 
 
-@mutant(merge, "upto", *_WRONG, "front", shows=lambda plan: plan.shape.endswith("and on"), deterministic=True)
+@mutant(merge, "upto", *_WRONG, "front", shows=lambda plan: plan.shape.endswith("and on"), world="deterministic")
 def ties_ignored(_upto: Any) -> Any:
     """After a record of some time, none of that time is expected any more (D1)."""
     return lambda bound: bound[0]
 
 
-@mutant(Merge, "commit", "resume", shows=_merges, deterministic=True)
+@mutant(Merge, "commit", "resume", shows=_merges, world="deterministic")
 def resumed_at_position(commit: Any) -> Any:
     """A restart reads on where was read last, not where something is not processed (D3)."""
 
@@ -170,7 +183,7 @@ def resumed_at_position(commit: Any) -> Any:
     return mistaken
 
 
-@mutant(Merge, "commit", "seq", "digest", "front", shows=_merges, deterministic=True)
+@mutant(Merge, "commit", "seq", "digest", "front", shows=_merges, world="deterministic")
 def received_for_processed(commit: Any) -> Any:
     """A commit says what was received, not what was processed (D3)."""
 
@@ -186,7 +199,7 @@ def received_for_processed(commit: Any) -> Any:
     return mistaken
 
 
-@mutant(Merge, "frame", *_WRONG, "seq", "error", shows=_streams, focus=_killed, deterministic=True)
+@mutant(Merge, "frame", *_WRONG, "seq", "error", shows=_streams, focus=_killed, world="deterministic")
 def known_records_taken(frame: Any) -> Any:
     """A record that comes again is processed again (D3)."""
 
@@ -199,7 +212,7 @@ def known_records_taken(frame: Any) -> Any:
     return mistaken
 
 
-@mutant(Merge, "heartbeat", *_WRONG, shows=_streams, focus=_narrow, deterministic=True)
+@mutant(Merge, "heartbeat", *_WRONG, shows=_streams, focus=_narrow, world="deterministic")
 def heard_while_skipping(heartbeat: Any) -> Any:
     """A heartbeat behind a frame that was not admitted counts (D1)."""
 
@@ -213,7 +226,9 @@ def heard_while_skipping(heartbeat: Any) -> Any:
     return mistaken
 
 
-@mutant(LogicalSimRunner, "go_on_after", "release", "exactly once", focus=_killed, deterministic=True)
+@mutant(
+    LogicalSimRunner, "go_on_after", "release", "exactly once", "outside twice", focus=_killed, world="deterministic"
+)
 def released_again(go_on_after: Any) -> Any:
     """A sink lets out again what had left before its restart (D5)."""
     return lambda self, released: None
@@ -226,7 +241,7 @@ def released_again(go_on_after: Any) -> Any:
     "exactly once",
     shows=_streams,
     focus=_restarted_at_once,
-    deterministic=True,
+    world="deterministic",
 )
 def released_not_committed(numbers: Any) -> Any:
     """A commit forgets what has left the job and will be made again only after it (D5)."""

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from framework.simulation.world import Plan, draw_faults
+from framework.simulation.world import Plan, World, draw_faults
 
 Make = Callable[[Any], Any]  # from the original method, property or function to the mistaken one
 
@@ -24,7 +24,7 @@ class Mutant:
     make: Make
     shows: Callable[[Plan], bool]
     focus: Callable[[Plan], Plan]
-    deterministic: bool  # it is one of deterministic mode
+    world: World  # of a seed's, the one in which it lives
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -63,15 +63,13 @@ def mutant(
     *killed_by: str,
     shows: Callable[[Plan], bool] = anywhere,
     focus: Callable[[Plan], Plan] = unchanged,
-    deterministic: bool = False,
+    world: World = "aligned",
 ) -> Callable[[Make], Make]:
     """Register the decorated function: its name is the mutant's, its docstring says the mistake."""
 
     def register(make: Make) -> Make:
         mistake = (make.__doc__ or "").strip()
-        MUTANTS[make.__name__] = Mutant(
-            mistake, frozenset(killed_by), owner, attribute, make, shows, focus, deterministic
-        )
+        MUTANTS[make.__name__] = Mutant(mistake, frozenset(killed_by), owner, attribute, make, shows, focus, world)
         return make
 
     return register

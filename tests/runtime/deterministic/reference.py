@@ -17,7 +17,7 @@ class Sent(NamedTuple):
     key: bytes
     value: bytes
     t: int
-    producer: int
+    producer: str
     seq: int
 
 
@@ -62,7 +62,7 @@ def expected(log: Log, job: Job, split: Callable[[str], list[tuple[str, str]]]) 
         stream.sort(key=lambda record: record[:2])  # stable: the records of one line stay in their order
         for count, (t, _, key, value) in enumerate(stream, 1):
             made = f"{count} {value} {t}".encode()
-            found[partition].append(Sent(key.encode(), made, t, producer_id(1, partition), count))
+            found[partition].append(Sent(key.encode(), made, t, f"{job.name}/{job.stages[1].name}-{partition}", count))
     return found
 
 
@@ -72,7 +72,7 @@ def sent(log: Log, topic: str, partitions: int) -> dict[int, list[Sent]]:
     for partition in range(partitions):
         found[partition] = []
         for _, _, _, key, value, cell in rows_of(log, TopicPartition(topic, partition)):
-            headers = {name: int(text) for name, text in decode_headers(cell or b"")}
-            numbers = headers["grete.t"], headers["grete.producer"], headers["grete.seq"]
+            headers = {name: text.decode() for name, text in decode_headers(cell or b"")}
+            numbers = int(headers["grete.t"]), headers["grete.producer"], int(headers["grete.seq"])
             found[partition].append(Sent(key or b"", value or b"", *numbers))
     return found

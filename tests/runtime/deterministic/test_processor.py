@@ -23,6 +23,7 @@ from framework import (
     utf8,
 )
 from framework.core.actions import Run
+from framework.core.wiring import wire
 from framework.ports import ExternalRecord
 from framework.runtime.deterministic.outputs import LogicalOutputs
 from framework.runtime.deterministic.processor import NO_TIMER, LogicalProcessor
@@ -31,7 +32,7 @@ from framework.stores.memory import MemoryDisk, MemoryStore
 from framework.stores.overlay import Overlay
 from protocol.envelope import Header, MessageType, encode_header
 from protocol.frames import decode_columns, decode_headers, digest_records
-from protocol.ids import TopicPartition, producer_id
+from protocol.ids import TopicPartition
 
 LINES = Topic("lines", key=utf8, value=utf8)
 MIDDLE = Topic("middle", key=utf8, value=utf8)
@@ -102,7 +103,7 @@ class LogicalRig:
         graph, topology, settings = JOB.stages[stage], JOB.topology(), Settings()
         names = {store_id: name for name, store_id in graph.store_ids().items()}
         self.overlay = Overlay(MemoryStore(names, disk), list(names), layer_bytes_max=1 << 28, clean_bytes_max=1 << 20)
-        outputs = LogicalOutputs(graph, topology, settings, lambda _topic: 2, producer_id(stage, 0))
+        outputs = LogicalOutputs(graph, topology, settings, lambda _topic: 2, wire(topology, stage, 0))
         self.processor = LogicalProcessor(graph, topology, 0, self.overlay, outputs, settings)
         self.processor.go_on_after(released or {})
         self.processor.reset()
@@ -201,7 +202,7 @@ def test_external_records_are_numbered_for_each_partition() -> None:
     seqs: dict[TopicPartition, list[int]] = {}
     for record in rig.external:
         headers = dict(decode_headers(record.headers or b""))
-        assert int(headers["grete.producer"]) == producer_id(1, 0)
+        assert headers["grete.producer"] == f"{JOB.name}/{JOB.stages[1].name}-0".encode()
         assert int(headers["grete.t"]) <= 5_000
         seqs.setdefault(record.partition, []).append(int(headers["grete.seq"]))
         if record.partition.topic == "letters":

@@ -1,5 +1,7 @@
 """Deterministic tasks that are killed between two steps, in memory: bounds hold, no stall, nothing comes twice."""
 
+from typing import Literal
+
 import pytest
 
 from framework import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
@@ -54,12 +56,17 @@ class CountLines(Task):
         self.out.send(record.value, f"{count} {self.ctx.uuid()}")
 
 
+@pytest.mark.parametrize("release", ["transaction", "read-back"])
 @pytest.mark.parametrize("stages", [[Split, Count], [CountLines]])
 @pytest.mark.parametrize("seed", range(3))
-def test_killed_tasks_with_little_room_go_on(stages: list[type[Task]], seed: int) -> None:
+def test_killed_tasks_with_little_room_go_on(
+    stages: list[type[Task]], seed: int, release: Literal["transaction", "read-back"]
+) -> None:
     """D1, D5: with room for a record or two, killed again and again, a job gets through, each output once."""
     job = Job("j", stages, partitions=2, mode="deterministic")
-    little = Settings(interval_ms=50, batch_bytes_max=200, early_memory_bytes_max=300, sink_bytes_max=100)
+    little = Settings(
+        interval_ms=50, batch_bytes_max=200, early_memory_bytes_max=300, sink_bytes_max=100, release=release
+    )
     kit = Kit(job, settings=little)
     for number in range(8):
         kit.feed(LINES, None, f"to be {number}")

@@ -1,0 +1,115 @@
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Properties;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.producer.ProducerConfig;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Repartitioned;
+import org.apache.kafka.streams.processor.api.ContextualProcessor;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
+
+/**
+ * The experiment's job on Kafka Streams: documents, their words through a repartition topic, the number of documents
+ * of each word in RocksDB with a changelog. Arguments: see ../tools.py.
+ */
+public class StreamsIndex {
+  // What \w is in Python.
+  static final Pattern WORD = Pattern.compile("[\\p{L}\\p{N}_]{1,64}");
+
+  /** A document becomes a posting for each of its words: its number and the word's positions, 4 bytes each. */
+  static class Split extends ContextualProcessor<String, String, String, byte[]> {
+    @Override
+    public void process(Record<String, String> record) {
+      Map<String, List<Integer>> found = new LinkedHashMap<>();
+      Matcher words = WORD.matcher(record.value().toLowerCase(Locale.ROOT));
+      for (int position = 0; words.find(); position++) {
+        found.computeIfAbsent(words.group(), word -> new ArrayList<>()).add(position);
+      }
+      int document = Integer.parseInt(record.key());
+      found.forEach(
+          (word, positions) -> {
+            ByteBuffer posting = ByteBuffer.allocate(4 + 4 * positions.size()).putInt(document);
+            positions.forEach(posting::putInt);
+            context().forward(record.withKey(word).withValue(posting.array()));
+          });
+    }
+  }
+
+  /** Counts the documents of each word: kept as version and last document. */
+  static class Index extends ContextualProcessor<String, byte[], String, byte[]> {
+    @Override
+    public void process(Record<String, byte[]> record) {
+      KeyValueStore<String, byte[]> versions = context().getStateStore("versions");
+      byte[] before = versions.get(record.key());
+      long version = before == null ? 1 : ByteBuffer.wrap(before).getLong() + 1;
+      ByteBuffer posting = ByteBuffer.wrap(record.value());
+      int document = posting.getInt();
+      versions.put(record.key(), ByteBuffer.allocate(12).putLong(version).putInt(document).array());
+      StringBuilder text = new StringBuilder().append('[').append(document).append(",[").append(posting.getInt());
+      while (posting.hasRemaining()) {
+        text.append(',').append(posting.getInt());
+      }
+      String change = text.append("],").append(version).append(']').toString();
+      context().forward(record.withValue(change.getBytes(StandardCharsets.UTF_8)));
+    }
+  }
+
+  /** Ends this process when the one that started it has ended. */
+  static void endWithInput() {
+    try {
+      System.in.readAllBytes();
+    } catch (IOException error) {
+      // It is gone as well.
+    }
+    Runtime.getRuntime().halt(0);
+  }
+
+  public static void main(String[] arguments) {
+    new Thread(StreamsIndex::endWithInput).start();
+    String documents = arguments[1], changes = arguments[2];
+    int partitions = Integer.parseInt(arguments[7]);
+    Properties settings = new Properties();
+    settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
+    settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[3]);
+    settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[4]);
+    settings.put(
+        StreamsConfig.PROCESSING_GUARANTEE_CONFIG,
+        arguments[5].equals("exactly-once") ? StreamsConfig.EXACTLY_ONCE_V2 : StreamsConfig.AT_LEAST_ONCE);
+    settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, arguments[6]);
+    settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, partitions);
+    settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
+    settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
+    settings.put(StreamsConfig.producerPrefix(ProducerConfig.LINGER_MS_CONFIG), 0);
+    StreamsBuilder builder = new StreamsBuilder();
+    builder.addStateStore(
+        Stores.keyValueStoreBuilder(
+            Stores.persistentKeyValueStore("versions"), Serdes.String(), Serdes.ByteArray()));
+    builder.stream(documents, Consumed.with(Serdes.String(), Serdes.String()))
+        .process(Split::new)
+        .repartition(
+            Repartitioned.with(Serdes.String(), Serdes.ByteArray())
+                .withName("postings")
+                .withNumberOfPartitions(partitions))
+        .process(Index::new, "versions")
+        .to(changes, Produced.with(Serdes.String(), Serdes.ByteArray()));
+    KafkaStreams streams = new KafkaStreams(builder.build(), settings);
+    Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(5))));
+    streams.start();
+  }
+}

@@ -1,0 +1,90 @@
+"""The peers: how each is run, and with which settings.
+
+A peer's program takes: bootstrap servers, topic of documents, topic of changes, a name that no other run has, a
+directory of its own, guarantee, checkpoint or commit interval in ms, partitions. It reads documents (number → text)
+and writes a change for each word of each: word → ``[document, [position, …], version]``, as Grete's job does. It ends
+with its standard input.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.latency.peers.preparing import java_classpath, python_with
+from framework.testing.java import find_java
+
+HERE = Path(__file__).parent
+QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One stream processor. ``settings``: what a reader of its figures must know."""
+
+    name: str
+    version: str
+    command: Callable[[], list[str]]  # fetches and builds it the first time; raises ConfigError
+    settings: str
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One row of the tables."""
+
+    tool: Tool
+    guarantee: str
+
+    @property
+    def name(self) -> str:
+        """Return the name of the row."""
+        return f"{self.tool.name}, {self.guarantee}"
+
+
+def _flink() -> list[str]:
+    path = java_classpath("Flink", HERE / "flink" / "pom.xml", HERE / "flink" / "FlinkIndex.java")
+    return [find_java(), "-Xmx1500m", QUIET, "-cp", path, "FlinkIndex"]
+
+
+def _kafka_streams() -> list[str]:
+    directory = HERE / "kafka_streams"
+    path = java_classpath("Kafka Streams", directory / "pom.xml", directory / "StreamsIndex.java")
+    return [find_java(), "-Xmx1g", QUIET, "-cp", path, "StreamsIndex"]
+
+
+def _quixstreams() -> list[str]:
+    directory = HERE / "quixstreams"
+    return [python_with("quixstreams", directory / "requirements.txt"), str(directory / "index.py")]
+
+
+TOOLS = {
+    tool.name: tool
+    for tool in (
+        Tool(
+            "Flink",
+            "2.2.0",
+            _flink,
+            "one JVM (mini cluster, heap 1,500 MB), parallelism 2, words by Flink's own shuffle: no topic between the "
+            "stages; buffer timeout 0, object reuse; state in the heap, as by default (with RocksDB p99 was longer), "
+            "aligned checkpoints into files; Kafka sink 5.0.0-2.2 with linger 0. The interval is the checkpoints'",
+        ),
+        Tool(
+            "quixstreams",
+            "3.28.1",
+            _quixstreams,
+            "one process (two were slower on 2 cores), words through a repartition topic, state in RocksDB with a "
+            "changelog; linger 2 ms (0.5 and 0 took more CPU and were slower), fetch.queue.backoff.ms 5. The interval "
+            "is the commits'",
+        ),
+        Tool(
+            "Kafka Streams",
+            "4.1.0",
+            _kafka_streams,
+            "one JVM (heap 1,000 MB), two threads, words through a repartition topic, state in RocksDB with a "
+            "changelog, no cache; linger 0; exactly-once is exactly_once_v2. The interval is the commits'",
+        ),
+    )
+}
+PEERS = {
+    peer.name: peer
+    for peer in (Peer(tool, guarantee) for tool in TOOLS.values() for guarantee in ("at-least-once", "exactly-once"))
+}

@@ -1,0 +1,99 @@
+"""The job that is measured: what the experiment asks of it, and Grete's own, its workers under their supervisor."""
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.latency.modes import Mode
+from framework.logs.open import IN_DIRECTORY, KAFKA, LogAddress
+from framework.runtime.place import Place
+from framework.runtime.supervisor import Supervisor
+
+
+class Running(Protocol):
+    """A job that runs: Grete's, or a peer's."""
+
+    def started(self) -> bool:
+        """Return whether it has come so far that documents may be sent, as far as it can tell."""
+        ...
+
+    def supervise(self, until_s: float) -> None:
+        """Let it run until a time. Raises SystemExit if a process of it ended of itself."""
+        ...
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of its processes that run now; 0 where the system does not tell."""
+        ...
+
+    def kill(self, partition: int) -> None:
+        """Kill the process of a partition; another takes its place."""
+        ...
+
+    def last_words(self) -> str:
+        """Return the end of what it wrote of itself."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+def cpu_s(processes: Iterable[int]) -> float:
+    """Return the CPU time of processes; nothing for those that have ended, or where the system does not tell."""
+    total = 0.0
+    for number in processes:
+        stat = Path(f"/proc/{number}/stat")
+        if stat.exists():
+            fields = stat.read_text().rpartition(")")[2].split()
+            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+class Workers:
+    """Grete's job: a worker for each partition."""
+
+    def __init__(self, log: str, mode: Mode, interval_ms: int, partitions: int, run: str, directory: Path) -> None:
+        """``directory``: where the job lives, and the embedded log."""
+        os.environ |= {
+            "BENCH_RUN": run,
+            "BENCH_PARTITIONS": str(partitions),
+            "BENCH_MODE": mode.name,
+            "PYTHONHASHSEED": "0",
+        }
+        place = Place(directory, address=LogAddress(log) if log.startswith(KAFKA) else IN_DIRECTORY)
+        self.log = log if log.startswith(KAFKA) else str(place.directory / "log.db")
+        self._supervisor = Supervisor(place, "benchmarks.latency.job", range(partitions), mode.settings(interval_ms))
+
+    def started(self) -> bool:
+        """Return whether all tasks take input."""
+        return all(
+            worker.status and all(task["status"] == "running" for task in worker.status.values())
+            for worker in self._supervisor.workers.values()
+        )
+
+    def supervise(self, until_s: float) -> None:
+        """Let the supervisor work until a time."""
+        while (left := until_s - time.monotonic()) > 0:
+            self._supervisor.poll(min(20.0, left * 1000))
+        if self._supervisor.news:
+            raise SystemExit(f"a worker crashed: {self._supervisor.news[0]}: the run is void")
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of the workers that run now."""
+        workers = self._supervisor.workers.values()
+        return cpu_s(worker.process.pid for worker in workers if worker.process is not None)
+
+    def kill(self, partition: int) -> None:
+        """Kill a worker; the supervisor starts its successor."""
+        self._supervisor.kill(partition)
+        self._supervisor.news.clear()
+
+    def last_words(self) -> str:
+        """Return those of the first worker."""
+        return self._supervisor.last_words(0)
+
+    def close(self) -> None:
+        """End all workers."""
+        self._supervisor.close()

@@ -1,0 +1,81 @@
+"""Frames of a deterministic producer as a reader holds them: what comes again must be what was received before (D3)."""
+
+from dataclasses import dataclass
+
+from protocol.envelope import Header
+from protocol.frames import Columns, decode_columns, digest_records
+
+NOT_LOGICAL = "no logical time: its producer is not deterministic"
+
+
+@dataclass(slots=True)
+class Received:
+    """A frame, decoded. Of its records those from ``start`` on are not processed; ``digest`` is the one before it."""
+
+    seq: int
+    offset: int
+    size: int
+    columns: Columns
+    pairs: list[tuple[int, int]]  # (t, source id) of each record
+    start: int
+    whole: int = -1  # the digest after it, once it was asked for
+
+    def digest_at(self, stop: int) -> int:
+        """Return the channel's digest after the first ``stop`` records."""
+        if stop < len(self.pairs):
+            return self._digest(stop)
+        if self.whole < 0:
+            self.whole = self._digest(stop)
+        return self.whole
+
+    def _digest(self, stop: int) -> int:
+        keys, values, timestamps, headers, logical, digest = self.columns
+        assert logical is not None
+        times, sources = logical
+        cells, times, sources = None if headers is None else headers[:stop], times[:stop], sources[:stop]
+        return digest_records(digest, keys[:stop], values[:stop], timestamps[:stop], cells, (times, sources))
+
+    def record(self, seq: int) -> tuple[object, ...]:
+        """Return all of one record, to be compared."""
+        at, columns = seq - self.seq, self.columns
+        cell = None if columns.headers is None else columns.headers[at]
+        return columns.keys[at], columns.values[at], columns.timestamps[at], cell, self.pairs[at]
+
+
+def receive(header: Header, offset: int, value: bytes, known: int) -> Received | None:
+    """Decode a frame whose first ``known`` records are known; None if it has no logical time. Raises DecodeError."""
+    columns = decode_columns(value)
+    if columns.logical is None:
+        return None
+    return Received(header.seq, offset, len(value), columns, list(zip(*columns.logical, strict=True)), known)
+
+
+def difference(before: Received | None, received: int, digest: int, frame: Received, known: int) -> str | None:
+    """Return what to say of a frame of another incarnation that is not what was received before; None: it is.
+
+    ``before``: what was received last, up to seq ``received``. None: nothing since the start; then ``digest`` is the
+    channel's there.
+    """
+    if before is not None:
+        for seq in range(max(before.seq, frame.seq), min(received + 1, frame.seq + len(frame.pairs))):
+            was, now = before.record(seq), frame.record(seq)
+            if was != now:
+                return _differs(seq, was, now)
+        digest = before.digest_at(len(before.pairs))
+    if known < len(frame.pairs) and frame.digest_at(known) != digest:
+        return f"one or more of its records up to seq {received} are not what was received before: {_WHAT_TO_DO}"
+    return None
+
+
+_WHAT_TO_DO = (
+    "a task of a deterministic job must make the same of the same input: no clock, no randomness, no order of a set; "
+    "`grete verify` finds the record"
+)
+
+
+def _differs(seq: int, before: tuple[object, ...], now: tuple[object, ...]) -> str:
+    """Return what to say of a record that came twice, and differently."""
+    names = ("key", "value", "timestamp", "headers", "(t, source)")
+    parts = [f"{name} {b!r:.80}, now {n!r:.80}" for name, b, n in zip(names, before, now, strict=True) if b != n]
+    found = f"record seq {seq} was received before with {'; '.join(parts)}"
+    return f"the producer was not deterministic: {found}: {_WHAT_TO_DO}"

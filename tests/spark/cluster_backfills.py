@@ -1,0 +1,48 @@
+"""Whole backfills on a Spark cluster: in one stage an executor is killed, in the other one an attempt gets a twin."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.spark.test_backfill import Scene, made, parquet
+from tests.spark.test_deterministic import MODE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAST, LIVE = made(600, 31), made(100, 32)
+# In the middle of one task of each stage: of the first by the number of its row, of the second by what it has added up.
+FIRST, SECOND = "record.partition == 1 and record.offset == 100", "record.partition == 1 and total > 100"
+SUM = "        self.sums.put(record.key, total)\n"
+JOBS: dict[str, tuple[str, str, list[tuple[str, str]]]] = {
+    "aligned": ("die", "linger", []),
+    "deterministic": ("linger", "die", [MODE]),
+}
+
+
+def backfills(directory: Path) -> dict[str, Scene]:
+    """Return the jobs, whose code has the troubles in it, ready to be filled or to be looked at."""
+    found = {}
+    for name, (first, second, changes) in JOBS.items():
+        own = directory / f"{name}-backfill"
+        own.mkdir(exist_ok=True)
+        imports = "from framework import DeadLetter"
+        changed = [
+            *changes,
+            (imports, f"from tests.spark.troubles import die, linger\n{imports}"),
+            (SUM, f"        if {SECOND}:\n            {second}({str(own)!r})\n{SUM}"),
+        ]
+        more = f"        if {FIRST}:\n            {first}({str(own)!r})\n"
+        found[name] = Scene(own, f"-{name}", more=more, changes=changed)
+    return found
+
+
+def play(spark: "SparkSession", directory: Path) -> None:
+    """Fill each job from the same two files."""
+    for number in range(2):
+        parquet(directory / "past" / f"{number}.parquet", PAST[number * 300 : (number + 1) * 300])
+    for scene in backfills(directory).values():
+        done = scene.backfill(spark, str(directory / "past"))
+        good = sum(text != "x" for _, text, _ in PAST)
+        counts = [(report.records + report.refused, report.letters) for report in done.reports]
+        assert [sum(column) for column in zip(*counts, strict=True)] == [len(PAST) + good, len(PAST) - good], counts
+        scene.log.close()

@@ -1,0 +1,110 @@
+"""A deterministic job begins with its history, and is audited (decision 0020)."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from framework.batch.task import check_batch
+from framework.errors import ConfigError
+from framework.runtime.history import fold_to_end
+from framework.runtime.inspect import all_wirings, last_commit
+from framework.runtime.local import LocalRun
+from framework.runtime.place import load_job
+from framework.spark.writing import partitioned
+from protocol.ids import TopicPartition
+from tests.cli.test_moving import grete
+from tests.spark.test_backfill import SETTINGS, SUMS, Scene, drain, made, parquet, plain
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+
+MODE = ("partitions=2", 'partitions=2, mode="deterministic"')
+
+
+def test_a_deterministic_job_goes_live_from_its_history(spark: "SparkSession", tmp_path: Path) -> None:
+    """Live records are later than all that the run covers; a killed worker makes the same again; an audit agrees."""
+    scene = Scene(tmp_path, changes=[MODE])
+    past, live, more = made(400, 21), made(200, 22), made(100, 23)
+    path = parquet(tmp_path / "past" / "0.parquet", past)
+    scene.backfill(spark, path)
+    done = scene.backfill(spark, path)  # nobody has gone on from the first one
+    scene.feed(live)
+    with LocalRun(scene.job, scene.reference, scene.place, SETTINGS) as local:
+        drain(local)
+        local.supervisor.kill(0)
+        scene.feed(more)
+        drain(local)
+        local.stop()
+    assert scene.state() == plain(past, live, more)
+    assert scene.sent("told") == sum(text != "x" for _, text, _ in [*live, *more])
+    for wiring in all_wirings(scene.job):
+        last = last_commit(scene.log, wiring.changelog)
+        assert last is not None
+        assert last.commit.deterministic is not None
+        times = [front.t for front in last.commit.deterministic.fronts] or [last.commit.deterministic.last_t]
+        assert min(times) > done.run.version * 1_000
+    audited = scene.audit(spark, path)
+    assert (audited.wrong, audited.differences) == (0, [])
+    with pytest.raises(ConfigError, match=r"deterministic and has run .*: give the job another name"):
+        scene.backfill(spark, path)
+    with pytest.raises(ConfigError, match="numbers and times that only a live one gives"):
+        scene.backfill(spark, path, outputs=True)
+    scene.log.close()
+
+
+def test_what_goes_by_logical_time_is_not_recomputed(spark: "SparkSession", tmp_path: Path) -> None:
+    """A task that asks its context ends the backfill, whatever its errors' policy; timers are refused before."""
+    scene = Scene(tmp_path, changes=[MODE], more="        self.ctx.now()\n")
+    with pytest.raises(ConfigError, match="cannot be recomputed in batch"):
+        scene.backfill(spark, parquet(tmp_path / "past.parquet", made(9, 24)))
+    scene.log.close()
+    timed = SUMS.read_text().replace(*MODE).replace("    sums = Store(", "    timers = Timers()\n    sums = Store(")
+    timed = timed.replace("import DeadLetter,", "import DeadLetter, Timer, Timers,")
+    timed = timed.replace("class Sum(Task):", "class Sum(Task):\n    def on_timer(self, timer: Timer) -> None: ...\n")
+    (tmp_path / "timed_sums.py").write_text(timed)
+    with pytest.raises(ConfigError, match="stage sum is deterministic, with timers"):
+        check_batch(load_job(str(tmp_path / "timed_sums.py")))
+
+
+def write(spark: "SparkSession", scene: Scene, mode: str, value: int, keys: str, **more: str) -> None:
+    """Write these keys, with one value, into the sums of the second stage."""
+    where = {"job": scene.reference, "directory": str(scene.place.directory), "store": "sum/sums"} | more
+    frame = partitioned(spark.createDataFrame([(key, value) for key in keys], "key string, value bigint"), **where)
+    frame.write.format("changelog").mode(mode).options(**where).save()
+
+
+def test_spark_writes_into_a_deterministic_job_before_it_has_run(spark: "SparkSession", tmp_path: Path) -> None:
+    """A table, then another one added to it, go live: read back, added to, made again by a killed worker, verified.
+
+    What the offsets cover is not read. Once the job has run it is refused, and a worker at work notices nothing.
+    """
+    scene = Scene(tmp_path, changes=[MODE])
+    covered, live, more = made(50, 25), made(200, 26), made(100, 27)
+    scene.feed(covered)
+    ends = {number: scene.log.bounds(TopicPartition("events", number))[1] for number in range(2)}
+    write(spark, scene, "overwrite", 1_000, "0123456789")
+    write(spark, scene, "append", 2_000, "579", offsets=json.dumps({"events": ends}))
+    scene.feed(live)
+    with LocalRun(scene.job, scene.reference, scene.place, SETTINGS) as local:
+        drain(local)
+        local.supervisor.kill(1)
+        scene.feed(more)
+        drain(local)
+        tops = [fold_to_end(scene.log, wiring).top for wiring in all_wirings(scene.job)]
+        with pytest.raises(Exception, match=r"job 'sums' is deterministic and has run \(parse-0\).*another name"):
+            write(spark, scene, "append", 1, "0")
+        assert [fold_to_end(scene.log, wiring).top for wiring in all_wirings(scene.job)] == tops
+        local.stop()
+    seen, sums = plain(live, more)
+    written = dict.fromkeys("0123456789", 1_000) | dict.fromkeys("579", 2_000)
+    assert scene.state() == (seen, {key: value + sums.get(key, 0) for key, value in written.items()})
+    assert scene.sent("told") == sum(text != "x" for _, text, _ in [*live, *more])
+    verified = grete("verify", scene.reference, f"--directory={scene.place.directory}")
+    assert "all of them are the same" in verified, verified
+    with pytest.raises(Exception, match=r"job 'sums' is deterministic and has run"):
+        write(spark, scene, "overwrite", 1, "0")
+    scene.log.close()
