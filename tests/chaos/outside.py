@@ -140,7 +140,9 @@ class KafkaOutside:
         consumer.close()
 
     def close(self) -> None:
-        """Close all clients."""
+        """Close all clients: a producer left to itself prints that its broker is gone, into any later test's output."""
+        self._producer.purge()
+        self._producer.close()
         self._consumer.close()
         self.log.close()
 

@@ -5,15 +5,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from confluent_kafka import IsolationLevel
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    OffsetSpec,
     ResourceType,
 )
 
 from framework.logs.open import KAFKA
+from tests.chaos.chain import PARTITIONS
 from tests.chaos.cluster import Cluster
 from tests.chaos.scene import Failed, Scene, scene
 
@@ -84,14 +88,20 @@ def leader_killed(directory: Path, seed: int) -> str:
 
 
 def transaction_outlived(directory: Path, seed: int) -> str:
-    """Freeze a sink within its transaction, longer than a transaction may last: aborted, and done again, once (S1)."""
+    """Freeze a sink within its transaction until the broker aborts it: the sink ends, and does it again, once (S1)."""
     point = "frozen within a transaction"
     soon = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-    with on_cluster(directory, seed, changed=soon, options=TIME_OUTS) as (_, stage):
+    with on_cluster(directory, seed, changed=soon, options=TIME_OUTS) as (cluster, stage):
         stage.kill(0, hold=True)
         stage.crew.start(0, point, countdown=3)
         stage.feeding_until(lambda: stage.crew.stopped(0), point)
-        time.sleep(FROZEN_S)
+        written = _ends(cluster, stage.entries, IsolationLevel.READ_UNCOMMITTED)
+
+        def aborted() -> bool:
+            visible = _ends(cluster, stage.entries, IsolationLevel.READ_COMMITTED)
+            return all(there >= end for there, end in zip(visible, written, strict=True))
+
+        stage.until(aborted, "the broker aborts the transaction")
         stage.back(0)
         stage.crew.wake(stage.crew.members[0])
         stage.campaign.feed(100)
@@ -143,6 +153,14 @@ def _leader(cluster: Cluster, topic: str, other_than: int) -> int:
         if leader not in (-1, other_than):
             return leader
     raise Failed(f"{topic} has no leader but {other_than}")
+
+
+def _ends(cluster: Cluster, topic: str, isolation: IsolationLevel) -> list[int]:
+    """Return where each partition ends; for who reads what is committed, before the first open transaction."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    latest = {KafkaPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}  # type: ignore[no-untyped-call]
+    found = admin.list_offsets(latest, isolation_level=isolation)
+    return [found[partition].result(30).offset for partition in latest]
 
 
 def _set_size(cluster: Cluster, topic: str, size: str) -> None:

@@ -151,7 +151,7 @@ class Watch:
         def watched(transactions: Transactions, records: Any, callback: Any) -> None:
             hand_over(transactions, records, callback)
             if callback is None and records and self._counted():
-                transactions._producer.flush(5)
+                assert transactions._producer.flush(60) == 0, "the broker has not all of the transaction"
                 os.kill(os.getpid(), signal.SIGSTOP)
 
         Transactions._hand_over = watched  # type: ignore[method-assign, assignment]
