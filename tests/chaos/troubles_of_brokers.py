@@ -95,10 +95,11 @@ def transaction_outlived(directory: Path, seed: int) -> str:
         stage.kill(0, hold=True)
         stage.crew.start(0, point, countdown=3)
         stage.feeding_until(lambda: stage.crew.stopped(0), point)
-        written = _ends(cluster, stage.entries, IsolationLevel.READ_UNCOMMITTED)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        written = _ends(admin, stage.entries, IsolationLevel.READ_UNCOMMITTED)
 
         def aborted() -> bool:
-            visible = _ends(cluster, stage.entries, IsolationLevel.READ_COMMITTED)
+            visible = _ends(admin, stage.entries, IsolationLevel.READ_COMMITTED)
             return all(there >= end for there, end in zip(visible, written, strict=True))
 
         stage.until(aborted, "the broker aborts the transaction")
@@ -155,9 +156,8 @@ def _leader(cluster: Cluster, topic: str, other_than: int) -> int:
     raise Failed(f"{topic} has no leader but {other_than}")
 
 
-def _ends(cluster: Cluster, topic: str, isolation: IsolationLevel) -> list[int]:
+def _ends(admin: AdminClient, topic: str, isolation: IsolationLevel) -> list[int]:
     """Return where each partition ends; for who reads what is committed, before the first open transaction."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     latest = {KafkaPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}  # type: ignore[no-untyped-call]
     found = admin.list_offsets(latest, isolation_level=isolation)
     return [found[partition].result(30).offset for partition in latest]

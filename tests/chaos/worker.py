@@ -8,6 +8,7 @@ import mmap
 import os
 import resource
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,8 @@ class Watch:
             hand_over(transactions, records, callback)
             if callback is None and records and self._counted():
                 assert transactions._producer.flush(60) == 0, "the broker has not all of the transaction"
-                os.kill(os.getpid(), signal.SIGSTOP)
+                # to this thread: one sent to the process stops it by way of any thread, and this one commits meanwhile
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
         Transactions._hand_over = watched  # type: ignore[method-assign, assignment]
 
