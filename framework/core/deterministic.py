@@ -105,7 +105,7 @@ class DeterministicCore(Deciding):
             case ExternalBatch():
                 actions = self._decide(event)
             case Acked():
-                self._acked = event.token
+                return self._on_acked(event)
             case Tick():
                 self._mono_ms, self._open_bytes = event.mono_ms, event.open_bytes
                 self._mono_us = event.mono_us or event.mono_ms * 1000
@@ -133,6 +133,10 @@ class DeterministicCore(Deciding):
             case Processed() | OutputFrames():
                 raise AssertionError(f"{self.task.name}: {event} has no place in deterministic mode")
         return actions + self._pump()
+
+    def _on_acked(self, event: Acked) -> list[Action]:
+        self._acked = event.token
+        return self._pump() if self._stopping or self.commit_run is not None else []  # nothing else waits for answers
 
     def _pump(self) -> list[Action]:
         """Return what can be done now: a message for the changelog, a commit, the next records, a heartbeat."""

@@ -1,6 +1,6 @@
 """How one task is wired into the job: its channels in, its partitions out, its changelog. Derived from the topology."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from framework.core.topology import Topology
 from protocol.ids import TopicPartition, producer_id
@@ -11,7 +11,8 @@ class TaskWiring:
     """All that a core needs to know of the graph. ``channels``: producer × partition, the barrier's set (A6).
 
     Of an aligned task, ``logical`` are the producers in deterministic mode: they send no markers, and what they send is
-    never taken back, so their channels are none of the barrier's (A2b).
+    never taken back, so their channels are none of the barrier's (A2b). ``is_source``: the task waits for nobody's
+    markers, so it closes versions by its own clock (A1, 1.8).
     """
 
     name: str
@@ -24,11 +25,11 @@ class TaskWiring:
     decider: TopicPartition  # the changelog of task (0, 0): it holds the verdicts of runs (1.8)
     logical: frozenset[int] = frozenset()
     deterministic: bool = False  # the mode of the task itself
+    is_source: bool = field(init=False)  # known from the others; asked for at each turn
 
-    @property
-    def is_source(self) -> bool:
-        """Whether the task waits for nobody's markers: then it closes versions by its own clock (A1, 1.8)."""
-        return all(producer in self.logical for producer, _ in self.channels)
+    def __post_init__(self) -> None:
+        """Work out what follows from the rest."""
+        object.__setattr__(self, "is_source", all(producer in self.logical for producer, _ in self.channels))
 
 
 def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:

@@ -106,21 +106,21 @@ class Worker:
             )
         self._status(force=True)
         while any(driver.exit is None for driver in self.drivers):
-            busy = False
+            more = False  # to do before anything else comes: a driver whose ``tick`` is False waits for something
             for driver in self.drivers:
                 turn_ends = mono_ms() + TURN_MS
                 while driver.tick():
-                    busy = True
                     if driver.urgent:
                         driver.urgent = False
-                        self._poll()
+                        more |= self._poll()
                     if mono_ms() > turn_ends:
+                        more = True
                         break
-            busy |= self._tell() | self._poll()
+            more |= self._tell() | self._poll()
             self._status()
             if self._stop_by is not None and self._stop_timed_out(self._stop_by):
                 return EXIT_DONE  # a crash is always safe (R6)
-            if not busy:
+            if not more:
                 self._log.wait(min(STATUS_MS, *(max(0.5, driver.due_in_ms()) for driver in self.drivers)))
         self._status(force=True)
         return EXIT_DONE
@@ -171,8 +171,10 @@ class Worker:
 
     def _status(self, *, force: bool = False) -> None:
         now = mono_ms()
-        period_ms = STATUS_MS if all(driver.running for driver in self.drivers) else STATUS_RESTORING_MS
-        if force or now - self._reported_ms >= period_ms:
+        since = now - self._reported_ms
+        if not force and since < STATUS_RESTORING_MS:
+            return
+        if force or since >= STATUS_MS or not all(driver.running for driver in self.drivers):
             self._reported_ms = now
             self.report({driver.wiring.name: task_status(driver) for driver in self.drivers})
             self._publish()

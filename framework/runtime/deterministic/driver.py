@@ -52,6 +52,7 @@ class DeterministicDriver(TaskDriver):
         self._waiting: list[ExternalRecord] = []  # outputs that are not released yet
         self._waiting_bytes = 0
         self._told = 0  # the last time that was heard beside this task
+        self._due_at_ms: float | None = None  # when a Tick can do something, as of the core's last step
 
     def delivered(self, delivery: Delivery) -> None:
         """Take the log's answer to one of our sends."""
@@ -71,7 +72,7 @@ class DeterministicDriver(TaskDriver):
     def due_in_ms(self) -> float:
         """Return how long a driver with nothing to do may wait; a heartbeat is due to the µs."""
         now = self._mono_ms()
-        due = self._logical.due_in_ms(now)
+        due = max(0.0, self._due_at(now) - now)
         return due if self.outbox is None or not self._ready else min(due, self.outbox.due_in_ms(now))
 
     @property
@@ -130,15 +131,23 @@ class DeterministicDriver(TaskDriver):
     def _time(self) -> bool:
         now = self._mono_ms()
         self._deliveries.check(now)
-        if self._logical.due_in_ms(now) > 0:
+        if now < self._due_at(now):
+            return False
+        self._due_at_ms = None
+        if now < self._due_at(now):  # it was worked out from a time rounded down
             return False
         self._do(on.Tick(int(now), self._overlay.open_bytes, mono_us=int(now * 1_000)))
         return bool(self._todo)
 
+    def _due_at(self, now: float) -> float:
+        if self._due_at_ms is None:
+            self._due_at_ms = now + self._logical.due_in_ms(now)
+        return self._due_at_ms
+
     # --- actions ---
 
     def _do(self, event: on.Event) -> None:
-        was_ready = self._ready
+        was_ready, self._due_at_ms = self._ready, None
         super()._do(event)
         if self._ready and not was_ready:
             self._code.go_on_after(self._logical.released)
