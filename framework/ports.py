@@ -116,8 +116,11 @@ class Log(Protocol):
         """Push out what is queued; return what became known since the last call. Raises TransientError (full, busy)."""
         ...
 
-    def wait(self, timeout_ms: float) -> None:
-        """Return when something new may be readable or deliverable, at the latest after ``timeout_ms``."""
+    def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
+        """Return when something new may be readable or deliverable, at the latest after ``timeout_ms``.
+
+        Without ``answers`` deliveries need not end it: nobody waits for them, the next ``poll`` tells of them.
+        """
         ...
 
     def trim(self, partition: TopicPartition, before: int) -> None:

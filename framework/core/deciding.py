@@ -77,6 +77,11 @@ class Deciding(BaseCore):
         return sum(not batch.logged and batch.outputs is not None for batch in self._batches) < GATHERED
 
     @property
+    def awaits_answers(self) -> bool:
+        """Whether it matters when sends are acknowledged: only to commits and to the end."""
+        return self._stopping or self.commit_run is not None
+
+    @property
     def _at_rest(self) -> bool:
         """Whether nothing is being processed: what is in the layer was also sent."""
         return not (self._processing or self._replay or self._batches)

@@ -136,7 +136,7 @@ class DeterministicCore(Deciding):
 
     def _on_acked(self, event: Acked) -> list[Action]:
         self._acked = event.token
-        return self._pump() if self._stopping or self.commit_run is not None else []  # nothing else waits for answers
+        return self._pump() if self.awaits_answers else []
 
     def _pump(self) -> list[Action]:
         """Return what can be done now: a message for the changelog, a commit, the next records, a heartbeat."""

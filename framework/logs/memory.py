@@ -164,7 +164,7 @@ class MemoryLog:
             deliveries.append(Delivery(owner, token, offset, time_ms, ends=tuple(ends.items())))
         return deliveries
 
-    def wait(self, timeout_ms: float) -> None:
+    def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
         """Return at once: nothing can happen while this thread waits."""
 
     def trim(self, partition: TopicPartition, before: int) -> None:

@@ -29,13 +29,20 @@ class Deliveries:
         """Note a send that the watermark does not count: a claim, a commit, plain records. Its token is below 0."""
         self._others.append((token, mono_ms))
 
-    def delivered(self, token: int) -> None:
-        """Note a delivery; they may arrive in any order."""
+    def delivered(self, token: int) -> bool:
+        """Note a delivery; they may arrive in any order. Return whether the watermark has risen."""
         if token < 0:
             self._others.remove(next(other for other in self._others if other[0] == token))
-        else:
-            size, _ = self._pending.pop(token)
-            self.bytes -= size
+            return False
+        is_oldest = token == next(iter(self._pending))
+        size, _ = self._pending.pop(token)
+        self.bytes -= size
+        return is_oldest
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a send is pending that the watermark does not count."""
+        return bool(self._others)
 
     def waits_for(self, token: int) -> bool:
         """Tell whether a send with this token, below 0, is pending."""

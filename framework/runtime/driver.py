@@ -99,18 +99,16 @@ class TaskDriver:
         """Ask for a graceful stop (R6); ``exit`` is set when it is done."""
         self._do(on.Stop())
 
-    def delivered(self, delivery: Delivery) -> None:
-        """Take the log's answer to one of our sends."""
+    def delivered(self, delivery: Delivery) -> bool:
+        """Take the log's answer to one of our sends; return whether a ``tick`` can do something now."""
         if delivery.token == CHANGELOG:
             self._deliveries.delivered(CHANGELOG)
             self._do(on.ChangelogAppended(*delivery[2:4], int(self._mono_ms()), *delivery[4:6]))
         elif delivery.token == PRODUCED:
             self._deliveries.delivered(PRODUCED)
-        elif delivery.token > 0:
-            before = self._deliveries.watermark
-            self._deliveries.delivered(delivery.token)
-            if self._deliveries.watermark > before or not self._deliveries.bytes:
-                self._do(on.Acked(self._deliveries.watermark))
+        elif delivery.token > 0 and self._deliveries.delivered(delivery.token):
+            self._do(on.Acked(self._deliveries.watermark))
+        return True
 
     def tick(self) -> bool:
         """Do the next thing; False if there is nothing to do before a delivery, a new message or ``due_in_ms``."""

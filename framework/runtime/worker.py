@@ -97,6 +97,9 @@ class Worker:
             )
 
         self._logical = [driver for driver in self.drivers if isinstance(driver, DeterministicDriver)]
+        # sources come last in a turn: what has reached the others lets them promise at once
+        self._sources = [driver for driver in self.drivers if driver.wiring.is_source]
+        self._behind = [driver for driver in self.drivers if not driver.wiring.is_source]
 
     def run(self) -> int:
         """Run until stopped; return the exit code (C5)."""
@@ -107,40 +110,50 @@ class Worker:
         self._status(force=True)
         while any(driver.exit is None for driver in self.drivers):
             more = False  # to do before anything else comes: a driver whose ``tick`` is False waits for something
-            for driver in self.drivers:
-                turn_ends = mono_ms() + TURN_MS
-                while driver.tick():
-                    if driver.urgent:
-                        driver.urgent = False
-                        more |= self._poll()
-                    if mono_ms() > turn_ends:
-                        more = True
-                        break
-            more |= self._tell() | self._poll()
+            for driver in self._behind:
+                more |= self._turn(driver)
+            self._tell()
+            for driver in self._sources:
+                more |= self._turn(driver)
+            more |= self._poll()
             self._status()
             if self._stop_by is not None and self._stop_timed_out(self._stop_by):
                 return EXIT_DONE  # a crash is always safe (R6)
             if not more:
-                self._log.wait(min(STATUS_MS, *(max(0.5, driver.due_in_ms()) for driver in self.drivers)))
+                timeout_ms = min(STATUS_MS, *(max(0.5, driver.due_in_ms()) for driver in self.drivers))
+                self._log.wait(timeout_ms, answers=self._awaits_answers())
         self._status(force=True)
         return EXIT_DONE
 
-    def _tell(self) -> bool:
-        """Let the sources here know of the last logical time: somebody waits for them. Return whether it is news."""
+    def _turn(self, driver: TaskDriver) -> bool:
+        """Let a task do what it can, for a while; return whether there is more to do at once."""
+        more, ends = False, mono_ms() + TURN_MS
+        while driver.tick():
+            if driver.urgent:
+                driver.urgent = False
+                more |= self._poll()
+            if mono_ms() > ends:
+                return True
+        return more
+
+    def _awaits_answers(self) -> bool:
+        """Whether a task can go on when the log has answered: of aligned ones each commit waits for its frames."""
+        return len(self._logical) < len(self.drivers) or any(driver.awaits_answers for driver in self._logical)
+
+    def _tell(self) -> None:
+        """Let the sources here know of the last logical time: somebody waits for them."""
         heard = max((driver.heard for driver in self._logical), default=0)
-        news = heard > self._heard
-        if news:
+        if heard > self._heard:
             self._heard = heard
             for driver in self._logical:
                 driver.hear(heard)
-        return news
 
     def _poll(self) -> bool:
-        """Let what was sent leave, and tell of what has arrived; return whether anything has."""
-        deliveries = self._log.poll()
-        for delivery in deliveries:
-            self.drivers[delivery.owner].delivered(delivery)
-        return bool(deliveries)
+        """Let what was sent leave, and tell of what has arrived; return whether a task can do something about it."""
+        more = False
+        for delivery in self._log.poll():
+            more |= self.drivers[delivery.owner].delivered(delivery)
+        return more
 
     def stop(self) -> None:
         """Begin a graceful stop (R6); safe to call from a signal handler."""

@@ -269,7 +269,7 @@ class EmbeddedLog:
 
     # --- waiting and the end ---
 
-    def wait(self, timeout_ms: float) -> None:
+    def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
         """Return when any process has committed since the last return, or something is queued; else at the time-out."""
         deadline = time.monotonic() + timeout_ms / 1000
         with self._guard:

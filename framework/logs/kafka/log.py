@@ -223,17 +223,23 @@ class KafkaLog:
         """Commit positions to the consumer group, for lag tools only: nobody here reads them. Never raises."""
         self._topics.publish(positions)
 
-    def wait(self, timeout_ms: float) -> None:
-        """Return when a message has come to a partition that is being read, or a delivery; else at the time-out."""
+    def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
+        """Return when a message has come to a partition that is being read, or a delivery; else at the time-out.
+
+        Without ``answers`` only messages, unless something is still to be handed over: each time, a thread is woken.
+        """
         reader, senders = self._reader, self._senders()
+        answers = answers or any(writer.stuck for writer in self._writers)
         deadline = time.monotonic() + timeout_ms / 1000
         step = STEP_S
-        while not (reader.news or any(each.known for each in senders)):
+        while not (reader.news or (answers and any(each.known for each in senders))):
             left = deadline - time.monotonic()
             if left <= 0:
                 return
             left = max(left, STEP_S)  # librdkafka counts whole ms: less would not wait at all
-            if not self._transactions.keys() >= set(self._ends.values()):  # a task waits for this answer
+            if not answers:
+                reader.wait(left)
+            elif not self._transactions.keys() >= set(self._ends.values()):  # a task waits for this answer
                 self._writer.wait(min(left, step))
                 reader.wait(0)
             else:  # nobody is in a hurry to know that a frame or a transaction's outputs have arrived

@@ -92,6 +92,11 @@ class Writer:
             self._queue.append((records[start:stop], callbacks[start:stop]))
 
     @property
+    def stuck(self) -> bool:
+        """Whether librdkafka had no room for all that was to be handed over."""
+        return bool(self._queue)
+
+    @property
     def waits(self) -> bool:
         """Whether a delivery is still to come."""
         return bool(self._queue) or self._unanswered > 0

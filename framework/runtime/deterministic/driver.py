@@ -52,18 +52,25 @@ class DeterministicDriver(TaskDriver):
         self._waiting: list[ExternalRecord] = []  # outputs that are not released yet
         self._waiting_bytes = 0
         self._told = 0  # the last time that was heard beside this task
+        self._held_up = False  # no more input is taken before the log has answered
         self._due_at_ms: float | None = None  # when a Tick can do something, as of the core's last step
 
-    def delivered(self, delivery: Delivery) -> None:
-        """Take the log's answer to one of our sends."""
+    @property
+    def awaits_answers(self) -> bool:
+        """Whether something can go on only when the log has answered."""
+        return self._deliveries.awaited or self._logical.awaits_answers or self._held_up
+
+    def delivered(self, delivery: Delivery) -> bool:
+        """Take the log's answer to one of our sends; return whether a ``tick`` can do something now."""
         for partition, end in delivery.ends:
             self._code.stands(partition, end)
         if delivery.token != CHANGELOG:
             super().delivered(delivery)
-            return
+            return bool(self._todo) or self._held_up
         self._deliveries.delivered(CHANGELOG)
         now = self._mono_ms()
         self._do(on.ChangelogAppended(*delivery[2:4], int(now), *delivery[4:6], mono_us=int(now * 1_000)))
+        return True
 
     def tick(self) -> bool:
         """Do the next thing; before anything is processed, what stands outside already is known (D5)."""
@@ -91,7 +98,8 @@ class DeterministicDriver(TaskDriver):
     def _read_input(self) -> bool:
         if not self.core.wants_input:
             return False
-        if self._blocked():
+        self._held_up = self._blocked()
+        if self._held_up:
             return self._nothing_more()
         try:
             batch = self._inbox.next_batch()
