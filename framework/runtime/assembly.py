@@ -14,11 +14,12 @@ from framework.ports import Log, Spill, StateStore
 from framework.runtime.deterministic.driver import DeterministicDriver
 from framework.runtime.deterministic.outputs import LogicalOutputs
 from framework.runtime.deterministic.processor import LogicalProcessor
-from framework.runtime.driver import TaskDriver
+from framework.runtime.driver import COVERED, TaskDriver
 from framework.runtime.outputs import Outputs
 from framework.runtime.processor import Processor
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
+from protocol.ids import TopicPartition
 from protocol.pointer import decode_pointer
 
 
@@ -36,6 +37,14 @@ def writes_outside(graph: StageGraph, topology: Topology) -> bool:
     """Tell whether a stage's tasks write topics outside of the job."""
     inside = {stream.user_topic for stream in topology.streams_out_of(graph.ordinal)}
     return bool(graph.dead_letters()) or any(topic.name not in inside for topic in graph.topics_written())
+
+
+def _connect(log: Log, owner: int, changelog: TopicPartition, pointer: bytes | None, *, transactions: bool) -> None:
+    """Let the log connect that by which outputs leave: on Kafka the first ones would wait half a second for it."""
+    if transactions:
+        log.transactional(changelog, -1 if pointer is None else decode_pointer(pointer).offset)
+    else:
+        log.produce(owner, COVERED, ())
 
 
 def assemble(
@@ -68,10 +77,10 @@ def assemble(
     )
     wiring, aligned = wire(topology, graph.ordinal, partition), settings.guarantee == "exactly-once"
     at_once = graph.mode == "deterministic" and settings.release == "read-back"
-    releases = writes_outside(graph, topology) and not at_once
-    if aligned and releases:
-        pointer = store.pointer()
-        log.transactional(wiring.changelog, -1 if pointer is None else decode_pointer(pointer).offset)
+    outside = writes_outside(graph, topology)
+    releases = outside and not at_once
+    if outside:
+        _connect(log, owner, wiring.changelog, store.pointer(), transactions=aligned and releases)
     if graph.mode == "deterministic":
         logical = LogicalOutputs(graph, topology, settings, log.partitions, wiring)
         return DeterministicDriver(

@@ -1,7 +1,7 @@
 """The invariants, each with a name, checked when something reaches the log or a store: log order decides."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from zlib import crc32
 
 from framework.core.changelog import ChangelogFold
@@ -66,7 +66,7 @@ class Checker:
         else:
             self._changelog(task, offset, value, outputs)
 
-    def produced(self, record: ExternalRecord, offset: int, asked: Mapping[TopicPartition, int]) -> None:
+    def produced(self, record: ExternalRecord, offset: int, sender: object, *, late: bool) -> None:
         """Check a plain record that is now in the log."""
         self._left((record,))
 

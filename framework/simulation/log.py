@@ -5,7 +5,7 @@ queue, one delivery per send. Everything else is up to the scheduler.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -19,13 +19,13 @@ from protocol.ids import TopicPartition
 class Plain:
     """Plain records that share one delivery. Each of their partitions gets its own in its own time."""
 
-    __slots__ = ("asked", "ends", "left", "lost")
+    __slots__ = ("ends", "left", "lost", "sender")
 
-    def __init__(self, left: int, asked: dict[TopicPartition, int]) -> None:
+    def __init__(self, left: int, sender: "SimLog") -> None:
         self.left = left
         self.lost = False  # an acknowledgement was: none is reported
         self.ends: dict[TopicPartition, int] = {}
-        self.asked = asked  # up to where the sender has looked into partitions
+        self.sender = sender
 
 
 class Sent(NamedTuple):
@@ -60,8 +60,8 @@ class Observer(Protocol):
         """Take note of an internal message that is now in the log, with what became visible together with it."""
         ...
 
-    def produced(self, record: ExternalRecord, offset: int, asked: Mapping[TopicPartition, int]) -> None:
-        """Take note of a plain record that is now in the log; ``asked``: up to where its sender has looked."""
+    def produced(self, record: ExternalRecord, offset: int, sender: object, *, late: bool) -> None:
+        """Take note of a plain record that is now in the log; ``late``: a successor of its sender has looked there."""
         ...
 
     def trimmed(self, partition: TopicPartition, before: int) -> None:
@@ -97,6 +97,7 @@ class SharedLog(MemoryLogData):
         self.skew: dict[TopicPartition, int] = {}  # of the clock of the partition's leader
         self.repeats: list[Sent] = []  # may be appended once more
         self.seen: Counter[str] = Counter()
+        self.lookers: Counter[tuple[TopicPartition, TopicPartition]] = Counter()  # processes by (changelog, asked for)
         self.rand = rand
         self.hit: Callable[[], None] = lambda: None  # told of each acknowledgement that got lost
         self._behaviour = behaviour
@@ -192,7 +193,7 @@ class SharedLog(MemoryLogData):
         (record,) = sent.outputs
         offset, time_ms = self.append(record.partition, record.key, record.value, record.timestamp_ms, record.headers)
         self._unsynced.clear()  # it leaves the job, so it is on disk before anybody sees it
-        self.observer.produced(record, offset, plain.asked)
+        self.observer.produced(record, offset, plain.sender, late=plain.sender.is_succeeded(record.partition))
         plain.left -= 1
         plain.ends[record.partition] = offset + 1
         return None if plain.left else Delivery(0, sent.token, offset, time_ms, ends=tuple(plain.ends.items()))
@@ -255,13 +256,15 @@ class SimLog(MemoryLog):
         self.lose_ack = False  # the next acknowledgement gets lost
         self._boundary = boundary
         self._queued: dict[TopicPartition, Queue] = {}
-        self.asked: dict[TopicPartition, int] = {}  # the end of each partition when it was last asked for
+        self._looked: dict[TopicPartition, int] = {}  # as the how manieth process of its task it has asked for bounds
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (start, end) offsets."""
         self._boundary.before("ask for bounds")
         found = super().bounds(partition)
-        self.asked[partition] = found[1]
+        if partition not in self._looked:
+            lookers = self.shared.lookers
+            self._looked[partition] = lookers[self.changelog, partition] = lookers[self.changelog, partition] + 1
         self._boundary.after("ask for bounds")
         return found
 
@@ -293,10 +296,14 @@ class SimLog(MemoryLog):
     def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
         """Queue plain records."""
         self._boundary.before("produce")
-        plain = Plain(len(records), self.asked)
+        plain = Plain(len(records), self)
         for record in records:
             self._put(Sent(token, None, b"", None, (record,), plain=plain), record.partition)
         self._boundary.after("produce")
+
+    def is_succeeded(self, partition: TopicPartition) -> bool:
+        """Whether another process of its task has looked into a partition since this one did first."""
+        return self.shared.lookers[self.changelog, partition] > self._looked.get(partition, 0)
 
     def poll(self) -> list[Delivery]:
         """Return what became known since the last call."""

@@ -22,7 +22,7 @@ from protocol.frames import decode_columns, decode_headers, digest_records, fram
 from protocol.ids import TopicPartition
 
 Channel = tuple[int, TopicPartition]
-Copy = tuple[int, ExternalRecord, Mapping[TopicPartition, int]]  # its offset, and up to where its sender had looked
+Copy = tuple[int, ExternalRecord, object, bool]  # its offset, its sender, whether a successor had looked before it came
 
 
 @dataclass(slots=True)
@@ -136,25 +136,25 @@ class LogicalChecker(Checker):
             released.append(record.value or b"")
         self._left(outputs)
 
-    def produced(self, record: ExternalRecord, offset: int, asked: Mapping[TopicPartition, int]) -> None:
-        """Check a record that left at once: in order, and again only if its sender could not know of it (D5)."""
+    def produced(self, record: ExternalRecord, offset: int, sender: object, *, late: bool) -> None:
+        """Check a record that left at once: in order, and twice only if one of the two came late (D5)."""
         headers = dict(decode_headers(record.headers or b""))
         if "grete.producer" not in headers:
-            super().produced(record, offset, asked)
+            super().produced(record, offset, sender, late=late)
             return
         task, seq = int(headers["grete.producer"]), int(headers["grete.seq"])
         name, copies = self.plan.wirings[task].name, self._copies.setdefault((task, record.partition), [])
         if seq > len(copies):
             self._let_out(task, (record,))
-            copies.append((offset, record, asked))
+            copies.append((offset, record, sender, late))
             return
-        before, made, theirs = copies[seq - 1]
+        before, made, theirs, came_late = copies[seq - 1]
         if record != made:
             raise Violation("again", f"{name}: seq {seq} outside is {record}, before it was {made}")
-        if theirs is asked or before < asked.get(record.partition, 1 << 62):
+        if theirs is sender or not (late or came_late):
             raise Violation("outside twice", f"{name}: seq {seq} is in {record.partition} at {before} and {offset}")
         self.seen["repeats outside, of zombies and late appends"] += 1
-        copies[seq - 1] = offset, record, asked
+        copies[seq - 1] = offset, record, sender, late
 
     def _leaves(self, value: bytes, where: str) -> None:
         if not value.startswith(OF_TIMER):

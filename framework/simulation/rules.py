@@ -34,7 +34,7 @@ INVARIANTS = {
     "again": "a record that is made again is the same as before (D3)",
     "digest": "a frame carries the digest of its channel before it, a commit that of what was processed (D3)",
     "front": "a commit has all of each channel up to its front, and a source all that was decided (D1, D2, D4)",
-    "outside twice": "without releases, what stands outside twice was sent by one who could not know of it (D5)",
+    "outside twice": "without releases, what is outside twice came once after a successor had looked (D5)",
     "release": "each output of a deterministic sink leaves once, in order, and the release says which (D5)",
     "prefix": "all that is sent and let out is what a run from the valid decisions alone begins with (D1 to D5)",
     "halted": "no process halts: nothing was broken on purpose",

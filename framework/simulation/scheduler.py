@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from framework.errors import Fenced, FrameworkError, Halted, OffsetOutOfRange, StoreCorrupted, TransientError
 from framework.ports import ExternalRecord, LogRow
@@ -357,10 +357,10 @@ class Simulation:
         self.trace.message(self.step, self.now, partition, offset, value)
         self.checker.appended(partition, offset, value, outputs)
 
-    def produced(self, record: ExternalRecord, offset: int, asked: Mapping[TopicPartition, int]) -> None:
+    def produced(self, record: ExternalRecord, offset: int, sender: object, *, late: bool) -> None:
         """Trace and check a plain record that is now in the log."""
         self.trace.note(self.step, self.now, f"{record.partition} {record.value!r}")
-        self.checker.produced(record, offset, asked)
+        self.checker.produced(record, offset, sender, late=late)
 
     def unmade(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
         """Trace and forget messages that a power loss has taken back; who feeds the job sends his again."""

@@ -181,6 +181,9 @@ class DeterministicDriver(TaskDriver):
             case do.Seek():
                 self._replay.clear()
                 return super()._perform_next()
+            case do.Freeze() if not self._logical.releases:
+                self._back.look(self._mono_ms())
+                return super()._perform_next()
             case _:
                 sends = isinstance(action, do.Send)
                 done = super()._perform_next()

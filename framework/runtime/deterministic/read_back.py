@@ -10,6 +10,8 @@ from protocol.commit import Commit
 from protocol.frames import decode_headers
 from protocol.ids import TopicPartition
 
+LOOK_MS = 1_000  # between two looks where a partition ends
+
 
 class ReadBack:
     """Reads what stands behind the places that the state knows, in every partition that the task may write to.
@@ -25,6 +27,8 @@ class ReadBack:
         self._code = code
         self._left: deque[tuple[TopicPartition, int, int]] = deque()  # to be read from an offset to another
         self._found: dict[TopicPartition, int] = {}  # the last seq of this task
+        self._turn: deque[TopicPartition] = deque()  # which end to look for next
+        self._looked_ms = 0.0
 
     def begin(self, last: Commit | None) -> None:
         """Note what is to be read. Without a commit of a worker nothing can be out: what there is, others have made."""
@@ -35,6 +39,20 @@ class ReadBack:
                 self._code.stands(partition, end)
             elif place < end:  # else the topic was made anew, and nothing of ours is in it
                 self._left.append((partition, max(place, start), end))
+
+    def look(self, now_ms: float) -> None:
+        """Move one place on, now and then, just before a version is frozen: else where others write, all is read again.
+
+        Of what is sent before the freeze the version's state tells; what is sent after it stands behind the end of now.
+        """
+        if now_ms - self._looked_ms < LOOK_MS:
+            return
+        self._looked_ms = now_ms
+        if not self._turn:
+            self._turn.extend(self._code.places)
+        if self._turn:
+            partition = self._turn.popleft()
+            self._code.stands(partition, self._log.bounds(partition)[1])
 
     def step(self) -> bool:
         """Read on; False if there is nothing left to read."""
@@ -57,6 +75,8 @@ class ReadBack:
         return True
 
     def _look_at(self, partition: TopicPartition, cell: bytes | None) -> None:
-        headers = dict(decode_headers(cell)) if cell else {}
+        if cell is None or self._code.producer_name not in cell:
+            return
+        headers = dict(decode_headers(cell))
         if headers.get(PRODUCER) == self._code.producer_name and SEQ in headers:
             self._found[partition] = max(int(headers[SEQ]), self._found.get(partition, 0))
