@@ -184,6 +184,21 @@ def test_a_delivery_ends_a_wait(connect: Connect, topic: str) -> None:
     assert [(each.owner, each.token, each.offset) for each in found] == [(3, 4, 1)]
 
 
+def test_a_message_ends_a_wait_without_answers(connect: Connect, topic: str) -> None:
+    """Who waits for no delivery is woken by messages alone; the deliveries come with the next polls."""
+    log = connect()
+    partition = filled(log, topic, 1)
+    assert [row[0] for row in read_to(log, partition, 0, 1)] == [0]
+    log.send(3, 4, partition, b"x")
+    found = log.poll()
+    while not (rows := log.read(partition, 1, 1)):
+        log.wait(600_000, answers=False)
+    while not found:
+        log.wait(600_000)
+        found = log.poll()
+    assert ([row[4] for row in rows], [each.token for each in found]) == ([b"x"], [4])
+
+
 def test_one_delivery_stands_for_all_partitions(connect: Connect, topic: str) -> None:
     """A7: records of several partitions, more than are handed over in one go, are all there when they are reported."""
     log = connect(producer_queue_buffering_max_messages=70)
