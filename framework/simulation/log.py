@@ -256,7 +256,7 @@ class SimLog(MemoryLog):
         self.lose_ack = False  # the next acknowledgement gets lost
         self._boundary = boundary
         self._queued: dict[TopicPartition, Queue] = {}
-        self._looked: dict[TopicPartition, int] = {}  # as the how manieth process of its task it has asked for bounds
+        self._looked: dict[TopicPartition, int] = {}  # its number among the processes of its task that asked for bounds
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (start, end) offsets."""
