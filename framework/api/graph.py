@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from framework.api.files import Files
+from framework.api.methods import refuse_deferred
 from framework.api.mode import MODES, Mode
 from framework.api.store import Store
 from framework.api.table import Table
@@ -109,6 +110,7 @@ def _check_methods(stage: StageGraph, declared: dict[str, object], timers: list[
         raise GraphError(f"{where} declares Timers() and has no on_timer(self, timer)")
     if stage.windows and not callable(declared.get("on_window")):
         raise GraphError(f"{where} declares a TumblingWindow and has no on_window(self, window)")
+    refuse_deferred(where, declared)
 
 
 def _check_names(stage: StageGraph) -> None:

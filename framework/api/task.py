@@ -12,6 +12,7 @@ class Task:
     Its methods:
     - ``process(self, record)`` for each record, or ``process_batch(self, records)`` for a list of them, not both;
     - ``on_timer(self, timer)`` if it declares Timers, ``on_window(self, window)`` if it declares a TumblingWindow.
+    They are plain functions that return None: a coroutine, a generator or a value would be dropped, so it is refused.
 
     A new instance is made at each start and after each rollback: only stores are durable, other attributes are caches.
     Keep to one thread, and touch nothing outside but through declared outputs: what else it does may happen twice.

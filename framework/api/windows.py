@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from framework.api.methods import refuse_return
 from framework.api.serdes import Codec, Serde, functions_of, key_serde
 from framework.api.store import Store
 from framework.errors import ConfigError, TaskError
@@ -82,10 +83,12 @@ class TumblingWindow(Generic[K, V]):
         self.panes.put(pane, change(value))
         return True
 
-    def close(self, closes: int, on_window: Callable[[Window[K, V]], None]) -> None:
+    def close(self, closes: int, on_window: Callable[[Window[K, V]], object]) -> None:
         """Give each value of the window that closes at ``closes`` to ``on_window`` and delete it. For the runtime."""
         end = closes - self.grace_ms
         start = end - self.size_ms
         for pane, value in self.panes.prefix((start, None)):
-            on_window(Window(self.name, start, end, pane[1], value))  # type: ignore[arg-type]  # only a prefix has no key
+            window: Window[K, V] = Window(self.name, start, end, pane[1], value)  # type: ignore[arg-type]  # only a prefix has no key
+            if (returned := on_window(window)) is not None:
+                refuse_return("on_window", returned)
             self.panes.delete(pane)

@@ -9,6 +9,7 @@ from itertools import repeat
 from operator import length_hint
 from typing import Any, NamedTuple, TypeVar
 
+from framework.api.methods import ReturnError, refuse_return
 from framework.api.record import Record
 from framework.api.serdes import decode_error, functions_of
 from framework.api.topic import DeadLetter, Input
@@ -98,7 +99,8 @@ def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
         try:
             for record in records_of(columns, keys):
                 outputs.timestamp = record.timestamp
-                process(record)
+                if (returned := process(record)) is not None:
+                    refuse_return("process", returned)
         except Exception as error:
             raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
         site.advance(max(columns.timestamps))
@@ -115,7 +117,8 @@ def _timed(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
         try:
             for record in records_of(columns, keys):
                 timestamp = outputs.timestamp = record.timestamp
-                process(record)
+                if (returned := process(record)) is not None:
+                    refuse_return("process", returned)
                 advance(timestamp)
         except Exception as error:
             raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
@@ -135,7 +138,8 @@ def _batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
         except Exception as error:
             raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
         try:
-            process(records)
+            if (returned := process(records)) is not None:
+                refuse_return("process_batch", returned)
         except Exception as error:
             raise failure(site, declared, columns, None, error) from error
         site.advance(latest)
@@ -143,7 +147,7 @@ def _batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     return loop
 
 
-def _guarded(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
+def _guarded(site: Site, declared: Input[Any, Any], process: Process, method: str = "process") -> Loop:
     """Return the loop of an input with a dead-letter topic: a record that fails leaves nothing but its letter."""
     overlay, outputs = site.overlay, site.outputs
     topic, (key_of, value_of) = declared.topic.name, decoders(declared)
@@ -159,7 +163,9 @@ def _guarded(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
             outputs.timestamp = timestamp
             try:
                 offset = columns.offset_at(index)
-                process(Record(key_of(key), value_of(value), timestamp, headers_of(cell), topic, partition, offset))
+                record = Record(key_of(key), value_of(value), timestamp, headers_of(cell), topic, partition, offset)
+                if (returned := process(record)) is not None:
+                    refuse_return(method, returned)
             except Exception as error:  # noqa: BLE001  # ours are raised again by write
                 undo(site)
                 write(columns, index, error)
@@ -173,17 +179,20 @@ def _guarded(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
 def _guarded_batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop of batches with a dead-letter topic: one that fails is undone and goes record by record."""
     outputs, records_of = site.outputs, decoder(declared)
-    one_by_one = _guarded(site, declared, lambda record: process([record]))
+    one_by_one = _guarded(site, declared, lambda record: process([record]), "process_batch")
 
     def loop(columns: Columns) -> None:
         mark(site)
         outputs.timestamp = latest = max(columns.timestamps)
         try:
-            process(list(records_of(columns, iter(columns.keys))))
+            if (returned := process(list(records_of(columns, iter(columns.keys))))) is not None:
+                refuse_return("process_batch", returned)
         except Exception as error:
             undo(site)
             if is_ours(error):
                 raise
+            if isinstance(error, ReturnError):
+                raise failure(site, declared, columns, None, error) from error
             one_by_one(columns)
         else:
             site.overlay.end_undo()
@@ -288,6 +297,8 @@ def letter_writer(site: Site, declared: Input[Any, Any]) -> Callable[[Columns, i
     def write(columns: Columns, index: int, error: Exception) -> None:
         if is_ours(error):
             raise error
+        if isinstance(error, ReturnError):
+            raise failure(site, declared, columns, index, error) from error
         cause = _cause(declared, columns, index, error)
         cell = None if columns.headers is None else columns.headers[index]
         headers = {

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from framework.api.graph import FIRST_USER_STORE, StageGraph
+from framework.api.methods import refuse_return, run_now
 from framework.api.task import Task
 from framework.api.timers import Timer
 from framework.api.topic import Input, Topic
@@ -85,7 +86,7 @@ class Processor:
         self._outputs.turn = self._saved_number(TURN, 0)
         self._task = self._call("the class", self._stage.task)
         self._bind_state(self._task)
-        self._call("init", self._task.init)
+        self._call("init", partial(run_now, "init", self._task.init))
         self._bind_outputs(self._task)
         self._loops = self._compile(self._task)
 
@@ -161,7 +162,7 @@ class Processor:
         """Close the task instance. Raises TaskError if its ``close`` fails."""
         task, self._task = self._task, None
         if task is not None:
-            self._call("close", task.close)
+            self._call("close", partial(run_now, "close", task.close))
 
     # --- Binding ---
 
@@ -220,7 +221,8 @@ class Processor:
         task: Any = self._task
         if not due.owner:
             self._outputs.timestamp = due.at
-            task.on_timer(Timer(due.at, due.key))
+            if (returned := task.on_timer(Timer(due.at, due.key))) is not None:
+                refuse_return("on_timer", returned)
         elif (window := self._windows.get(due.owner)) is not None:
             self._outputs.timestamp = due.at - window.grace_ms - 1  # the window's last ms
             window.close(due.at, task.on_window)

@@ -9,6 +9,7 @@ from itertools import repeat
 from operator import length_hint
 from typing import Any
 
+from framework.api.methods import refuse_return
 from framework.api.record import Record
 from framework.api.topic import DeadLetter, Input
 from framework.runtime.deterministic.outputs import LogicalOutputs
@@ -38,7 +39,9 @@ class LogicalSite(Site):
 def compile_logical(site: LogicalSite, declared: Input[Any, Any], process: Process, *, batch: bool) -> Loop:
     """Return the loop for an input. With ``batch``, which only a source may have, ``process`` takes a list."""
     if isinstance(declared.errors, DeadLetter):
-        return _guarded(site, declared, (lambda record: process([record])) if batch else process)
+        if batch:
+            return _guarded(site, declared, lambda record: process([record]), "process_batch")
+        return _guarded(site, declared, process)
     if batch:
         return _batches(site, declared, process)
     return _plain(site, declared, process) if site.fire is None else _timed(site, declared, process)
@@ -54,7 +57,8 @@ def _plain(site: LogicalSite, declared: Input[Any, Any], process: Process) -> Lo
             for record, at in zip(records_of(columns, keys), columns.logical, strict=False):
                 outputs.timestamp = record.timestamp
                 outputs.at = at
-                process(record)
+                if (returned := process(record)) is not None:
+                    refuse_return("process", returned)
         except Exception as error:
             raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
 
@@ -72,7 +76,8 @@ def _timed(site: LogicalSite, declared: Input[Any, Any], process: Process) -> Lo
                 reach(at[0] - 1)
                 outputs.timestamp = record.timestamp
                 outputs.at = at
-                process(record)
+                if (returned := process(record)) is not None:
+                    refuse_return("process", returned)
         except Exception as error:
             raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
 
@@ -93,14 +98,15 @@ def _batches(site: LogicalSite, declared: Input[Any, Any], process: Process) -> 
         except Exception as error:
             raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
         try:
-            process(records)
+            if (returned := process(records)) is not None:
+                refuse_return("process_batch", returned)
         except Exception as error:
             raise failure(site, declared, columns, None, error) from error
 
     return loop
 
 
-def _guarded(site: LogicalSite, declared: Input[Any, Any], process: Process) -> Loop:
+def _guarded(site: LogicalSite, declared: Input[Any, Any], process: Process, method: str = "process") -> Loop:
     """Return the loop of an input with a dead-letter topic: a record that fails leaves nothing but its letter."""
     overlay, outputs, reach = site.overlay, site.outputs, site.reach
     topic, (key_of, value_of) = declared.topic.name, decoders(declared)
@@ -117,7 +123,9 @@ def _guarded(site: LogicalSite, declared: Input[Any, Any], process: Process) -> 
             mark(site)
             try:
                 offset = columns.offset_at(index)
-                process(Record(key_of(key), value_of(value), timestamp, headers_of(cell), topic, partition, offset))
+                record = Record(key_of(key), value_of(value), timestamp, headers_of(cell), topic, partition, offset)
+                if (returned := process(record)) is not None:
+                    refuse_return(method, returned)
             except Exception as error:  # noqa: BLE001  # ours are raised again by write
                 undo(site)
                 write(columns, index, error)

@@ -1,0 +1,104 @@
+"""The methods of a task class: a form that would do no work is refused when the job is built."""
+
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from framework import Input, Job, Record, Store, Task, Timers, Topic, TumblingWindow, int64, utf8
+from framework.errors import GraphError
+
+ORDERS = Topic("orders", key=utf8, value=int64)
+
+
+async def _awaits(_self: Any, *_: Any) -> None:
+    """Do nothing, later."""
+
+
+def _yields(_self: Any, *_: Any) -> Iterator[int]:
+    """Do nothing, when it is iterated."""
+    yield 1
+
+
+async def _awaits_and_yields(_self: Any, *_: Any) -> AsyncIterator[int]:
+    """Do nothing, later, when it is iterated."""
+    yield 1
+
+
+def _works(_self: Any, *_: Any) -> None:
+    """Do nothing, now."""
+
+
+class _Called:
+    """An object that is called as a function is."""
+
+    async def __call__(self, *_: Any) -> None:
+        """Do nothing, later."""
+
+
+FORMS: dict[str, tuple[Any, str]] = {
+    "async def": (_awaits, "is an async def"),
+    "generator": (_yields, "yields"),
+    "async generator": (_awaits_and_yields, "is an async def that yields"),
+    "partial": (functools.partial(_awaits, None), "is an async def"),
+    "partial of a partial": (functools.partial(functools.partial(_yields, None)), "yields"),
+    "static": (staticmethod(_yields), "yields"),
+    "callable object": (_Called(), "is an async def"),
+}
+
+
+def task(**methods: Any) -> type[Task]:
+    """Return a task class that declares what all methods need."""
+    members: dict[str, Any] = {
+        "name": "add-up",
+        "orders": Input(ORDERS),
+        "totals": Store("totals", key=utf8, value=int64),
+        "timers": Timers(),
+        "window": TumblingWindow("minute", 60_000, utf8, int64),
+        "on_timer": _works,
+        "on_window": _works,
+    }
+    if "process_batch" not in methods:
+        members["process"] = _works
+    return type("AddUp", (Task,), members | methods)
+
+
+@pytest.mark.parametrize("method", ["process", "process_batch", "on_timer", "on_window", "init", "close"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_method_that_would_do_no_work_is_refused_when_the_job_is_built(method: str, form: str) -> None:
+    """The error names the stage, the class, the method and its form, and says what to write instead."""
+    function, is_what = FORMS[form]
+    with pytest.raises(GraphError) as caught:
+        Job("sums", stages=[task(**{method: function})])
+    text = str(caught.value)
+    assert f"stage 'add-up' (AddUp): {method} {is_what}, so a call of it does no work" in text
+    assert "send by self.OUTPUT.send(key, value)" in text
+
+
+def test_an_inherited_method_is_looked_at_too() -> None:
+    """A base class of the task may be where the method stands."""
+
+    class Base(Task):
+        async def process(self, record: Record[str, int]) -> None:
+            """Do nothing."""
+
+    class AddUp(Base):
+        orders = Input(ORDERS)
+
+    with pytest.raises(GraphError, match="process is an async def"):
+        Job("sums", stages=[AddUp])
+
+
+def test_a_decorator_that_does_the_work_is_allowed() -> None:
+    """What it wraps may yield: it is the decorator that is called, and it sends."""
+
+    def sends(function: Callable[..., Iterator[int]]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def process(self: Task, record: Record[str, int]) -> None:
+            for value in function(self, record):
+                assert value
+
+        return process
+
+    Job("sums", stages=[task(process=sends(_yields))])
