@@ -38,24 +38,12 @@ class Delivery(NamedTuple):
     ends: tuple[tuple[TopicPartition, int], ...] = ()
 
 
-class Log(Protocol):
-    """A partitioned log, as one process sees it. Not thread safe. Sends queue up; ``poll`` reports what became of them.
+class LogReader(Protocol):
+    """The reading half of a log. Not thread safe.
 
-    1. Messages that one process sends to one partition are appended in the order of the sends; after one that is not
-       reported, no later one is.
-    2. A delivery is reported once per send, and only when the message survives a crash of this process
-       (``sync=True``: also a power loss).
-    3. Offsets of a partition are contiguous from 0, unless it is ``transactional``; trimming moves the start only.
-    4. ``read`` never returns a message before ``offset``, and none only if there was none when ``bounds`` was asked
-       or when ``offset`` was sought; where a log fetches, it waits for no more than that.
+    A command that only reads gets an object with this half and no other: it has no method that makes a topic, sends,
+    claims or trims, and opening and using it leaves everything as it was.
     """
-
-    def create_topic(self, topic: str, partitions: int, *, plain: bool = False) -> None:
-        """Make sure that the topic exists. ``plain``: one that others write or read, too; else a stream or changelog.
-
-        Raises ConfigError if it exists with another number of partitions, or with settings that would lose data (K1).
-        """
-        ...
 
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions, or None if there is no such topic."""
@@ -73,6 +61,34 @@ class Log(Protocol):
         """Return messages from ``offset`` on, in order: at least one if there is one, then up to about ``max_bytes``.
 
         Raises OffsetOutOfRange if ``offset`` is before the start or beyond the end.
+        """
+        ...
+
+    def leave(self, partition: TopicPartition) -> None:
+        """Declare that this partition is not read on for now: a log that fetches ahead need not."""
+        ...
+
+    def close(self) -> None:
+        """Release files and connections; what is queued and was not polled is given up."""
+        ...
+
+
+class Log(LogReader, Protocol):
+    """A partitioned log, as one process sees it. Not thread safe. Sends queue up; ``poll`` reports what became of them.
+
+    1. Messages that one process sends to one partition are appended in the order of the sends; after one that is not
+       reported, no later one is.
+    2. A delivery is reported once per send, and only when the message survives a crash of this process
+       (``sync=True``: also a power loss).
+    3. Offsets of a partition are contiguous from 0, unless it is ``transactional``; trimming moves the start only.
+    4. ``read`` never returns a message before ``offset``, and none only if there was none when ``bounds`` was asked
+       or when ``offset`` was sought; where a log fetches, it waits for no more than that.
+    """
+
+    def create_topic(self, topic: str, partitions: int, *, plain: bool = False) -> None:
+        """Make sure that the topic exists. ``plain``: one that others write or read, too; else a stream or changelog.
+
+        Raises ConfigError if it exists with another number of partitions, or with settings that would lose data (K1).
         """
         ...
 
@@ -108,10 +124,6 @@ class Log(Protocol):
         """Queue plain records for topics outside of the job; one delivery for all of them (offset: of the last)."""
         ...
 
-    def leave(self, partition: TopicPartition) -> None:
-        """Declare that this partition is not read on for now: a log that fetches ahead need not."""
-        ...
-
     def poll(self) -> list[Delivery]:
         """Push out what is queued; return what became known since the last call. Raises TransientError (full, busy)."""
         ...
@@ -125,10 +137,6 @@ class Log(Protocol):
 
     def trim(self, partition: TopicPartition, before: int) -> None:
         """Delete messages before offset ``before``; nothing if they are gone. Raises OffsetOutOfRange past the end."""
-        ...
-
-    def close(self) -> None:
-        """Release files and connections; what is queued and was not polled is given up."""
         ...
 
 

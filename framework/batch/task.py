@@ -21,6 +21,7 @@ from framework.core.wiring import wire
 from framework.errors import ConfigError
 from framework.ports import ExternalRecord
 from framework.runtime.assembly import store_names
+from framework.runtime.outbox import no_sinks
 from framework.runtime.outputs import Outputs
 from framework.runtime.processor import Processor
 from framework.settings import Settings
@@ -107,7 +108,9 @@ class BatchTask:
             clean_bytes_max=settings.clean_bytes_max,
         )
         self._outputs = Outputs(stage, topology, settings, outside.get, drop_external=not outputs)
-        self._processor = _BatchProcessor(stage, topology, partition, self._overlay, self._outputs, settings)
+        self._processor = _BatchProcessor(
+            stage, topology, partition, self._overlay, self._outputs, settings, sinks=no_sinks
+        )
         self._channels = channels_of(topology, stage.ordinal, partition)
         self._producer = wire(topology, stage.ordinal, partition).producer
         self._next: dict[TopicPartition, tuple[int, int]] = {}  # stream partition → next seq, timestamp reached

@@ -15,6 +15,7 @@ from framework.runtime.deterministic.driver import DeterministicDriver
 from framework.runtime.deterministic.outputs import LogicalOutputs
 from framework.runtime.deterministic.processor import LogicalProcessor
 from framework.runtime.driver import COVERED, TaskDriver
+from framework.runtime.outbox import MakeSinks, sinks_of
 from framework.runtime.outputs import Outputs
 from framework.runtime.processor import Processor
 from framework.settings import Settings
@@ -47,6 +48,14 @@ def _connect(log: Log, owner: int, changelog: TopicPartition, pointer: bytes | N
         log.produce(owner, COVERED, ())
 
 
+def _check_guarantee(graph: StageGraph, settings: Settings) -> None:
+    if graph.mode == "deterministic" and settings.guarantee != "exactly-once":
+        raise ConfigError(
+            f"stage {graph.name!r} is deterministic, which is exactly once: drop the setting guarantee = "
+            f"{settings.guarantee}, or the mode"
+        )
+
+
 def assemble(
     graph: StageGraph,
     topology: Topology,
@@ -59,16 +68,14 @@ def assemble(
     settings: Settings,
     mono_ms: Callable[[], float],
     executor: Executor | None = None,
+    sinks: MakeSinks = sinks_of,
 ) -> TaskDriver:
     """Return the driver of task (graph, partition) over an open store; ``owner`` marks its deliveries.
 
-    ``executor`` runs what may take long: by default at once, so that nothing happens beside the driver.
+    ``executor`` runs what may take long: by default at once, so that nothing happens beside the driver. ``sinks`` makes
+    the sinks of its files and tables: ``no_sinks`` where a past is only run again.
     """
-    if graph.mode == "deterministic" and settings.guarantee != "exactly-once":
-        raise ConfigError(
-            f"stage {graph.name!r} is deterministic, which is exactly once: drop the setting guarantee = "
-            f"{settings.guarantee}, or the mode"
-        )
+    _check_guarantee(graph, settings)
     overlay = Overlay(
         store,
         list(store_names(graph)),
@@ -90,7 +97,9 @@ def assemble(
             store=store,
             overlay=overlay,
             spill=spill,
-            runner=LogicalProcessor(graph, topology, partition, overlay, logical, settings, executor=executor),
+            runner=LogicalProcessor(
+                graph, topology, partition, overlay, logical, settings, executor=executor, sinks=sinks
+            ),
             settings=settings,
             mono_ms=mono_ms,
         )
@@ -102,7 +111,7 @@ def assemble(
         store=store,
         overlay=overlay,
         spill=spill,
-        runner=Processor(graph, topology, partition, overlay, outputs, settings, executor=executor),
+        runner=Processor(graph, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks),
         settings=settings,
         mono_ms=mono_ms,
     )

@@ -15,11 +15,13 @@ from typing import Any
 import msgspec
 
 from framework.api.files import Files
+from framework.api.serdes import bytes_serde
 from framework.api.table import Table
 from framework.errors import ConfigError, Halted
 from framework.runtime.background import AtOnce, Background, Plan, Step
 from framework.settings import Settings
 from framework.sinks.databases import sql_sinks
+from framework.sinks.discard import DiscardSink
 from framework.sinks.files import FilesSink, line_encoder
 from framework.sinks.port import Entry, Owner, Sink
 from framework.sinks.sql import row_encoder
@@ -33,6 +35,7 @@ _HELD_BYTES = 100  # of an entry, beyond its value
 _FILES, _TABLE = "files:", "table:"  # a target: a directory, or the attribute of the Output (a url may hold a secret)
 
 Outputs = dict[str, Files[Any] | Table[Any]]  # attribute of the task → where it goes
+MakeSinks = Callable[[Outputs], dict[str, Sink]]  # returns target → sink: the one place where a task gets its sinks
 
 
 def sinks_of(outputs: Outputs) -> dict[str, Sink]:
@@ -41,6 +44,15 @@ def sinks_of(outputs: Outputs) -> dict[str, Sink]:
     sinks: dict[str, Sink] = {_TABLE + name: sink for name, sink in sql_sinks(tables).items()}
     directories = {target.directory for target in outputs.values() if isinstance(target, Files)}
     return sinks | {_FILES + directory: FilesSink(directory) for directory in sorted(directories)}
+
+
+def no_sinks(outputs: Outputs) -> dict[str, Sink]:
+    """Return target → a sink that opens and keeps nothing: for code that runs a past again, and only reads."""
+    return {target: DiscardSink(target) for target in map(_target_of, outputs, outputs.values())}
+
+
+def _target_of(attribute: str, output: Files[Any] | Table[Any]) -> str:
+    return _FILES + output.directory if isinstance(output, Files) else _TABLE + attribute
 
 
 class _Closed(msgspec.Struct, array_like=True):
@@ -62,14 +74,14 @@ class Outbox:
         store: LayeredStore,
         settings: Settings,
         executor: Executor | None = None,
-        sinks: Callable[[Outputs], dict[str, Sink]] | None = None,
+        sinks: MakeSinks = sinks_of,
     ) -> None:
-        """``owner``: job and task. ``executor`` runs what is done to ``sinks``, by default at once."""
+        """``owner``: job and task. ``executor`` runs what is done to the ``sinks`` made; by default at once."""
         self.waiting_bytes = 0  # of committed versions that are not applied yet
         self.ready = False  # the sinks have been seen to take what they are declared for
         self._owner = owner
         self._store = store
-        self._make_sinks = sinks_of if sinks is None else sinks
+        self._make_sinks = sinks
         self._sinks: dict[str, Sink] = {}  # by target
         self._targets: list[str] = []
         self._open: list[tuple[int, bytes]] = []  # the block to come: (index of the target, value)
@@ -104,12 +116,8 @@ class Outbox:
     def sender(self, attribute: str, target: Files[Any] | Table[Any]) -> Callable[..., None]:
         """Return Output.send for these files or this table."""
         index = len(self._targets)
-        if isinstance(target, Files):
-            self._targets.append(_FILES + target.directory)
-            encode = line_encoder(target)
-        else:
-            self._targets.append(_TABLE + attribute)
-            encode = row_encoder(target)
+        self._targets.append(_target_of(attribute, target))
+        encode = line_encoder(target) if isinstance(target, Files) else row_encoder(target)
 
         def send(_key: object, value: object, **_: object) -> None:
             raw = encode(value)
@@ -254,7 +262,8 @@ class Outbox:
         for index, target in enumerate(closed.targets):
             sink = self._sinks.get(target)
             if sink is None and target.startswith(_FILES):  # declared when the version was made, and now no more
-                sink = self._sinks[target] = FilesSink(target.removeprefix(_FILES))
+                directory = Files(target.removeprefix(_FILES), bytes_serde)
+                sink = self._sinks[target] = self._make_sinks({"": directory})[target]
             if sink is None:
                 raise ConfigError(
                     f"task {self._owner[1]}: committed rows of output {target.removeprefix(_TABLE)!r} are not applied "

@@ -17,7 +17,7 @@ from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, Ta
 from framework.ports import ExternalRecord, LogRow
 from framework.runtime.binding import bind_store, bind_window, bound
 from framework.runtime.loops import Columns, Loop, Site, TimerError, compile_loop, compile_refusal
-from framework.runtime.outbox import Outbox
+from framework.runtime.outbox import MakeSinks, Outbox, sinks_of
 from framework.runtime.outputs import Outputs
 from framework.runtime.reserved import META, OUTBOX, STREAM_TIME, TIMERS, TURN, pin_key
 from framework.runtime.timers import BEFORE_ALL, Due, TimerQueue
@@ -47,8 +47,9 @@ class Processor:
         settings: Settings,
         *,
         executor: Executor | None = None,
+        sinks: MakeSinks = sinks_of,
     ) -> None:
-        """``executor`` runs what the outbox does to its sinks; by default at once."""
+        """``executor`` runs what the outbox does to its ``sinks``; by default at once."""
         self._stage = stage
         self._partition = partition
         self._overlay = overlay
@@ -57,7 +58,7 @@ class Processor:
         self._meta = overlay.store(META)
         self._timers = TimerQueue(overlay.store(TIMERS))
         task = f"{stage.name}-{partition}"
-        self._outbox = Outbox((topology.job, task), overlay.store(OUTBOX), settings, executor)
+        self._outbox = Outbox((topology.job, task), overlay.store(OUTBOX), settings, executor, sinks)
         self._applied = {
             attribute: output.target
             for attribute, output in stage.outputs.items()

@@ -11,6 +11,7 @@ from framework.core.topology import Topology
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.runtime.assembly import assemble, store_names
 from framework.runtime.driver import TaskDriver
+from framework.runtime.outbox import MakeSinks, sinks_of
 from framework.settings import Settings
 from framework.stores.memory import MemoryDisk, MemoryStore
 from framework.stores.spill import MemorySpill
@@ -60,6 +61,7 @@ class HostedTask:
     process: Process | None = None
     past: Counter[str] = field(default_factory=Counter)  # counters of processes that are gone
     connect: Callable[[MemoryLogData], MemoryLog] = MemoryLog
+    sinks: MakeSinks = sinks_of
 
     @property
     def name(self) -> str:
@@ -107,6 +109,7 @@ class HostedTask:
             spill=MemorySpill(),
             settings=settings,
             mono_ms=lambda: float(clock()),
+            sinks=self.sinks,
         )
         self.process = Process(driver, log)
         self.starts += 1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from framework.core.changelog import ChangelogFold
 from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError, OffsetOutOfRange
-from framework.ports import Log, LogRow
+from framework.ports import LogReader, LogRow
 from protocol.changelog import ChangelogType, Decision, decode_changelog_header, decode_data, decode_decision
 from protocol.commit import Commit
 from protocol.envelope import MessageType, decode_header
@@ -40,7 +40,7 @@ class Past:
     decisions: list[Decision] = field(default_factory=list)
 
 
-def rows_of(log: Log, partition: TopicPartition) -> Iterator[LogRow]:
+def rows_of(log: LogReader, partition: TopicPartition) -> Iterator[LogRow]:
     """Yield what stands in a partition up to its present end."""
     position, end = log.bounds(partition)
     while position < end:
@@ -55,7 +55,7 @@ def rows_of(log: Log, partition: TopicPartition) -> Iterator[LogRow]:
         position = rows[-1][0] + 1
 
 
-def past_of(log: Log, changelog: TopicPartition) -> Past:
+def past_of(log: LogReader, changelog: TopicPartition) -> Past:
     """Read a whole changelog (C2)."""
     past, fold = Past(), ChangelogFold(str(changelog), log.bounds(changelog)[0])
     for row in rows_of(log, changelog):
@@ -73,7 +73,7 @@ def past_of(log: Log, changelog: TopicPartition) -> Past:
     return past
 
 
-def state_at(log: Log, changelog: TopicPartition, version: int) -> State:
+def state_at(log: LogReader, changelog: TopicPartition, version: int) -> State:
     """Return the state of a task as of its commit of ``version``."""
     state: State = {}
     fold = ChangelogFold(str(changelog), log.bounds(changelog)[0])
@@ -95,7 +95,7 @@ def state_at(log: Log, changelog: TopicPartition, version: int) -> State:
     return state
 
 
-def made_in_streams(log: Log, wiring: TaskWiring) -> dict[Place, dict[int, Made]]:
+def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[Place, dict[int, Made]]:
     """Return what of deterministic tasks stands in the streams that a task reads: (partition, producer) → seq → record.
 
     Of an aligned task these are the channels of its ``logical`` producers.
@@ -117,7 +117,7 @@ def made_in_streams(log: Log, wiring: TaskWiring) -> dict[Place, dict[int, Made]
     return found
 
 
-def made_outside(log: Log, topic: str) -> dict[Place, dict[int, Made]]:
+def made_outside(log: LogReader, topic: str) -> dict[Place, dict[int, Made]]:
     """Return what deterministic tasks have sent to an external topic: (partition, producer) → seq → record."""
     found: dict[Place, dict[int, Made]] = {}
     for number in range(log.partitions(topic) or 0):
@@ -133,7 +133,7 @@ def made_outside(log: Log, topic: str) -> dict[Place, dict[int, Made]]:
     return found
 
 
-def decided_rows(log: Log, partition: TopicPartition, decisions: list[Decision]) -> list[LogRow]:
+def decided_rows(log: LogReader, partition: TopicPartition, decisions: list[Decision]) -> list[LogRow]:
     """Return the rows of an external input that were decided on. Raises ConfigError if they are not all there."""
     ours = [d for d in decisions if TopicPartition(d.topic, d.partition) == partition]
     if not ours:

@@ -2,6 +2,8 @@
 
 The same driver, core and code run over a log in memory. Its changelogs hold the state of one commit of each task, and
 of each source the decisions that follow: no choice is left, and every output must come out as it stands in the log.
+The replay only reads what belongs to the job: it holds the log by its ``LogReader`` half, which has no method that
+writes, and what the tasks send to files and tables is dropped (``no_sinks``).
 """
 
 import zlib
@@ -14,8 +16,9 @@ from framework.core.deterministic import DeterministicCore
 from framework.core.wiring import TaskWiring, wire
 from framework.errors import ConfigError, FrameworkError
 from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.ports import Log
+from framework.ports import LogReader
 from framework.runtime.inspect import all_wirings
+from framework.runtime.outbox import no_sinks
 from framework.runtime.place import create_topics
 from framework.settings import Settings
 from framework.testing.hosted import Faults, HostedTask
@@ -63,7 +66,7 @@ class _Untrimmed(MemoryLog):
         """Do nothing."""
 
 
-def replay(job: Job, log: Log, settings: Settings, since: int = 0) -> Found:
+def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Found:
     """Run the past of a job again, from the commits of its sources at version ``since`` or the first ones after it.
 
     Raises ConfigError if the log does not hold enough of it.
@@ -73,7 +76,7 @@ def replay(job: Job, log: Log, settings: Settings, since: int = 0) -> Found:
     begins = _begins(wirings, pasts, since)
     now_ms = [1 + max((d.last_t for past in pasts.values() for d in past.decisions), default=0) // 1_000]
     data = MemoryLogData(lambda: now_ms[0])
-    create_topics(job, MemoryLog(data))
+    _create_topics(job, log, MemoryLog(data))
     records = 0
     for wiring in wirings:
         begin, decisions = begins[wiring.producer], pasts[wiring.producer].decisions
@@ -94,6 +97,15 @@ def replay(job: Job, log: Log, settings: Settings, since: int = 0) -> Found:
             records += len(rows)
     halted = _run(job, settings, data, now_ms, records)
     return _compare(job, wirings, log, MemoryLog(data), records, halted)
+
+
+def _create_topics(job: Job, log: LogReader, memory: MemoryLog) -> None:
+    """Create the topics of the replay. An output topic has as many partitions as in ``log``, not as the job."""
+    for topic in job.external_sinks():
+        memory.create_topic(topic, log.partitions(topic) or job.partitions, plain=True)
+    topology = job.topology()
+    read = {topic for stage in job.stages for topic in topology.externals_of(stage.ordinal)}
+    create_topics(job, memory, fed=read)  # what is there stays
 
 
 def _in_order(job: Job) -> list[TaskWiring]:
@@ -173,7 +185,7 @@ def _changelog(begin: Commit, state: State) -> Iterator[bytes]:
 def _run(job: Job, settings: Settings, data: MemoryLogData, now_ms: list[int], records: int) -> str | None:
     """Let all tasks run until what was decided has gone through; return why that failed."""
     tasks = [
-        HostedTask(stage, job.topology(), p, settings, lambda: now_ms[0], connect=_Untrimmed)
+        HostedTask(stage, job.topology(), p, settings, lambda: now_ms[0], connect=_Untrimmed, sinks=no_sinks)
         for stage in job.stages
         if stage.mode == "deterministic"
         for p in range(job.partitions)
@@ -207,7 +219,9 @@ def _task_name(job: Job, producer: int | str) -> str:
     return f"{job.stages[stage].name}-{number}"
 
 
-def _compare(job: Job, wirings: list[TaskWiring], real: Log, again: Log, records: int, halted: str | None) -> Found:
+def _compare(
+    job: Job, wirings: list[TaskWiring], real: LogReader, again: LogReader, records: int, halted: str | None
+) -> Found:
     """Compare what stands in both logs, record by record; the first difference is that of the least logical time."""
     compared = 0
     differences: list[tuple[int, int, Difference]] = []

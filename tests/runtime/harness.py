@@ -5,6 +5,7 @@ from typing import Any
 
 from framework import Job
 from framework.ports import ExternalRecord
+from framework.runtime.outbox import MakeSinks, sinks_of
 from framework.runtime.outputs import Outputs
 from framework.runtime.processor import Processor
 from framework.settings import Settings
@@ -21,7 +22,14 @@ class Rig:
     """A task of ``job``. ``disk`` is what crashes leave, ``external_partitions`` the count of each external topic."""
 
     def __init__(
-        self, job: Job, stage: int = 0, *, disk: MemoryDisk | None = None, external_partitions: int = 1, **settings: Any
+        self,
+        job: Job,
+        stage: int = 0,
+        *,
+        disk: MemoryDisk | None = None,
+        external_partitions: int = 1,
+        sinks: MakeSinks = sinks_of,
+        **settings: Any,
     ) -> None:
         graph = job.stages[stage]
         self.topology = job.topology()
@@ -31,7 +39,7 @@ class Rig:
         checked = Settings(**settings)
         self.overlay = Overlay(store, list(names), layer_bytes_max=checked.layer_bytes_max, clean_bytes_max=1 << 20)
         self.outputs = Outputs(graph, self.topology, checked, lambda _topic: external_partitions)
-        self.processor = Processor(graph, self.topology, 0, self.overlay, self.outputs, checked)
+        self.processor = Processor(graph, self.topology, 0, self.overlay, self.outputs, checked, sinks=sinks)
         self.processor.reset()
         self.now_ms = 0.0
         self.settle()

@@ -6,6 +6,7 @@ import pytest
 
 from framework import DeadLetter, Files, Input, Job, Output, Record, Task, Topic, json, utf8
 from framework.errors import SerdeError, TaskError
+from framework.runtime.outbox import no_sinks
 from framework.runtime.reserved import OUTBOX
 from tests.runtime.harness import Rig
 
@@ -219,3 +220,25 @@ def test_a_roll_back_while_a_version_is_applied_applies_it_once(tmp_path: Path) 
     assert [(name, len(text.splitlines())) for name, text in files(tmp_path).items()] == [
         ("part-export-0-1.jsonl", 600)
     ]
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "no more declared"])
+def test_without_sinks_a_restored_version_is_not_applied_to_files(tmp_path: Path, *, declared: bool) -> None:
+    """A past that is run again restores versions that wait for their files, and leaves the files alone."""
+    rig = Rig(job(tmp_path))
+    feed(rig, "a")
+    rig.freeze()
+    while not rig.overlay.apply_chunk(b"pointer"):
+        pass
+
+    class Nothing(Task):
+        name = "export"
+        lines = Input(LINES)
+
+        def process(self, record: Record[str, str]) -> None: ...
+
+    again = Rig(job(tmp_path) if declared else Job("j", stages=[Nothing]), disk=rig.disk, sinks=no_sinks)
+    assert again.processor.outbox.settled
+    assert files(tmp_path) == {}
+    Rig(job(tmp_path), disk=rig.disk)
+    assert files(tmp_path) == {"part-export-0-1.jsonl": '{"line":"a"}\n'}

@@ -14,6 +14,7 @@ from framework.ports import ExternalRecord, LogRow
 from framework.runtime.deterministic.loops import LogicalSite, compile_logical
 from framework.runtime.deterministic.outputs import LogicalOutputs
 from framework.runtime.loops import Columns, Loop
+from framework.runtime.outbox import MakeSinks, sinks_of
 from framework.runtime.processor import Processor
 from framework.runtime.timers import Due
 from framework.settings import Settings
@@ -38,9 +39,10 @@ class LogicalProcessor(Processor):
         settings: Settings,
         *,
         executor: Executor | None = None,
+        sinks: MakeSinks = sinks_of,
     ) -> None:
-        """``executor`` runs what the outbox does to its sinks; by default at once."""
-        super().__init__(stage, topology, partition, overlay, outputs, settings, executor=executor)
+        """``executor`` runs what the outbox does to its ``sinks``; by default at once."""
+        super().__init__(stage, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks)
         self._logical = outputs
         self._producer = producer_id(stage.ordinal, partition)
         name = f"{topology.job}/{stage.name}/{partition}"

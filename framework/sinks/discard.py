@@ -1,0 +1,30 @@
+"""In place of files and tables where a task's past is run again: everything is taken, and nothing is opened or kept."""
+
+from collections.abc import Sequence
+
+from framework.sinks.port import Entry, Owner
+
+
+class DiscardSink:
+    """A Sink that drops what it is given. ``name``: of the target that it stands for."""
+
+    def __init__(self, name: str) -> None:
+        """Open nothing."""
+        self.name = name
+
+    def open(self, owner: Owner) -> int | None:
+        """Return None: which versions were applied is not kept."""
+        return None
+
+    def begin(self, version: int) -> bool:
+        """Take every version."""
+        return True
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Drop the entries."""
+
+    def commit(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,26 @@
+"""`grete verify` on a Kafka cluster."""
+
+from pathlib import Path
+
+import pytest
+
+from framework.testing.broker import Broker
+from tests.cli.test_kafka import Cluster
+from tests.cli.test_verify import grete
+
+pytestmark = pytest.mark.kafka
+
+
+def test_an_output_topic_may_have_more_partitions_than_the_job(kafka_broker: Broker, tmp_path: Path) -> None:
+    """The replay writes to as many partitions as the topic has, so each output comes out where it stands."""
+    cluster = Cluster(kafka_broker.bootstrap, tmp_path)
+    code = (tmp_path / "totals.py").read_text().replace("partitions=2)", 'partitions=2, mode="deterministic")')
+    (tmp_path / "totals.py").write_text(code)
+    cluster.make(cluster.orders, 2)
+    cluster.make(cluster.totals, 5)
+    cluster.order({f"customer {number}": number for number in range(20)})
+    ran = grete(tmp_path, "run", "totals.py", "--log", cluster.log)
+    assert ran.returncode == 0, ran.stderr
+    verified = grete(tmp_path, "verify", "totals.py", "--log", cluster.log)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert "20 records taken in again, 20 outputs compared" in verified.stdout
