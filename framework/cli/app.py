@@ -323,7 +323,7 @@ def changelog_verify(
 def topic_read(
     job: JobName,
     topic: str,
-    count: Annotated[int, typer.Option("-n", help="Records from the end of each partition; 0: all.")] = 0,
+    count: Annotated[int, typer.Option("-n", min=0, help="Records from the end of each partition; 0: all.")] = 0,
     directory: Directory = None,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,

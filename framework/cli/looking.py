@@ -12,16 +12,16 @@ from rich.table import Table
 
 from framework.api.serdes import Serde
 from framework.api.topic import Topic
-from framework.cli.moving import at_version
+from framework.cli.moving import at_version, say
 from framework.cli.screen import printable
-from framework.cli.target import existing, existing_log
+from framework.cli.target import directory_of, existing_log
 from framework.core.changelog import ChangelogFold
 from framework.errors import ConfigError, Halted, OffsetOutOfRange, SerdeError
 from framework.logs.open import LogAddress
 from framework.ports import Log, LogRow
 from framework.runtime.inspect import all_wirings, last_commit
+from framework.runtime.newest import NewestReader
 from framework.runtime.past import PastReader
-from framework.stores.reader import StateReader
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data, decode_verdict
 from protocol.commit import decode_commit
 from protocol.errors import DecodeError
@@ -32,12 +32,11 @@ READ_BYTES = 1 << 20
 
 def _reader(
     reference: str, directory: Path | None, address: LogAddress, version: int | None
-) -> StateReader | PastReader:
-    """Return what reads the newest state from the local stores, or an older one from the changelogs."""
-    if version is None:
-        job, place = existing(reference, directory, address)
-        return StateReader(place.state_directory, job)
+) -> NewestReader | PastReader:
+    """Return what reads the newest state, from local stores that have it or from the changelogs, or an older one."""
     job, log = existing_log(reference, directory, address)
+    if version is None:
+        return NewestReader(log, job, directory_of(job, directory, address) / "state", say)
     return PastReader(log, job, at_version(job, log, version))
 
 
@@ -154,9 +153,20 @@ def topic_read(reference: str, name: str, count: int, directory: Path | None, ad
     topic = topics[name]
     for partition in range(log.partitions(name) or 0):
         at = TopicPartition(name, partition)
-        first = log.bounds(at)[1] - count if count else 0
-        for offset, _, _, key, value, _ in _rows(log, at, first):
+        for offset, _, _, key, value, _ in _last_rows(log, at, count) if count else _rows(log, at, 0):
             print(f"{partition}\t{offset}\t{_decoded(topic.key, key)}\t{_decoded(topic.value, value)}")
+
+
+def _last_rows(log: Log, partition: TopicPartition, count: int) -> list[LogRow]:
+    """Return the last records, oldest first. Offsets are no count: the ends of transactions take some, too."""
+    window = count
+    while True:
+        start, end = log.bounds(partition)
+        begin = max(start, end - window)
+        found = list(_rows(log, partition, begin))
+        if len(found) >= count or begin == start:
+            return found[-count:]
+        window *= 4
 
 
 def _rows(log: Log, partition: TopicPartition, offset: int) -> Iterator[LogRow]:

@@ -29,7 +29,7 @@ def rescale(reference: str, partitions: int, directory: Path | None, address: Lo
         moved = moving.rescale(log, job, partitions, settings, embedded=address.embedded, by_key=by_key)
     log.close()
     _tell(moved, f"{job.name} has {partitions} partitions")
-    _say(f"Now write Job({job.name!r}, …, partitions={partitions}), and start it: grete run {reference}")
+    say(f"Now write Job({job.name!r}, …, partitions={partitions}), and start it: grete run {reference}")
 
 
 def fork(
@@ -56,7 +56,7 @@ def fork(
         target_log.close()
     log.close()
     _tell(moved, f"{target.name} has the state of {job.name} at version {_version_of(found)}")
-    _say(f"It reads on from there: grete run {second}")
+    say(f"It reads on from there: grete run {second}")
 
 
 def replay(reference: str, version: int | None, into: Path | None, directory: Path | None, address: LogAddress) -> None:
@@ -69,7 +69,7 @@ def replay(reference: str, version: int | None, into: Path | None, directory: Pa
         print(f"{task}\t{count:,} entries applied")
         total += count
     log.close()
-    _say(f"{place.state_directory}: {total:,} entries of version {_version_of(found)}")
+    say(f"{place.state_directory}: {total:,} entries of version {_version_of(found)}")
 
 
 def settings_at(job: Job, log: Log) -> Settings:
@@ -103,8 +103,9 @@ def _version_of(found: list[Snapshot]) -> int:
 def _tell(moved: moving.Moved, done: str) -> None:
     for name, count in sorted(moved.entries.items()):
         print(f"{name}\t{count:,} entries")
-    _say(f"{done}, as version {moved.version}")
+    say(f"{done}, as version {moved.version}")
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print a line on standard error: what is no result."""
     Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)

@@ -94,12 +94,27 @@ def fold_to_end(log: Log, wiring: TaskWiring, *, settled: bool = True) -> Change
     return fold
 
 
+def newest(log: Log, wiring: TaskWiring) -> Snapshot | None:
+    """Return one task at its last commit, whatever the others have; None if it has committed nothing.
+
+    A bulk write without a verdict does not count. Raises ConfigError: another graph; Halted: a damaged changelog.
+    """
+    fold = fold_to_end(log, wiring, settled=False)
+    if fold.undecided is not None:
+        fold.decide(fold.undecided, bool(find_verdict(log, wiring.decider, fold.undecided)))
+    if fold.last is None:
+        return None
+    refuse_other_graph(log, wiring, fold.last)
+    return Snapshot(wiring.name, wiring.changelog, fold.last_offset, fold.start, fold.last)
+
+
 def snapshots(log: Log, job: Job, version: int | None = None, *, aligned: bool = True) -> list[Snapshot]:
     """Return every task at ``version`` (None: the newest that all have committed), in the order of ``all_wirings``.
 
     A source closes its versions by its own clock: it stands at its first one that is not lower. Without alignment (1.5,
-    D4) there is no common version, and such a task stands at its last one that is not higher. Raises ConfigError:
-    nothing is committed yet, not by every task (names the nearest), by another graph, or not retained any more.
+    D4) there is no common version, and such a task stands at its last one that is not higher. Some task has committed
+    exactly ``version``. Raises ConfigError: nothing is committed yet, not this version (names the nearest), by another
+    graph, or not retained any more.
     """
     wirings = all_wirings(job)
     there = log.partitions(wirings[0].changelog.topic) or job.partitions
@@ -113,21 +128,19 @@ def snapshots(log: Log, job: Job, version: int | None = None, *, aligned: bool =
         if last is None:
             raise ConfigError(f"task {wiring.name} has committed nothing yet: there is no version to read")
     local = {wiring.producer for wiring in wirings if wiring.deterministic or not aligned}
-    if len(local) == len(wirings):
-        return [_snapshot(log, wiring, _at_most(log, wiring, version)) for wiring in wirings]
-    newest = min(last.commit.version for last in lasts if last is not None and last.commit.producer not in local)
     inner = [wiring for wiring in wirings if not wiring.is_source and wiring.producer not in local]
-    wanted = newest if version is None else version
-    found = _common(log, inner, min(wanted, newest))
-    if version is not None and found != version:
-        raise ConfigError(
-            f"version {version} was not committed by every task of job {job.name!r}: the nearest before it that was "
-            f"is {found}"
-        )
+    aligned_ones = [wiring for wiring in wirings if wiring.producer not in local]
+    if version is not None:
+        _check_known(log, job, inner or aligned_ones or wirings, version, by_all=bool(inner))
+    found = version
+    if found is None and aligned_ones:
+        ends = (last.commit.version for last in lasts if last is not None and last.commit.producer not in local)
+        found = _common(log, inner, min(ends))
 
     def at(wiring: TaskWiring) -> CommittedAt:
         if wiring.producer in local:
             return _at_most(log, wiring, version)
+        assert found is not None
         return _first_at_least(log, wiring, found) if wiring.is_source else _at_most(log, wiring, found)
 
     return [_snapshot(log, wiring, at(wiring)) for wiring in wirings]
@@ -247,10 +260,15 @@ def _at_most(log: Log, wiring: TaskWiring, version: int | None) -> CommittedAt:
     return found
 
 
-def _first_at_least(log: Log, wiring: TaskWiring, version: int) -> CommittedAt:
+def _first_from(log: Log, wiring: TaskWiring, version: int) -> CommittedAt | None:
+    """Return the first commit whose version is not below ``version``."""
     before = _last_at_most(log, wiring, version - 1)
     start, end = log.bounds(wiring.changelog)
-    found = _first_commit(log, wiring, start if before is None else before.offset + 1, end)
+    return _first_commit(log, wiring, start if before is None else before.offset + 1, end)
+
+
+def _first_at_least(log: Log, wiring: TaskWiring, version: int) -> CommittedAt:
+    found = _first_from(log, wiring, version)
     if found is None:
         raise ConfigError(f"task {wiring.name}, a source, has not committed version {version} or a later one yet")
     return found
@@ -265,16 +283,66 @@ def _common(log: Log, wirings: list[TaskWiring], version: int) -> int:
         version = lower
 
 
+def _check_known(log: Log, job: Job, wirings: list[TaskWiring], version: int, *, by_all: bool) -> None:
+    """Raise ConfigError unless all of these tasks, or one of them, have committed exactly this version."""
+    before = _nearest_before(log, wirings, version, by_all=by_all)
+    if before == version:
+        return
+    first = _nearest_after(log, wirings, 0, by_all=by_all)
+    newest_of_all = max(_at_most(log, wiring, None).commit.version for wiring in wirings)
+    last = _nearest_before(log, wirings, newest_of_all, by_all=by_all)
+    if first is None or last is None:
+        near = "there is no version that was"
+    elif before is None:
+        near = f"it began later, or it is not retained any more; the first that was is {first}, the last {last}"
+    else:
+        after = _nearest_after(log, wirings, version, by_all=by_all)
+        behind = "" if after is None else f", the nearest after it {after}"
+        near = f"the nearest before it that was is {before}{behind}; the first is {first}, the last {last}"
+    who = "every task" if by_all else "a task"
+    raise ConfigError(f"version {version} was not committed by {who} of job {job.name!r}: {near}")
+
+
+def _nearest_before(log: Log, wirings: list[TaskWiring], version: int, *, by_all: bool) -> int | None:
+    """Return the highest version up to ``version`` that all of these tasks, or one of them, have committed."""
+    while True:
+        found = [_last_at_most(log, wiring, version) for wiring in wirings]
+        versions = {-1 if at is None else at.commit.version for at in found}
+        nearest = min(versions) if by_all else max(versions)
+        if nearest < 0:
+            return None
+        if not by_all or len(versions) == 1:
+            return nearest
+        version = nearest
+
+
+def _nearest_after(log: Log, wirings: list[TaskWiring], version: int, *, by_all: bool) -> int | None:
+    """Return the lowest version from ``version`` on that all of these tasks, or one of them, have committed."""
+    while True:
+        found = [_first_from(log, wiring, version) for wiring in wirings]
+        versions = {at.commit.version for at in found if at is not None}
+        if not versions or (by_all and None in found):
+            return None
+        if not by_all or len(versions) == 1:
+            return min(versions)
+        version = max(versions)
+
+
 def _snapshot(log: Log, wiring: TaskWiring, at: CommittedAt) -> Snapshot:
-    if at.commit.fingerprint != wiring.fingerprint:  # of fewer partitions, what is read would be a part of it
-        raise ConfigError(
-            f"task {wiring.name}: version {at.commit.version} was committed with other stages or another number of "
-            f"partitions (its changelog has {log.partitions(wiring.changelog.topic)}): read it with the code of then"
-        )
+    refuse_other_graph(log, wiring, at.commit)
     begin = max(log.bounds(wiring.changelog)[0], at.commit.base)
     if begin > at.offset:
         raise _not_retained(wiring.name, at.commit.version)
     return Snapshot(wiring.name, wiring.changelog, at.offset, begin, at.commit)
+
+
+def refuse_other_graph(log: Log, wiring: TaskWiring, commit: Commit) -> None:
+    """Raise ConfigError for a commit of another graph: of fewer partitions, what is read would be a part of it."""
+    if commit.fingerprint != wiring.fingerprint:
+        raise ConfigError(
+            f"task {wiring.name}: version {commit.version} was committed with other stages or another number of "
+            f"partitions (its changelog has {log.partitions(wiring.changelog.topic)}): read it with the code of then"
+        )
 
 
 def _not_retained(task: str, version: int) -> ConfigError:

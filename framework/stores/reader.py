@@ -18,6 +18,7 @@ from framework.api.job import Job
 from framework.api.serdes import functions_of
 from framework.api.store import Store
 from framework.errors import ConfigError, TransientError
+from framework.stores.rocks import POINTER
 from protocol.partitioner import partition_of
 
 K = TypeVar("K")
@@ -44,13 +45,25 @@ class StateReader:
 
     def find(self, store: Store[K, V], key: K) -> Iterator[tuple[int, V]]:
         """Yield (partition, value) from each partition that has the key."""
-        stage, family = self._place_of(store)
-        raw_key, decode = store.key.encode(key), store.value.decode
-        first = partition_of(raw_key, self._job.partitions)
+        first = partition_of(store.key.encode(key), self._job.partitions)
         for partition in (first, *(p for p in range(self._job.partitions) if p != first)):
-            raw = self._secondary(stage, partition).get(family, raw_key)
-            if raw is not None:
-                yield partition, decode(raw)
+            value = self.at(store, key, partition)
+            if value is not None:
+                yield partition, value
+
+    def at(self, store: Store[K, V], key: K, partition: int) -> V | None:
+        """Return the value that one partition has, or None. Raises what ``get`` does."""
+        stage, family = self._place_of(store)
+        raw = self._secondary(f"{stage}-{partition}").get(family, store.key.encode(key))
+        return None if raw is None else store.value.decode(raw)
+
+    def pointer(self, task: str) -> bytes | None:
+        """Return what the store of a task says of the commit that it is the state of. Raises ConfigError: no store."""
+        return self._secondary(task).pointer()
+
+    def starting(self, store: Store[K, V], prefix: bytes, partition: int) -> Iterator[tuple[K, V]]:
+        """Yield (key, value) of one partition whose encoded key starts with ``prefix``, in key order."""
+        return self._scan(store, prefix, partition)
 
     def prefix(self, store: Store[K, V], prefix: K, partition: int | None = None) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
@@ -84,7 +97,7 @@ class StateReader:
         stage, family = self._place_of(store)
         decode_key, decode_value = functions_of(store.key)[1], functions_of(store.value)[1]
         for number in range(self._job.partitions) if partition is None else (partition,):
-            for key, value in self._secondary(stage, number).scan(family, prefix):
+            for key, value in self._secondary(f"{stage}-{number}").scan(family, prefix):
                 yield decode_key(key), decode_value(value)
 
     def _place_of(self, store: Store[Any, Any]) -> tuple[str, str]:
@@ -92,9 +105,8 @@ class StateReader:
         stage, number = place_of(self._job, store)
         return stage.name, f"{number}.{store.name}"
 
-    def _secondary(self, stage: str, partition: int) -> "_Secondary":
+    def _secondary(self, task: str) -> "_Secondary":
         """Return the store of a task as it is now; it is opened again where a wipe has put another one in its place."""
-        task = f"{stage}-{partition}"
         path, known = self._directory / task, self._open.get(task)
         try:
             if known is not None:
@@ -133,6 +145,10 @@ class _Secondary:
         except Exception:  # noqa: BLE001  # files went away under it: a new look at them all decides
             return False
         return True
+
+    def pointer(self) -> bytes | None:
+        value: bytes | None = self._db.get(POINTER)
+        return value
 
     def get(self, family: str, key: bytes) -> bytes | None:
         stored = self._families.get(family)

@@ -27,7 +27,7 @@ from framework.stores.manifest import check_manifest
 from framework.stores.memory import check_same_name, unknown_store
 from protocol.ids import check_name
 
-_POINTER = b"pointer"
+POINTER = b"pointer"  # key in the default column family
 _LOADING = "load.part"  # a file on its way into RocksDB
 _MiB = 1 << 20
 _TRANSIENT = (
@@ -143,7 +143,7 @@ class RocksStore:
     def pointer(self) -> bytes | None:
         """Return the pointer written last, or None. Raises StoreCorrupted."""
         try:
-            return self._db.get(_POINTER)
+            return self._db.get(POINTER)
         except Exception as error:
             raise self._failure("read the pointer of", error) from error
 
@@ -204,7 +204,7 @@ class RocksStore:
             else:
                 put(key, value, handle)
         if pointer is not None:
-            put(_POINTER, pointer)
+            put(POINTER, pointer)
         try:
             self._db.write(batch)
         except Exception as error:

@@ -160,6 +160,10 @@ def test_a_fork_goes_on_from_an_older_version(tmp_path: Path) -> None:
     assert "both jobs are called 'pair'" in grete("fork", first, first, f"--directory={directory}", fails=REFUSED)
     between = next(v + 1 for v in _versions(job, directory) if v and v + 1 not in _versions(job, directory))
     assert "the nearest before it that was is" in grete(*asked, f"--version={between}", fails=REFUSED)
+    every = _versions(job, directory)
+    never = grete("state", "scan", first, "counts", f"--directory={directory}", "--version=999999999", fails=REFUSED)
+    assert never.startswith("version 999999999 was not committed by every task of job 'pair': the nearest before it")
+    assert never.endswith(f", the last {max(every)}")
     log.close()
 
 

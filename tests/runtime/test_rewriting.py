@@ -255,7 +255,7 @@ def test_a_trimmed_head_takes_old_versions_with_it(log: Log) -> None:
     for task in second.tasks:
         log.trim(task.changelog, task.begin - 1)
     assert state(log) == everywhere({b"a": b"2"})
-    with pytest.raises(ConfigError, match=r"no version up to .*: it began later, or it is not retained"):
+    with pytest.raises(ConfigError, match=r"was not committed by .*: it began later, or it is not retained"):
         state(log, first.version)
 
 
