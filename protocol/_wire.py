@@ -16,9 +16,9 @@ PREFIX_SIZE = _PREFIX.size
 _TEXT = struct.Struct(">h")
 
 
-def type_byte(message_type: int) -> int:
+def type_byte(message_type: int, version: int = FORMAT_VERSION) -> int:
     """Return the first byte of every message: format version in the high 4 bits, type in the low 4."""
-    return FORMAT_VERSION << 4 | message_type
+    return version << 4 | message_type
 
 
 def unknown_type(byte: int, names: Sequence[str]) -> UnsupportedFormat:

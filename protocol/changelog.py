@@ -54,8 +54,18 @@ class Claim(NamedTuple):
     started_ms: int
 
 
+class TakenRows(NamedTuple):
+    """The rows of a decision: the offset of the last one, and ``protocol.frames.digest_rows`` of all."""
+
+    last_offset: int
+    digest: int
+
+
 class Decision(NamedTuple):
-    """A source took ``records`` records from ``first_offset`` on, at t from ``first_t`` to ``last_t`` µs (D2)."""
+    """A source took ``records`` records from ``first_offset`` on, at t from ``first_t`` to ``last_t`` µs (D2).
+
+    ``rows`` proves which records they were; None in format version 1, which does not say.
+    """
 
     topic: str
     partition: int
@@ -63,6 +73,7 @@ class Decision(NamedTuple):
     records: int
     first_t: int
     last_t: int
+    rows: TakenRows | None = None
 
 
 class Lease(NamedTuple):
@@ -79,20 +90,28 @@ class Verdict(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Outputs became visible with this message: of each (topic, partition) outside, all up to this seq (D5)."""
+    """Outputs became visible with this message: of each (topic, partition) outside, all up to this seq (D5).
+
+    ``digests``: one for each of ``seqs``, over the task's records in that partition up to it; None in format version 1.
+    """
 
     seqs: tuple[tuple[TopicPartition, int], ...]
+    digests: tuple[int, ...] | None = None
 
 
 _LAYOUT = struct.Struct(">Biqi")
+_V2 = 2  # format version of decisions and releases that carry digests
 _TYPES = {_wire.type_byte(kind): kind for kind in ChangelogType}
+_TYPES |= {_wire.type_byte(kind, _V2): kind for kind in (ChangelogType.DECISION, ChangelogType.RELEASE)}
 _RESET = 1
 _INT16 = struct.Struct(">h")
 _CLAIM = struct.Struct(">iq16s")
 _DECISION = struct.Struct(">iqiqq")
+_TAKEN_ROWS = struct.Struct(">qI")
 _LEASE = struct.Struct(">q")
 _VERDICT = struct.Struct(">B")
 _RELEASED = struct.Struct(">iq")
+_RELEASED_V2 = struct.Struct(">iqI")
 
 CHANGELOG_HEADER_SIZE = _LAYOUT.size
 
@@ -126,11 +145,16 @@ def decode_changelog_header_of(kind: ChangelogType, message: bytes) -> Changelog
     return header
 
 
-def encode_header_of(kind: ChangelogType, header: ChangelogHeader) -> bytes:
+def encode_header_of(kind: ChangelogType, header: ChangelogHeader, version: int = 1) -> bytes:
     """Return 17 bytes. Raises ValueError if the header is of another type: it would be read as something else."""
     if header.type is not kind:
         raise ValueError(f"{header}: a {kind.name} needs a header of that type")
-    return encode_changelog_header(header)
+    encoded = encode_changelog_header(header)
+    return encoded if version == 1 else bytes((_wire.type_byte(kind, version),)) + encoded[1:]
+
+
+def _version_of(message: bytes) -> int:
+    return message[0] >> 4
 
 
 def encode_data(
@@ -207,24 +231,31 @@ def decode_claim(message: bytes) -> Claim:
 
 
 def encode_decision(header: ChangelogHeader, decision: Decision) -> bytes:
-    """Return a decision. Raises ValueError out of range."""
-    topic, *fields = decision
-    head, body = encode_header_of(ChangelogType.DECISION, header), _wire.pack("decision", _DECISION, *fields)
+    """Return a decision: of format version 2 if it proves its rows. Raises ValueError out of range."""
+    topic, *fields, rows = decision
+    head = encode_header_of(ChangelogType.DECISION, header, 1 if rows is None else _V2)
+    body = _wire.pack("decision", _DECISION, *fields)
+    if rows is not None:
+        body += _wire.pack("decision: last offset, digest", _TAKEN_ROWS, *rows)
     return head + body + _wire.pack_text("decision: topic", topic)
 
 
 def decode_decision(message: bytes) -> Decision:
     """Raise UnsupportedFormat or DecodeError if it is not a decision."""
     decode_changelog_header_of(ChangelogType.DECISION, message)
-    at = CHANGELOG_HEADER_SIZE + _DECISION.size
+    fixed = CHANGELOG_HEADER_SIZE + _DECISION.size
+    at = fixed if _version_of(message) == 1 else fixed + _TAKEN_ROWS.size
     if len(message) < at:
         raise _wire.truncated("decision", at, message)
     partition, first_offset, records, first_t, last_t = _DECISION.unpack_from(message, CHANGELOG_HEADER_SIZE)
+    rows = None if at == fixed else TakenRows(*_TAKEN_ROWS.unpack_from(message, fixed))
     topic, end = _wire.unpack_text("decision: topic", message, at)
     _wire.check_size("decision", message, end)
     for name, value in (("partition", partition), ("first offset", first_offset), ("records", records)):
         _wire.check_range(f"decision: {name}", value)
-    return Decision(topic, partition, first_offset, records, first_t, last_t)
+    if rows is not None:
+        _wire.check_range("decision: last offset", rows.last_offset, first_offset)
+    return Decision(topic, partition, first_offset, records, first_t, last_t, rows)
 
 
 def encode_lease(header: ChangelogHeader, lease: Lease) -> bytes:
@@ -260,11 +291,18 @@ def decode_verdict(message: bytes) -> Verdict:
 
 
 def encode_release(header: ChangelogHeader, release: Release) -> bytes:
-    """Return a release. Raises ValueError out of range."""
-    parts = [encode_header_of(ChangelogType.RELEASE, header)]
-    parts.append(_wire.pack("release: count", _INT16, len(release.seqs)))
-    for (topic, partition), seq in release.seqs:
-        parts.append(_wire.pack("release: partition, seq", _RELEASED, partition, seq))
+    """Return a release: of format version 2 if it has digests. Raises ValueError: out of range, uneven lengths."""
+    seqs, digests = release
+    parts = [encode_header_of(ChangelogType.RELEASE, header, 1 if digests is None else _V2)]
+    parts.append(_wire.pack("release: count", _INT16, len(seqs)))
+    if digests is not None and len(digests) != len(seqs):
+        raise ValueError(f"release of {len(seqs)} seqs, {len(digests)} digests: need equal counts")
+    for index, ((topic, partition), seq) in enumerate(seqs):
+        if digests is None:
+            parts.append(_wire.pack("release: partition, seq", _RELEASED, partition, seq))
+        else:
+            fields = partition, seq, digests[index]
+            parts.append(_wire.pack("release: partition, seq, digest", _RELEASED_V2, *fields))
         parts.append(_wire.pack_text("release: topic", topic))
     return b"".join(parts)
 
@@ -272,19 +310,21 @@ def encode_release(header: ChangelogHeader, release: Release) -> bytes:
 def decode_release(message: bytes) -> Release:
     """Raise UnsupportedFormat or DecodeError if it is not a release."""
     decode_changelog_header_of(ChangelogType.RELEASE, message)
+    layout = _RELEASED if _version_of(message) == 1 else _RELEASED_V2
     at = CHANGELOG_HEADER_SIZE + _INT16.size
     if len(message) < at:
         raise _wire.truncated("release", at, message)
     count = _wire.check_range("release: count", _INT16.unpack_from(message, CHANGELOG_HEADER_SIZE)[0])
-    _wire.check_room(f"release: count {count}", message, at, count * (_RELEASED.size + 2))
-    seqs = []
+    _wire.check_room(f"release: count {count}", message, at, count * (layout.size + 2))
+    seqs, digests = [], []
     for _ in range(count):
-        start = at + _RELEASED.size
+        start = at + layout.size
         if len(message) < start:
             raise _wire.truncated("release", start, message)
-        partition, seq = _RELEASED.unpack_from(message, at)
+        partition, seq, *digest = layout.unpack_from(message, at)
         topic, at = _wire.unpack_text("release: topic", message, start)
         _wire.check_range("release: seq", seq)
         seqs.append((TopicPartition(topic, _wire.check_range("release: partition", partition)), seq))
+        digests += digest
     _wire.check_size("release", message, at)
-    return Release(tuple(seqs))
+    return Release(tuple(seqs), None if layout is _RELEASED else tuple(digests))

@@ -127,6 +127,30 @@ def digest_records(
         raise ValueError(f"digest of {len(keys)} records: a column is uneven or out of range: {error}") from error
 
 
+def digest_rows(
+    offsets: Sequence[int],
+    timestamps: Sequence[int],
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    headers: Sequence[bytes | None],
+) -> int:
+    """Return the digest of rows of an external input, in columns, for the decision that takes them (D2).
+
+    It is crc32 over offsets INT64, timestamps INT64, key, value and header lengths INT32 (-1: null, none), keys, values
+    and headers: column after column. Raises ValueError for columns of uneven length.
+    """
+    count = len(offsets)
+    try:
+        lengths = chain.from_iterable(map(_lengths, (keys, values, headers)))
+        fixed = struct.pack(f">{2 * count}q{3 * count}i", *offsets, *timestamps, *lengths)
+    except struct.error as error:
+        raise ValueError(f"digest of {count} rows: a column is uneven or out of range: {error}") from error
+    digest = zlib.crc32(fixed)
+    for cells in (keys, values, headers):
+        digest = zlib.crc32(b"".join(filter(None, cells)), digest)
+    return digest
+
+
 def _lengths(cells: Sequence[bytes | None] | None) -> Iterable[int]:
     return repeat(-1) if cells is None else _wire.measure(cells)[0]
 

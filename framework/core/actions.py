@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from protocol.changelog import TakenRows
 from protocol.ids import TopicPartition
 from protocol.pointer import Pointer
 
@@ -146,7 +147,8 @@ class ProcessRecords:
 class ProcessExternal:
     """Deterministic mode: run the task on ``count`` rows, the i-th at logical time ``first_t`` + i µs; answer Ran (D2).
 
-    They are those of the ExternalBatch, or with ``replay`` what the log has from ``first_offset`` on, exactly.
+    They are those of the ExternalBatch, or with ``replay`` those of a predecessor, which must be read again. ``rows``
+    proves which they were; None if its decision does not say.
     """
 
     partition: TopicPartition
@@ -154,6 +156,7 @@ class ProcessExternal:
     count: int
     first_t: int
     replay: bool
+    rows: TakenRows | None = None
 
 
 @dataclass(frozen=True, slots=True)

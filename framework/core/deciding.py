@@ -12,7 +12,7 @@ from framework.core.merge import ALL, Merge
 from framework.core.source import LogicalClock
 from framework.core.wiring import TaskWiring
 from framework.errors import Halted
-from protocol.changelog import ChangelogType, Decision
+from protocol.changelog import ChangelogType, Decision, TakenRows
 from protocol.control import encode_heartbeat
 from protocol.envelope import Header, MessageType, encode_header
 from protocol.frames import last_logical
@@ -139,7 +139,8 @@ class Deciding(BaseCore):
         assert self.wants_input, f"{self.task.name}: a batch was fed in {self.status}"
         self._mono_us, (topic, partition) = event.mono_us, event.partition
         first_t = self.time.give(event.count, event.mono_us)
-        decision = Decision(topic, partition, event.first_offset, event.count, first_t, self.time.floor)
+        rows = TakenRows(event.next_offset - 1, event.digest)
+        decision = Decision(topic, partition, event.first_offset, event.count, first_t, self.time.floor, rows)
         self._batches.append(Batch(decision, event.next_offset))
         self._processing = True
         self.ended[event.partition], self._more = False, event.more
@@ -167,16 +168,18 @@ class Deciding(BaseCore):
         if not self._replay:
             seeks: list[Action] = [Seek(partition, offset) for partition, offset in self.external.items()]
             return seeks + self._pass(self.time.floor) if self.task.is_source else seeks
-        topic, partition, first_offset, records, first_t, _ = self._replay[0]
+        topic, partition, first_offset, records, first_t, _, rows = self._replay[0]
         source = TopicPartition(topic, partition)
         if first_offset < self.external.get(source, first_offset + 1):
             raise Halted(
-                f"{self.task.name}: a decision takes {source} from offset {first_offset} on, "
-                f"but what stands at {self.external.get(source)}: the changelog is damaged"
+                f"{self.task.name}: a decision in its changelog takes {source} from offset {first_offset} on, but what "
+                f"came before it ends at {self.external.get(source)}: {source.topic} was compacted or thinned and its "
+                "later records were read in the place of earlier ones, or the changelog is damaged. Restore the topic, "
+                "or start the job under another name"
             )
         self.seen["decisions replayed"] += 1
         self._processing = True
-        return [ProcessExternal(source, first_offset, records, first_t, replay=True)]
+        return [ProcessExternal(source, first_offset, records, first_t, replay=True, rows=rows)]
 
     def _beat(self) -> list[Action]:
         """Let logical time go on where no record does it."""

@@ -120,6 +120,7 @@ class InputRead:
 class ExternalBatch:
     """Deterministic mode: the driver holds ``count`` rows of an external input, to be decided on (D2).
 
+    ``digest``: protocol.frames.digest_rows of them.
     ``more``: behind them there are others, so an ExternalBatch or InputRead follows as soon as it is wanted.
     """
 
@@ -128,6 +129,7 @@ class ExternalBatch:
     next_offset: int
     count: int
     mono_us: int
+    digest: int
     more: bool = False
 
 

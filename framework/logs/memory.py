@@ -1,6 +1,8 @@
 """The log in memory: the same port in plain lists, for the test kit and as the base of the simulator's log."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from framework.errors import ConfigError, OffsetOutOfRange
 from framework.ports import Delivery, ExternalRecord, LogRow
@@ -10,7 +12,7 @@ ROW_BYTES = 48  # what a row counts beside its blobs, as in the embedded log
 
 
 class MemoryPartition:
-    """One partition: ``rows[0]`` is at offset ``start``."""
+    """One partition: ``rows`` in the order of their offsets, from ``start`` on. An input may have holes, as Kafka's."""
 
     __slots__ = ("append_time_ms", "fence", "rows", "start")
 
@@ -24,7 +26,16 @@ class MemoryPartition:
     @property
     def end(self) -> int:
         """The offset of the next message to come."""
-        return self.start + len(self.rows)
+        return max(self.start, self.rows[-1][0] + 1) if self.rows else self.start
+
+    def index(self, offset: int) -> int:
+        """Return how many rows lie before an offset."""
+        rows, index = self.rows, offset - self.start
+        if not rows or offset > rows[-1][0]:
+            return len(rows)
+        if 0 <= index < len(rows) and rows[index][0] == offset:
+            return index
+        return bisect_left(rows, offset, key=itemgetter(0))  # there are holes, which is rare
 
 
 class MemoryLogData:
@@ -104,7 +115,7 @@ class MemoryLog:
         found = self.data.partition(partition)
         if not found.start <= offset <= found.end:
             raise OffsetOutOfRange(f"{partition}: offset {offset} is outside of {found.start} to {found.end}")
-        first = stop = offset - found.start
+        first = stop = found.index(offset)
         while stop < len(found.rows) and (max_bytes > 0 or stop == first):
             row = found.rows[stop]
             max_bytes -= ROW_BYTES + len(row[3] or b"") + len(row[4] or b"") + len(row[5] or b"")
@@ -173,7 +184,7 @@ class MemoryLog:
         if before > found.end:
             raise OffsetOutOfRange(f"{partition}: cannot trim before {before}: the log ends at {found.end}")
         if before > found.start:
-            del found.rows[: before - found.start]
+            del found.rows[: found.index(before)]
             found.start = before
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Opens the log that a command line names."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,6 +112,20 @@ def pin_topics(log: Log, notes: "Notes", topics: Sequence[str]) -> None:
             raise Halted(f"topic {topic} was deleted and made anew since the job first ran: {MADE_ANEW}")
     if fresh:
         notes.produce_with_meta([], fresh)
+
+
+def refuse_compacted(log: Log, topics: Mapping[str, str]) -> None:
+    """Refuse inputs of deterministic stages that Kafka compacts; ``topics``: the stage that reads each.
+
+    Raises ConfigError. Only warns where the broker does not let the worker see a topic's settings.
+    """
+    if isinstance(log, EmbeddedLog):
+        return  # it has no compaction
+    from framework.logs.kafka import KafkaLog
+
+    assert isinstance(log, KafkaLog)
+    for topic, stage in topics.items():
+        log.refuse_compacted(topic, stage)
 
 
 def read_options(path: Path) -> dict[str, str]:

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 
 from framework.api.job import Job
 from framework.errors import ConfigError, FrameworkError
-from framework.logs.open import IN_DIRECTORY, LogAddress, check_address, open_address, open_notes, pin_topics
+from framework.logs.open import (
+    IN_DIRECTORY,
+    LogAddress,
+    check_address,
+    open_address,
+    open_notes,
+    pin_topics,
+    refuse_compacted,
+)
 from framework.ports import Log
 from framework.settings import Settings, with_texts
 from framework.stores.directory import make_private
@@ -163,6 +171,9 @@ def prepare(job: Job, log: Log, place: Place, settings: Settings, fed: Collectio
     notes = open_notes(log, job.name)
     pin_guarantee(notes, job.name, settings, job.modes)
     topology = job.topology()
+    stages = ((stage, job.stages[stage.ordinal].mode) for stage in topology.stages)
+    deterministic = [stage for stage, mode in stages if mode == "deterministic"]
+    refuse_compacted(log, {topic: s.name for s in deterministic for topic in topology.externals_of(s.ordinal)})
     changelogs = (topology.changelog(stage.ordinal) for stage in topology.stages)
     read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
     pin_topics(log, notes, sorted({*changelogs, *read, *(stream.topic for stream in topology.streams)}))

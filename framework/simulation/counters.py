@@ -1,7 +1,7 @@
 """The rare situations that a batch of seeds must have met, or its cleanness means nothing (design 3.4)."""
 
 from framework.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
-from framework.simulation.world import DAMAGES, KINDS
+from framework.simulation.world import DAMAGES, KINDS, LOGICAL_DAMAGES
 
 BATCH = 1_000  # seeds in which each of these happens at least once
 
@@ -57,6 +57,6 @@ SOMETIMES = {
     "release messages refused by the fence": "the log refuses a zombie's outputs (D5)",
     "records of deterministic producers": "an aligned task takes what a deterministic one has made (A2b)",
     "halts after a damage": "the log lost or changed what it had acknowledged",
-    **{f"fault: {kind}": "the scheduler's doing" for kind in (*KINDS, *DAMAGES)},
+    **{f"fault: {kind}": "the scheduler's doing" for kind in (*KINDS, *DAMAGES, *LOGICAL_DAMAGES)},
     **{f"crash {side} {call}": "at an I/O boundary" for call in (*CALLS, *LOGICAL_CALLS) for side in SIDES},
 }

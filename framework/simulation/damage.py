@@ -6,6 +6,7 @@ What the log's own checksums hold (headers, markers, commits) is left alone: Kaf
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from framework.simulation.reference import LogicalHistory
 from protocol.changelog import ChangelogType
 from protocol.envelope import HEADER_SIZE, MessageType
 from protocol.ids import TopicPartition
@@ -63,6 +64,34 @@ def flipped_bit_in_frame(sim: "Simulation", _target: "Process", rand: Rand) -> s
 def flipped_bit_in_data(sim: "Simulation", target: "Process", rand: Rand) -> str:
     """Change a bit in the keys and values of a changelog."""
     return _flip(sim, [target.wiring.changelog], ChangelogType.DATA, _DATA_AT, rand)
+
+
+def thinned_input(sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Remove records that a source took in and has not committed, as compaction does; the source dies before (D2)."""
+    history = sim.checker.histories[target.task]
+    if not isinstance(history, LogicalHistory):
+        return ""
+    committed = history.offsets.get(history.version, -1)
+    taken = [decision for offset, decision in history.decided if offset > committed]
+    if not taken:
+        return ""
+    decision = taken[int(rand() * len(taken))]
+    _kill_all(sim, target)
+    rows = sim.log.partition(TopicPartition(decision.topic, decision.partition)).rows
+    at = next(index for index, row in enumerate(rows) if row[0] == decision.first_offset)
+    gone = [index for index in range(at, at + decision.records) if rand() < 0.5] or [at + decision.records - 1]
+    for index in reversed(gone):
+        del rows[index]
+    sim.must_halt(target.task)
+    return f"{decision.topic}[{decision.partition}] loses {len(gone)} records from offset {decision.first_offset} on"
+
+
+def _kill_all(sim: "Simulation", target: "Process") -> None:
+    """Kill every process of a task, one of which is started again; what they have sent to its changelog is lost."""
+    for process in [p for p in sim.processes if p.task == target.task and p is not target]:
+        sim.kill(process, "goes with the damage", restart=False)
+    sim.kill(target, "dies before the damage")
+    sim.drop_queues(target.task)
 
 
 def _flip(sim: "Simulation", partitions: list[TopicPartition], kind: int, start: int, rand: Rand) -> str:

@@ -8,9 +8,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from framework.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
-from framework.simulation.damage import flipped_bit_in_data, flipped_bit_in_frame, truncated_changelog, truncated_stream
+from framework.simulation.damage import (
+    flipped_bit_in_data,
+    flipped_bit_in_frame,
+    thinned_input,
+    truncated_changelog,
+    truncated_stream,
+)
 from framework.simulation.disk import copy_of
-from framework.simulation.world import DAMAGES, KINDS, Plan
+from framework.simulation.world import DAMAGES, KINDS, LOGICAL_DAMAGES, Plan
 from framework.stores.memory import MemoryDisk
 
 if TYPE_CHECKING:
@@ -209,5 +215,6 @@ FAULTS: dict[str, Fault] = {
     "truncated changelog": truncated_changelog,
     "flipped bit in a frame": flipped_bit_in_frame,
     "flipped bit in data": flipped_bit_in_data,
+    "thinned input": thinned_input,
 }
-assert set(FAULTS) == {*KINDS, *DAMAGES}
+assert set(FAULTS) == {*KINDS, *DAMAGES, *LOGICAL_DAMAGES}

@@ -41,5 +41,6 @@ INVARIANTS = {
     "error": "no process ends by an error that is not foreseen",
     "simulator": "the simulator itself makes no mistake: its log, its checkers",
     "recorder": "what is committed was frozen by somebody",
+    "unnoticed": "a task whose input or code changed under what it must make again halts (D2, D5)",
     "liveness": "when faults stop, all is committed by every sink, and known to have ended, within bounded steps",
 }

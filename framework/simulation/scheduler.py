@@ -18,7 +18,7 @@ from framework.simulation.logical_checks import LogicalChecker
 from framework.simulation.oracle import Recorder, Violation
 from framework.simulation.process import Process, Surroundings
 from framework.simulation.trace import Trace
-from framework.simulation.world import DAMAGES, FAULTY, REVEALING, Fault, Plan, out_topic
+from framework.simulation.world import DAMAGES, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault, Plan, out_topic
 from framework.stores.memory import MemoryDisk
 from protocol.changelog import ChangelogType, decode_changelog_header
 from protocol.ids import TopicPartition, split_producer_id
@@ -45,6 +45,7 @@ class Simulation:
         self.ambush = Ambush(self._hit)
         self.damaged = False  # something broke that the protocol relies on: to halt is right from now on
         self._ended: set[int] = set()  # tasks that a damage has ended
+        self._must_halt: set[int] = set()  # tasks that cannot overlook a damage
         self.trace = Trace()
         self.rand = random.Random(f"run {plan.seed}").random
         sinks = {w.changelog for w in plan.wirings.values() if split_producer_id(w.producer)[0] in plan.out_partitions}
@@ -136,6 +137,8 @@ class Simulation:
         complete = self._complete()
         for _ in range(SETTLE):
             self._one_step()
+        if not self._must_halt <= self._ended:
+            raise Violation("unnoticed", f"tasks {sorted(self._must_halt - self._ended)} go on behind a damage")
         self.seen["damages that nobody needed to notice"] += complete and not self._ended
         if not (complete or self._ended or self.seen["exit 1 by OffsetOutOfRange"]):
             raise Violation("liveness", "something was lost, and nobody halts")
@@ -321,7 +324,7 @@ class Simulation:
             return
         if target.host.disk.pointer is not None and rand() < 0.5:
             target.host.backup = copy_of(target.host.disk)  # may come back with a later fault
-        self.damaged = self.checker.damaged = self.damaged or fault.kind in DAMAGES
+        self.damaged = self.checker.damaged = self.damaged or fault.kind in {*DAMAGES, *LOGICAL_DAMAGES}
         if fault.kind not in WAITING:
             self._hit()
         text = f"{fault.number}. {fault.kind} at step {self.step}: {what}"
@@ -329,6 +332,10 @@ class Simulation:
         self.faults.append(text)
         self.happened.append(fault.number)
         self.trace.note(self.step, self.now, f"FAULT {text}")
+
+    def must_halt(self, task: int) -> None:
+        """Note that a damage hit what a task must make again: it halts, or the world was not watched over."""
+        self._must_halt.add(task)
 
     def drop_queues(self, task: int) -> None:
         """Lose what dead processes of a task have sent and the log has not applied."""

@@ -42,7 +42,9 @@ KINDS = {
     "power loss": 4,
     "graceful stop": 4,
 }
+DAMAGED = 0.06  # of the worlds
 DAMAGES = ("truncated stream", "truncated changelog", "flipped bit in a frame", "flipped bit in data")
+LOGICAL_DAMAGES = ("thinned input",)  # of deterministic worlds
 REVEALING = ("crash", "crash in a restore", "stale or wiped store")  # may follow a damage: what is read again is seen
 
 # name, edges (producer, consumer) by stage ordinal, how often
@@ -163,7 +165,11 @@ def _deterministic(plan: Plan) -> Plan:
         lease_ms=r.choice((10, 60, 200)),
     )
     shape = f"{plan.shape}, and on" if longer else plan.shape
-    return _remade(replace(plan, shape=shape, settings=settings, aligned=False), topology, r, files=frozenset())
+    plan = _remade(replace(plan, shape=shape, settings=settings, aligned=False), topology, r, files=frozenset())
+    if random.Random(f"damaged {plan.seed}").random() >= DAMAGED:
+        return plan
+    faults = draw_faults(plan.seed, len(plan.faults), damaged=True, damages=LOGICAL_DAMAGES)
+    return replace(plan, faults=faults, damaged=True)
 
 
 def _mixed(plan: Plan) -> Plan:
@@ -254,13 +260,13 @@ def out_topic(stage: int) -> str:
     return f"out.{stage}"
 
 
-def draw_faults(seed: int, count: int, *, damaged: bool) -> tuple[Fault, ...]:
-    """Return so many faults; with one more, of those that no protocol survives, in a world that is to be damaged."""
+def draw_faults(seed: int, count: int, *, damaged: bool, damages: tuple[str, ...] = DAMAGES) -> tuple[Fault, ...]:
+    """Return ``count`` faults; in a world that is to be damaged one more of ``damages``, which no protocol survives."""
     r = random.Random(f"faults {seed}")
     kinds = r.choices(tuple(KINDS), weights=tuple(KINDS.values()), k=count)
     drawn = [(FAULTY * r.random(), kind, r.getrandbits(32)) for kind in kinds]
     if damaged:
-        drawn.append((FAULTY * r.uniform(0.3, 1.0), r.choice(DAMAGES), r.getrandbits(32)))
+        drawn.append((FAULTY * r.uniform(0.3, 1.0), r.choice(damages), r.getrandbits(32)))
     return tuple(Fault(number, *each) for number, each in enumerate(sorted(drawn)))
 
 
@@ -292,7 +298,7 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
         inputs = {partition: rows[: cut.records] for partition, rows in inputs.items()}
     settings = _settings(r, aligned=aligned, tight_layer=tight_layer, keys=keys)
     of_itself = random.Random(f"more {seed}")
-    damaged = aligned and of_itself.random() < 0.06
+    damaged = aligned and of_itself.random() < DAMAGED
     files = frozenset(s for s in sorted(writes) if of_itself.random() < 0.35 and not tight_layer)
     out_partitions = {s: r.choice((1, 2)) for s in sorted(writes) if s not in files}
     return Plan(

@@ -5,6 +5,7 @@ As in scenario.py, actions are answered at once and in order; what is in ``hold`
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from zlib import crc32
 
 from framework.core import actions as do
 from framework.core import events as on
@@ -109,7 +110,8 @@ class Logical(Scenario):
         """Feed rows of the external input; ``more``: others stand behind them."""
         first = len(self.rows)
         self.rows += names
-        return self.step(on.ExternalBatch(IN, first, first + len(names), len(names), self.mono_ms * 1000, more))
+        digest = crc32(" ".join(names).encode())
+        return self.step(on.ExternalBatch(IN, first, first + len(names), len(names), self.mono_ms * 1000, digest, more))
 
     def read(self, partition: TopicPartition | None = None, count: int = 1_000) -> list[do.Action]:
         """Feed all that is there, as one batch."""

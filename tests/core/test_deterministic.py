@@ -6,8 +6,12 @@ import pytest
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.errors import ConfigError, Fenced, Halted
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_decision, decode_lease
+from framework.errors import ConfigError, Fenced
+from protocol.changelog import (
+    ChangelogType,
+    decode_changelog_header,
+    decode_lease,
+)
 from protocol.ids import TopicPartition
 from tests.core.logical_scenario import OUTSIDE, Logical, Writer, inner
 from tests.core.scenario import A0, INNER, SINK, SOURCE, Log, Scenario
@@ -231,20 +235,6 @@ def test_a_calm_source_beats_less_often_and_promises_ahead() -> None:
         if task.log.now_ms > 2_060:
             assert task.heartbeats(TO[0])[-1] >= task.log.now_ms * 1000
     assert task.heartbeats(TO[0])[-1] - task.heartbeats(TO[0])[-2] == 20_000
-
-
-def test_a_decision_below_the_position_halts() -> None:
-    """Rows are never taken twice: a changelog that says so is damaged (D2)."""
-    task = source()
-    task.take("x")
-    [value] = [v for _, v in task.log.rows[SOURCE.changelog] if v[0] & 15 == ChangelogType.DECISION]
-    header = decode_changelog_header(value)
-    assert decode_decision(value).first_offset == 0
-    again = bytearray(value)
-    again[5:13] = (header.seq + 1).to_bytes(8, "big")
-    task.log.append(SOURCE.changelog, bytes(again))
-    with pytest.raises(Halted, match="from offset 0 on, but what stands at 1"):
-        task.successor().start()
 
 
 # --- commits (D4) -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from protocol.changelog import (
     Decision,
     Lease,
     Release,
+    TakenRows,
     Verdict,
     decode_changelog_header,
     decode_claim,
@@ -178,6 +179,8 @@ _LINEAGE = (LineageEntry(1, -1), LineageEntry(3, 200))
 _CLAIM = Claim(NONCE, "höst", 4711, 1_000)
 _RELEASE = Release(((TopicPartition("out", 2), 256),))
 _DECISION = Decision("ext", 1, 100, 20, 5, 6)
+_RELEASE_2 = Release(((TopicPartition("out", 2), 256),), (0xFFFFFFFE,))
+_DECISION_2 = Decision("ext", 1, 100, 20, 5, 6, TakenRows(255, 0xFFFFFFFE))
 
 _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], ...] = (
     ("header", f"11 {WHO_HEX}", _header(MessageType.MARKER), lambda: encode_header(_header(MessageType.MARKER)),
@@ -201,12 +204,18 @@ _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], 
      lambda: encode_claim(_where(ChangelogType.CLAIM), _CLAIM), decode_claim),
     ("decision", f"1b {WHERE_HEX} 00000001 0000000000000064 00000014 0000000000000005 0000000000000006 0003 657874",
      _DECISION, lambda: encode_decision(_where(ChangelogType.DECISION), _DECISION), decode_decision),
+    ("decision, format 2",
+     (f"2b {WHERE_HEX} 00000001 0000000000000064 00000014 0000000000000005 0000000000000006 "
+      "00000000000000ff fffffffe 0003 657874"),
+     _DECISION_2, lambda: encode_decision(_where(ChangelogType.DECISION), _DECISION_2), decode_decision),
     ("lease", f"1c {WHERE_HEX} 0000000000000100", Lease(256),
      lambda: encode_lease(_where(ChangelogType.LEASE), Lease(256)), decode_lease),
     ("verdict", f"1e {WHERE_HEX} 01 0001 72", Verdict("r", counts=True),
      lambda: encode_verdict(_where(ChangelogType.VERDICT), Verdict("r", counts=True)), decode_verdict),
     ("release", f"1d {WHERE_HEX} 0001 00000002 0000000000000100 0003 6f7574", _RELEASE,
      lambda: encode_release(_where(ChangelogType.RELEASE), _RELEASE), decode_release),
+    ("release, format 2", f"2d {WHERE_HEX} 0001 00000002 0000000000000100 fffffffe 0003 6f7574", _RELEASE_2,
+     lambda: encode_release(_where(ChangelogType.RELEASE), _RELEASE_2), decode_release),
     ("commit", SMALL_HEX, SMALL, lambda: encode_commit(COMMIT_HEADER, SMALL), decode_commit),
     ("commit, all fields", LARGE_HEX, LARGE, lambda: encode_commit(COMMIT_HEADER, LARGE), decode_commit),
     ("pointer", f"0000000000000064 00000003 00000000000000c8 {NONCE_HEX}", Pointer(100, 3, 200, NONCE),

@@ -24,6 +24,7 @@ int16s = st.integers(-(2**15), 2**15 - 1)
 int32s = st.integers(-(2**31), INT32_MAX)
 int64s = st.integers(-(2**63), INT64_MAX)
 naturals32 = st.integers(0, INT32_MAX)
+uint32s = st.integers(0, 2**32 - 1)
 naturals64 = st.integers(0, INT64_MAX)
 cells = st.binary(max_size=12)
 nullable_cells = st.none() | cells

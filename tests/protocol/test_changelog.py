@@ -17,6 +17,7 @@ from protocol.changelog import (
     Decision,
     Lease,
     Release,
+    TakenRows,
     Verdict,
     decode_changelog_header,
     decode_claim,
@@ -35,7 +36,7 @@ from protocol.changelog import (
 )
 from protocol.errors import DecodeError, UnsupportedFormat
 from protocol.ids import TopicPartition
-from tests.protocol.strategies import changelog_headers, data, int64s, naturals32, naturals64, texts
+from tests.protocol.strategies import changelog_headers, data, int64s, naturals32, naturals64, texts, uint32s
 
 HEADERS = {kind: ChangelogHeader(kind, 3, 5, 0) for kind in ChangelogType}
 CLAIM = Claim(bytes(16), "host", 1, 2)
@@ -67,10 +68,19 @@ def test_claims_survive(header: ChangelogHeader, claim: Claim) -> None:
 @given(
     header=changelog_headers(ChangelogType.DECISION),
     decision=st.builds(Decision, texts, naturals32, naturals64, naturals32, int64s, int64s),
+    rows=st.none() | st.builds(TakenRows, naturals64, uint32s),
 )
-def test_decisions_survive(header: ChangelogHeader, decision: Decision) -> None:
-    """A decision is read back as it was written (D2)."""
-    assert decision == decode_decision(encode_decision(header, decision))
+def test_decisions_survive(header: ChangelogHeader, decision: Decision, rows: TakenRows | None) -> None:
+    """A decision is read back as it was written, in both formats; cut short or with a byte more it is refused (D2)."""
+    if rows is not None:
+        rows = rows._replace(last_offset=max(rows.last_offset, decision.first_offset))
+    decision = decision._replace(rows=rows)
+    message = encode_decision(header, decision)
+    assert message[0] == (0x1B if rows is None else 0x2B)
+    assert decision == decode_decision(message)
+    for broken in (message[:-1], message + b"\0"):
+        with pytest.raises(DecodeError):
+            decode_decision(broken)
 
 
 @given(header=changelog_headers(ChangelogType.LEASE), t=int64s)
@@ -81,15 +91,35 @@ def test_leases_survive(header: ChangelogHeader, t: int) -> None:
 
 @given(
     header=changelog_headers(ChangelogType.RELEASE),
-    seqs=st.lists(st.tuples(st.builds(TopicPartition, texts, naturals32), naturals64), max_size=3).map(tuple),
+    entries=st.lists(st.tuples(st.builds(TopicPartition, texts, naturals32), naturals64, uint32s), max_size=3),
+    digests=st.booleans(),
 )
-def test_releases_survive(header: ChangelogHeader, seqs: tuple[tuple[TopicPartition, int], ...]) -> None:
-    """A release is read back as it was written, and cut short or with a byte more it is refused (D5)."""
-    message = encode_release(header, Release(seqs))
-    assert Release(seqs) == decode_release(message)
+def test_releases_survive(
+    header: ChangelogHeader, entries: list[tuple[TopicPartition, int, int]], digests: bool
+) -> None:
+    """A release is read back as it was written, in both formats; cut short or with a byte more it is refused (D5)."""
+    seqs = tuple((partition, seq) for partition, seq, _ in entries)
+    release = Release(seqs, tuple(digest for _, _, digest in entries) if digests else None)
+    message = encode_release(header, release)
+    assert message[0] == (0x2D if digests else 0x1D)
+    assert release == decode_release(message)
     for broken in (message[:-1], message + b"\0"):
         with pytest.raises(DecodeError):
             decode_release(broken)
+
+
+def test_digests_of_releases_and_decisions_fit() -> None:
+    """What does not fit, or not together, is not written; a last offset below the first is not read (D2, D5)."""
+    header = HEADERS[ChangelogType.RELEASE]
+    with pytest.raises(ValueError, match="1 seqs, 2 digests"):
+        encode_release(header, Release(((TopicPartition("t", 0), 1),), (1, 2)))
+    with pytest.raises(ValueError, match="does not fit"):
+        encode_release(header, Release(((TopicPartition("t", 0), 1),), (1 << 32,)))
+    header = HEADERS[ChangelogType.DECISION]
+    with pytest.raises(ValueError, match="does not fit"):
+        encode_decision(header, Decision("t", 0, 0, 1, 0, 0, TakenRows(0, -1)))
+    with pytest.raises(DecodeError, match="last offset = 4: must be at least 5"):
+        decode_decision(encode_decision(header, Decision("t", 0, 5, 1, 0, 0, TakenRows(4, 0))))
 
 
 @given(header=changelog_headers(ChangelogType.VERDICT), run_id=texts, counts=st.booleans())
@@ -99,7 +129,8 @@ def test_verdicts_survive(header: ChangelogHeader, run_id: str, counts: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("byte", "found"), [(0x28, "format version 2"), (0x1F, "type 15"), (0x10, "type 0 is none of")]
+    ("byte", "found"),
+    [(0x28, "format version 2"), (0x3B, "format version 3"), (0x1F, "type 15"), (0x10, "type 0 is none of")],
 )
 def test_unknown_types_are_refused(byte: int, found: str) -> None:
     """An unknown format version or type, a stream's among them, is refused, and the error says what was found."""

@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from protocol.frames import (
     decode_columns,
     decode_headers,
     digest_records,
+    digest_rows,
     encode_columns,
     encode_headers,
     frame_count,
@@ -194,3 +196,21 @@ def test_the_last_logical_time_is_found_without_decoding(written: Columns) -> No
     assert logical is not None
     body = encode_columns(keys, values, timestamps, headers, logical=logical, digest=digest)
     assert last_logical(body) == (logical[0][-1], logical[1][-1])
+
+
+def test_a_digest_of_rows_covers_every_column() -> None:
+    """What changes in a row of an input, its offset too, changes the digest; no byte passes between cells (D2)."""
+    rows: list[list[Any]] = [[3, 5], [10, 10], [b"k", None], [b"", b"ab"], [None, b"c"]]
+    before = digest_rows(*rows)
+    assert before == zlib.crc32(bytes.fromhex(
+        "0000000000000003 0000000000000005 000000000000000a 000000000000000a"  # offsets, timestamps
+        "00000001 ffffffff 00000000 00000002 ffffffff 00000001"  # lengths of keys, values, headers
+        "6b 6162 63"
+    ))  # fmt: skip
+    changes = [(0, 1, 6), (1, 0, 11), (2, 0, b"l"), (2, 1, b""), (3, 0, None), (3, 1, b"ac"), (4, 0, b""), (4, 1, None)]
+    for column, at, other in changes:
+        changed = [list(each) for each in rows]
+        changed[column][at] = other
+        assert digest_rows(*changed) != before, (column, at)
+    with pytest.raises(ValueError, match="uneven"):
+        digest_rows([1, 2], [1], [None], [None], [None])

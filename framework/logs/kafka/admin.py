@@ -119,6 +119,25 @@ class Topics:
             )
         self._check_replicas(topic, int(found[_IN_SYNC].value))
 
+    def refuse_compacted(self, topic: str, stage: str) -> None:
+        """Raise ConfigError if the broker compacts an input of a deterministic stage (D2).
+
+        A worker that may not see the settings only warns: the digests of decisions notice what compaction takes.
+        """
+        try:
+            policy = self._settings(topic)["cleanup.policy"].value
+        except ConfigError as error:
+            logger.warning("cannot check whether topic %s is compacted, which stage %s needs: %s", topic, stage, error)
+            return
+        if "compact" in policy:
+            raise ConfigError(
+                f"stage {stage} is deterministic and reads topic {topic}, which has cleanup.policy = {policy}: after a "
+                "crash the stage must read again each record that it took since its last commit, and compaction may "
+                f"have removed some of them (D2). Set it: kafka-configs.sh --alter --topic {topic} --add-config "
+                "cleanup.policy=delete; or read a copy of the topic that is not compacted; or, in a job of another "
+                'name, read it in a stage with mode = "aligned"'
+            )
+
     def _settings(self, topic: str) -> dict[str, Any]:
         """Return the settings of a topic that is there; a broker may hear of it later than the one that told us."""
         resource = ConfigResource(ResourceType.TOPIC, topic)

@@ -116,6 +116,10 @@ class KafkaLog:
         """
         return {topic: identity for topic, (identity, _) in self._topics.identities(topics).items()}
 
+    def refuse_compacted(self, topic: str, stage: str) -> None:
+        """Raise ConfigError if the broker compacts a topic that a deterministic stage reads (D2)."""
+        self._topics.refuse_compacted(topic, stage)
+
     def topics(self) -> Sequence[str]:
         """Return the names of all topics of the cluster but Kafka's own, sorted."""
         self._counts.update(listed := self._asker.topics())

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.deterministic import DeterministicCore
-from framework.errors import Halted, OffsetOutOfRange
+from framework.errors import OffsetOutOfRange
 from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
 from framework.runtime.deliveries import CHANGELOG
+from framework.runtime.deterministic.decided import DecidedRows, digest_of
 from framework.runtime.deterministic.read_back import ReadBack
 from framework.runtime.deterministic.runner import LogicalRunner
 from framework.runtime.driver import COVERED, END_CHECK_MS, TaskDriver
@@ -47,7 +48,7 @@ class DeterministicDriver(TaskDriver):
         self._logical = core
         self._code = runner
         self._batches_read: deque[tuple[TopicPartition, list[LogRow]]] = deque()  # read, their decision not yet made
-        self._replay: dict[TopicPartition, deque[LogRow]] = {}  # read ahead of the decisions that are replayed
+        self._decided = DecidedRows(self.wiring.name, log, settings)
         self._back = ReadBack(log, settings.batch_bytes_max, runner)
         self._waiting: list[ExternalRecord] = []  # outputs that are not released yet
         self._waiting_bytes = 0
@@ -120,7 +121,7 @@ class DeterministicDriver(TaskDriver):
             self.counters["external records"] += len(rows)
             more = sum(len(row[4] or b"") for row in rows) > self._settings.batch_bytes_max // 2
             now = int(self._mono_ms() * 1_000)
-            self._do(on.ExternalBatch(partition, rows[0][0], rows[-1][0] + 1, len(rows), now, more))
+            self._do(on.ExternalBatch(partition, rows[0][0], rows[-1][0] + 1, len(rows), now, digest_of(rows), more))
         return True
 
     def _nothing_more(self) -> bool:
@@ -179,7 +180,7 @@ class DeterministicDriver(TaskDriver):
                 self._todo.popleft()
                 self._produce_next(token, count)
             case do.Seek():
-                self._replay.clear()
+                self._decided.clear()
                 return super()._perform_next()
             case do.Freeze() if not self._logical.releases:
                 self._back.look(self._mono_ms())
@@ -225,7 +226,7 @@ class DeterministicDriver(TaskDriver):
     def _process_external(self, action: do.ProcessExternal) -> None:
         next_offset = -1
         if action.replay:
-            rows = self._read_again(action.partition, action.first_offset, action.count)
+            rows = self._decided.read(action)
             next_offset = rows[-1][0] + 1
             self.counters["replayed records"] += len(rows)
         else:
@@ -233,32 +234,6 @@ class DeterministicDriver(TaskDriver):
             assert (partition, rows[0][0], len(rows)) == (action.partition, action.first_offset, action.count)
         self._code.process_decided(action.partition, rows, action.first_t)
         self._ran(next_offset)
-
-    def _read_again(self, partition: TopicPartition, first: int, count: int) -> list[LogRow]:
-        """Return the rows of a decision (D2). Raises Halted if the log does not hold them any more."""
-        ahead = self._replay.setdefault(partition, deque())
-        while ahead and ahead[0][0] < first:
-            ahead.popleft()
-        position = ahead[-1][0] + 1 if ahead else first
-        while len(ahead) < count:
-            try:
-                rows = self._log.read(partition, position, self._settings.batch_bytes_max)
-            except OffsetOutOfRange as error:
-                raise self._decided_rows_gone(partition, first, count) from error
-            if not rows:
-                raise self._decided_rows_gone(partition, first, count)
-            ahead.extend(rows)
-            position = rows[-1][0] + 1
-        if ahead[0][0] != first:
-            raise self._decided_rows_gone(partition, first, count)
-        return [ahead.popleft() for _ in range(count)]
-
-    def _decided_rows_gone(self, partition: TopicPartition, first: int, count: int) -> Halted:
-        return Halted(
-            f"{self.wiring.name}: {count} records of {partition} from offset {first} on were taken in before the last "
-            "commit and must be read again, but the topic does not hold them (D2): its retention is too short for "
-            f"interval_ms = {self._settings.interval_ms}, or it was changed. Restore them, or start the job anew"
-        )
 
     def _ran(self, next_offset: int = -1) -> None:
         """Hand over what the code has sent; ``next_offset``: after a replay, where to read on."""

@@ -2,6 +2,7 @@
 
 from framework.simulation.mutants import (
     of_changelog,
+    of_digests,
     of_inputs,
     of_modes,
     of_outputs,
@@ -16,6 +17,7 @@ __all__ = [
     "Mutant",
     "applied",
     "of_changelog",
+    "of_digests",
     "of_inputs",
     "of_modes",
     "of_outputs",

@@ -1,0 +1,61 @@
+"""What a decision says of the rows that it takes, and what a successor makes of it (D2)."""
+
+from zlib import crc32
+
+import pytest
+
+from framework.core import actions as do
+from framework.errors import Halted
+from protocol.changelog import (
+    ChangelogType,
+    TakenRows,
+    decode_changelog_header,
+    decode_decision,
+    encode_decision,
+)
+from tests.core.logical_scenario import Logical
+from tests.core.scenario import SOURCE, Log
+
+
+def source() -> Logical:
+    """Return SOURCE, running, at log time 1,050 ms, with a lease."""
+    return Logical(Log(), SOURCE).start()
+
+
+def test_a_replay_says_which_rows_were_taken() -> None:
+    """A decision holds the last offset and a digest of its rows, and asks for exactly these again (D2)."""
+    task = source()
+    task.take("x", "y")
+    [value] = [v for _, v in task.log.rows[SOURCE.changelog] if v[0] & 15 == ChangelogType.DECISION]
+    rows = TakenRows(1, crc32(b"x y"))
+    assert (value[0], decode_decision(value).rows) == (0x2B, rows)
+    after = task.successor().start()
+    assert [action.rows for action in after.done if isinstance(action, do.ProcessExternal)] == [rows]
+
+
+def test_a_decision_of_the_first_format_is_replayed() -> None:
+    """A log of the release before has decisions without a digest: they are replayed as that release did (D2)."""
+    task = source()
+    task.take("x", "y")
+    rows = task.log.rows[SOURCE.changelog]
+    for index, (time_ms, value) in enumerate(rows):
+        if value[0] == 0x2B:
+            old = decode_decision(value)._replace(rows=None)
+            rows[index] = (time_ms, encode_decision(decode_changelog_header(value), old))
+    after = task.successor().start()
+    assert after.names == ["x", "y"]
+    assert [action.rows for action in after.done if isinstance(action, do.ProcessExternal)] == [None]
+
+
+def test_a_decision_below_the_position_halts() -> None:
+    """Rows are never taken twice: a changelog that says so is damaged (D2)."""
+    task = source()
+    task.take("x")
+    [value] = [v for _, v in task.log.rows[SOURCE.changelog] if v[0] & 15 == ChangelogType.DECISION]
+    header = decode_changelog_header(value)
+    assert decode_decision(value).first_offset == 0
+    again = bytearray(value)
+    again[5:13] = (header.seq + 1).to_bytes(8, "big")
+    task.log.append(SOURCE.changelog, bytes(again))
+    with pytest.raises(Halted, match="from offset 0 on, but what came before it ends at 1"):
+        task.successor().start()
