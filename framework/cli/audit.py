@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from framework.ports import Log
+from framework.ports import LogReader
 from framework.stores.reader import StateReader
 from protocol.ids import TopicPartition
 from tasks.inverted_index import END, Count, Index, documents, job, plain_index
@@ -42,7 +42,7 @@ class Audit:
             self.samples.append(text)
 
 
-def audit(log: Log, reader: StateReader) -> Audit:
+def audit(log: LogReader, reader: StateReader) -> Audit:
     """Compare all of the index with the documents in the topic. No code of the pipeline has a part in it."""
     found = Audit()
     size = 0
@@ -60,7 +60,7 @@ def audit(log: Log, reader: StateReader) -> Audit:
     return found
 
 
-def recorded(log: Log, partition: TopicPartition) -> dict[str, str]:
+def recorded(log: LogReader, partition: TopicPartition) -> dict[str, str]:
     """Return name → text of the documents in one partition: the newest record of each name counts."""
     texts: dict[str, str] = {}
     position, end = log.bounds(partition)
@@ -84,7 +84,7 @@ class _Slice:
         self._postings: dict[str, bytes] = {}  # word + END + document → positions, packed
         self._counts: dict[str, tuple[int, int]] = {}
 
-    def compare(self, log: Log, reader: StateReader) -> None:
+    def compare(self, log: LogReader, reader: StateReader) -> None:
         for number in range(job.partitions):
             for chunk in _chunks(recorded(log, TopicPartition(documents.name, number))):
                 self._index(plain_index(chunk))

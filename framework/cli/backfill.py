@@ -1,5 +1,6 @@
 """`grete backfill` and `grete audit`: a job's past on Spark."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from rich.text import Text
 from framework.api.job import Job
 from framework.batch.task import check_batch
 from framework.cli.screen import Screen, printable
-from framework.cli.target import Target, existing_log, settings_of, target
+from framework.cli.target import Target, directory_of, existing_log, settings_of
 from framework.errors import ConfigError
 from framework.logs.open import LogAddress
 from framework.runtime.local import LocalRun
@@ -74,9 +75,11 @@ def compare(
     """Audit a job; return whether nothing differs. Raises ConfigError, TaskError."""
     screen = Screen(Console())
     job, log = existing_log(reference, directory, address)
+    place = Place(directory_of(job, directory, address), address=address, make=False)
+    made = [path for path in (place.directory / "spark", place.directory) if not path.exists()]
     try:
         settings = pinned_settings(job, log, settings_of(sets))
-        found = target(reference, directory, address, sets)._replace(settings=settings)
+        found = Target(job, reference, place, settings)
         aligned = settings.guarantee == "exactly-once"
         wanted = wanted_of(found, sources or [LOG], work)
         spark = local_session(cluster)
@@ -84,6 +87,9 @@ def compare(
             result = audit(spark, wanted, log, screen, aligned=aligned)
     finally:
         log.close()
+        for path in made:  # where Spark's stages kept their rows; what is in use stays
+            with contextlib.suppress(OSError):
+                path.rmdir()
     return tell_audit(screen, job, result, aligned=aligned)
 
 

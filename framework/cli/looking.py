@@ -18,7 +18,7 @@ from framework.cli.target import directory_of, existing_log
 from framework.core.changelog import ChangelogFold
 from framework.errors import ConfigError, Halted, OffsetOutOfRange, SerdeError
 from framework.logs.open import LogAddress
-from framework.ports import Log, LogRow
+from framework.ports import LogReader, LogRow
 from framework.runtime.inspect import all_wirings, last_commit
 from framework.runtime.newest import NewestReader
 from framework.runtime.past import PastReader
@@ -157,7 +157,7 @@ def topic_read(reference: str, name: str, count: int, directory: Path | None, ad
             print(f"{partition}\t{offset}\t{_decoded(topic.key, key)}\t{_decoded(topic.value, value)}")
 
 
-def _last_rows(log: Log, partition: TopicPartition, count: int) -> list[LogRow]:
+def _last_rows(log: LogReader, partition: TopicPartition, count: int) -> list[LogRow]:
     """Return the last records, oldest first. Offsets are no count: the ends of transactions take some, too."""
     window = count
     while True:
@@ -169,7 +169,7 @@ def _last_rows(log: Log, partition: TopicPartition, count: int) -> list[LogRow]:
         window *= 4
 
 
-def _rows(log: Log, partition: TopicPartition, offset: int) -> Iterator[LogRow]:
+def _rows(log: LogReader, partition: TopicPartition, offset: int) -> Iterator[LogRow]:
     """Yield rows from ``offset`` on, or from where the log starts, up to the end as it is now."""
     start, end = log.bounds(partition)
     offset = max(offset, start)

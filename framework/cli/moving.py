@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.console import Console
 
 from framework.api.job import Job
-from framework.cli.target import directory_of, existing_log, settings_of
+from framework.cli.target import directory_of, existing_log, existing_log_to_write, settings_of
 from framework.errors import ConfigError, TransientError
 from framework.logs.open import LogAddress
-from framework.ports import Log
+from framework.ports import LogReader
 from framework.runtime import moving
 from framework.runtime.history import Snapshot, snapshots
 from framework.runtime.inspect import all_wirings
@@ -22,7 +22,7 @@ from framework.stores.directory import StoreDirectory
 
 def rescale(reference: str, partitions: int, directory: Path | None, address: LogAddress, *, by_key: bool) -> None:
     """Give a job more partitions. Raises ConfigError: it runs, or it cannot be rescaled."""
-    job, log = existing_log(reference, directory, address)
+    job, log = existing_log_to_write(reference, directory, address)
     place = Place(directory_of(job, directory, address), address=address)
     settings = settings_at(job, log)
     with standing_still(place, moving.with_partitions(job, moving.partitions_of(log, job))):
@@ -72,12 +72,12 @@ def replay(reference: str, version: int | None, into: Path | None, directory: Pa
     say(f"{place.state_directory}: {total:,} entries of version {_version_of(found)}")
 
 
-def settings_at(job: Job, log: Log) -> Settings:
+def settings_at(job: Job, log: LogReader) -> Settings:
     """Return the settings of the environment, with the guarantee that the job was made with."""
     return pinned_settings(job, log, settings_of(None))
 
 
-def at_version(job: Job, log: Log, version: int | None) -> list[Snapshot]:
+def at_version(job: Job, log: LogReader, version: int | None) -> list[Snapshot]:
     """Return every task at a version, None: the newest that all have. Raises ConfigError: there is none such."""
     return snapshots(log, job, version, aligned=settings_at(job, log).guarantee == "exactly-once")
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from framework.api.job import Job
 from framework.errors import ConfigError
-from framework.logs.open import LogAddress, check_address, open_address
-from framework.ports import Log
+from framework.logs.open import LogAddress, check_address, open_address, open_reader
+from framework.ports import Log, LogReader
 from framework.runtime.place import Place, load_job
 from framework.settings import Settings, from_environment, with_texts
 
@@ -33,30 +33,44 @@ def target(
     return Target(job, reference, Place(directory_of(job, directory, address), state, address), settings)
 
 
-def existing(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, Place]:
-    """Return a job and its place, where it has run: reading makes nothing. Raises ConfigError."""
-    check_address(address)
-    job = load_job(reference)
-    path = directory_of(job, directory, address)
-    if not (path / "log.db" if address.embedded else path / "state").exists():
-        raise ConfigError(f"no job has run in {path}: give its --directory, or run it first: grete run {reference}")
-    return job, Place(path, address=address)
+def existing_log(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, LogReader]:
+    """Return a job and its log, which must be there, for a command that reads: it makes and writes nothing.
+
+    Raises ConfigError.
+    """
+    job, path = _job_and_path(reference, directory, address)
+    log = open_reader(address, path)
+    _check_has_run(job, log, reference, address)
+    return job, log
 
 
-def existing_log(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, Log]:
-    """Return a job and its log, which must be there. Raises ConfigError."""
-    if address.embedded:
-        job, place = existing(reference, directory, address)
-        return job, place.open_log(create=False)
+def existing_log_to_write(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, Log]:
+    """Return a job and its log, which must be there, for a command that writes to it. Raises ConfigError."""
+    job, path = _job_and_path(reference, directory, address)
+    log = open_address(address, path, create=False)
+    _check_has_run(job, log, reference, address)
+    return job, log
+
+
+def _job_and_path(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, Path]:
+    """Return a job and the file of its embedded log."""
     check_address(address)
     job = load_job(reference)
-    log = open_address(address, Path())
-    if log.partitions(job.topology().changelog(0)) is None:
+    path = directory_of(job, directory, address) / "log.db"
+    if address.embedded and not path.exists():
+        raise ConfigError(
+            f"no job has run in {path.parent}: give its --directory, or run it first: grete run {reference}"
+        )
+    return job, path
+
+
+def _check_has_run(job: Job, log: LogReader, reference: str, address: LogAddress) -> None:
+    if not address.embedded and log.partitions(job.topology().changelog(0)) is None:
+        log.close()
         raise ConfigError(
             f"job {job.name!r} has not run on {address.url}: check the address, or run it first: "
             f"grete run {reference} --log {address.url}"
         )
-    return job, log
 
 
 def directory_of(job: Job, directory: Path | None, address: LogAddress) -> Path:

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from framework.errors import ConfigError, Halted
-from framework.logs.embedded import EmbeddedLog
-from framework.ports import Log
+from framework.logs.embedded import EmbeddedLog, EmbeddedReader
+from framework.ports import Log, LogReader
 
 if TYPE_CHECKING:
-    from framework.logs.kafka.notes import KafkaNotes
+    from framework.logs.kafka.notes import KafkaNotes, KafkaNotesReader
 
     Notes = EmbeddedLog | KafkaNotes
+    NotesReader = EmbeddedReader | KafkaNotesReader
 
 EMBEDDED, KAFKA = "embedded", "kafka://"
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):\d{1,5}")
@@ -68,6 +69,31 @@ def open_address(address: LogAddress, path: Path, *, group: str = "grete", creat
     """Return the log at an address, with the options in its file. Raises what ``open_log`` and the file raise."""
     options = None if address.config is None else read_options(address.config)
     return open_log(address.url, path, options, group=group, create=create)
+
+
+def open_reader(address: LogAddress, path: Path, *, group: str = "grete") -> LogReader:
+    """Return the reading half of the log at an address; ``path``: the file of an embedded one. It can write nothing.
+
+    Raises ConfigError if there is no file, and what the log and the file of options raise.
+    """
+    hosts = check_address(address)
+    if not hosts:
+        return EmbeddedReader(path)
+    options = None if address.config is None else read_options(address.config)
+    from framework.logs.kafka import KafkaReader
+
+    return KafkaReader.connect(hosts, options, group=group)
+
+
+def read_notes(log: LogReader, job: str) -> "NotesReader":
+    """Return what a log keeps beside a job's topics, to be read. Nothing is made where nothing is kept yet."""
+    if isinstance(log, EmbeddedReader):
+        return log
+    from framework.logs.kafka import KafkaReader
+    from framework.logs.kafka.notes import KafkaNotesReader
+
+    assert isinstance(log, KafkaReader)
+    return KafkaNotesReader(log, job)
 
 
 def open_notes(log: Log, job: str) -> "Notes":

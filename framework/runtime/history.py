@@ -12,7 +12,7 @@ from framework.core.changelog import ChangelogFold, Segment
 from framework.core.start import TAIL
 from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError, Halted, OffsetOutOfRange
-from framework.ports import Log, LogRow
+from framework.ports import LogReader, LogRow
 from framework.runtime.inspect import CommittedAt, all_wirings
 from framework.runtime.journal import find_verdict
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_data, decode_verdict
@@ -35,7 +35,7 @@ class Snapshot(NamedTuple):
     commit: Commit
 
 
-def rows(log: Log, partition: TopicPartition, begin: int, end: int) -> Iterator[LogRow]:
+def rows(log: LogReader, partition: TopicPartition, begin: int, end: int) -> Iterator[LogRow]:
     """Yield the rows with ``begin`` <= offset < ``end``. Raises OffsetOutOfRange if ``begin`` has been trimmed."""
     while begin < end:
         found = log.read(partition, begin, _READ_BYTES)
@@ -45,7 +45,7 @@ def rows(log: Log, partition: TopicPartition, begin: int, end: int) -> Iterator[
         begin = found[-1][0] + 1
 
 
-def commits(log: Log, wiring: TaskWiring) -> Iterator[CommittedAt]:
+def commits(log: LogReader, wiring: TaskWiring) -> Iterator[CommittedAt]:
     """Yield every valid commit (C2) that the changelog still holds, oldest first, those of decided runs among them.
 
     Raises Halted if it is damaged.
@@ -68,7 +68,7 @@ def commits(log: Log, wiring: TaskWiring) -> Iterator[CommittedAt]:
         yield run
 
 
-def fold_to_end(log: Log, wiring: TaskWiring, *, settled: bool = True) -> ChangelogFold:
+def fold_to_end(log: LogReader, wiring: TaskWiring, *, settled: bool = True) -> ChangelogFold:
     """Return the fold of a changelog as it is now, from the start of its last complete round on (R1).
 
     ``settled``: a run that is the last commit has got its verdict; without one, a ConfigError says what to do. Raises
@@ -94,7 +94,7 @@ def fold_to_end(log: Log, wiring: TaskWiring, *, settled: bool = True) -> Change
     return fold
 
 
-def newest(log: Log, wiring: TaskWiring) -> Snapshot | None:
+def newest(log: LogReader, wiring: TaskWiring) -> Snapshot | None:
     """Return one task at its last commit, whatever the others have; None if it has committed nothing.
 
     A bulk write without a verdict does not count. Raises ConfigError: another graph; Halted: a damaged changelog.
@@ -108,7 +108,7 @@ def newest(log: Log, wiring: TaskWiring) -> Snapshot | None:
     return Snapshot(wiring.name, wiring.changelog, fold.last_offset, fold.start, fold.last)
 
 
-def snapshots(log: Log, job: Job, version: int | None = None, *, aligned: bool = True) -> list[Snapshot]:
+def snapshots(log: LogReader, job: Job, version: int | None = None, *, aligned: bool = True) -> list[Snapshot]:
     """Return every task at ``version`` (None: the newest that all have committed), in the order of ``all_wirings``.
 
     A source closes its versions by its own clock: it stands at its first one that is not lower. Without alignment (1.5,
@@ -146,7 +146,7 @@ def snapshots(log: Log, job: Job, version: int | None = None, *, aligned: bool =
     return [_snapshot(log, wiring, at(wiring)) for wiring in wirings]
 
 
-def segments(log: Log, snapshot: Snapshot) -> Iterator[Segment]:
+def segments(log: LogReader, snapshot: Snapshot) -> Iterator[Segment]:
     """Yield what the valid commits up to a snapshot wrote, oldest first: all of its state, and what it overwrote (R1).
 
     Raises ConfigError at the end if the snapshot's commit turns out void, or has been trimmed; Halted if it is damaged.
@@ -212,7 +212,7 @@ def _commit_in(changelog: TopicPartition, row: LogRow) -> Commit | None:
         raise Halted(f"{changelog} offset {row[0]}: {error}; the changelog is damaged") from error
 
 
-def _first_commit(log: Log, wiring: TaskWiring, begin: int, end: int) -> CommittedAt | None:
+def _first_commit(log: LogReader, wiring: TaskWiring, begin: int, end: int) -> CommittedAt | None:
     """Return the first commit message at or after ``begin``, valid or not, but none of a run that does not count."""
     for row in rows(log, wiring.changelog, begin, end):
         commit = _commit_in(wiring.changelog, row)
@@ -221,7 +221,7 @@ def _first_commit(log: Log, wiring: TaskWiring, begin: int, end: int) -> Committ
     return None
 
 
-def _counts(log: Log, wiring: TaskWiring, offset: int, commit: Commit) -> bool:
+def _counts(log: LogReader, wiring: TaskWiring, offset: int, commit: Commit) -> bool:
     """Tell whether a run's commit counts: by its verdict, here or at task (0, 0), or by the next commit."""
     top = commit.generation
     for row in rows(log, wiring.changelog, offset + 1, log.bounds(wiring.changelog)[1]):
@@ -239,7 +239,7 @@ def _counts(log: Log, wiring: TaskWiring, offset: int, commit: Commit) -> bool:
     return bool(find_verdict(log, wiring.decider, commit.run_id or ""))
 
 
-def _last_at_most(log: Log, wiring: TaskWiring, version: int | None) -> CommittedAt | None:
+def _last_at_most(log: LogReader, wiring: TaskWiring, version: int | None) -> CommittedAt | None:
     """Return the last commit whose version is not above ``version`` (None: the last of all), by bisection."""
     low, end = log.bounds(wiring.changelog)
     high, best = end, None
@@ -253,28 +253,28 @@ def _last_at_most(log: Log, wiring: TaskWiring, version: int | None) -> Committe
     return best
 
 
-def _at_most(log: Log, wiring: TaskWiring, version: int | None) -> CommittedAt:
+def _at_most(log: LogReader, wiring: TaskWiring, version: int | None) -> CommittedAt:
     found = _last_at_most(log, wiring, version)
     if found is None:
         raise ConfigError(f"task {wiring.name} has no version up to {version}: it began later, or it is not retained")
     return found
 
 
-def _first_from(log: Log, wiring: TaskWiring, version: int) -> CommittedAt | None:
+def _first_from(log: LogReader, wiring: TaskWiring, version: int) -> CommittedAt | None:
     """Return the first commit whose version is not below ``version``."""
     before = _last_at_most(log, wiring, version - 1)
     start, end = log.bounds(wiring.changelog)
     return _first_commit(log, wiring, start if before is None else before.offset + 1, end)
 
 
-def _first_at_least(log: Log, wiring: TaskWiring, version: int) -> CommittedAt:
+def _first_at_least(log: LogReader, wiring: TaskWiring, version: int) -> CommittedAt:
     found = _first_from(log, wiring, version)
     if found is None:
         raise ConfigError(f"task {wiring.name}, a source, has not committed version {version} or a later one yet")
     return found
 
 
-def _common(log: Log, wirings: list[TaskWiring], version: int) -> int:
+def _common(log: LogReader, wirings: list[TaskWiring], version: int) -> int:
     """Return the highest version up to ``version`` that each of these tasks has committed as such."""
     while True:
         lower = min((_at_most(log, wiring, version).commit.version for wiring in wirings), default=version)
@@ -283,7 +283,7 @@ def _common(log: Log, wirings: list[TaskWiring], version: int) -> int:
         version = lower
 
 
-def _check_known(log: Log, job: Job, wirings: list[TaskWiring], version: int, *, by_all: bool) -> None:
+def _check_known(log: LogReader, job: Job, wirings: list[TaskWiring], version: int, *, by_all: bool) -> None:
     """Raise ConfigError unless all of these tasks, or one of them, have committed exactly this version."""
     before = _nearest_before(log, wirings, version, by_all=by_all)
     if before == version:
@@ -303,7 +303,7 @@ def _check_known(log: Log, job: Job, wirings: list[TaskWiring], version: int, *,
     raise ConfigError(f"version {version} was not committed by {who} of job {job.name!r}: {near}")
 
 
-def _nearest_before(log: Log, wirings: list[TaskWiring], version: int, *, by_all: bool) -> int | None:
+def _nearest_before(log: LogReader, wirings: list[TaskWiring], version: int, *, by_all: bool) -> int | None:
     """Return the highest version up to ``version`` that all of these tasks, or one of them, have committed."""
     while True:
         found = [_last_at_most(log, wiring, version) for wiring in wirings]
@@ -316,7 +316,7 @@ def _nearest_before(log: Log, wirings: list[TaskWiring], version: int, *, by_all
         version = nearest
 
 
-def _nearest_after(log: Log, wirings: list[TaskWiring], version: int, *, by_all: bool) -> int | None:
+def _nearest_after(log: LogReader, wirings: list[TaskWiring], version: int, *, by_all: bool) -> int | None:
     """Return the lowest version from ``version`` on that all of these tasks, or one of them, have committed."""
     while True:
         found = [_first_from(log, wiring, version) for wiring in wirings]
@@ -328,7 +328,7 @@ def _nearest_after(log: Log, wirings: list[TaskWiring], version: int, *, by_all:
         version = max(versions)
 
 
-def _snapshot(log: Log, wiring: TaskWiring, at: CommittedAt) -> Snapshot:
+def _snapshot(log: LogReader, wiring: TaskWiring, at: CommittedAt) -> Snapshot:
     refuse_other_graph(log, wiring, at.commit)
     begin = max(log.bounds(wiring.changelog)[0], at.commit.base)
     if begin > at.offset:
@@ -336,7 +336,7 @@ def _snapshot(log: Log, wiring: TaskWiring, at: CommittedAt) -> Snapshot:
     return Snapshot(wiring.name, wiring.changelog, at.offset, begin, at.commit)
 
 
-def refuse_other_graph(log: Log, wiring: TaskWiring, commit: Commit) -> None:
+def refuse_other_graph(log: LogReader, wiring: TaskWiring, commit: Commit) -> None:
     """Raise ConfigError for a commit of another graph: of fewer partitions, what is read would be a part of it."""
     if commit.fingerprint != wiring.fingerprint:
         raise ConfigError(

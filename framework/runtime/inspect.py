@@ -7,7 +7,7 @@ from typing import NamedTuple
 from framework.api.job import Job
 from framework.core.wiring import TaskWiring, wire
 from framework.errors import OffsetOutOfRange
-from framework.ports import Log
+from framework.ports import LogReader
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_verdict
 from protocol.commit import Commit, decode_commit
 from protocol.envelope import MessageType, decode_header
@@ -73,12 +73,12 @@ def all_wirings(job: Job) -> list[TaskWiring]:
     ]
 
 
-def last_commit(log: Log, changelog: TopicPartition) -> CommittedAt | None:
+def last_commit(log: LogReader, changelog: TopicPartition) -> CommittedAt | None:
     """Return the last valid commit (C2), judged from a window at the end of the changelog; None if there is none."""
     return end_of(log, changelog)[0]
 
 
-def end_of(log: Log, changelog: TopicPartition) -> tuple[CommittedAt | None, int]:
+def end_of(log: LogReader, changelog: TopicPartition) -> tuple[CommittedAt | None, int]:
     """Return the last valid commit of a changelog, and its highest generation."""
     window = _WINDOW
     while True:
@@ -92,7 +92,7 @@ def end_of(log: Log, changelog: TopicPartition) -> tuple[CommittedAt | None, int
         window *= 8
 
 
-def count_commits(log: Log, changelog: TopicPartition) -> int:
+def count_commits(log: LogReader, changelog: TopicPartition) -> int:
     """Return the number of valid commits (C2) in what is left of a changelog."""
     latest = Latest()
     position, end = log.bounds(changelog)
@@ -103,12 +103,12 @@ def count_commits(log: Log, changelog: TopicPartition) -> int:
     return latest.count
 
 
-def external_ends(log: Log, job: Job) -> dict[TopicPartition, int]:
+def external_ends(log: LogReader, job: Job) -> dict[TopicPartition, int]:
     """Return where each external input ends now."""
     return {partition: log.bounds(partition)[1] for wiring in all_wirings(job) for partition in wiring.external}
 
 
-def used_up(log: Log, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:
+def used_up(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:
     """Tell whether everything before ``ends`` of the external inputs, and all that came of it, is committed.
 
     For at-least-once mode, which has no versions to compare (1.5) and no markers in the streams: once all inputs of all
@@ -123,7 +123,7 @@ def used_up(log: Log, job: Job, ends: dict[TopicPartition, int], last: LastCommi
     return all(entry.resume >= log.bounds(TopicPartition(entry.topic, entry.partition))[1] for entry in resumes)
 
 
-def passed(log: Log, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:
+def passed(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:
     """Tell whether everything before ``ends`` of the external inputs, and all that came of it, is committed.
 
     For deterministic mode, where versions are local (D4): all that came of it has the logical time of its sources, and
@@ -146,7 +146,7 @@ def passed(log: Log, job: Job, ends: dict[TopicPartition, int], last: LastCommit
     return all(t >= last_t for t in fronts)
 
 
-def reached(log: Log, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> int | None:
+def reached(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> int | None:
     """Return the version by which all external inputs are committed up to ``ends``; None if they are not (A2b).
 
     It is one of the aligned tasks. What deterministic ones bring to them is to have ``passed`` before.
@@ -165,21 +165,21 @@ def _has_read(commit: Commit, ends: dict[TopicPartition, int]) -> bool:
     return all(e.offset >= ends.get(TopicPartition(e.topic, e.partition), 0) for e in commit.external)
 
 
-def all_committed(log: Log, job: Job, version: int, last: LastCommit | None = None) -> bool:
+def all_committed(log: LogReader, job: Job, version: int, last: LastCommit | None = None) -> bool:
     """Tell whether every aligned task has committed a version not below ``version``."""
     aligned = (wiring for wiring in all_wirings(job) if not wiring.deterministic)
     commits = ((last or partial(last_commit, log))(wiring.changelog) for wiring in aligned)
     return all(found is not None and found.commit.version >= version for found in commits)
 
 
-def uncommitted_records(log: Log, wiring: TaskWiring) -> int:
+def uncommitted_records(log: LogReader, wiring: TaskWiring) -> int:
     """Return how many records of this task stand in its streams beyond its last commit: what its death voids."""
     last, generation = end_of(log, wiring.changelog)
     version = 0 if last is None else last.commit.version
     return sum(_labelled_above(log, partition, wiring.producer, generation, version) for partition in wiring.outputs)
 
 
-def _labelled_above(log: Log, partition: TopicPartition, producer: int, generation: int, version: int) -> int:
+def _labelled_above(log: LogReader, partition: TopicPartition, producer: int, generation: int, version: int) -> int:
     """Count records of one generation in a channel whose label is above ``version``.
 
     From the end backwards: labels do not fall in a channel, and a generation begins with its restore (R2). What earlier
@@ -203,7 +203,7 @@ def _labelled_above(log: Log, partition: TopicPartition, producer: int, generati
         window *= 8
 
 
-def _messages(log: Log, partition: TopicPartition, begin: int, end: int) -> list[tuple[int, int, bytes]]:
+def _messages(log: LogReader, partition: TopicPartition, begin: int, end: int) -> list[tuple[int, int, bytes]]:
     """Return (offset, append time, value) from ``begin`` to ``end``; what is trimmed meanwhile is left out."""
     messages: list[tuple[int, int, bytes]] = []
     while begin < end:

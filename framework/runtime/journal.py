@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 
 from framework.errors import Halted, OffsetOutOfRange
-from framework.ports import Log, StateStore
+from framework.ports import LogReader, StateStore
 from framework.stores.overlay import Overlay
 from protocol.changelog import (
     ChangelogHeader,
@@ -80,7 +80,7 @@ def _clear(store: StateStore, store_id: int) -> None:
         start = keys[-1] + b"\0"  # what was just deleted is not passed again
 
 
-def find_verdict(log: Log, decider: TopicPartition, run_id: str) -> bool | None:
+def find_verdict(log: LogReader, decider: TopicPartition, run_id: str) -> bool | None:
     """Return the first valid verdict (C2) of a run in the changelog of task (0, 0), None if there is none (1.8).
 
     Raises Halted if the changelog is damaged.

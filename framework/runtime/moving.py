@@ -17,7 +17,7 @@ from framework.api.job import Job
 from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError, FrameworkError, OffsetOutOfRange
 from framework.logs.open import grow_topic, open_notes
-from framework.ports import ExternalRecord, Log
+from framework.ports import ExternalRecord, Log, LogReader
 from framework.runtime.assembly import store_names
 from framework.runtime.deterministic.outputs import is_of_outputs
 from framework.runtime.history import Snapshot, contents, fold_to_end, live, rows, segments
@@ -52,7 +52,7 @@ class Moved:
     entries: Counter[str]
 
 
-def entries_of(log: Log, graph: StageGraph, snapshot: Snapshot) -> Iterator[Row]:
+def entries_of(log: LogReader, graph: StageGraph, snapshot: Snapshot) -> Iterator[Row]:
     """Yield all state of one task at a version, store by store. One task's state is in memory."""
     stores = contents(segments(log, snapshot), frozenset(store_names(graph)))
     for store, entries in stores.items():
@@ -65,7 +65,7 @@ def entries_of(log: Log, graph: StageGraph, snapshot: Snapshot) -> Iterator[Row]
 
 
 def fork(
-    log: Log,
+    log: LogReader,
     job: Job,
     snapshots: list[Snapshot],
     target_log: Log,
@@ -143,7 +143,7 @@ def _check_fit(job: Job, target: Job) -> None:
 
 
 def _copy_inputs(
-    log: Log, notes: "Notes", target_log: Log, positions: dict[TopicPartition, int]
+    log: LogReader, notes: "Notes", target_log: Log, positions: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Copy what a version had not read yet. Return where to begin. Raises ConfigError: trimmed, or there already."""
     begin_at = {}
@@ -194,7 +194,7 @@ def with_partitions(job: Job, partitions: int) -> Job:
     return Job(job.name, [stage.task for stage in job.stages], partitions, job.mode)
 
 
-def partitions_of(log: Log, job: Job) -> int:
+def partitions_of(log: LogReader, job: Job) -> int:
     """Return with how many partitions the job has run: its topics may have more already. Raises ConfigError."""
     topics = log.partitions(job.topology().changelog(0))
     wiring = all_wirings(job)[0]
@@ -245,7 +245,7 @@ def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded
 
 
 def _spread(
-    log: Log, old: Job, snapshots: list[Snapshot], into: Log, run: Run, partitions: int
+    log: LogReader, old: Job, snapshots: list[Snapshot], into: Log, run: Run, partitions: int
 ) -> tuple[list[Written], Counter[str]]:
     """Write all state of a job as attempts of a run, over another number of partitions; return them, and entries."""
     entries: Counter[str] = Counter()
@@ -293,7 +293,7 @@ def _key_of(store: int, key: bytes) -> bytes:
     return key[_TIMER_NAME + 1 + key[_TIMER_NAME] :] if store == TIMERS else key
 
 
-def _last(log: Log, wiring: TaskWiring) -> Snapshot:
+def _last(log: LogReader, wiring: TaskWiring) -> Snapshot:
     fold = fold_to_end(log, wiring, settled=False)
     if fold.undecided is not None:  # of a run that died: the one to come voids it
         fold.decide(fold.undecided, bool(find_verdict(log, wiring.decider, fold.undecided)))
@@ -302,7 +302,7 @@ def _last(log: Log, wiring: TaskWiring) -> Snapshot:
     return Snapshot(wiring.name, wiring.changelog, fold.last_offset, fold.start, fold.last)
 
 
-def _check_inputs(log: Log, old: Job, lasts: list[Commit]) -> None:
+def _check_inputs(log: LogReader, old: Job, lasts: list[Commit]) -> None:
     """Refuse unless every record is used up, for its key's state goes elsewhere, and it stays; refuse windows."""
     for last in lasts:
         for entry in last.external:
@@ -317,7 +317,7 @@ def _check_inputs(log: Log, old: Job, lasts: list[Commit]) -> None:
             raise ConfigError(f"stage {stage.name} has windows, closed by a partition's stream time: {_BACKFILL}")
 
 
-def _check_topics(log: Log, old: Job, partitions: int) -> None:
+def _check_topics(log: LogReader, old: Job, partitions: int) -> None:
     """Refuse unless the inputs, which are others' on Kafka, have their partitions already."""
     for topic in dict.fromkeys(topic for stage in old.stages for topic in old.topology().externals_of(stage.ordinal)):
         found = log.partitions(topic)
@@ -331,7 +331,7 @@ def _check_topics(log: Log, old: Job, partitions: int) -> None:
 _BACKFILL = "it cannot be rescaled; run its history through a job with other partitions instead: grete backfill"
 
 
-def _check_keys(log: Log, old: Job, lasts: list[Snapshot], *, by_key: bool) -> None:
+def _check_keys(log: LogReader, old: Job, lasts: list[Snapshot], *, by_key: bool) -> None:
     """Refuse a store whose keys do not tell where they belong, by what is there now."""
     count, seen = old.partitions, Counter[str]()
     for number, snapshot in enumerate(lasts):
@@ -374,7 +374,7 @@ def _grow(log: Log, new: Job, *, embedded: bool) -> None:
 
 
 def replay(
-    log: Log, job: Job, snapshots: list[Snapshot], directory: Path, settings: Settings
+    log: LogReader, job: Job, snapshots: list[Snapshot], directory: Path, settings: Settings
 ) -> Iterator[tuple[str, int]]:
     """Rebuild the stores of all tasks below ``directory`` from the changelogs; yield (task, entries applied).
 

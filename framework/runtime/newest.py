@@ -16,7 +16,7 @@ from framework.api.store import Store
 from framework.core.changelog import ChangelogFold
 from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError, OffsetOutOfRange
-from framework.ports import Log
+from framework.ports import LogReader
 from framework.runtime.history import contents, live, newest, refuse_other_graph, rows, segments
 from framework.runtime.inspect import all_wirings
 from framework.runtime.journal import find_verdict
@@ -28,13 +28,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 APPLY_S_MAX = 2.0  # how long a worker gets to apply what it has committed; then the changelog is read
-_PAUSE_MS = 20
+_PAUSE_S = 0.02
 
 
 class NewestReader:
     """Offers what a StateReader does. Each read sees at least what was committed before it began."""
 
-    def __init__(self, log: Log, job: Job, directory: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, log: LogReader, job: Job, directory: Path, say: Callable[[str], None]) -> None:
         """``directory``: of the local stores. ``say`` gets a line for each task that its changelog answers for.
 
         The log is closed with this reader.
@@ -163,5 +163,5 @@ class NewestReader:
             now = self._pointer(wiring)
             if now is not None and now.offset >= fold.last_offset:
                 return True
-            self._log.wait(_PAUSE_MS)
+            time.sleep(_PAUSE_S)
         return False

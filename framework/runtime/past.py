@@ -6,7 +6,7 @@ from typing import Any, Self, TypeVar
 
 from framework.api.job import Job
 from framework.api.store import Store
-from framework.ports import Log
+from framework.ports import LogReader
 from framework.runtime.history import Snapshot, contents, live, segments
 from framework.stores.reader import place_of, store_named
 
@@ -17,7 +17,7 @@ V = TypeVar("V")
 class PastReader:
     """Offers what a StateReader does. One store of one task is in memory at a time."""
 
-    def __init__(self, log: Log, job: Job, found: list[Snapshot]) -> None:
+    def __init__(self, log: LogReader, job: Job, found: list[Snapshot]) -> None:
         """``found``: every task, as ``history.snapshots`` gives them. The log is closed with this reader."""
         self._log, self._job, self._found = log, job, found
 

@@ -21,9 +21,10 @@ from framework.logs.open import (
     open_address,
     open_notes,
     pin_topics,
+    read_notes,
     refuse_compacted,
 )
-from framework.ports import Log
+from framework.ports import Log, LogReader
 from framework.settings import Settings, with_texts
 from framework.stores.directory import make_private
 from protocol.ids import TopicPartition
@@ -42,13 +43,16 @@ class Place:
     the log is elsewhere.
     """
 
-    def __init__(self, directory: Path, state: Path | None = None, address: LogAddress = IN_DIRECTORY) -> None:
-        """Make the directory, readable by this user only. Raises ConfigError if that cannot be."""
+    def __init__(
+        self, directory: Path, state: Path | None = None, address: LogAddress = IN_DIRECTORY, *, make: bool = True
+    ) -> None:
+        """Make the directory, readable by this user only, unless ``make`` is False. Raises ConfigError if it cannot."""
         check_address(address)
         self.directory = directory
         self.state_directory = directory / "state" if state is None else state
         self.address = address
-        make_private(directory)
+        if make:
+            make_private(directory)
 
     def open_log(self, *, create: bool = True, group: str = "grete") -> Log:
         """Open the log; lag tools see ``group``. Raises ConfigError if there is no file and ``create`` is False."""
@@ -137,9 +141,9 @@ def pin_guarantee(notes: "Notes", job: str, settings: Settings, modes: str = "al
         )
 
 
-def pinned_settings(job: Job, log: Log, settings: Settings) -> Settings:
+def pinned_settings(job: Job, log: LogReader, settings: Settings) -> Settings:
     """Return the settings with the guarantee that the job was made with, if it has run."""
-    pinned = open_notes(log, job.name).meta_get(_GUARANTEE)
+    pinned = read_notes(log, job.name).meta_get(_GUARANTEE)
     if pinned is None:
         return settings
     guarantee, _, modes = pinned.decode().partition(" ")
@@ -153,9 +157,9 @@ def note_rescale(log: Log, job: Job, ends: Mapping[TopicPartition, int]) -> None
     open_notes(log, job.name).produce_with_meta([], {_RESCALED: json.dumps(note).encode()})
 
 
-def placed_from(log: Log, job: Job) -> dict[TopicPartition, int]:
+def placed_from(log: LogReader, job: Job) -> dict[TopicPartition, int]:
     """Return, of a job that was rescaled, from which offsets on records stand where their keys belong now."""
-    raw = open_notes(log, job.name).meta_get(_RESCALED)
+    raw = read_notes(log, job.name).meta_get(_RESCALED)
     note = {} if raw is None else json.loads(raw)
     if note.get("partitions") != job.partitions:
         return {}  # of a rescale that came to nothing

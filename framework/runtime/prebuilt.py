@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from framework.errors import StoreCorrupted
-from framework.ports import Log
+from framework.ports import LogReader
 from framework.stores.prebuilt import Prebuilt, remove
 from framework.stores.rocks import RocksStore
 from protocol.changelog import ChangelogType, decode_changelog_header
@@ -18,7 +18,7 @@ logger = logging.getLogger("grete")
 
 
 def take_prebuilt(
-    directory: Path, store: RocksStore, stores: Mapping[int, str], log: Log, changelog: TopicPartition
+    directory: Path, store: RocksStore, stores: Mapping[int, str], log: LogReader, changelog: TopicPartition
 ) -> None:
     """Fill a store that is behind them from the files in ``directory``, and delete them; log what became of them.
 
@@ -40,7 +40,7 @@ def take_prebuilt(
     remove(directory)
 
 
-def _check_commit(log: Log, changelog: TopicPartition, pointer: Pointer) -> None:
+def _check_commit(log: LogReader, changelog: TopicPartition, pointer: Pointer) -> None:
     """Raise StoreCorrupted unless the changelog holds the commit: else the start would take its log for a short one."""
     start, end = log.bounds(changelog)
     row = log.read(changelog, pointer.offset, 1)[0] if start <= pointer.offset < end else None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from framework.core.wiring import TaskWiring
 from framework.errors import OffsetOutOfRange
-from framework.ports import Log, LogRow
+from framework.ports import LogReader, LogRow
 from framework.runtime.inspect import CommittedAt, Latest, end_of
 from protocol.envelope import MessageType, decode_header
 from protocol.frames import frame_count
@@ -20,7 +20,7 @@ _READ_BYTES = 1 << 20
 class Watch:
     """What a supervisor asks again and again. Each partition is watched from the first question about it."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: LogReader) -> None:
         self._log = log
         self._changelogs: dict[TopicPartition, _Changelog] = {}
         self._streams: dict[TopicPartition, _Stream] = {}
@@ -51,7 +51,7 @@ class Watch:
 class _Tail:
     """One partition from its end on."""
 
-    def __init__(self, log: Log, partition: TopicPartition) -> None:
+    def __init__(self, log: LogReader, partition: TopicPartition) -> None:
         self._log, self._partition = log, partition
         self._position = log.bounds(partition)[1]
 
@@ -71,7 +71,7 @@ class _Tail:
 class _Changelog(_Tail):
     """The last valid commit of a changelog, and its highest generation."""
 
-    def __init__(self, log: Log, partition: TopicPartition) -> None:
+    def __init__(self, log: LogReader, partition: TopicPartition) -> None:
         super().__init__(log, partition)
         self._latest = Latest()  # may be ahead of the position: nothing changes by reading it twice
         self._latest.found, self._latest.top = end_of(log, partition)
@@ -95,7 +95,7 @@ class _Changelog(_Tail):
 class _Stream(_Tail):
     """The records in one partition of a stream by producer, of its newest generation and not committed yet."""
 
-    def __init__(self, log: Log, partition: TopicPartition) -> None:
+    def __init__(self, log: LogReader, partition: TopicPartition) -> None:
         super().__init__(log, partition)
         self._sent: dict[int, tuple[int, deque[tuple[int, int]]]] = {}  # producer → generation, (label, records)s
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from framework.api.graph import StageGraph
 from framework.errors import ConfigError
-from framework.ports import Log
+from framework.ports import LogReader
 from framework.runtime.history import Snapshot, snapshots
 from framework.runtime.inspect import all_wirings
 from framework.runtime.rewriting import check_used_up
@@ -43,7 +43,7 @@ class Audited(NamedTuple):
     differences: list[Difference]
 
 
-def audit(spark: "SparkSession", wanted: Wanted, log: Log, telling: Telling, *, aligned: bool) -> Audited:
+def audit(spark: "SparkSession", wanted: Wanted, log: LogReader, telling: Telling, *, aligned: bool) -> Audited:
     """Recompute and compare, at the newest version that every task has committed; the job may run meanwhile.
 
     Raises ConfigError: there is no such version, or its inputs are not there any more; TaskError.
@@ -94,7 +94,7 @@ def _of_stage(found: list[Snapshot], partitions: int, stage: StageGraph) -> tupl
     return tuple(found[stage.ordinal * partitions : (stage.ordinal + 1) * partitions])
 
 
-def check_whole(log: Log, wanted: Wanted, read: dict[TopicPartition, int]) -> None:
+def check_whole(log: LogReader, wanted: Wanted, read: dict[TopicPartition, int]) -> None:
     """Refuse an audit from a log that no longer has the beginning."""
     for partition in read:
         start = log.bounds(partition)[0]

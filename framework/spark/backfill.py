@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.errors import ConfigError
-from framework.ports import ExternalRecord, Log
+from framework.ports import ExternalRecord, Log, LogReader
 from framework.runtime.assembly import store_names
 from framework.runtime.history import Snapshot
 from framework.runtime.place import Place
@@ -204,7 +204,7 @@ def sources_of(job: Job, texts: list[str]) -> dict[str, str]:
     return sources
 
 
-def outside_of(job: Job, log: Log) -> dict[str, int]:
+def outside_of(job: Job, log: LogReader) -> dict[str, int]:
     """Return the partition counts of the topics that a job writes."""
     return {topic: log.partitions(topic) or job.partitions for topic in job.external_sinks()}
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from framework.api.job import Job
 from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError
-from framework.ports import Log
+from framework.ports import LogReader
 from framework.runtime.inspect import all_wirings
 from framework.runtime.place import placed_from
 from framework.spark.plans import Tail
@@ -57,7 +57,7 @@ def parse_until(text: str | None, job: Job) -> Until:
     return Until(now=False, offsets=offsets)
 
 
-def cover(log: Log, tasks: list[tuple[TaskWiring, Commit | None]], ends: Ends, until: Until) -> Cover:
+def cover(log: LogReader, tasks: list[tuple[TaskWiring, Commit | None]], ends: Ends, until: Until) -> Cover:
     """Decide where each external partition is cut; ``tasks``: with their last commits, after they were claimed.
 
     Raises ConfigError: a gap between files and log, an offset that is not there, or one that the job has passed.
@@ -122,7 +122,7 @@ def _check(partition: TopicPartition, resume: int, begin: int, bounds: tuple[int
         )
 
 
-def check_placed(log: Log, job: Job, covered: Cover, ends: Ends) -> None:
+def check_placed(log: LogReader, job: Job, covered: Cover, ends: Ends) -> None:
     """Refuse the past of before a rescale: its records stand where their keys do not belong any more. ConfigError."""
     for partition, placed in placed_from(log, job).items():
         archived = ends.get(partition.topic) is not None

@@ -45,7 +45,7 @@ def write(
     if plan.built:
         report.built = f"{plan.built}/{task}-{number}"
     builder = Builder(Path(report.built)) if report.built else None
-    log = plan.where.open()
+    log = plan.where.open_to_write()
     try:
         attempt = Attempt(log, run, task, number, stores)
         for taken in _chunks(state):

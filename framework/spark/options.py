@@ -9,11 +9,12 @@ from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.api.store import Store
 from framework.errors import ConfigError
-from framework.logs.open import EMBEDDED, LogAddress, open_address
-from framework.ports import Log
+from framework.logs.open import EMBEDDED, LogAddress, open_address, open_reader
+from framework.ports import Log, LogReader
 from framework.runtime.place import load_job, pinned_settings
 from framework.settings import Settings, from_environment
 
+_GROUP = "grete-spark"
 _COMMON = {"job", "log", "directory", "kafkaconfig"}
 
 
@@ -34,10 +35,15 @@ class Where(NamedTuple):
         """Whether it is a file in the job's directory."""
         return self.url == EMBEDDED
 
-    def open(self, *, create: bool = False) -> Log:
+    def open(self) -> LogReader:
+        """Open the log to read it. Raises ConfigError, TransientError."""
+        config = Path(self.config) if self.config else None
+        return open_reader(LogAddress(self.url, config), Path(self.file), group=_GROUP)
+
+    def open_to_write(self, *, create: bool = False) -> Log:
         """Open the log; ``create``: make its file if there is none. Raises ConfigError, TransientError."""
         config = Path(self.config) if self.config else None
-        return open_address(LogAddress(self.url, config), Path(self.file), group="grete-spark", create=create)
+        return open_address(LogAddress(self.url, config), Path(self.file), group=_GROUP, create=create)
 
 
 class Options(NamedTuple):
@@ -47,11 +53,11 @@ class Options(NamedTuple):
     where: Where
     own: dict[str, str]  # those of one format
 
-    def is_aligned(self, log: Log) -> bool:
+    def is_aligned(self, log: LogReader) -> bool:
         """Whether the job's versions hold for all tasks together (exactly once)."""
         return self.settings(log).guarantee == "exactly-once"
 
-    def settings(self, log: Log) -> Settings:
+    def settings(self, log: LogReader) -> Settings:
         """Return the settings of the environment, with the guarantee that the job was made with."""
         return pinned_settings(self.job, log, from_environment(dict(os.environ)))
 

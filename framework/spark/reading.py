@@ -11,7 +11,7 @@ from framework.core.changelog import is_void
 from framework.core.topology import Stream
 from framework.core.wiring import TaskWiring
 from framework.errors import Halted, OffsetOutOfRange
-from framework.ports import Log
+from framework.ports import LogReader
 from framework.runtime.history import Snapshot, commits, rows, segments
 from framework.runtime.inspect import all_wirings, last_commit
 from framework.spark.columns import Column
@@ -162,7 +162,7 @@ class StreamPlan(NamedTuple):
     aligned: bool
 
 
-def producers_of(log: Log, job: Job, stream: Stream) -> dict[int, Producer]:
+def producers_of(log: LogReader, job: Job, stream: Stream) -> dict[int, Producer]:
     """Return producer id → what it has committed; those that have committed nothing are left out."""
     found = {}
     ids = {producer_id(stream.producer, number) for number in range(job.partitions)}

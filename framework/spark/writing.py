@@ -70,7 +70,7 @@ class StateWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None
         number = context.taskAttemptId() + 1  # 0 is the driver's
-        log = self._where.open()
+        log = self._where.open_to_write()
         attempts: dict[int, Attempt] = {}
         try:
             for batch in iterator:
@@ -85,7 +85,7 @@ class StateWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what the attempts that Spark chose have written, and decide the run."""
         written = [each for message in messages if isinstance(message, TaskWrites) for each in message.written]
-        log = self._where.open()
+        log = self._where.open_to_write()
         try:
             resets = self._target.resets
             silent = {task for task, reset in enumerate(resets) if reset} - {each.task for each in written}
@@ -97,7 +97,7 @@ class StateWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave nothing but a void tail."""
-        log = self._where.open()
+        log = self._where.open_to_write()
         try:
             abort(log, self._run)
         finally:
@@ -108,7 +108,7 @@ def state_writer(options: Options, schema: Any, *, overwrite: bool) -> StateWrit
     """Check the columns, claim every task, and return the writer. Raises ConfigError, Halted, Fenced."""
     job = options.job
     target = _target(options, schema, overwrite=overwrite)
-    log = options.where.open(create=True)
+    log = options.where.open_to_write(create=True)
     try:
         settings = options.settings(log)
         create_topics(job, log, None if options.where.embedded else ())

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from framework.errors import ConfigError, Halted, OffsetOutOfRange, TransientError
-from framework.logs.kafka import KafkaLog, consumer, log
+from framework.logs.kafka import KafkaLog, KafkaReader, consumer, reader
 from framework.ports import Delivery, ExternalRecord, LogRow
 from framework.testing.broker import Broker
 from framework.testing.broker.settings import free_port
@@ -313,7 +313,7 @@ def test_agreement_is_accepted(kafka_broker: Broker, options: dict[str, str | in
 
 def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither errors nor reprs show a secret, not even one that librdkafka quotes."""
-    monkeypatch.setattr(log, "CONNECT_S_MAX", 0.5)
+    monkeypatch.setattr(reader, "CONNECT_S_MAX", 0.5)
     secret = "hunter2-in-the-clear"
     for options in (
         {"sasl.password": secret, "security.protocol": secret},
@@ -340,7 +340,8 @@ def test_an_unknown_option_is_refused() -> None:
 
 def test_a_broker_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error has the address and the reason, and asks for another try: it may come up."""
-    monkeypatch.setattr(log, "CONNECT_S_MAX", 1.0)
+    monkeypatch.setattr(reader, "CONNECT_S_MAX", 1.0)
     address = f"127.0.0.1:{free_port()}"
-    with pytest.raises(TransientError, match=rf"Kafka at {address}.*refused"):
-        KafkaLog(address)
+    for connect in (KafkaLog, KafkaReader.connect):
+        with pytest.raises(TransientError, match=rf"Kafka at {address}.*refused"):
+            connect(address)

@@ -1,12 +1,14 @@
 """Least privilege: a job works with exactly the access that docs/kafka.md lists, and says which one it lacks."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
 
 from framework import int64
+from framework.cli import looking
 from framework.errors import ConfigError
 from framework.logs.kafka import KafkaLog
 from framework.logs.open import LogAddress
@@ -84,3 +86,42 @@ def test_what_is_missing_is_named(
             work(guarded, tmp_path)
     finally:
         guarded.allow(entry)
+
+
+@pytest.fixture
+def read_only(guarded: SecureBroker) -> Iterator[SecureBroker]:
+    """The broker while its user may read the job's topics, and nothing else."""
+    topics = {name for kind, name, _ in listed() if kind is ResourceType.TOPIC}
+    reading = [(ResourceType.TOPIC, name, AclOperation.READ) for name in sorted(topics)]
+    more = [entry for entry in listed() if entry not in reading]
+    guarded.allow(*reading)
+    for entry in more:
+        guarded.forbid(entry)
+    yield guarded
+    for entry in reading:
+        if entry not in listed():
+            guarded.forbid(entry)
+    guarded.allow(*more)
+
+
+def test_to_read_is_enough_for_commands_that_read(
+    guarded: SecureBroker, tmp_path: Path, request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A user who may only read looks at everything, and a worker of that user is refused."""
+    say(guarded, "often seen", "often")
+    assert work(guarded, tmp_path) == EXIT_DONE
+    broker: SecureBroker = request.getfixturevalue("read_only")
+    config = tmp_path / "client.properties"
+    config.write_text("".join(f"{name}={value}\n" for name, value in broker.options().items()))
+    address, reference, other = LogAddress(f"kafka://{broker.bootstrap}", config), "tests.logs.guarded_job", tmp_path
+    looking.checkpoints(reference, None, address)
+    assert looking.state_get(reference, "counts", "often", None, other, address) == 0
+    looking.state_scan(reference, "counts", None, 10, None, other, address)
+    looking.changelog_tail(reference, "count", 0, 5, None, address)
+    looking.changelog_verify(reference, None, address)
+    for topic in (totals, rejected, sentences):
+        looking.topic_read(reference, topic.name, 1, None, address)
+    shown = capfd.readouterr().out
+    assert all(text in shown for text in ("count-0\tok", "split-0\tok", "often"))
+    with pytest.raises(ConfigError, match="grant this user"):
+        work(broker, tmp_path / "second")

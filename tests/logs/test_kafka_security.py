@@ -5,13 +5,13 @@ import logging
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from framework.errors import ConfigError
-from framework.logs.kafka import KafkaLog, log
+from framework.logs.kafka import KafkaLog, KafkaReader, reader
 from framework.logs.kafka.failures import Troubles
 from framework.logs.kafka.options import split_options
 from framework.logs.open import read_options
@@ -26,7 +26,7 @@ CANARY = "canary-8f14e45fceea167a"  # a password that is wrong, and as secret as
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections are given up soon."""
-    monkeypatch.setattr(log, "CONNECT_S_MAX", 2.0)
+    monkeypatch.setattr(reader, "CONNECT_S_MAX", 2.0)
 
 
 WRONG = {
@@ -42,16 +42,17 @@ WRONG = {
 
 
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("connect", [KafkaLog, KafkaReader.connect], ids=["log", "reader"])
 @pytest.mark.parametrize("what", WRONG)
 def test_a_refused_client_is_told_what_to_set(
-    secure: SecureBroker, what: str, caplog: pytest.LogCaptureFixture
+    secure: SecureBroker, what: str, connect: Callable[..., object], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who cannot come in gets a ConfigError that names the option, and no password is shown, whatever is printed."""
     changes, expected = WRONG[what]
     options = secure.options(**{name: text.format(certificates=secure.certificates) for name, text in changes.items()})
     options = {name: text for name, text in options.items() if text}
     with pytest.raises(ConfigError, match=f"(?s){expected}") as caught:
-        KafkaLog(secure.bootstrap, options)
+        connect(secure.bootstrap, options)
     shown = caplog.text + str(caught.value) + "".join(traceback.format_exception(caught.value))
     assert not {word for word in (PASSWORD, CANARY) if word in shown}
     assert len(caplog.records) < 20  # librdkafka tries, and complains, twenty times a second

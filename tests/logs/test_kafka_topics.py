@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 from framework import Input, Job, Record, Store, Task, Topic, utf8
 from framework.errors import ConfigError, Halted
-from framework.logs.kafka import KafkaLog, admin, log
+from framework.logs.kafka import KafkaLog, admin, reader
 from framework.logs.kafka.notes import KafkaNotes
 from framework.logs.open import LogAddress, pin_topics
 from framework.ports import ExternalRecord
@@ -226,6 +226,6 @@ def _metadata(port: int, version: int) -> bytes:
 
 def test_a_broker_that_is_too_old_is_named(old_broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker without idempotent producers is refused at once, with the version that is needed."""
-    monkeypatch.setattr(log, "CONNECT_S_MAX", 5.0)
+    monkeypatch.setattr(reader, "CONNECT_S_MAX", 5.0)
     with pytest.raises(ConfigError, match=r"too old: Grete needs Kafka 2\.5"):
         KafkaLog(old_broker)

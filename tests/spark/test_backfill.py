@@ -39,6 +39,7 @@ from framework.testing.broker import Broker
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 from tests.cli.test_moving import grete
+from tests.cli.test_reading import unchanged
 from tests.spark.conftest import Past
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def test_the_index_of_the_demonstration_is_audited(
     """Documents that came, changed and went, over two stages of four partitions: recomputed, the index is the same."""
     command = ["grete", "audit", "tasks.inverted_index", "--directory", str(past.directory)]
     monkeypatch.setattr(sys, "argv", command)
-    with pytest.raises(SystemExit) as ended:
+    with unchanged(past.directory), pytest.raises(SystemExit) as ended:
         main()
     printed, errors = capsys.readouterr()
     assert not ended.value.code, errors

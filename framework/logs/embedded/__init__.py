@@ -1,5 +1,6 @@
 """The embedded log: one SQLite file a job, written and read by all of its processes on one machine (design 2.3)."""
 
 from framework.logs.embedded.log import EmbeddedLog
+from framework.logs.embedded.reader import EmbeddedReader
 
-__all__ = ["EmbeddedLog"]
+__all__ = ["EmbeddedLog", "EmbeddedReader"]

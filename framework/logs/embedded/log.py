@@ -4,35 +4,30 @@ Speed comes from three things: whatever is queued goes in one transaction, a row
 leave SQLite as the tuples that the port wants.
 """
 
+import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from zlib import crc32
 
 from framework.errors import ConfigError, OffsetOutOfRange
-from framework.logs.embedded.failures import BUSY_MS, Guard, corrupt
+from framework.logs.embedded.failures import BUSY_MS, corrupt
 from framework.logs.embedded.lock import WriterLock
-from framework.logs.embedded.schema import OFFSET_BITS, OFFSET_MASK, PAGE_BYTES, crc_of, open_file
+from framework.logs.embedded.reader import VERSION_SQL, EmbeddedReader, no_log
+from framework.logs.embedded.schema import OFFSET_BITS, PAGE_BYTES, crc_of, open_file
 from framework.logs.embedded.wait import Bell
-from framework.ports import Delivery, ExternalRecord, LogRow
+from framework.ports import Delivery, ExternalRecord
 from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 
 WAL_BYTES_MAX = 64 << 20  # a WAL that reached this is emptied: disk space and recovery time stay bounded
 CHECKPOINT_BYTES = 4 << 20  # written here since the last copying back: little each time, so no long stall (20 ms)
 CHECKPOINT_WAIT_MS = 20  # for readers of old pages: one that is stopped in mid-read must not stop all writers
 TRIM_ROWS = 1_000  # deleted in one transaction: other writers get their turn in between
-ROW_BYTES = 48  # what a row counts beside its blobs, so that a read of a million empty messages is bounded too
 
-_READ = (
-    "SELECT id & (1 << 40) - 1, append_time_ms, timestamp_ms, key, value, headers, crc "
-    "FROM message WHERE id BETWEEN ? AND ? ORDER BY id"
-)
 _APPEND = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)"
 _TAIL = "SELECT next, fence, append_time_ms FROM partition WHERE id = ?"
 _MOVE = "UPDATE partition SET next = ?, fence = ?, append_time_ms = ? WHERE id = ?"
-
-_VERSION = "PRAGMA data_version"  # changes with each commit of another process
 
 _NO_PARTITION = -1  # partition id of a queued item that has outputs only
 _Queued = tuple[int, int, int, bytes | None, int | None, list[tuple[int, ExternalRecord]]]
@@ -47,7 +42,7 @@ class _Tail:
         self.next, self.fence, self.time_ms = end, fence, time_ms
 
 
-class EmbeddedLog:
+class EmbeddedLog(EmbeddedReader):
     """framework.ports.Log over one SQLite file that all processes of a job share. Neither thread safe nor fork safe."""
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
@@ -55,27 +50,11 @@ class EmbeddedLog:
 
         Raises ConfigError (no such directory or log, another format), Halted (corrupt), TransientError (disk full).
         """
-        self.path = path
-        self._guard = Guard(path)
-        with self._guard:
-            if create:
-                path.parent.mkdir(mode=0o700, exist_ok=True)
-            elif not path.exists():
-                raise ConfigError(f"{path}: there is no such log: check the path, or run the job, which makes it")
-            with ExitStack() as opened:
-                self._lock = WriterLock(path)
-                opened.callback(self._lock.close)
-                self._bell = Bell(self._lock.path)
-                opened.callback(self._bell.close)
-                self._sql = open_file(path, self._lock, create=create)
-                opened.callback(self._sql.close)
-                self._opened = opened.pop_all()  # from here on close() is responsible
+        super().__init__(path, partial(self._connect, create))
         self._full = False  # PRAGMA synchronous as it stands
         self._queue: list[_Queued] = []
         self._queue_sync = False
-        self._ids: dict[TopicPartition, int] = {}  # partitions are never deleted, so what is here stays right
         self._version = -1  # PRAGMA data_version when wait() returned last
-        self._ended: dict[int, tuple[int, int]] = {}  # partition → (its end when it was read last, data_version then)
         self._committed = True  # here, since wait() returned, to what is read here: data_version shows only the others'
         self._written = 0  # bytes of WAL since the last checkpoint of this process, about
 
@@ -101,77 +80,6 @@ class EmbeddedLog:
             raise ConfigError(
                 f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic"
             )
-
-    def partitions(self, topic: str) -> int | None:
-        """Return the number of partitions, or None if there is no such topic."""
-        with self._guard:
-            return self._count(topic)
-
-    def topics(self) -> Sequence[str]:
-        """Return the names of all topics, sorted."""
-        with self._guard:
-            return sorted(row[0] for row in self._sql.execute("SELECT DISTINCT topic FROM partition"))
-
-    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        """Return (offset of the first message still there, offset of the next message to come)."""
-        with self._guard:
-            return self._bounds(self._id(partition))
-
-    # --- reading ---
-
-    def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
-        """Return messages from ``offset`` on, in order: at least one if there is one, then up to about ``max_bytes``.
-
-        Raises OffsetOutOfRange; Halted if a message is missing.
-        """
-        with self._guard:
-            number = self._id(partition)
-            version = self._sql.execute(_VERSION).fetchone()[0]
-            if self._ended.get(number) == (offset, version):
-                return []
-            rows = self._rows(number, offset, max_bytes)
-            if not _continues(rows, offset):  # at the end, out of range or damaged: look again, at one state of all
-                self._sql.execute("BEGIN")
-                try:
-                    start, end = self._bounds(number)
-                    if not start <= offset <= end:
-                        raise OffsetOutOfRange(f"{partition}: offset {offset} is outside of {start} to {end}")
-                    rows = self._rows(number, offset, max_bytes) if offset < end else []
-                finally:
-                    self._sql.execute("COMMIT")
-                if offset < end and not _continues(rows, offset):
-                    raise corrupt(self.path, f"{partition}: messages are missing from offset {offset} on")
-                if not rows:
-                    self._ended[number] = offset, version
-            return rows
-
-    def _rows(self, number: int, offset: int, max_bytes: int) -> list[LogRow]:
-        rows: list[LogRow] = []
-        first, last = number << OFFSET_BITS, number << OFFSET_BITS | OFFSET_MASK
-        cursor = self._sql.execute(_READ, (min(max(first, first + offset), last), last))
-        try:
-            for row in cursor:  # one by one: SQLite loads a large blob only when its own row is fetched
-                rows.append(row[:6])
-                offset, _, _, key, value, headers, crc = row
-                max_bytes -= ROW_BYTES
-                found = crc32(value) if value else 0
-                if value:
-                    max_bytes -= len(value)
-                if key:
-                    max_bytes -= len(key)
-                    found = crc32(key, found)
-                if headers:
-                    max_bytes -= len(headers)
-                    found = crc32(headers, found)
-                if found != crc:
-                    raise corrupt(
-                        self.path, f"message {offset} of partition number {number} has crc {found}, not {crc}"
-                    )
-                if max_bytes <= 0:
-                    break
-        finally:
-            cursor.close()  # an open cursor would keep the WAL from being used again
-        return rows
 
     # --- writing ---
 
@@ -207,9 +115,6 @@ class EmbeddedLog:
         self._queue.append((owner, token, _NO_PARTITION, None, None, placed))
         self._queue_sync = True
 
-    def leave(self, partition: TopicPartition) -> None:
-        """Do nothing: nothing is fetched ahead."""
-
     def poll(self) -> list[Delivery]:
         """Write all that is queued in one transaction and return its deliveries. If it fails, all stays queued.
 
@@ -238,19 +143,6 @@ class EmbeddedLog:
             self._sql.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", puts)
         return delivery.offset
 
-    def meta_get(self, key: str) -> bytes | None:
-        """Return the metadata under ``key`` or None."""
-        with self._guard:
-            row = self._sql.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else row[0]
-
-    def meta_items(self, prefix: str) -> list[tuple[str, bytes]]:
-        """Return all (key, metadata) whose key starts with ``prefix``, in key order."""
-        with self._guard:
-            return self._sql.execute(
-                "SELECT key, value FROM meta WHERE key >= ? AND key < ? ORDER BY key", (prefix, prefix + "\U0010ffff")
-            ).fetchall()
-
     def trim(self, partition: TopicPartition, before: int) -> None:
         """Delete messages with offset < ``before`` (K3); their pages are used again. Raises OffsetOutOfRange.
 
@@ -267,7 +159,7 @@ class EmbeddedLog:
                 self._sql.execute("UPDATE partition SET start = max(start, ?) WHERE id = ?", (until, number))
             start = until
 
-    # --- waiting and the end ---
+    # --- waiting ---
 
     def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
         """Return when any process has committed since the last return, or something is queued; else at the time-out."""
@@ -275,7 +167,7 @@ class EmbeddedLog:
         with self._guard:
             self._bell.reset()
             while True:
-                version = self._sql.execute(_VERSION).fetchone()[0]
+                version = self._sql.execute(VERSION_SQL).fetchone()[0]
                 if version != self._version or self._committed or self._queue:
                     self._version, self._committed = version, False
                     return
@@ -284,12 +176,19 @@ class EmbeddedLog:
                     return
                 self._bell.sleep(left)
 
-    def close(self) -> None:
-        """Release the file; what is queued and was not polled is given up. A second close does nothing."""
-        self._guard.end()
-        self._opened.close()
-
     # --- inside ---
+
+    def _connect(self, create: bool, opened: ExitStack) -> sqlite3.Connection:
+        """Open the file to write, with what writers need beside it."""
+        if create:
+            self.path.parent.mkdir(mode=0o700, exist_ok=True)
+        elif not self.path.exists():
+            raise no_log(self.path)
+        self._lock = WriterLock(self.path)
+        opened.callback(self._lock.close)
+        self._bell = Bell(self._lock.path)
+        opened.callback(self._bell.close)
+        return open_file(self.path, self._lock, create=create)
 
     def _append_all(self, queue: Sequence[_Queued]) -> list[Delivery]:
         """Append in the order of the sends, within a transaction."""
@@ -337,31 +236,6 @@ class EmbeddedLog:
         tail = tails[number] = _Tail(end, fence, max(last_ms, now_ms))
         return tail
 
-    def _id(self, partition: TopicPartition) -> int:
-        """Return the partition's number in the file. Raises ConfigError if there is none."""
-        number = self._ids.get(partition)
-        if number is None:
-            with self._guard:
-                row = self._sql.execute(
-                    "SELECT id FROM partition WHERE topic = ? AND partition = ?", tuple(partition)
-                ).fetchone()
-            if row is None:
-                raise ConfigError(f"{self.path}: there is no partition {partition}: create the topic first")
-            number = self._ids[partition] = int(row[0])
-        return number
-
-    def _count(self, topic: str) -> int | None:
-        count: int = self._sql.execute("SELECT count(*) FROM partition WHERE topic = ?", (topic,)).fetchone()[0]
-        return count or None
-
-    def _bounds(self, number: int) -> tuple[int, int]:
-        row: tuple[int, int] | None = self._sql.execute(
-            "SELECT start, next FROM partition WHERE id = ?", (number,)
-        ).fetchone()
-        if row is None:
-            raise corrupt(self.path, f"partition number {number} is missing")
-        return row
-
     @contextmanager
     def _transaction(self, *, sync: bool) -> Iterator[None]:
         """Hold the one writer and commit what the body wrote, or nothing. ``sync``: on disk before it is visible."""
@@ -393,8 +267,3 @@ class EmbeddedLog:
                 self._sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
                 self._sql.execute(f"PRAGMA busy_timeout={BUSY_MS}")
-
-
-def _continues(rows: list[LogRow], offset: int) -> bool:
-    """Return whether the rows have no gap from ``offset`` on: ids are unique and sorted, so counting suffices."""
-    return bool(rows) and rows[0][0] == offset and rows[-1][0] - offset + 1 == len(rows)

@@ -63,6 +63,27 @@ def open_file(path: Path, lock: WriterLock, *, create: bool) -> sqlite3.Connecti
     return connection
 
 
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """Open a log file that is there so that SQLite refuses every write.
+
+    A WAL with something in it stays as it is: a connection that cannot write neither copies it back nor deletes it.
+    Where there is none, SQLite needs one while it reads, and only a connection that may write deletes it at its end.
+    Raises ConfigError (a file of something else), sqlite3.Error.
+    """
+    wal = path.with_name(path.name + "-wal")
+    mode = "ro" if wal.exists() and wal.stat().st_size else "rw"
+    uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_MS / 1000)
+    try:
+        for pragma in ("query_only=ON", "wal_autocheckpoint=0", f"cache_size=-{CACHE_KIB}", "cell_size_check=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+        _is_log(path, connection, empty_is_fine=False)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def _is_log(path: Path, connection: sqlite3.Connection, *, empty_is_fine: bool) -> bool:
     """Return True for a log that this build reads, False if it is still empty. Raises ConfigError for anything else."""
     application, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")

@@ -48,6 +48,15 @@ class Asker:
         self._bootstrap = bootstrap
         self._found: set[str] = set()  # topics that were there when somebody asked
 
+    def answers(self, seconds: float) -> bool:
+        """Return whether a broker has answered in time."""
+        try:
+            self._consumer.list_topics("__consumer_offsets", timeout=seconds)  # of one topic: a cluster may have many
+        except KafkaException:
+            self._consumer.poll(0)  # hear of errors
+            return False
+        return True
+
     def topics(self) -> dict[str, int]:
         """Return the number of partitions by topic, without Kafka's own topics."""
         listed = self._ask(lambda seconds: self._consumer.list_topics(timeout=seconds), "listing topics")

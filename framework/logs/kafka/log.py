@@ -6,16 +6,14 @@ from operator import itemgetter
 
 from framework.errors import ConfigError, OffsetOutOfRange, TransientError
 from framework.logs.kafka.admin import COMPACTED, STREAM, Topics
-from framework.logs.kafka.asker import Asker
-from framework.logs.kafka.consumer import Reader
 from framework.logs.kafka.failures import Troubles
 from framework.logs.kafka.options import Options, batching, scrubber, split_options
 from framework.logs.kafka.producer import Writer
+from framework.logs.kafka.reader import KafkaReader
 from framework.logs.kafka.transactions import Transactions
-from framework.ports import Delivery, ExternalRecord, LogRow
+from framework.ports import Delivery, ExternalRecord
 from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 
-CONNECT_S_MAX = 15.0
 VISIBLE_S_MAX = 30.0  # a topic just made is known to all brokers by then
 COMPLETED_S_MAX = 15.0  # what a predecessor has seen committed can be read by then, if the log still has it
 READABLE_S_MAX = 90.0  # a transaction that a dead process left open has timed out by then
@@ -24,7 +22,7 @@ STEP_S_MAX, STEP_GROWTH = 0.005, 1.5
 _PARTITION_OF = itemgetter(0)  # of an ExternalRecord; a sink has tens of thousands
 
 
-class KafkaLog:
+class KafkaLog(KafkaReader):
     """framework.ports.Log over a Kafka cluster; one consumer and one producer. Neither thread safe nor fork safe.
 
     ``fence`` is ignored: the core compares offsets instead (C3). ``sync`` is, too: what is acknowledged is on all
@@ -36,34 +34,16 @@ class KafkaLog:
 
         Raises ConfigError (an option, who we are), TransientError (no broker answers).
         """
-        self.bootstrap = bootstrap
         self._producer, consumer, admin = split_options(bootstrap, group, options or {})
-        self._troubles = troubles = Troubles(scrubber(options or {}))
+        troubles = Troubles(scrubber(options or {}))
         self._writer = Writer(self._producer, troubles)  # first: a producer id takes longest
         self._writers = [self._writer]  # a second one, for plain records, is made when there are some
-        self._asker = Asker(consumer, troubles, bootstrap)
-        self._reader = Reader(consumer, troubles, self._asker)
         self._topics = Topics(admin, troubles, group)
         self._transactions: dict[TopicPartition, Transactions] = {}
-        self._counts: dict[str, int] = {}  # partitions by topic, of those that were seen
         self._ends: dict[tuple[int, int], TopicPartition] = {}  # of what goes to changelogs, by owner and token
         self._committed: dict[TopicPartition, int] = {}  # what predecessors have committed ends there or later
         self._readable: dict[TopicPartition, int] = {}  # what is acknowledged ends here, so bounds must show it
-        self._closed = False
-        try:
-            self._connect()
-        except BaseException:
-            self.close()
-            raise
-
-    def __repr__(self) -> str:
-        return f"KafkaLog({self.bootstrap!r})"  # never the options: some are secrets
-
-    def _connect(self) -> None:
-        deadline = time.monotonic() + CONNECT_S_MAX
-        while not self._writer.answers(0.5):
-            if self._troubles.refused is not None or time.monotonic() > deadline:
-                raise self._troubles.no_answer(self.bootstrap, CONNECT_S_MAX)
+        super().__init__(bootstrap, consumer, troubles, self._writer.answers)
 
     # --- topics ---
 
@@ -102,13 +82,6 @@ class KafkaLog:
             self._topics.check(topic)
         self._counts[topic] = found
 
-    def partitions(self, topic: str) -> int | None:
-        """Return the number of partitions, or None if there is no such topic."""
-        found = self._asker.partitions(topic)
-        if found is not None:
-            self._counts[topic] = found
-        return found
-
     def identities(self, topics: Sequence[str]) -> dict[str, str]:
         """Return topic → its id, "" on an old broker: a topic made anew has another one. And watch these topics.
 
@@ -119,11 +92,6 @@ class KafkaLog:
     def refuse_compacted(self, topic: str, stage: str) -> None:
         """Raise ConfigError if the broker compacts a topic that a deterministic stage reads (D2)."""
         self._topics.refuse_compacted(topic, stage)
-
-    def topics(self) -> Sequence[str]:
-        """Return the names of all topics of the cluster but Kafka's own, sorted."""
-        self._counts.update(listed := self._asker.topics())
-        return sorted(listed)
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (offset of the first message still there, offset of the next message to come): one round trip."""
@@ -163,15 +131,6 @@ class KafkaLog:
 
     # --- messages ---
 
-    def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
-        """Return messages from ``offset`` on; see framework.ports.Log.
-
-        A topic that keeps a record's own time shows that as its append time, too: Kafka stores one of them.
-        """
-        if partition.topic not in self._counts:
-            self._check(partition)
-        return self._reader.read(partition, offset, max_bytes)
-
     def send(
         self,
         owner: int,
@@ -204,10 +163,6 @@ class KafkaLog:
         if len(self._writers) < 2:
             self._writers.append(Writer(batching(self._producer), self._troubles))
         self._writers[1].produce(owner, token, records)
-
-    def leave(self, partition: TopicPartition) -> None:
-        """Fetch no more of this partition, until it is read again."""
-        self._reader.leave(partition)
 
     def poll(self) -> list[Delivery]:
         """Hand over what is queued and return what became known since the last call.
@@ -254,22 +209,12 @@ class KafkaLog:
     def close(self) -> None:
         """Disconnect; what is queued and was not polled is given up. A second close does nothing."""
         if not self._closed:
-            self._closed = True
             for transactions in self._transactions.values():
                 transactions.close()
             self._topics.close()
             for writer in self._writers:
                 writer.close()
-            self._reader.close()
-            self._asker.close()
+            super().close()
 
     def _senders(self) -> list[Writer | Transactions]:
         return [*self._writers, *self._transactions.values()]
-
-    def _check(self, partition: TopicPartition) -> None:
-        """Raise ConfigError if there is no such partition: Kafka itself would make topics, or fail much later."""
-        count = self._counts.get(partition.topic)
-        if count is None or not 0 <= partition.partition < count:
-            count = self.partitions(partition.topic)
-            if count is None or not 0 <= partition.partition < count:
-                raise ConfigError(f"there is no partition {partition}: create the topic first")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from framework.errors import ConfigError
 from framework.logs.kafka.log import KafkaLog
+from framework.logs.kafka.reader import KafkaReader
 from framework.ports import ExternalRecord
 from framework.settings import MiB
 from protocol.ids import TopicPartition
@@ -16,19 +17,14 @@ PINS, FEEDS = 0, 1  # partitions: a worker reads the few pins, not the many note
 _FEED = "feed"
 
 
-class KafkaNotes:
-    """Notes by name. What ``framework.feeds`` and the pinned guarantee need of a log."""
+class KafkaNotesReader:
+    """Notes by name, as they were when they were first asked for; none where the job has no topic for them yet."""
 
-    def __init__(self, log: KafkaLog, job: str) -> None:
-        """Make the topic. Raises ConfigError."""
+    def __init__(self, log: KafkaReader, job: str) -> None:
+        """Read nothing yet."""
         self._log = log
         self.topic = f"{job}.notes"
-        log.create_topic(self.topic, 2, compacted=True)
         self._known: dict[int, dict[str, bytes]] = {}
-
-    def partitions(self, topic: str) -> int | None:
-        """Return the number of partitions, or None if there is no such topic."""
-        return self._log.partitions(topic)
 
     def meta_get(self, key: str) -> bytes | None:
         """Return the note under ``key`` or None."""
@@ -38,6 +34,38 @@ class KafkaNotes:
         """Return all (key, note) whose key starts with ``prefix``, in key order."""
         notes = self._read(_partition_of(prefix))
         return sorted((key, note) for key, note in notes.items() if key.startswith(prefix))
+
+    def _read(self, number: int) -> dict[str, bytes]:
+        """Return the notes in a partition, read at the first call: one process feeds a job."""
+        if number in self._known:
+            return self._known[number]
+        notes: dict[str, bytes] = {}
+        partition = TopicPartition(self.topic, number)
+        position, end = (0, 0) if self._log.partitions(self.topic) is None else self._log.bounds(partition)
+        while position < end and (rows := self._log.read(partition, position, MiB)):
+            for _, _, _, key, note, _ in rows:
+                if key is None:
+                    raise ConfigError(f"{partition} holds a record without a key: it is not this job's; rename the job")
+                notes.pop(key.decode(), None)
+                if note is not None:
+                    notes[key.decode()] = note
+            position = rows[-1][0] + 1
+        self._known[number] = notes
+        return notes
+
+
+class KafkaNotes(KafkaNotesReader):
+    """Notes by name. What ``framework.feeds`` and the pinned guarantee need of a log."""
+
+    def __init__(self, log: KafkaLog, job: str) -> None:
+        """Make the topic. Raises ConfigError."""
+        super().__init__(log, job)
+        self._writing = log
+        log.create_topic(self.topic, 2, compacted=True)
+
+    def partitions(self, topic: str) -> int | None:
+        """Return the number of partitions, or None if there is no such topic."""
+        return self._log.partitions(topic)
 
     def produce_with_meta(
         self, records: Sequence[ExternalRecord], meta: Mapping[str, bytes | None], *, sync: bool = False
@@ -63,28 +91,10 @@ class KafkaNotes:
     def _produce(self, records: Sequence[ExternalRecord]) -> int:
         if not records:
             return -1
-        self._log.produce(0, 0, records)
-        while not (deliveries := self._log.poll()):
-            self._log.wait(1_000)
+        self._writing.produce(0, 0, records)
+        while not (deliveries := self._writing.poll()):
+            self._writing.wait(1_000)
         return deliveries[-1].offset
-
-    def _read(self, number: int) -> dict[str, bytes]:
-        """Return the notes in a partition, read at the first call: one process feeds a job."""
-        if number in self._known:
-            return self._known[number]
-        notes: dict[str, bytes] = {}
-        partition = TopicPartition(self.topic, number)
-        position, end = self._log.bounds(partition)
-        while position < end and (rows := self._log.read(partition, position, MiB)):
-            for _, _, _, key, note, _ in rows:
-                if key is None:
-                    raise ConfigError(f"{partition} holds a record without a key: it is not this job's; rename the job")
-                notes.pop(key.decode(), None)
-                if note is not None:
-                    notes[key.decode()] = note
-            position = rows[-1][0] + 1
-        self._known[number] = notes
-        return notes
 
 
 def _partition_of(key: str) -> int:

@@ -1,0 +1,174 @@
+"""The reading half of an embedded log: no lock, no bell, and a connection to SQLite that refuses every write."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from zlib import crc32
+
+from framework.errors import ConfigError, OffsetOutOfRange
+from framework.logs.embedded.failures import Guard, corrupt
+from framework.logs.embedded.schema import OFFSET_BITS, OFFSET_MASK, open_to_read
+from framework.ports import LogRow
+from protocol.ids import TopicPartition
+
+ROW_BYTES = 48  # what a row counts beside its blobs, so that a read of a million empty messages is bounded too
+
+_READ = (
+    "SELECT id & (1 << 40) - 1, append_time_ms, timestamp_ms, key, value, headers, crc "
+    "FROM message WHERE id BETWEEN ? AND ? ORDER BY id"
+)
+VERSION_SQL = "PRAGMA data_version"  # changes with each commit of another process
+
+Connect = Callable[[ExitStack], sqlite3.Connection]
+
+
+class EmbeddedReader:
+    """framework.ports.LogReader over the file of an embedded log. Neither thread safe nor fork safe."""
+
+    def __init__(self, path: Path, connect: Connect | None = None) -> None:
+        """Open the log; nothing is made, and what a killed process left in the WAL stays there.
+
+        ``connect`` opens the file in another way; what it pushes is closed with the log.
+        Raises ConfigError (no such log, another format), Halted (corrupt), TransientError (disk full).
+        """
+        self.path = path
+        self._guard = Guard(path)
+        self._ids: dict[TopicPartition, int] = {}  # partitions are never deleted, so what is here stays right
+        self._ended: dict[int, tuple[int, int]] = {}  # partition → (its end when it was read last, data_version then)
+        with self._guard, ExitStack() as opened:
+            self._sql = self._read_only() if connect is None else connect(opened)
+            opened.callback(self._sql.close)
+            self._opened = opened.pop_all()  # from here on close() is responsible
+
+    def partitions(self, topic: str) -> int | None:
+        """Return the number of partitions, or None if there is no such topic."""
+        with self._guard:
+            return self._count(topic)
+
+    def topics(self) -> Sequence[str]:
+        """Return the names of all topics, sorted."""
+        with self._guard:
+            return sorted(row[0] for row in self._sql.execute("SELECT DISTINCT topic FROM partition"))
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """Return (offset of the first message still there, offset of the next message to come)."""
+        with self._guard:
+            return self._bounds(self._id(partition))
+
+    def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
+        """Return messages from ``offset`` on, in order: at least one if there is one, then up to about ``max_bytes``.
+
+        Raises OffsetOutOfRange; Halted if a message is missing.
+        """
+        with self._guard:
+            number = self._id(partition)
+            version = self._sql.execute(VERSION_SQL).fetchone()[0]
+            if self._ended.get(number) == (offset, version):
+                return []
+            rows = self._rows(number, offset, max_bytes)
+            if not _continues(rows, offset):  # at the end, out of range or damaged: look again, at one state of all
+                self._sql.execute("BEGIN")
+                try:
+                    start, end = self._bounds(number)
+                    if not start <= offset <= end:
+                        raise OffsetOutOfRange(f"{partition}: offset {offset} is outside of {start} to {end}")
+                    rows = self._rows(number, offset, max_bytes) if offset < end else []
+                finally:
+                    self._sql.execute("COMMIT")
+                if offset < end and not _continues(rows, offset):
+                    raise corrupt(self.path, f"{partition}: messages are missing from offset {offset} on")
+                if not rows:
+                    self._ended[number] = offset, version
+            return rows
+
+    def leave(self, partition: TopicPartition) -> None:
+        """Do nothing: nothing is fetched ahead."""
+
+    def meta_get(self, key: str) -> bytes | None:
+        """Return the metadata under ``key`` or None."""
+        with self._guard:
+            row = self._sql.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def meta_items(self, prefix: str) -> list[tuple[str, bytes]]:
+        """Return all (key, metadata) whose key starts with ``prefix``, in key order."""
+        with self._guard:
+            return self._sql.execute(
+                "SELECT key, value FROM meta WHERE key >= ? AND key < ? ORDER BY key", (prefix, prefix + "\U0010ffff")
+            ).fetchall()
+
+    def close(self) -> None:
+        """Release the file. A second close does nothing."""
+        self._guard.end()
+        self._opened.close()
+
+    # --- inside ---
+
+    def _read_only(self) -> sqlite3.Connection:
+        if not self.path.exists():
+            raise no_log(self.path)
+        return open_to_read(self.path)
+
+    def _rows(self, number: int, offset: int, max_bytes: int) -> list[LogRow]:
+        rows: list[LogRow] = []
+        first, last = number << OFFSET_BITS, number << OFFSET_BITS | OFFSET_MASK
+        cursor = self._sql.execute(_READ, (min(max(first, first + offset), last), last))
+        try:
+            for row in cursor:  # one by one: SQLite loads a large blob only when its own row is fetched
+                rows.append(row[:6])
+                offset, _, _, key, value, headers, crc = row
+                max_bytes -= ROW_BYTES
+                found = crc32(value) if value else 0
+                if value:
+                    max_bytes -= len(value)
+                if key:
+                    max_bytes -= len(key)
+                    found = crc32(key, found)
+                if headers:
+                    max_bytes -= len(headers)
+                    found = crc32(headers, found)
+                if found != crc:
+                    raise corrupt(
+                        self.path, f"message {offset} of partition number {number} has crc {found}, not {crc}"
+                    )
+                if max_bytes <= 0:
+                    break
+        finally:
+            cursor.close()  # an open cursor would keep the WAL from being used again
+        return rows
+
+    def _id(self, partition: TopicPartition) -> int:
+        """Return the partition's number in the file. Raises ConfigError if there is none."""
+        number = self._ids.get(partition)
+        if number is None:
+            with self._guard:
+                row = self._sql.execute(
+                    "SELECT id FROM partition WHERE topic = ? AND partition = ?", tuple(partition)
+                ).fetchone()
+            if row is None:
+                raise ConfigError(f"{self.path}: there is no partition {partition}: create the topic first")
+            number = self._ids[partition] = int(row[0])
+        return number
+
+    def _count(self, topic: str) -> int | None:
+        count: int = self._sql.execute("SELECT count(*) FROM partition WHERE topic = ?", (topic,)).fetchone()[0]
+        return count or None
+
+    def _bounds(self, number: int) -> tuple[int, int]:
+        row: tuple[int, int] | None = self._sql.execute(
+            "SELECT start, next FROM partition WHERE id = ?", (number,)
+        ).fetchone()
+        if row is None:
+            raise corrupt(self.path, f"partition number {number} is missing")
+        return row
+
+
+def no_log(path: Path) -> ConfigError:
+    """Return the error for a path where no log is."""
+    return ConfigError(f"{path}: there is no such log: check the path, or run the job, which makes it")
+
+
+def _continues(rows: list[LogRow], offset: int) -> bool:
+    """Return whether the rows have no gap from ``offset`` on: ids are unique and sorted, so counting suffices."""
+    return bool(rows) and rows[0][0] == offset and rows[-1][0] - offset + 1 == len(rows)

@@ -1,0 +1,105 @@
+"""The reading half of a log on Apache Kafka: two consumers that join no group, and neither a producer nor an admin."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from framework.errors import ConfigError
+from framework.logs.kafka.asker import Asker
+from framework.logs.kafka.consumer import Reader
+from framework.logs.kafka.failures import Troubles
+from framework.logs.kafka.options import Options, scrubber, split_options
+from framework.ports import LogRow
+from protocol.ids import TopicPartition
+
+CONNECT_S_MAX = 15.0
+
+
+class KafkaReader:
+    """framework.ports.LogReader over a Kafka cluster. Neither thread safe nor fork safe."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        consumer: dict[str, Any],
+        troubles: Troubles,
+        answers: Callable[[float], bool] | None = None,
+    ) -> None:
+        """Connect; ``answers`` asks a broker, for so many seconds. See ``connect`` for the arguments of people.
+
+        Raises ConfigError (an option, who we are), TransientError (no broker answers).
+        """
+        self.bootstrap = bootstrap
+        self._troubles = troubles
+        self._asker = Asker(consumer, troubles, bootstrap)
+        self._reader = Reader(consumer, troubles, self._asker)
+        self._counts: dict[str, int] = {}  # partitions by topic, of those that were seen
+        self._closed = False
+        try:
+            self._connect(self._asker.answers if answers is None else answers)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def connect(cls, bootstrap: str, options: Options | None = None, *, group: str = "grete") -> Self:
+        """Connect to ``host:port[,host:port…]`` with librdkafka's ``options``. The group is only a name: none is made.
+
+        Raises ConfigError (an option, who we are), TransientError (no broker answers).
+        """
+        _, consumer, _ = split_options(bootstrap, group, options or {})
+        return cls(bootstrap, consumer, Troubles(scrubber(options or {})))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.bootstrap!r})"  # never the options: some are secrets
+
+    def partitions(self, topic: str) -> int | None:
+        """Return the number of partitions, or None if there is no such topic."""
+        found = self._asker.partitions(topic)
+        if found is not None:
+            self._counts[topic] = found
+        return found
+
+    def topics(self) -> Sequence[str]:
+        """Return the names of all topics of the cluster but Kafka's own, sorted."""
+        self._counts.update(listed := self._asker.topics())
+        return sorted(listed)
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """Return (offset of the first message still there, offset of the next message to come): one round trip."""
+        self._check(partition)
+        return self._reader.bounds(partition)
+
+    def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
+        """Return messages from ``offset`` on; see framework.ports.Log.
+
+        A topic that keeps a record's own time shows that as its append time, too: Kafka stores one of them.
+        """
+        if partition.topic not in self._counts:
+            self._check(partition)
+        return self._reader.read(partition, offset, max_bytes)
+
+    def leave(self, partition: TopicPartition) -> None:
+        """Fetch no more of this partition, until it is read again."""
+        self._reader.leave(partition)
+
+    def close(self) -> None:
+        """Disconnect. A second close does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._reader.close()
+            self._asker.close()
+
+    def _connect(self, answers: Callable[[float], bool]) -> None:
+        deadline = time.monotonic() + CONNECT_S_MAX
+        while not answers(0.5):
+            if self._troubles.refused is not None or time.monotonic() > deadline:
+                raise self._troubles.no_answer(self.bootstrap, CONNECT_S_MAX)
+
+    def _check(self, partition: TopicPartition) -> None:
+        """Raise ConfigError if there is no such partition: Kafka itself would make topics, or fail much later."""
+        count = self._counts.get(partition.topic)
+        if count is None or not 0 <= partition.partition < count:
+            count = self.partitions(partition.topic)
+            if count is None or not 0 <= partition.partition < count:
+                raise ConfigError(f"there is no partition {partition}: create the topic first")
