@@ -22,6 +22,7 @@ _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
 _INT64 = struct.Struct(">q")
 _DIGESTED = struct.Struct(">iiiqqi")
+_OUTPUT_DIGESTED = struct.Struct(">iiiq")
 _HEADER_BYTES_MIN = 6  # of one user header: name length INT16, value length INT32
 
 
@@ -125,6 +126,26 @@ def digest_records(
         return zlib.crc32(b"".join(chain.from_iterable(zip(*cells, strict=True))), digest)
     except struct.error as error:
         raise ValueError(f"digest of {len(keys)} records: a column is uneven or out of range: {error}") from error
+
+
+def digest_outputs(
+    digest: int,
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    timestamps: Sequence[int],
+    headers: Sequence[bytes | None],
+) -> int:
+    """Return the digest of an output partition after these records; ``digest`` is the one before them (D5).
+
+    It is that of a channel without the logical time, which is among the headers. Raises ValueError: uneven lengths.
+    """
+    key_lengths, value_lengths, header_lengths = map(_lengths, (keys, values, headers))
+    try:
+        fixed = map(_OUTPUT_DIGESTED.pack, key_lengths, value_lengths, header_lengths, timestamps)
+        cells = zip(fixed, _cells(keys), _cells(values), _cells(headers), strict=True)
+        return zlib.crc32(b"".join(chain.from_iterable(cells)), digest)
+    except (struct.error, ValueError) as error:
+        raise ValueError(f"digest of {len(keys)} outputs: a column is uneven or out of range: {error}") from error
 
 
 def digest_rows(

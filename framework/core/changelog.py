@@ -10,6 +10,7 @@ from framework.errors import Halted
 from protocol.changelog import (
     ChangelogType,
     Decision,
+    Release,
     decode_changelog_header,
     decode_decision,
     decode_lease,
@@ -54,6 +55,7 @@ class ChangelogFold:
         self.decisions: list[Decision] = []
         self.lease = 0
         self.released: dict[TopicPartition, int] = {}
+        self.released_digests: dict[TopicPartition, list[tuple[int, int]]] = {}  # (seq, digest) of each release
         self.void_messages = 0
         self._seqs: dict[int, int] = {}  # attempt -> last ChangelogSeq, of generation ``top``
         self._segments: dict[int, list[bytes]] = {}  # attempt -> open data
@@ -95,7 +97,7 @@ class ChangelogFold:
             elif kind is ChangelogType.LEASE:
                 self.lease = max(self.lease, decode_lease(value).t)
             elif kind is ChangelogType.RELEASE:
-                self.released |= dict(decode_release(value).seqs)
+                self._release(decode_release(value))
             elif kind is ChangelogType.COMMIT:
                 return self._commit(offset, decode_commit(value), is_base=first and self.start > 0)
             elif kind is ChangelogType.VERDICT:
@@ -116,9 +118,9 @@ class ChangelogFold:
         if not counts:
             self.void_messages += len(run.messages)
             return None
-        decisions, released = self.decisions, self.released  # of who went on from the run: there are none before it
+        open_ = self.decisions, self.released, self.released_digests  # of who went on from the run: none is before it
         self._close(run)
-        self.decisions, self.released = decisions, released
+        self.decisions, self.released, self.released_digests = open_
         for generation in self._since_run:
             self.lineage = extend_lineage(self.lineage, LineageEntry(generation, run.commit.version))
         return run
@@ -142,6 +144,11 @@ class ChangelogFold:
             )
         self._seqs[attempt] = seq
         return True
+
+    def _release(self, release: Release) -> None:
+        self.released |= dict(release.seqs)
+        for (partition, seq), digest in zip(release.seqs, release.digests or (), strict=False):
+            self.released_digests.setdefault(partition, []).append((seq, digest))
 
     def _commit(self, offset: int, commit: Commit, *, is_base: bool) -> Segment | None:
         messages = tuple(self._segments.pop(commit.attempt, ()))
@@ -178,7 +185,7 @@ class ChangelogFold:
         after_base = self.base is None or commit.version > self.base.version
         if segment.offset != self.start and not commit.cursor and after_base:
             self.round_ended = True
-        self.decisions, self.released = [], {}
+        self.decisions, self.released, self.released_digests = [], {}, {}
         self.last, self.last_offset = commit, segment.offset
         self.lineage = commit.lineage
 

@@ -56,7 +56,7 @@ class Deciding(BaseCore):
         self._promised = 0  # the time of the last heartbeat
         self._frozen_ms = self._rest_until_ms = 0  # when the last version was frozen, and how long none is due
         self._held = 0  # records for the outside that wait for release
-        self._releasing: dict[TopicPartition, int] = {}  # the last seq of each partition among them
+        self._releasing: dict[TopicPartition, tuple[int, int]] = {}  # of each partition among them last seq and digest
 
     @property
     def wants_input(self) -> bool:

@@ -75,6 +75,11 @@ class DeterministicCore(Deciding):
         return self.start_up.fold.released
 
     @property
+    def released_digests(self) -> Mapping[TopicPartition, Sequence[tuple[int, int]]]:
+        """Of each release since the last commit its last seq and the digest up to it: what is made again must agree."""
+        return self.start_up.fold.released_digests
+
+    @property
     def heard(self) -> int:
         """The last logical time in µs that something was received of: all sources must pass it."""
         return self.merge.latest
@@ -230,14 +235,17 @@ class DeterministicCore(Deciding):
         outputs = 0
         if self._held:  # all of it is decided by now
             outputs, self._held = self._held, 0
-            release, self._releasing = Release(tuple(sorted(self._releasing.items()))), {}
-            before.append(encode_release(self._header(ChangelogType.RELEASE), release))
+            before.append(encode_release(self._header(ChangelogType.RELEASE), self._release()))
         if not before:
             return []
         *before, value = before
         self._appending = ChangelogType(value[0] & 15)
         sync = self.releases  # else what a power loss takes, it takes with all that came of it
         return [AppendChangelog(value, self.generation, before=tuple(before), outputs=outputs, sync=sync)]
+
+    def _release(self) -> Release:
+        released, self._releasing = sorted(self._releasing.items()), {}
+        return Release(tuple((p, seq) for p, (seq, _) in released), tuple(digest for _, (_, digest) in released))
 
     def _changelog_appended(self, event: ChangelogAppended) -> list[Action]:
         self._mono_ms, self._mono_us = event.mono_ms, event.mono_us or event.mono_ms * 1000

@@ -47,7 +47,11 @@ class VerdictFound:
 
 @dataclass(frozen=True, slots=True)
 class InputGone:
-    """The log does not have what comes next of an input: a newer generation has trimmed it, or it is lost (C5)."""
+    """The task cannot go on: a newer generation is at work, or else it is ``error`` (C5).
+
+    The log does not have what comes next of an input: trimmed, or lost. Or visible outputs are not those that were made
+    again: a successor's, or those of a task that is not deterministic (D5).
+    """
 
     error: FrameworkError
 
@@ -137,15 +141,15 @@ class ExternalBatch:
 class Ran:
     """The answer to ProcessRecords and ProcessExternal; ``open_bytes`` as in Processed.
 
-    ``frames``: as in OutputFrames. ``outputs``: how many records for the outside were collected, ``released``: the last
-    seq of each external partition among them (D5). ``timer``: when the next one is due, in µs. ``next_offset``: after a
-    replay, where to read on.
+    ``frames``: as in OutputFrames. ``outputs``: how many records for the outside were collected, ``released``: of each
+    external partition among them the last seq, and the digest up to it (D5). ``timer``: when the next one is due, in
+    µs. ``next_offset``: after a replay, where to read on.
     """
 
     open_bytes: int
     frames: Sequence[tuple[TopicPartition, int, bytes]] = ()
     outputs: int = 0
-    released: Sequence[tuple[TopicPartition, int]] = ()
+    released: Sequence[tuple[TopicPartition, tuple[int, int]]] = ()
     timer: int = 1 << 62
     next_offset: int = -1
 

@@ -6,6 +6,7 @@ What the log's own checksums hold (headers, markers, commits) is left alone: Kaf
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from framework.simulation.logical_checks import LogicalChecker
 from framework.simulation.reference import LogicalHistory
 from protocol.changelog import ChangelogType
 from protocol.envelope import HEADER_SIZE, MessageType
@@ -84,6 +85,18 @@ def thinned_input(sim: "Simulation", target: "Process", rand: Rand) -> str:
         del rows[index]
     sim.must_halt(target.task)
     return f"{decision.topic}[{decision.partition}] loses {len(gone)} records from offset {decision.first_offset} on"
+
+
+def other_outputs(sim: "Simulation", target: "Process", _rand: Rand) -> str:
+    """Let a sink make other outputs of the same input from now on; some are visible that no commit holds (D5)."""
+    checker = sim.checker
+    visible = checker.visible_uncommitted(target.task) if isinstance(checker, LogicalChecker) else 0
+    if visible == 0:
+        return ""
+    _kill_all(sim, target)
+    sim.change_outputs(target.task)
+    sim.must_halt(target.task)
+    return f"{target.name}, {visible} of its outputs are visible and not committed"
 
 
 def _kill_all(sim: "Simulation", target: "Process") -> None:

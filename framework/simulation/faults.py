@@ -11,6 +11,7 @@ from framework.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
 from framework.simulation.damage import (
     flipped_bit_in_data,
     flipped_bit_in_frame,
+    other_outputs,
     thinned_input,
     truncated_changelog,
     truncated_stream,
@@ -216,5 +217,6 @@ FAULTS: dict[str, Fault] = {
     "flipped bit in a frame": flipped_bit_in_frame,
     "flipped bit in data": flipped_bit_in_data,
     "thinned input": thinned_input,
+    "other outputs": other_outputs,
 }
 assert set(FAULTS) == {*KINDS, *DAMAGES, *LOGICAL_DAMAGES}

@@ -6,6 +6,7 @@ from zlib import crc32
 
 from framework.core.actions import Run
 from framework.ports import ExternalRecord, LogRow
+from framework.runtime.deterministic.remade import Check, Made, Visible, count, pack_released, unpack_released
 from framework.runtime.reserved import TIMERS
 from framework.runtime.timers import NEVER, Due, TimerQueue
 from framework.simulation.usercode import COUNTS, MARKS, OUTSIDE, StageCode, State, TimerService, work
@@ -71,8 +72,9 @@ class LogicalSimRunner:
         self._froze = froze
         self._producer_name = b"%d" % producer
         self._ends = dict.fromkeys(code.external, -1)
-        self._released: dict[TopicPartition, int] = {}  # what is outside: state, it is made again late
+        self._made = {partition: Made(partition) for partition in code.external}
         self.steps: list[LogicalStep] = []
+        self.suffix = b""  # of all that goes to the outside: another one makes it another task
         self.outbox = None
         self.external_bytes = 0
         self._clear()
@@ -84,7 +86,6 @@ class LogicalSimRunner:
         self._external: list[ExternalRecord] = []
         self._seqs: dict[TopicPartition, int] = {}
         self._digests: dict[TopicPartition, int] = {}
-        self._last: dict[TopicPartition, int] = {}
 
     @property
     def producer_name(self) -> bytes:
@@ -98,16 +99,27 @@ class LogicalSimRunner:
 
     def stands(self, partition: TopicPartition, end: int) -> None:
         """All that was sent stands before ``end``."""
-        self._ends[partition] = end
+        if not self._made[partition].is_remaking:
+            self._ends[partition] = end
 
-    def go_on_after(self, released: Mapping[TopicPartition, int]) -> None:
-        """Drop what is outside already."""
+    def go_on_after(
+        self, released: Mapping[TopicPartition, int], digests: Mapping[TopicPartition, Sequence[Check]]
+    ) -> None:
+        """Drop what is outside already, if it is the same again."""
         for partition, seq in released.items():
-            self._released[partition] = max(seq, self._released.get(partition, 0))
+            self._made[partition].released = max(seq, self._made[partition].released)
+        for partition, checks in digests.items():
+            self._made[partition].expect(checks)
+
+    def read_back(self, partition: TopicPartition, visible: Visible) -> None:
+        """Drop what was found outside, if it is the same again."""
+        self.go_on_after({partition: visible.last}, {})
+        self._made[partition].visible = visible
 
     def reset(self) -> None:
         """Start over from the committed state."""
         self._clear()
+        self._made = {partition: Made(partition) for partition in self._code.external}
         for key, value in self._marks.scan():
             if key == LAST:
                 t, source = value.split()
@@ -115,7 +127,10 @@ class LogicalSimRunner:
             elif key[:1] == b"e":
                 self._ends[_partition(key[1:])] = int(value)
             elif key[:1] == b"r":
-                self._released[_partition(key[1:])] = max(int(value), self._released.get(_partition(key[1:]), 0))
+                seq, checks = unpack_released(value)
+                self.go_on_after({_partition(key[1:]): seq}, {_partition(key[1:]): checks})
+            elif key[:1] == b"m":
+                self._made[_partition(key[1:])].seq, self._made[_partition(key[1:])].digest = map(int, value.split())
             else:
                 (self._digests if key[:1] == b"d" else self._seqs)[_partition(key[1:])] = int(value)
         if self._timers is not None:
@@ -158,11 +173,9 @@ class LogicalSimRunner:
             self._frames.setdefault(partition, []).append((value, *self._key))
         for record in external:
             seq = self._seqs[record.partition] = self._seqs.get(record.partition, 0) + 1
-            if seq > self._released.get(record.partition, 0):
-                named = ("grete.producer", self._producer_name)
-                headers = encode_headers([named, ("grete.seq", b"%d" % seq), ("grete.t", b"%d" % self._key[0])])
-                self._external.append(record._replace(headers=headers))
-                self._last[record.partition] = seq
+            named = ("grete.producer", self._producer_name)
+            headers = encode_headers([named, ("grete.seq", b"%d" % seq), ("grete.t", b"%d" % self._key[0])])
+            self._external.append(record._replace(value=(record.value or b"") + self.suffix, headers=headers))
 
     def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
         """Return and forget the outputs to streams."""
@@ -176,11 +189,10 @@ class LogicalSimRunner:
             self._digests[partition] = digest_records(digest, *columns, logical)
         return taken
 
-    def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, int]]:
-        """Return and forget the outputs to the outside, and their last seqs."""
-        taken = self._external, self._last
-        self._external, self._last = [], {}
-        return taken
+    def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
+        """Return and forget the outputs to the outside that are not there yet, and their last seqs and digests."""
+        taken, self._external = self._external, []
+        return count(taken, self._made)
 
     @property
     def next_timer(self) -> int:
@@ -190,18 +202,22 @@ class LogicalSimRunner:
     def before_freeze(self, version: int) -> None:
         """Put marks into the state; hand what was processed for this version to the recorder."""
         self._marks.put(LAST, b"%d %d" % self._key)
-        for partition, seq in self._seqs.items():  # it leaves with the commit, if it has not left before
-            self._released[partition] = max(seq, self._released.get(partition, 0))
         for kind, marks in self._numbers().items():
             for partition, mark in marks.items():
-                self._marks.put(kind + f"{partition.partition} {partition.topic}".encode(), b"%d" % mark)
+                self._marks.put(kind + f"{partition.partition} {partition.topic}".encode(), mark)
         steps, self.steps = self.steps, []
         self._froze(version, steps)
 
-    def _numbers(self) -> dict[bytes, dict[TopicPartition, int]]:
+    def _numbers(self) -> dict[bytes, dict[TopicPartition, bytes]]:
         """Return the marks by kind. What had left before the restart may be made again after the commit only."""
-        ends = {partition: end for partition, end in self._ends.items() if end >= 0}
-        return {b"d": self._digests, b"s": self._seqs, b"r": self._released, b"e": ends}
+        made = self._made.items()
+        return {
+            b"d": {partition: b"%d" % digest for partition, digest in self._digests.items()},
+            b"s": {partition: b"%d" % seq for partition, seq in self._seqs.items()},
+            b"m": {partition: b"%d %d" % (each.seq, each.digest) for partition, each in made},
+            b"r": {partition: pack_released(max(each.seq, each.released), each.checks) for partition, each in made},
+            b"e": {partition: b"%d" % end for partition, end in self._ends.items() if end >= 0},
+        }
 
     def take_external(self) -> list[ExternalRecord]:
         """Return nothing: they are numbered."""

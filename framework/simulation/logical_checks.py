@@ -255,6 +255,17 @@ class LogicalChecker(Checker):
         """Leave it to the marks, and to the reference."""
         return not self.missing
 
+    def visible_uncommitted(self, task: int) -> int:
+        """Return how many outputs of a deterministic task are visible that no commit holds (D5)."""
+        if task not in self.logical:
+            return 0
+        committed = self.logical[task].outside
+        return sum(
+            max(0, len(left) - len(committed.get(partition, ())))
+            for (sender, partition), left in self.outside.items()
+            if sender == task
+        )
+
     def finish(self) -> None:
         """Check the world at rest: what was sent and what is outside begins as the reference does, byte for byte."""
         super().finish()

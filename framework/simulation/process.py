@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from zlib import crc32
@@ -37,6 +37,7 @@ class Surroundings:
     now: Callable[[], int]
     draw: Callable[[], int]
     ambush: Ambush
+    changed: set[int] = field(default_factory=set)  # tasks whose code makes other outputs than it did
 
 
 class Process:
@@ -86,6 +87,7 @@ class Process:
         releases = bool(code.external) and plan.settings.release == "transaction"
         core = DeterministicCore(self.wiring, plan.limits, releases=releases)
         runner = LogicalSimRunner(code, self.task, self.overlay, self._froze)
+        runner.suffix = b"!" if self.task in self._around.changed else b""
         return core, DeterministicDriver(0, core, runner=runner, **self._parts())
 
     def _parts(self) -> dict[str, Any]:

@@ -72,6 +72,11 @@ class LogicalHistory(TaskHistory):
         self.decided: list[tuple[int, Decision]] = []  # valid, with the offset of each
         self.leases: list[tuple[int, int]] = [(-1, 0)]  # valid, with the offset of each
 
+    @property
+    def outside(self) -> Mapping[TopicPartition, Sequence[bytes]]:
+        """What the committed versions have written to the outside."""
+        return self._task.outside
+
     def replay(self, steps: Sequence[LogicalStep]) -> list[ExternalRecord]:  # type: ignore[override]
         """Run the steps of the next committed version."""
         for step in steps:

@@ -333,6 +333,10 @@ class Simulation:
         self.happened.append(fault.number)
         self.trace.note(self.step, self.now, f"FAULT {text}")
 
+    def change_outputs(self, task: int) -> None:
+        """Let the code of a task make other outputs than it did, in processes that start from now on."""
+        self._around.changed.add(task)
+
     def must_halt(self, task: int) -> None:
         """Note that a damage hit what a task must make again: it halts, or the world was not watched over."""
         self._must_halt.add(task)

@@ -44,7 +44,7 @@ KINDS = {
 }
 DAMAGED = 0.06  # of the worlds
 DAMAGES = ("truncated stream", "truncated changelog", "flipped bit in a frame", "flipped bit in data")
-LOGICAL_DAMAGES = ("thinned input",)  # of deterministic worlds
+LOGICAL_DAMAGES = ("thinned input", "other outputs")  # of deterministic worlds
 REVEALING = ("crash", "crash in a restore", "stale or wiped store")  # may follow a damage: what is read again is seen
 
 # name, edges (producer, consumer) by stage ordinal, how often

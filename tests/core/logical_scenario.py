@@ -80,7 +80,7 @@ class Logical(Scenario):
         self.route: Callable[[str], TopicPartition] = lambda _: self.task.outputs[0]
         self.timer = NEVER
         self.digests: dict[TopicPartition, int] = {}
-        self.seq_outside = 0
+        self.seq_outside = self.digest_outside = 0
         self.outside: list[str] = []  # what has left, in order
         self._waiting: list[str] = []
 
@@ -176,8 +176,9 @@ class Logical(Scenario):
         released = []
         if self.sink and records:
             self.seq_outside += len(records)
+            self.digest_outside = crc32("".join(name for name, _, _ in records).encode(), self.digest_outside)
             self._waiting += [name for name, _, _ in records]
-            released = [(OUTSIDE, self.seq_outside)]
+            released = [(OUTSIDE, (self.seq_outside, self.digest_outside))]
         outputs = len(records) if self.sink else 0
         self._tell(on.Ran(self._open_bytes(), bodies, outputs, released, self.timer, next_offset))
 

@@ -1,4 +1,4 @@
-"""What a decision says of the rows that it takes, and what a successor makes of it (D2)."""
+"""What a decision says of its rows, a release of its outputs, and what a successor makes of it (D2, D5)."""
 
 from zlib import crc32
 
@@ -11,15 +11,13 @@ from protocol.changelog import (
     TakenRows,
     decode_changelog_header,
     decode_decision,
+    decode_release,
     encode_decision,
+    encode_release,
 )
-from tests.core.logical_scenario import Logical
-from tests.core.scenario import SOURCE, Log
-
-
-def source() -> Logical:
-    """Return SOURCE, running, at log time 1,050 ms, with a lease."""
-    return Logical(Log(), SOURCE).start()
+from tests.core.logical_scenario import OUTSIDE
+from tests.core.scenario import A0, SINK, SOURCE
+from tests.core.test_deterministic import sink, source
 
 
 def test_a_replay_says_which_rows_were_taken() -> None:
@@ -59,3 +57,19 @@ def test_a_decision_below_the_position_halts() -> None:
     task.log.append(SOURCE.changelog, bytes(again))
     with pytest.raises(Halted, match="from offset 0 on, but what came before it ends at 1"):
         task.successor().start()
+
+
+def test_each_release_says_what_was_released() -> None:
+    """A digest for each release, up to its last record; one of the first format, by the release before, has none."""
+    task, b0 = sink()
+    for name, t in (("x", 100), ("y", 110), ("z", 120)):
+        b0.send((name, t, A0))
+        b0.beat(t)
+        task.read()
+    rows = task.log.rows[SINK.changelog]
+    [_, old, _] = [index for index, (_, value) in enumerate(rows) if value[0] == 0x2D]
+    time_ms, value = rows[old]
+    rows[old] = (time_ms, encode_release(decode_changelog_header(value), decode_release(value)._replace(digests=None)))
+    after = task.successor().start()
+    assert after.core.released == {OUTSIDE: 3}
+    assert after.core.released_digests == {OUTSIDE: [(1, crc32(b"x")), (3, crc32(b"xyz"))]}

@@ -1,6 +1,7 @@
 """Deterministic mode, stepped by hand: decisions and leases, commits, releases (D2, D4, D5); merging: test_merge.py."""
 
 from dataclasses import replace
+from zlib import crc32
 
 import pytest
 
@@ -351,8 +352,10 @@ def test_what_was_released_is_known_after_a_restart() -> None:
     task.read()
     after = task.successor().start()
     assert after.core.released == {OUTSIDE: 2}
+    assert after.core.released_digests == {OUTSIDE: [(2, crc32(b"xy"))]}
     after.tick(100)
-    assert after.successor(nonce=b"a third process!").start().core.released == {}  # it is in the state since
+    third = after.successor(nonce=b"a third process!").start()
+    assert (third.core.released, third.core.released_digests) == ({}, {})  # it is in the state since
 
 
 def test_what_waits_at_a_freeze_leaves_with_the_commit() -> None:

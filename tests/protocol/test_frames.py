@@ -14,6 +14,7 @@ from protocol.frames import (
     Columns,
     decode_columns,
     decode_headers,
+    digest_outputs,
     digest_records,
     digest_rows,
     encode_columns,
@@ -196,6 +197,22 @@ def test_the_last_logical_time_is_found_without_decoding(written: Columns) -> No
     assert logical is not None
     body = encode_columns(keys, values, timestamps, headers, logical=logical, digest=digest)
     assert last_logical(body) == (logical[0][-1], logical[1][-1])
+
+
+def test_a_digest_of_outputs_does_not_depend_on_the_cut() -> None:
+    """As the digest of a channel, over all that a reader of the partition sees, whatever was released together (D5)."""
+    outputs: list[list[Any]] = [[b"k", None, b""], [b"", b"ab", None], [10, 11, 12], [b"h", b"h", b"hh"]]
+    whole = digest_outputs(0, *outputs)
+    assert whole == zlib.crc32(bytes.fromhex(
+        "00000001 00000000 00000001 000000000000000a 6b 68"
+        "ffffffff 00000002 00000001 000000000000000b 6162 68"
+        "00000000 ffffffff 00000002 000000000000000c 6868"
+    ))  # fmt: skip
+    for cut in range(4):
+        part = digest_outputs(0, *([column[i] for i in range(cut)] for column in outputs))
+        assert digest_outputs(part, *(column[cut:] for column in outputs)) == whole
+    with pytest.raises(ValueError, match="uneven"):
+        digest_outputs(0, [None], [None], [1, 2], [None, None])
 
 
 def test_a_digest_of_rows_covers_every_column() -> None:

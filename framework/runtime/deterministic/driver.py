@@ -10,7 +10,9 @@ from framework.errors import OffsetOutOfRange
 from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
 from framework.runtime.deliveries import CHANGELOG
 from framework.runtime.deterministic.decided import DecidedRows, digest_of
+from framework.runtime.deterministic.differing import explained
 from framework.runtime.deterministic.read_back import ReadBack
+from framework.runtime.deterministic.remade import OutputsDiffer
 from framework.runtime.deterministic.runner import LogicalRunner
 from framework.runtime.driver import COVERED, END_CHECK_MS, TaskDriver
 from framework.settings import Settings
@@ -159,7 +161,7 @@ class DeterministicDriver(TaskDriver):
         was_ready, self._due_at_ms = self._ready, None
         super()._do(event)
         if self._ready and not was_ready:
-            self._code.go_on_after(self._logical.released)
+            self._code.go_on_after(self._logical.released, self._logical.released_digests)
             if not self._logical.releases:
                 self._back.begin(self._logical.start_up.fold.last)
 
@@ -238,7 +240,11 @@ class DeterministicDriver(TaskDriver):
     def _ran(self, next_offset: int = -1) -> None:
         """Hand over what the code has sent; ``next_offset``: after a replay, where to read on."""
         frames, held = self._runner.take_frames(), self._runner.external_bytes
-        records, last = self._code.take_numbered()
+        try:
+            records, last = self._code.take_numbered()
+        except OutputsDiffer as error:
+            self._do(on.InputGone(explained(error, self.wiring.name, self._code.producer_name, self._log)))
+            return
         self._waiting.extend(records)
         if records:  # what was out before the restart is dropped: it does not wait
             self._waiting_bytes += held - self._runner.external_bytes

@@ -8,6 +8,16 @@ from framework.api.reader import PRODUCER, SEQ, TIME
 from framework.core.topology import Topology
 from framework.core.wiring import TaskWiring
 from framework.ports import ExternalRecord
+from framework.runtime.deterministic.remade import (
+    Check,
+    Made,
+    Visible,
+    count,
+    pack_digest,
+    pack_released,
+    unpack_digest,
+    unpack_released,
+)
 from framework.runtime.outputs import HELD_BYTES, Append, Buffer, Headers, Outputs
 from framework.settings import Settings
 from framework.stores.overlay import LayeredStore
@@ -65,25 +75,25 @@ class LogicalBuffer(Buffer):
 
 
 class Outside:
-    """A partition outside of the job: the seqs made last, told last, and released before the restart (D5).
+    """A partition outside of the job: the seq sent last, and what is made of it when a batch ends (D5).
 
     ``end``: what was sent to it stands before this offset, as far as is known; -1: nothing is.
     """
 
-    __slots__ = ("end", "partition", "released", "seq", "told")
+    __slots__ = ("end", "made", "partition", "seq")
 
-    def __init__(self, partition: TopicPartition, released: int, end: int) -> None:
-        self.partition = partition
-        self.released = released
+    def __init__(self, made: Made, end: int) -> None:
+        self.partition = made.partition
+        self.made = made
         self.end = end
         self.seq = _UNKNOWN
-        self.told = 0
 
 
 class LogicalOutputs(Outputs):
     """All outputs of one task. ``at`` is the logical time that a record inherits: set it before user code runs.
 
-    Records for topics outside are numbered for each partition from 1; what is released already is dropped (D5).
+    Records for topics outside are numbered for each partition from 1; what is visible already is dropped, but only if
+    it is the same again (D5).
     """
 
     _state: LayeredStore
@@ -100,6 +110,8 @@ class LogicalOutputs(Outputs):
         super().__init__(stage, topology, settings, partitions)
         self.at: Key = (0, task.producer)
         self.released: dict[TopicPartition, int] = {}
+        self._checks: dict[TopicPartition, list[Check]] = {}  # of what is released
+        self._made: dict[TopicPartition, Made] = {}
         self._outside: dict[TopicPartition, Outside] = {}
         self._marked: list[tuple[Outside, int]] = []
         self._time, self._time_header = _UNKNOWN, b""  # of the external record made last
@@ -112,7 +124,7 @@ class LogicalOutputs(Outputs):
 
     def load(self, state: LayeredStore) -> None:
         """Go on from what the state holds; senders are made anew after it."""
-        self._state, self._outside = state, {}
+        self._state, self._outside, self._made = state, {}, {}
         raw = state.get(AT)
         if raw is not None:
             self.at = _KEY.unpack(raw)
@@ -121,14 +133,26 @@ class LogicalOutputs(Outputs):
             buffer.digest = 0 if raw is None else _NUMBER.unpack(raw)[0]
         prefix = _released_key(None)
         for key, raw in state.scan(prefix, prefix + b"\xff"):
-            self.go_on_after({_partition_of(key[len(prefix) :]): _NUMBER.unpack(raw)[0]})
+            partition, (seq, checks) = _partition_of(key[len(prefix) :]), unpack_released(raw)
+            self.go_on_after({partition: seq}, {partition: checks})
 
-    def go_on_after(self, released: Mapping[TopicPartition, int]) -> None:
-        """Drop what is made again and stood outside before the restart: up to these seqs."""
+    def go_on_after(
+        self, released: Mapping[TopicPartition, int], digests: Mapping[TopicPartition, Sequence[Check]]
+    ) -> None:
+        """Drop what is made again up to these seqs, which were visible before the restart; compare the digests."""
         for partition, seq in released.items():
             self.released[partition] = max(seq, self.released.get(partition, 0))
-        for place in self._outside.values():
-            place.released = self.released.get(place.partition, 0)
+            if partition in self._made:
+                self._made[partition].released = self.released[partition]
+        for partition, checks in digests.items():
+            self._checks.setdefault(partition, []).extend(checks)
+            if partition in self._made:
+                self._made[partition].expect(checks)
+
+    def read_back(self, partition: TopicPartition, visible: Visible) -> None:
+        """Drop what is made again of records that were read back, after comparing each."""
+        self.go_on_after({partition: visible.last}, {})
+        self._made[partition].visible = visible
 
     @property
     def places(self) -> Mapping[TopicPartition, int]:
@@ -136,8 +160,12 @@ class LogicalOutputs(Outputs):
         return {partition: place.end for partition, place in self._outside.items()}
 
     def stands(self, partition: TopicPartition, end: int) -> None:
-        """Take note that all that was sent to a partition so far stands before ``end``."""
-        self._outside[partition].end = end
+        """Take note that all that was sent to a partition so far stands before ``end``.
+
+        Not while records that were read back are still to be made again: a successor must read them, too.
+        """
+        if not self._made[partition].is_remaking:
+            self._outside[partition].end = end
 
     def save(self, saved: dict[bytes, bytes]) -> None:
         """Put what belongs to the state under its key. Nothing may be collected now."""
@@ -148,18 +176,19 @@ class LogicalOutputs(Outputs):
         for place in self._outside.values():
             if place.seq > 0:
                 saved[_sent_key(place.partition)] = _NUMBER.pack(place.seq)
+                saved[_digest_key(place.partition)] = pack_digest(place.made)
             if place.end >= 0:
                 saved[_end_key(place.partition)] = _NUMBER.pack(place.end)
         for partition, seq in self.released.items():  # the changelog tells only of releases since the last commit
-            saved[_released_key(partition)] = _NUMBER.pack(seq)
+            checks = self._made[partition].checks if partition in self._made else ()
+            saved[_released_key(partition)] = pack_released(seq, checks)
 
-    def number(self) -> tuple[list[ExternalRecord], dict[TopicPartition, int]]:
-        """Return and forget what goes outside, in order and with its headers, and the last seq for each partition."""
-        last = {}
-        for place in self._outside.values():
-            if place.seq > max(place.told, place.released):
-                last[place.partition] = place.told = place.seq
-        return self.take_external(), last
+    def number(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
+        """Return and forget what goes outside and is not visible yet, in order and with its headers.
+
+        And the last seq and digest of each partition among it. Raises OutputsDiffer.
+        """
+        return count(self.take_external(), self._made)
 
     def mark(self) -> None:
         """Remember this moment for ``rollback``."""
@@ -199,8 +228,6 @@ class LogicalOutputs(Outputs):
 
         def append(place: Outside, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
             place.seq = seq = (place.seq if place.seq >= 0 else self._sent(place.partition)) + 1
-            if seq <= place.released:
-                return
             t = self.at[0]
             if t != self._time:  # what one record has made has one time
                 text = b"%d" % t
@@ -216,8 +243,11 @@ class LogicalOutputs(Outputs):
     def _outside_at(self, partition: TopicPartition) -> Outside:
         place = self._outside.get(partition)
         if place is None:
-            end = self._number(_end_key(partition), -1)
-            place = self._outside[partition] = Outside(partition, self.released.get(partition, 0), end)
+            sent = self._sent(partition)
+            digest = unpack_digest(self._state.get(_digest_key(partition)), sent)
+            made = self._made[partition] = Made(partition, sent, digest, self.released.get(partition, 0))
+            made.expect(self._checks.get(partition, ()))
+            place = self._outside[partition] = Outside(made, self._number(_end_key(partition), -1))
         return place
 
     def _sent(self, partition: TopicPartition) -> int:

@@ -13,6 +13,7 @@ from framework.core.topology import Topology
 from framework.ports import ExternalRecord, LogRow
 from framework.runtime.deterministic.loops import LogicalSite, compile_logical
 from framework.runtime.deterministic.outputs import LogicalOutputs
+from framework.runtime.deterministic.remade import Check, Visible
 from framework.runtime.loops import Columns, Loop
 from framework.runtime.outbox import MakeSinks, sinks_of
 from framework.runtime.processor import Processor
@@ -63,9 +64,15 @@ class LogicalProcessor(Processor):
         """Take note that all that was sent to a partition outside stands before ``end``."""
         self._logical.stands(partition, end)
 
-    def go_on_after(self, released: Mapping[TopicPartition, int]) -> None:
-        """Drop what is made again and stood outside before the restart (D5); ``released``: the last seqs."""
-        self._logical.go_on_after(released)
+    def go_on_after(
+        self, released: Mapping[TopicPartition, int], digests: Mapping[TopicPartition, Sequence[Check]]
+    ) -> None:
+        """Drop what is made again and was released before the restart, after comparing it (D5)."""
+        self._logical.go_on_after(released, digests)
+
+    def read_back(self, partition: TopicPartition, visible: Visible) -> None:
+        """Drop what is made again and was read back, after comparing it (D5)."""
+        self._logical.read_back(partition, visible)
 
     def reset(self) -> None:
         """Make a new task instance over the state as it is now."""
@@ -91,8 +98,8 @@ class LogicalProcessor(Processor):
         if self._fires:
             self._reach(upto)
 
-    def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, int]]:
-        """Return and forget what goes outside, with its headers, and the last seq for each partition (D5)."""
+    def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
+        """Return and forget what goes outside, with its headers, and last seq and digest of each partition (D5)."""
         return self._logical.number()
 
     @property

@@ -2,12 +2,12 @@
 
 from collections import deque
 
-from framework.api.reader import PRODUCER, SEQ
 from framework.errors import OffsetOutOfRange
-from framework.ports import Log
+from framework.ports import Log, LogRow
+from framework.runtime.deterministic.differing import seq_of
+from framework.runtime.deterministic.remade import Visible
 from framework.runtime.deterministic.runner import LogicalRunner
 from protocol.commit import Commit
-from protocol.frames import decode_headers
 from protocol.ids import TopicPartition
 
 LOOK_MS = 1_000  # between two looks where a partition ends
@@ -21,12 +21,12 @@ class ReadBack:
     """
 
     def __init__(self, log: Log, bytes_max: int, code: LogicalRunner) -> None:
-        """``code`` knows the places and is told what was found."""
+        """``code`` knows the places, and gets the records that were found."""
         self._log = log
         self._bytes_max = bytes_max
         self._code = code
         self._left: deque[tuple[TopicPartition, int, int]] = deque()  # to be read from an offset to another
-        self._found: dict[TopicPartition, int] = {}  # the last seq of this task
+        self._found: dict[TopicPartition, Visible] = {}  # records of this task
         self._turn: deque[TopicPartition] = deque()  # which end to look for next
         self._looked_ms = 0.0
 
@@ -65,18 +65,18 @@ class ReadBack:
             self._left.appendleft((partition, max(offset, self._log.bounds(partition)[0]), end))
             return True
         for row in rows:
-            self._look_at(partition, row[5])
+            self._look_at(partition, row)
         if rows and rows[-1][0] + 1 < end:
             self._left.appendleft((partition, rows[-1][0] + 1, end))
             return True
         self._log.leave(partition)
         if not self._left:
-            self._code.go_on_after(self._found)
+            for found in self._found.items():
+                self._code.read_back(*found)
         return True
 
-    def _look_at(self, partition: TopicPartition, cell: bytes | None) -> None:
-        if cell is None or self._code.producer_name not in cell:
-            return
-        headers = dict(decode_headers(cell))
-        if headers.get(PRODUCER) == self._code.producer_name and SEQ in headers:
-            self._found[partition] = max(int(headers[SEQ]), self._found.get(partition, 0))
+    def _look_at(self, partition: TopicPartition, row: LogRow) -> None:
+        offset, _, _, key, value, cell = row
+        seq = seq_of(cell, self._code.producer_name)
+        if seq is not None:
+            self._found.setdefault(partition, Visible()).add(seq, offset, key, value, cell)

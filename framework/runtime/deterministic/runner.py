@@ -5,6 +5,7 @@ from typing import Protocol
 
 from framework.core.actions import Run
 from framework.ports import ExternalRecord, LogRow
+from framework.runtime.deterministic.remade import Check, Visible
 from framework.runtime.runner import Runner
 from protocol.ids import TopicPartition
 
@@ -26,8 +27,17 @@ class LogicalRunner(Runner, Protocol):
         """Take note that all that was sent to a partition outside stands before ``end``."""
         ...
 
-    def go_on_after(self, released: Mapping[TopicPartition, int]) -> None:
-        """Drop external outputs up to these seqs, which stand outside already; before anything is processed."""
+    def go_on_after(
+        self, released: Mapping[TopicPartition, int], digests: Mapping[TopicPartition, Sequence[Check]]
+    ) -> None:
+        """Drop external outputs up to these seqs, which are visible already; before anything is processed.
+
+        ``digests``: of what was released, to be compared with what is made again.
+        """
+        ...
+
+    def read_back(self, partition: TopicPartition, visible: Visible) -> None:
+        """Drop external outputs that were read back, and compare them with what is made again."""
         ...
 
     def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
@@ -38,8 +48,11 @@ class LogicalRunner(Runner, Protocol):
         """Process merged records, and let time reach ``upto``."""
         ...
 
-    def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, int]]:
-        """Return and forget the collected outputs to topics outside of the job, and the last seq for each partition."""
+    def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
+        """Return and forget the collected outputs to topics outside of the job that are not visible yet.
+
+        And the last seq and digest of each partition among them. Raises OutputsDiffer.
+        """
         ...
 
     @property

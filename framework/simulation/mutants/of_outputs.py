@@ -53,7 +53,8 @@ def read_back_in_part(step: Any) -> Any:
         done = step(self)
         while self._left:
             self._left.popleft()
-            self._code.go_on_after(self._found)
+            for found in self._found.items():
+                self._code.read_back(*found)
         return done
 
     return mistaken

@@ -231,7 +231,7 @@ def heard_while_skipping(heartbeat: Any) -> Any:
 )
 def released_again(go_on_after: Any) -> Any:
     """A sink lets out again what had left before its restart (D5)."""
-    return lambda self, released: None
+    return lambda self, released, digests: None
 
 
 @mutant(

@@ -10,6 +10,7 @@ from typing import Literal
 import pytest
 
 from framework import Job, Once
+from framework.errors import Halted
 from framework.logs.open import IN_DIRECTORY, LogAddress
 from framework.ports import ExternalRecord, Log
 from framework.runtime.local import LocalRun
@@ -23,7 +24,7 @@ LINES = 240
 KILL_AT = {40: 0, 90: 1, 140: 0, 141: 1}  # after so many lines → partition
 PATIENCE_S = 60.0
 Release = Literal["transaction", "read-back"]
-WORDS, MIXED = (str(Path(__file__).with_name(name)) for name in ("words.py", "mixed_words.py"))
+WORDS, MIXED, DRAWN = (str(Path(__file__).with_name(name)) for name in ("words.py", "mixed_words.py", "drawn_lines.py"))
 
 
 def split(line: str) -> list[tuple[str, str]]:
@@ -123,6 +124,44 @@ def test_killed_workers_find_what_they_have_sent(tmp_path: Path) -> None:
 def test_aligned_stages_take_what_deterministic_ones_make_once(tmp_path: Path) -> None:
     """A2b: stages that draw at random behind deterministic ones hold each of their records once, whoever was killed."""
     run_with_kills(MIXED, Place(tmp_path / "job", address=IN_DIRECTORY), each_is_outside_once)
+
+
+def halts_at_what_it_makes_again(place: Place, release: Release) -> None:
+    """Kill the worker of a job that draws at random, and look for the halt; what is visible stays as it is."""
+    job = load_job(DRAWN)
+    (topic,), (output,) = job.topology().externals_of(0), job.external_sinks()
+    out = TopicPartition(output, 0)
+    with LocalRun(job, DRAWN, place, Settings(interval_ms=600_000, backoff_ms=20, release=release), fed=[topic]) as run:
+        log = place.open_log()
+        poll_until(run, lambda: all_running(run))
+        now = int(time.time() * 1_000)
+        for number in range(5):
+            log.produce(0, 0, [ExternalRecord(TopicPartition(topic, 0), None, b"line %d" % number, now)])
+            log.poll()
+        poll_until(run, lambda: len(rows_of(log, out)) == 5)
+        before = rows_of(log, out)
+        run.supervisor.kill(0)
+        with pytest.raises(Halted, match=r"draw-0 is not deterministic: .*Seq 1, at offset \d+: value b'.* is visible"):
+            poll_until(run, lambda: len(rows_of(log, out)) > 5)
+        assert rows_of(log, out) == before
+        log.close()
+
+
+@pytest.mark.parametrize("release", ["transaction", "read-back"])
+def test_a_worker_that_draws_at_random_halts(tmp_path: Path, release: Release) -> None:
+    """D5: it makes other outputs than those that its predecessor has let out, and says which one."""
+    halts_at_what_it_makes_again(Place(tmp_path / "job", address=IN_DIRECTORY), release)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("release", ["transaction", "read-back"])
+def test_a_worker_that_draws_at_random_halts_on_kafka(
+    tmp_path: Path, release: Release, kafka_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D5: the same on Kafka, where a worker that may read the output topic names the record."""
+    monkeypatch.setenv("WORDS_RUN", os.urandom(4).hex())
+    place = Place(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
+    halts_at_what_it_makes_again(place, release)
 
 
 @pytest.mark.kafka

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ from framework.core.wiring import wire
 from framework.ports import ExternalRecord
 from framework.runtime.deterministic.outputs import LogicalOutputs
 from framework.runtime.deterministic.processor import NO_TIMER, LogicalProcessor
+from framework.runtime.deterministic.remade import Check, OutputsDiffer
 from framework.settings import Settings
 from framework.stores.memory import MemoryDisk, MemoryStore
 from framework.stores.overlay import Overlay
@@ -88,6 +90,9 @@ class Reads(Task):
 JOB = Job("j", [Splits, Everything, Reads], mode="deterministic")
 
 
+Released = dict[TopicPartition, list[Check]]  # of each release its seq and digest
+
+
 class Given(NamedTuple):
     """A record of the merged input."""
 
@@ -99,17 +104,18 @@ class Given(NamedTuple):
 class LogicalRig:
     """One task over a disk; what it sends is kept as what stands outside, and in its stream."""
 
-    def __init__(self, stage: int, disk: MemoryDisk, released: dict[TopicPartition, int] | None = None) -> None:
+    def __init__(self, stage: int, disk: MemoryDisk, released: Released | None = None) -> None:
         graph, topology, settings = JOB.stages[stage], JOB.topology(), Settings()
         names = {store_id: name for name, store_id in graph.store_ids().items()}
         self.overlay = Overlay(MemoryStore(names, disk), list(names), layer_bytes_max=1 << 28, clean_bytes_max=1 << 20)
         outputs = LogicalOutputs(graph, topology, settings, lambda _topic: 2, wire(topology, stage, 0))
         self.processor = LogicalProcessor(graph, topology, 0, self.overlay, outputs, settings)
-        self.processor.go_on_after(released or {})
+        seqs = {partition: checks[-1][0] for partition, checks in (released or {}).items()}
+        self.processor.go_on_after(seqs, released or {})
         self.processor.reset()
         self.topic = next(iter(self.processor._loops))
         self.external: list[ExternalRecord] = []
-        self.last: dict[TopicPartition, int] = {}
+        self.released: Released = {partition: [*checks] for partition, checks in (released or {}).items()}
         self.bodies: list[tuple[TopicPartition, int, bytes]] = []
 
     def run(self, records: Sequence[Given], upto: int) -> None:
@@ -125,7 +131,8 @@ class LogicalRig:
         self.processor.process_runs(runs, upto)
         taken, last = self.processor.take_numbered()
         self.external += taken
-        self.last |= last
+        for partition, check in last.items():
+            self.released.setdefault(partition, []).append(check)
         self.bodies += self.processor.take_frames()
 
     def commit(self) -> None:
@@ -158,7 +165,7 @@ records_in_order = st.lists(
 
 @given(records_in_order, st.data())
 def test_outputs_do_not_depend_on_how_the_input_is_cut(records: list[Given], data: st.DataObject) -> None:
-    """D1, D3: cuts, how far time is let go after each, commits and restarts change no output, no seq, no digest."""
+    """D1, D3, D5: cuts, how far time goes after each, commits and restarts change no output, no seq, no digest."""
     end = 100_000
     whole = LogicalRig(1, MemoryDisk())
     whole.run(records, end)
@@ -167,7 +174,6 @@ def test_outputs_do_not_depend_on_how_the_input_is_cut(records: list[Given], dat
     external: list[ExternalRecord] = []
     committed, bodies_committed, start = 0, 0, 0
     bodies: list[tuple[TopicPartition, int, bytes]] = []
-    released: dict[TopicPartition, int] = {}
     crashes = 0
     while start < len(records):
         stop = data.draw(st.integers(start + 1, len(records)))
@@ -175,24 +181,39 @@ def test_outputs_do_not_depend_on_how_the_input_is_cut(records: list[Given], dat
         lower = records[stop - 1].t - 1 if stop else -1
         rig.run(records[start:stop], data.draw(st.integers(min(lower, upper), upper)))
         external += rig.external
-        released |= rig.last
         rig.external.clear()
         start = stop
         what = data.draw(st.sampled_from(["go on", "commit", "crash"]))
         if what == "commit":
             rig.commit()
-            released = {}  # the changelog tells of those since the last commit only
+            rig.released = {}  # the changelog tells of those since the last commit only
             committed, bodies_committed = start, len(bodies) + len(rig.bodies)
             bodies, rig.bodies = bodies + rig.bodies, []
         elif what == "crash" and crashes < 5:  # what was sent into the stream since is made again
             del bodies[bodies_committed:]
-            rig, start, crashes = LogicalRig(1, disk, released), committed, crashes + 1
+            rig, start, crashes = LogicalRig(1, disk, rig.released), committed, crashes + 1
     rig.run([], end)
     assert external + rig.external == whole.external
     assert sent(bodies + rig.bodies) == sent(whole.bodies)
     for found in sent(whole.bodies).values():
         keys = [row[3:] for row in found]
         assert keys == sorted(keys), "logical time goes back in a channel"
+
+
+def test_a_commit_keeps_what_is_still_to_be_compared() -> None:
+    """D5: a successor commits before it has made all again, and dies: its own successor compares the rest."""
+    disk = MemoryDisk()
+    records = [Given(1_000 * i, 0, "be") for i in range(1, 7)]
+    first = LogicalRig(1, disk)
+    for record in records:
+        first.run([record], record.t)
+    second = LogicalRig(1, disk, first.released)
+    second.run(records[:3], 3_000)
+    second.commit()
+    assert second.external == []
+    LogicalRig(1, disk).run(records[3:], 6_000)
+    with pytest.raises(OutputsDiffer):
+        LogicalRig(1, disk).run([Given(record.t + 1, 0, "be") for record in records[3:]], 6_001)
 
 
 def test_external_records_are_numbered_for_each_partition() -> None:
