@@ -34,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     clean_bytes_max: int = 32 * MiB  # values read from RocksDB and kept in memory, per task
     rocksdb_bytes: int = 256 * MiB  # block cache and memtables of the whole process: one budget
     history_ms: int = 86_400_000  # changelog kept for as-of reads after it is no longer needed for restore (K2)
+    misplaced_keys: Literal["halt", "warn"] = "halt"  # a key in a partition that its input's partitioner does not give
     heartbeat_ms: int = 5  # deterministic mode: a source says this often how far time has got (D1)
     release: Literal["transaction", "read-back"] = "transaction"  # deterministic mode: how outputs leave the job (D5)
     lease_ms: int = 200  # deterministic mode: so far ahead a source notes the time that it may announce (D2)

@@ -1,6 +1,7 @@
-"""One partitioner everywhere, Kafka's: a record with a key goes where any other Kafka producer would put it."""
+"""Grete's partitioner is that of Kafka's Java producer (murmur2). librdkafka's default is another one (CRC32)."""
 
 import struct
+import zlib
 from functools import lru_cache
 
 _SEED = 0x9747B28C
@@ -32,3 +33,11 @@ def partition_of(key: bytes | None, partitions: int) -> int:
     if partitions < 1:
         raise ValueError(f"partitions = {partitions}: must be at least 1")
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def crc32_partition_of(key: bytes, partitions: int) -> int:
+    """Return crc32(key) % partitions: where librdkafka puts a key by default, and with it Python, Go and .NET clients.
+
+    An empty key has no partition there: librdkafka takes one at random (``consistent_random``).
+    """
+    return zlib.crc32(key) % partitions

@@ -17,7 +17,7 @@ from framework.runtime.deterministic.processor import LogicalProcessor
 from framework.runtime.driver import COVERED, TaskDriver
 from framework.runtime.outbox import MakeSinks, sinks_of
 from framework.runtime.outputs import Outputs
-from framework.runtime.processor import Processor
+from framework.runtime.processor import CheckKeys, Processor
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition
@@ -56,6 +56,11 @@ def _check_guarantee(graph: StageGraph, settings: Settings) -> None:
         )
 
 
+def _overlay(graph: StageGraph, store: StateStore, settings: Settings) -> Overlay:
+    layer_bytes, clean_bytes = settings.layer_bytes_max, settings.clean_bytes_max
+    return Overlay(store, list(store_names(graph)), layer_bytes_max=layer_bytes, clean_bytes_max=clean_bytes)
+
+
 def assemble(
     graph: StageGraph,
     topology: Topology,
@@ -69,19 +74,16 @@ def assemble(
     mono_ms: Callable[[], float],
     executor: Executor | None = None,
     sinks: MakeSinks = sinks_of,
+    check_keys: CheckKeys | None = None,
 ) -> TaskDriver:
     """Return the driver of task (graph, partition) over an open store; ``owner`` marks its deliveries.
 
     ``executor`` runs what may take long: by default at once, so that nothing happens beside the driver. ``sinks`` makes
-    the sinks of its files and tables: ``no_sinks`` where a past is only run again.
+    the sinks of its files and tables: ``no_sinks`` where a past is only run again. ``check_keys`` sees the keys of
+    external inputs before they are processed.
     """
     _check_guarantee(graph, settings)
-    overlay = Overlay(
-        store,
-        list(store_names(graph)),
-        layer_bytes_max=settings.layer_bytes_max,
-        clean_bytes_max=settings.clean_bytes_max,
-    )
+    overlay = _overlay(graph, store, settings)
     wiring, aligned = wire(topology, graph.ordinal, partition), settings.guarantee == "exactly-once"
     at_once = graph.mode == "deterministic" and settings.release == "read-back"
     outside = writes_outside(graph, topology)
@@ -90,6 +92,8 @@ def assemble(
         _connect(log, owner, wiring.changelog, store.pointer(), transactions=aligned and releases)
     if graph.mode == "deterministic":
         logical = LogicalOutputs(graph, topology, settings, log.partitions, wiring)
+        code = LogicalProcessor(graph, topology, partition, overlay, logical, settings, executor=executor, sinks=sinks)
+        code.check_keys = check_keys
         return DeterministicDriver(
             owner,
             DeterministicCore(wiring, limits_of(settings), releases=releases),
@@ -97,13 +101,13 @@ def assemble(
             store=store,
             overlay=overlay,
             spill=spill,
-            runner=LogicalProcessor(
-                graph, topology, partition, overlay, logical, settings, executor=executor, sinks=sinks
-            ),
+            runner=code,
             settings=settings,
             mono_ms=mono_ms,
         )
     outputs = Outputs(graph, topology, settings, log.partitions)
+    runner = Processor(graph, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks)
+    runner.check_keys = check_keys
     return TaskDriver(
         owner,
         TaskCore(wiring, limits_of(settings), aligned=aligned),
@@ -111,7 +115,7 @@ def assemble(
         store=store,
         overlay=overlay,
         spill=spill,
-        runner=Processor(graph, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks),
+        runner=runner,
         settings=settings,
         mono_ms=mono_ms,
     )

@@ -15,6 +15,7 @@ from framework.api.job import Job
 from framework.errors import ConfigError
 from framework.logs.open import LogAddress
 from framework.runtime.deterministic.guard import check_worker
+from framework.runtime.key_check import JobKeys
 from framework.runtime.place import Place, load_job, prepare
 from framework.runtime.worker import Worker, configure_logs, report_to, run_worker
 from framework.settings import Settings, from_environment, with_texts
@@ -39,8 +40,9 @@ def open_worker(
     """Return a worker over its log and stores that reports to the pipe ``status_fd``. Raises ConfigError."""
     check_worker(job)
     log = place.open_log(group=job.name)
-    prepare(job, log, place, settings)
-    worker = Worker(job, partition, log, place, settings, stage=stage)
+    notes = prepare(job, log, place, settings)
+    keys = JobKeys(job, notes, place, settings)
+    worker = Worker(job, partition, log, place, settings, stage=stage, keys=keys)
     worker.publish = getattr(log, "publish", worker.publish)  # the embedded log has no lag tools
     if status_fd >= 0:
         try:

@@ -16,13 +16,14 @@ from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError, FrameworkError, OffsetOutOfRange
-from framework.logs.open import grow_topic, open_notes
+from framework.logs.open import grow_topic, open_notes, read_notes
 from framework.ports import ExternalRecord, Log, LogReader
 from framework.runtime.assembly import store_names
 from framework.runtime.deterministic.outputs import is_of_outputs
-from framework.runtime.history import Snapshot, contents, fold_to_end, live, rows, segments
+from framework.runtime.history import Snapshot, contents, fold_to_end, live, newest, rows, segments
 from framework.runtime.inspect import all_wirings
-from framework.runtime.journal import apply_segment, find_verdict
+from framework.runtime.journal import apply_segment
+from framework.runtime.key_notes import Place, Places, pin_like, placed_by
 from framework.runtime.place import note_rescale
 from framework.runtime.reserved import META, OUTBOX, STREAM_TIME, TIMERS, TURN
 from framework.runtime.rewriting import Attempt, Run, Written, abort, begin, check_used_up, commit
@@ -31,7 +32,6 @@ from framework.settings import Settings
 from framework.stores.rocks import RocksMemory
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
 from protocol.pointer import Pointer, encode_pointer
 
 if TYPE_CHECKING:
@@ -84,9 +84,10 @@ def fork(
     """
     _check_fit(job, target)
     spread = target.partitions != job.partitions
+    places = placed_by(read_notes(log, job.name), job) if spread else {}
     if spread:
         _check_inputs(log, job, [snapshot.commit for snapshot in snapshots])
-        _check_keys(log, job, snapshots, by_key=by_key)
+        _check_keys(log, job, snapshots, places, by_key=by_key)
     check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), snapshots, strict=True)])
     for wiring in all_wirings(target):
         if target_log.bounds(wiring.changelog)[1] and fold_to_end(target_log, wiring, settled=False).last is not None:
@@ -94,12 +95,13 @@ def fork(
     positions = {TopicPartition(e.topic, e.partition): e.offset for each in snapshots for e in each.commit.external}
     if copy:
         positions = {} if spread else _copy_inputs(log, open_notes(target_log, target.name), target_log, positions)
+    pin_like(read_notes(log, job.name), job, open_notes(target_log, target.name), target)
     run = begin(target_log, target, settings)
     entries: Counter[str] = Counter()
     written: list[Written] = []
     try:
         if spread:
-            written, entries = _spread(log, job, snapshots, target_log, run, target.partitions)
+            written, entries = _spread(log, job, snapshots, target_log, run, target.partitions, places)
         for number, snapshot in enumerate(() if spread else snapshots):
             graph = job.stages[number // job.partitions]
             names = store_names(graph)
@@ -228,15 +230,16 @@ def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded
     lasts = [_last(log, wiring) for wiring in all_wirings(old)]
     check_used_up([(wiring, snapshot.commit) for wiring, snapshot in zip(all_wirings(old), lasts, strict=True)])
     _check_inputs(log, old, [snapshot.commit for snapshot in lasts])
+    places = placed_by(read_notes(log, job.name), old)
     if not embedded:
         _check_topics(log, old, partitions)
-    _check_keys(log, old, lasts, by_key=by_key)
+    _check_keys(log, old, lasts, places, by_key=by_key)
     inputs = {partition for wiring in all_wirings(old) for partition in wiring.external}
-    note_rescale(log, new, {partition: log.bounds(partition)[1] for partition in sorted(inputs)})
+    note_rescale(log, new, before, {partition: log.bounds(partition)[1] for partition in sorted(inputs)})
     _grow(log, new, embedded=embedded)
     run = begin(log, new, settings)
     try:
-        written, entries = _spread(log, old, lasts, log, run, partitions)
+        written, entries = _spread(log, old, lasts, log, run, partitions, places)
         commit(log, run, written, settings=settings, full=True)
     except BaseException:
         _give_up(log, run)
@@ -245,7 +248,7 @@ def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded
 
 
 def _spread(
-    log: LogReader, old: Job, snapshots: list[Snapshot], into: Log, run: Run, partitions: int
+    log: LogReader, old: Job, snapshots: list[Snapshot], into: Log, run: Run, partitions: int, places: Places
 ) -> tuple[list[Written], Counter[str]]:
     """Write all state of a job as attempts of a run, over another number of partitions; return them, and entries."""
     entries: Counter[str] = Counter()
@@ -259,7 +262,7 @@ def _spread(
                 stream_times += [
                     v for s, k, v in zip(stores, keys, values, strict=True) if (s, k) == (META, STREAM_TIME)
                 ]
-                for number, chunk in _placed(stores, keys, values, partitions).items():
+                for number, chunk in _placed(stores, keys, values, partitions, places[graph.ordinal]).items():
                     own[number].add(*chunk)
                     entries.update(f"{graph.name}/{names[store]}" for store in chunk[0] if store != META)
         if stream_times:  # the least: no window or timer of a slower partition may be taken for late
@@ -270,7 +273,7 @@ def _spread(
 
 
 def _placed(
-    stores: list[int], keys: list[bytes], values: list[bytes | None], partitions: int
+    stores: list[int], keys: list[bytes], values: list[bytes | None], partitions: int, place: Place
 ) -> dict[int, tuple[list[int], list[bytes], list[bytes | None]]]:
     """Return the entries by new partition. Notes on stores go everywhere; turns, and stream time, begin anew."""
     placed: dict[int, tuple[list[int], list[bytes], list[bytes | None]]] = {}
@@ -278,8 +281,7 @@ def _placed(
         if store == META:
             numbers = range(0 if key in (STREAM_TIME, TURN) else partitions)
         else:
-            place = partition_of(_key_of(store, key), partitions)
-            numbers = range(place, place + 1)
+            numbers = range(at := place(_key_of(store, key), partitions), at + 1)
         for number in numbers:
             into = placed.setdefault(number, ([], [], []))
             into[0].append(store)
@@ -294,12 +296,10 @@ def _key_of(store: int, key: bytes) -> bytes:
 
 
 def _last(log: LogReader, wiring: TaskWiring) -> Snapshot:
-    fold = fold_to_end(log, wiring, settled=False)
-    if fold.undecided is not None:  # of a run that died: the one to come voids it
-        fold.decide(fold.undecided, bool(find_verdict(log, wiring.decider, fold.undecided)))
-    if fold.last is None:
+    found = newest(log, wiring)  # a run that died is voided by the one to come
+    if found is None:
         raise ConfigError(f"{wiring.name} has committed nothing yet: run the job until it has")
-    return Snapshot(wiring.name, wiring.changelog, fold.last_offset, fold.start, fold.last)
+    return found
 
 
 def _check_inputs(log: LogReader, old: Job, lasts: list[Commit]) -> None:
@@ -331,7 +331,7 @@ def _check_topics(log: LogReader, old: Job, partitions: int) -> None:
 _BACKFILL = "it cannot be rescaled; run its history through a job with other partitions instead: grete backfill"
 
 
-def _check_keys(log: LogReader, old: Job, lasts: list[Snapshot], *, by_key: bool) -> None:
+def _check_keys(log: LogReader, old: Job, lasts: list[Snapshot], places: Places, *, by_key: bool) -> None:
     """Refuse a store whose keys do not tell where they belong, by what is there now."""
     count, seen = old.partitions, Counter[str]()
     for number, snapshot in enumerate(lasts):
@@ -343,10 +343,10 @@ def _check_keys(log: LogReader, old: Job, lasts: list[Snapshot], *, by_key: bool
                 raise ConfigError(f"stage {graph.name} writes files or tables, task by task: {_BACKFILL}")
             if store == META:
                 continue
-            if partition_of(_key_of(store, key), count) != partition:
+            if (belongs := places[graph.ordinal](_key_of(store, key), count)) != partition:
                 raise ConfigError(
                     f"store {name}: key {key!r} is in partition {partition}, and its own key would be in "
-                    f"{partition_of(_key_of(store, key), count)}: it is not keyed as the records are: {_BACKFILL}"
+                    f"{belongs}: it is not keyed as the records are: {_BACKFILL}"
                 )
             seen[name] += 1
     for name, keys in seen.items():

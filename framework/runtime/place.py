@@ -3,7 +3,6 @@
 import fcntl
 import importlib
 import importlib.util
-import json
 import os
 import sys
 import traceback
@@ -25,6 +24,7 @@ from framework.logs.open import (
     refuse_compacted,
 )
 from framework.ports import Log, LogReader
+from framework.runtime.key_notes import rescale_note, rescaled
 from framework.settings import Settings, with_texts
 from framework.stores.directory import make_private
 from protocol.ids import TopicPartition
@@ -32,7 +32,6 @@ from protocol.ids import TopicPartition
 if TYPE_CHECKING:
     from framework.logs.open import Notes
 
-_RESCALED = "rescaled"  # the note of how many partitions a job got, and where its inputs ended then
 _GUARANTEE = "guarantee"  # the note that pins it, and the modes behind it if they are not the usual one
 
 
@@ -151,19 +150,15 @@ def pinned_settings(job: Job, log: LogReader, settings: Settings) -> Settings:
     return with_texts(settings, {"guarantee": guarantee, "release": release})
 
 
-def note_rescale(log: Log, job: Job, ends: Mapping[TopicPartition, int]) -> None:
+def note_rescale(log: Log, job: Job, before: int, ends: Mapping[TopicPartition, int]) -> None:
     """Note before a rescale that ``job`` gets its partitions while its inputs end there: see ``placed_from``."""
-    note = {"partitions": job.partitions, "ends": [[*partition, end] for partition, end in ends.items()]}
-    open_notes(log, job.name).produce_with_meta([], {_RESCALED: json.dumps(note).encode()})
+    open_notes(log, job.name).produce_with_meta([], rescale_note(job.partitions, before, ends))
 
 
 def placed_from(log: LogReader, job: Job) -> dict[TopicPartition, int]:
     """Return, of a job that was rescaled, from which offsets on records stand where their keys belong now."""
-    raw = read_notes(log, job.name).meta_get(_RESCALED)
-    note = {} if raw is None else json.loads(raw)
-    if note.get("partitions") != job.partitions:
-        return {}  # of a rescale that came to nothing
-    return {TopicPartition(topic, number): end for topic, number, end in note["ends"]}
+    found = rescaled(read_notes(log, job.name), job)
+    return {} if found is None else found.ends
 
 
 def prepare(job: Job, log: Log, place: Place, settings: Settings, fed: Collection[str] = ()) -> "Notes":

@@ -29,6 +29,8 @@ from protocol.ids import TopicPartition
 
 _INT64 = struct.Struct(">q")
 
+CheckKeys = Callable[[TopicPartition, Sequence[int], Sequence[bytes | None]], None]  # partition, offsets, keys
+
 
 class Processor:
     """One task. ``reset`` comes first, once the state is restored, and again after each rollback.
@@ -50,6 +52,7 @@ class Processor:
         sinks: MakeSinks = sinks_of,
     ) -> None:
         """``executor`` runs what the outbox does to its ``sinks``; by default at once."""
+        self.check_keys: CheckKeys | None = None  # of external inputs, before they are processed; set by assemble
         self._stage = stage
         self._partition = partition
         self._overlay = overlay
@@ -117,6 +120,8 @@ class Processor:
         """Process rows of an external topic."""
         if rows:
             offsets, _, timestamps, keys, values, headers = zip(*rows, strict=True)
+            if self.check_keys is not None:
+                self.check_keys(partition, offsets, keys)
             cells = headers if any(headers) else None
             self._loops[partition.topic](Columns(partition, offsets, 0, keys, values, timestamps, cells))
 

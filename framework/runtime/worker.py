@@ -21,6 +21,7 @@ from framework.runtime.assembly import assemble, store_names
 from framework.runtime.background import OwnThread
 from framework.runtime.deterministic.driver import DeterministicDriver
 from framework.runtime.driver import TaskDriver
+from framework.runtime.key_check import JobKeys
 from framework.runtime.place import Place
 from framework.runtime.prebuilt import take_prebuilt
 from framework.settings import Settings
@@ -54,9 +55,13 @@ class Worker:
         settings: Settings,
         *,
         stage: str | None = None,
+        keys: JobKeys | None = None,
         report: Callable[[dict[str, object]], None] = lambda _status: None,
     ) -> None:
-        """Open the stores of the tasks. Raises ConfigError for a partition or stage that the job has not."""
+        """Open the stores of the tasks; ``keys`` checks those of external inputs, None: nothing does.
+
+        Raises ConfigError for a partition or stage that the job has not.
+        """
         stages = [job.stage(stage)] if stage is not None else list(job.stages)
         if not 0 <= partition < job.partitions:
             raise ConfigError(f"job {job.name!r} has partitions 0 to {job.partitions - 1}, not {partition}")
@@ -93,6 +98,7 @@ class Worker:
                     settings=settings,
                     mono_ms=mono_ms,
                     executor=OwnThread(),
+                    check_keys=None if keys is None else keys.check_of(graph, partition),
                 )
             )
 

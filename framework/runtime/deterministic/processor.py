@@ -84,6 +84,8 @@ class LogicalProcessor(Processor):
     def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
         """Process rows of an external topic: the i-th has the logical time ``first_t`` + i µs (D2)."""
         offsets, _, timestamps, keys, values, headers = zip(*rows, strict=True)
+        if self.check_keys is not None:
+            self.check_keys(partition, offsets, keys)
         cells = headers if any(headers) else None
         logical = list(zip(range(first_t, first_t + len(rows)), repeat(self._producer)))
         self._loops[partition.topic](Columns(partition, offsets, 0, keys, values, timestamps, cells, logical))

@@ -1,0 +1,81 @@
+"""What is said of records in the wrong partition: which ones, whose they may be, what to set there."""
+
+from collections.abc import Mapping
+
+from framework.core.partitioners import KeyAt, Partitioner, Recognized
+from protocol.ids import TopicPartition
+
+_NAMES = {
+    Partitioner.MURMUR2: "murmur2",
+    Partitioner.CRC32: "CRC32 (the default of librdkafka, so of confluent-kafka)",
+    Partitioner.OWN: "a partitioner of the producer's own",
+}
+_SET = {
+    Partitioner.MURMUR2: "partitioner=murmur2_random in producers of librdkafka (confluent-kafka in Python, Go, .NET); "
+    "Java producers place by it already, without partitioner.class",
+    Partitioner.CRC32: "partitioner=consistent_random in producers of librdkafka, which is their default; in Java a "
+    "partitioner.class that places by crc32(key) % partitions",
+}
+_AND_THEN = (
+    "What is in the topic already stays where it is: write it again, into another topic for a job of another name; or "
+    "let a first stage without stores send each record on by its key; or set misplaced_keys = warn, and the job goes "
+    "on with split state"
+)
+_KEY_BYTES_SHOWN = 60
+
+
+def misplaced(
+    partition: TopicPartition, partitions: int, partitioner: Partitioner, at: KeyAt, *, before: int | None
+) -> str:
+    """Return what is said of a key that ``partitioner`` (not OWN) would have put in another partition.
+
+    ``before``: how many partitions there were before a rescale, if there was one.
+    """
+    return (
+        f"{partition} offset {at.offset:,}: key {_shown(at.key)} belongs in partition "
+        f"{partitioner.place(at.key, partitions)}: topic {partition.topic} is partitioned by {_NAMES[partitioner]}, "
+        f"and state is by partition. {_whose(partition, partitions, partitioner, at.key, before)}. {_AND_THEN}"
+    )
+
+
+def _whose(partition: TopicPartition, partitions: int, partitioner: Partitioner, key: bytes, before: int | None) -> str:
+    """Return who may have put the key there, and what to do about it."""
+    if before is not None and partitioner.place(key, before) == partition.partition:
+        return (
+            f"That is its partition of {before}, as many as there were before the rescale to {partitions}: a producer "
+            "with old metadata writes there: restart it, or let it ask more often (metadata.max.age.ms, in librdkafka "
+            "topic.metadata.refresh.interval.ms)"
+        )
+    other = Partitioner.CRC32 if partitioner is Partitioner.MURMUR2 else Partitioner.MURMUR2
+    if other.place(key, partitions) == partition.partition:
+        return f"A producer that partitions by {_NAMES[other]} writes there: set {_SET[partitioner]}"
+    return (
+        "A producer with another partitioner, or with metadata of another number of partitions, writes there: set "
+        f"{_SET[partitioner]}; or restart it"
+    )
+
+
+def two_producers(job: str, partition: TopicPartition, found: Recognized) -> str:
+    """Return what is said of an input some of whose keys are placed by murmur2 and some by CRC32."""
+    shown = ", ".join(
+        f"{_shown(at.key)} at offset {at.offset:,} by {kind.value}" for kind, at in found.examples.items()
+    )
+    return (
+        f"{partition}: of its keys some are placed by murmur2 and some by CRC32 ({shown}): two producers of job "
+        f"{job!r} have different partitioners, so a key is in two partitions, and state is by partition. Set in both "
+        f"{_SET[Partitioner.MURMUR2]}. {_AND_THEN}"
+    )
+
+
+def differing_inputs(stage: str, known: Mapping[str, Partitioner]) -> str:
+    """Return what is said of a stage that has state and reads topics with different partitioners."""
+    shown = ", ".join(f"{topic} by {_NAMES[partitioner]}" for topic, partitioner in sorted(known.items()))
+    others = ", ".join(sorted(topic for topic, each in known.items() if each is not Partitioner.MURMUR2))
+    return (
+        f"stage {stage}: its inputs are partitioned differently: {shown}. Records of one key come to different tasks, "
+        f"and state is by partition. For {others} set {_SET[Partitioner.MURMUR2]}. {_AND_THEN}"
+    )
+
+
+def _shown(key: bytes) -> str:
+    return repr(key) if len(key) <= _KEY_BYTES_SHOWN else f"{key[:_KEY_BYTES_SHOWN]!r}…"
