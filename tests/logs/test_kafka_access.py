@@ -9,10 +9,12 @@ from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[att
 
 from framework import int64
 from framework.cli import looking
+from framework.core.partitioners import Partitioner
 from framework.errors import ConfigError
 from framework.logs.kafka import KafkaLog
-from framework.logs.open import LogAddress
+from framework.logs.open import LogAddress, open_notes
 from framework.ports import ExternalRecord
+from framework.runtime.key_notes import pin
 from framework.runtime.place import Place, prepare
 from framework.runtime.worker import EXIT_DONE, Worker
 from framework.settings import Settings
@@ -125,3 +127,11 @@ def test_to_read_is_enough_for_commands_that_read(
     assert all(text in shown for text in ("count-0\tok", "split-0\tok", "often"))
     with pytest.raises(ConfigError, match="grant this user"):
         work(broker, tmp_path / "second")
+
+
+def test_a_user_who_may_only_read_the_notes_cannot_pin_a_partitioner(guarded: SecureBroker) -> None:
+    """A worker makes a warning of it, and goes on: what is listed is enough."""
+    log = KafkaLog(guarded.bootstrap, guarded.options(), group=job.name)
+    with pytest.raises(ConfigError, match=r"(?i)guarded\.notes.*grant this user.*write"):
+        pin(open_notes(log, job.name), sentences.name, Partitioner.MURMUR2)
+    log.close()

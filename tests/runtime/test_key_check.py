@@ -10,6 +10,7 @@ from framework import Input, Job, Output, Record, Store, Task, Topic, int64, utf
 from framework.core.partitioners import Partitioner
 from framework.errors import ConfigError, Halted
 from framework.logs.embedded import EmbeddedLog
+from framework.logs.open import LogAddress
 from framework.ports import ExternalRecord
 from framework.runtime.key_check import SAMPLE_STEP, JobKeys, KeyCheck
 from framework.runtime.key_notes import pin, pinned, placed_by
@@ -230,6 +231,21 @@ def test_what_another_process_has_pinned_counts(world: World) -> None:
     with pytest.raises(Halted, match="topic orders is partitioned by CRC32"):
         read(check, *BY_MURMUR2)
     assert world.pinned() == {"orders": CRC32}
+
+
+def test_a_pin_that_cannot_be_written_is_a_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The worker knows the partitioner nevertheless; the next start works it out again."""
+    nowhere = LogAddress("kafka://127.0.0.1:1", world.place.directory / "no-such-options")
+    place = Place(world.place.directory, address=nowhere)
+    check = JobKeys(world.job, world.log, place, Settings()).check_of(world.job.stages[0], HERE.partition)
+    assert check is not None
+    read(check, *BY_MURMUR2[:100])
+    assert world.pinned() == {}
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "cannot be pinned: the next start works it out again" in warning.message
+    assert "no-such-options" in warning.__dict__["error"]
+    with pytest.raises(Halted, match="topic orders is partitioned by murmur2"):
+        read(check, WRONG)
 
 
 def test_after_a_rescale_each_key_is_compared(world: World) -> None:
