@@ -14,6 +14,8 @@ from framework.errors import ConfigError
 from framework.logs.kafka import KafkaLog
 from framework.logs.open import LogAddress, open_notes
 from framework.ports import ExternalRecord
+from framework.runtime.deterministic.differing import explained
+from framework.runtime.deterministic.remade import OutputsDiffer
 from framework.runtime.key_notes import pin
 from framework.runtime.place import Place, prepare
 from framework.runtime.worker import EXIT_DONE, Worker
@@ -135,3 +137,22 @@ def test_a_user_who_may_only_read_the_notes_cannot_pin_a_partitioner(guarded: Se
     with pytest.raises(ConfigError, match=r"(?i)guarded\.notes.*grant this user.*write"):
         pin(open_notes(log, job.name), sentences.name, Partitioner.MURMUR2)
     log.close()
+
+
+def test_a_sink_that_may_not_read_its_output_names_the_range(guarded: SecureBroker) -> None:
+    """D5: which of the outputs differs cannot be said without Read on the topic; the halt says that, and the range."""
+    say(guarded, "x")
+    writer = KafkaLog(guarded.plain)
+    partition = TopicPartition(totals.name, 0)
+    writer.produce(0, 0, [ExternalRecord(partition, b"k", b"v", time.time_ns() // 1_000_000)])
+    while not writer.poll():
+        writer.wait(1_000)
+    writer.close()
+    log = KafkaLog(guarded.bootstrap, guarded.options(), group=job.name)
+    try:
+        differ = OutputsDiffer(partition, 3, 7, [ExternalRecord(partition, b"k", b"w", 0)], None)
+        text = str(explained(differ, "count-0", b"guarded/count-0", log))
+    finally:
+        log.close()
+    assert f"one or more of the outputs seq 3 to 7 in {partition} again" in text
+    assert f"could not be read (the worker needs the right to read {totals.name})" in text
