@@ -1,8 +1,8 @@
 """The declarations of one task class as plain data, checked on their own; ``framework.api.job`` joins them."""
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from framework.api.files import Files
@@ -38,10 +38,15 @@ class StageGraph:
     timers: str | None  # the attribute of Timers()
     batch: bool  # process_batch instead of process
     mode: Mode = "aligned"
+    pinned_ids: Mapping[str, int] = field(default_factory=dict)  # store or window name → the id that its state has
+    pinned_counts: Mapping[str, int] = field(default_factory=dict)  # topic outside → partitions that the job writes to
 
     def store_ids(self) -> dict[str, int]:
-        """Return store name → id: those reserved, then FIRST_USER_STORE and on in order of declaration."""
-        return RESERVED_STORES | {name: FIRST_USER_STORE + index for index, name in enumerate(self.store_names())}
+        """Return store name → id: those reserved, those pinned; new ones follow in order of declaration."""
+        ids = {**RESERVED_STORES, **self.pinned_ids}
+        fresh = max(FIRST_USER_STORE - 1, *ids.values()) + 1
+        new = [name for name in self.store_names() if name not in self.pinned_ids]
+        return ids | {name: fresh + index for index, name in enumerate(new)}
 
     def store_names(self) -> list[str]:
         """Return the names of stores, then of windows, in order of declaration."""

@@ -1,6 +1,7 @@
 """A job: stages joined by the topics that they share, checked as a whole when it is built."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from framework.api.graph import StageGraph, checked_name, describe, refuse_clashes
@@ -57,10 +58,29 @@ class Job:
         )
 
     def external_sinks(self) -> dict[str, Topic[Any, Any]]:
-        """Return name → topic of all that the job only writes, dead letters included."""
+        """Return name → topic of all that the job only writes, dead letters and public topics included."""
         read = {topic.name for stage in self.stages for topic in stage.topics_read()}
         written = (topic for stage in self.stages for topic in (*stage.topics_written(), *stage.dead_letters()))
-        return {topic.name: topic for topic in written if topic.name not in read}
+        return {topic.name: topic for topic in written if topic.public or topic.name not in read}
+
+    def of(self, partitions: int) -> "Job":
+        """Return the same job with another number of partitions. Raises GraphError."""
+        other = Job(self.name, [stage.task for stage in self.stages], partitions, self.mode)
+        other.stages = tuple(
+            replace(stage, pinned_ids=known.pinned_ids, pinned_counts=known.pinned_counts)
+            for stage, known in zip(other.stages, self.stages, strict=True)
+        )
+        return other
+
+    def pin(self, ids: Mapping[str, Mapping[str, int]], counts: Mapping[str, int]) -> None:
+        """Take over what a job's first start has settled: ``ids`` by stage and store, partition counts by topic.
+
+        What was pinned before is replaced. Whoever reads or writes state of a job that has run calls this first.
+        """
+        self.stages = tuple(
+            replace(stage, pinned_ids=dict(ids.get(stage.name, {})), pinned_counts=dict(counts))
+            for stage in self.stages
+        )
 
     def _check_topics(self) -> None:
         """Refuse a topic name with two meanings, and dead letters that would come back."""
@@ -76,6 +96,11 @@ class Job:
                             f"topic {topic.name!r} has two {end} serdes, {theirs.name} and {ours.name} "
                             f"(stage {stage.name!r}): declare the Topic once and share it"
                         )
+                if topic.public != known.public:
+                    raise GraphError(
+                        f"topic {topic.name!r} is public in one declaration and not in another (stage {stage.name!r}): "
+                        "declare the Topic once and share it"
+                    )
             for topic in stage.dead_letters():
                 if topic.name in read:
                     raise GraphError(

@@ -18,12 +18,14 @@ class Topic(Generic[K, V]):
     """A named stream of keyed records, declared once and shared by both ends.
 
     Only read in a job: an external source. Only written: an external sink. Written by one stage and read by another: an
-    internal stream, partitioned by key, that exists per edge and is not for outside readers.
+    internal stream, partitioned by key, that exists per edge and is not for outside readers; if it is ``public``, each
+    record goes to the topic of this name as well, so that readers outside of the job have it, too.
     """
 
     name: str
     key: Serde[K]
     value: Serde[V]
+    public: bool = False
 
 
 @dataclass(frozen=True, slots=True)

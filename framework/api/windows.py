@@ -57,6 +57,7 @@ class TumblingWindow(Generic[K, V]):
                 f"window {name!r}: size_ms = {size_ms}, grace_ms = {grace_ms}: need size_ms >= 1, grace_ms >= 0"
             )
         self.name = name
+        self.key = key_serde(key)
         self.size_ms = size_ms
         self.grace_ms = grace_ms
         self.late = 0  # records dropped since this task started or rolled back: a metric, not state

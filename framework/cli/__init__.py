@@ -15,6 +15,9 @@ def main() -> None:
         sys.exit(EXIT_CONFIG)
     from framework.cli.app import app
 
+    told = logging.StreamHandler(sys.stderr)
+    told.setFormatter(logging.Formatter("grete: %(message)s"))
+    logging.getLogger("grete.definition").handlers = [told]
     logging.getLogger("grete").addHandler(logging.NullHandler())  # a worker logs; for people, the error says it all
     try:
         app()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from framework.api.definition import define, encode_definition
 from framework.api.job import Job
 from framework.cli.target import directory_of, existing_log, existing_log_to_write, settings_of
 from framework.errors import ConfigError, TransientError
@@ -15,6 +16,7 @@ from framework.ports import LogReader
 from framework.runtime import moving
 from framework.runtime.history import Snapshot, snapshots
 from framework.runtime.inspect import all_wirings
+from framework.runtime.pinning import check_definition, copy_definition, output_counts
 from framework.runtime.place import Place, load_job, pinned_settings, prepare
 from framework.settings import Settings
 from framework.stores.directory import StoreDirectory
@@ -23,6 +25,7 @@ from framework.stores.directory import StoreDirectory
 def rescale(reference: str, partitions: int, directory: Path | None, address: LogAddress, *, by_key: bool) -> None:
     """Give a job more partitions. Raises ConfigError: it runs, or it cannot be rescaled."""
     job, log = existing_log_to_write(reference, directory, address)
+    check_definition(job, log)
     place = Place(directory_of(job, directory, address), address=address)
     settings = settings_at(job, log)
     with standing_still(place, moving.with_partitions(job, moving.partitions_of(log, job))):
@@ -51,7 +54,7 @@ def fork(
     place = Place(directory_of(target, second_directory, address), address=address)
     with standing_still(place, target):
         target_log = place.open_log()
-        prepare(target, target_log, place, settings)
+        prepare(target, target_log, place, settings, state_of=job)
         moved = moving.fork(log, job, found, target_log, target, settings, copy=address.embedded, by_key=by_key)
         target_log.close()
     log.close()
@@ -65,6 +68,7 @@ def replay(reference: str, version: int | None, into: Path | None, directory: Pa
     place = Place(directory_of(job, directory, address), into, address)
     found = at_version(job, log, version)
     total = 0
+    copy_definition(encode_definition(define(job, output_counts(job, log))), place.state_directory)
     for task, count in moving.replay(log, job, found, place.state_directory, settings_at(job, log)):
         print(f"{task}\t{count:,} entries applied")
         total += count

@@ -10,6 +10,7 @@ from framework.api.job import Job
 from framework.errors import ConfigError
 from framework.logs.open import LogAddress, check_address, open_address, open_reader
 from framework.ports import Log, LogReader
+from framework.runtime.pinning import check_readable
 from framework.runtime.place import Place, load_job
 from framework.settings import Settings, from_environment, with_texts
 
@@ -65,12 +66,18 @@ def _job_and_path(reference: str, directory: Path | None, address: LogAddress) -
 
 
 def _check_has_run(job: Job, log: LogReader, reference: str, address: LogAddress) -> None:
+    """Check that the job has run there, and that its code can read the state that it has."""
     if not address.embedded and log.partitions(job.topology().changelog(0)) is None:
         log.close()
         raise ConfigError(
             f"job {job.name!r} has not run on {address.url}: check the address, or run it first: "
             f"grete run {reference} --log {address.url}"
         )
+    try:
+        check_readable(job, log)
+    except BaseException:
+        log.close()
+        raise
 
 
 def directory_of(job: Job, directory: Path | None, address: LogAddress) -> Path:

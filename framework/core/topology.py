@@ -93,7 +93,12 @@ class Topology:
 
     def changelog(self, stage: int) -> str:
         """Return the name of the stage's changelog topic; it has a partition per task."""
-        return f"{self.job}.{self.stages[stage].name}.changelog"
+        return changelog_topic(self.job, self.stages[stage].name)
+
+
+def changelog_topic(job: str, stage: str) -> str:
+    """Return the name of the changelog topic of one stage."""
+    return f"{job}.{stage}.changelog"
 
 
 def stream_topic(job: str, producer: str, topic: str, consumer: str) -> str:

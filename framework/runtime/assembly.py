@@ -37,7 +37,13 @@ def store_names(graph: StageGraph) -> dict[int, str]:
 def writes_outside(graph: StageGraph, topology: Topology) -> bool:
     """Tell whether a stage's tasks write topics outside of the job."""
     inside = {stream.user_topic for stream in topology.streams_out_of(graph.ordinal)}
-    return bool(graph.dead_letters()) or any(topic.name not in inside for topic in graph.topics_written())
+    written = graph.topics_written()
+    return bool(graph.dead_letters()) or any(topic.public or topic.name not in inside for topic in written)
+
+
+def _counts(graph: StageGraph, log: Log) -> Callable[[str], int | None]:
+    """Return what tells how many partitions of a topic outside a task writes to: as pinned, whatever it has now."""
+    return lambda topic: graph.pinned_counts.get(topic) or log.partitions(topic)
 
 
 def _connect(log: Log, owner: int, changelog: TopicPartition, pointer: bytes | None, *, transactions: bool) -> None:
@@ -91,7 +97,7 @@ def assemble(
     if outside:
         _connect(log, owner, wiring.changelog, store.pointer(), transactions=aligned and releases)
     if graph.mode == "deterministic":
-        logical = LogicalOutputs(graph, topology, settings, log.partitions, wiring)
+        logical = LogicalOutputs(graph, topology, settings, _counts(graph, log), wiring)
         code = LogicalProcessor(graph, topology, partition, overlay, logical, settings, executor=executor, sinks=sinks)
         code.check_keys = check_keys
         return DeterministicDriver(
@@ -105,7 +111,7 @@ def assemble(
             settings=settings,
             mono_ms=mono_ms,
         )
-    outputs = Outputs(graph, topology, settings, log.partitions)
+    outputs = Outputs(graph, topology, settings, _counts(graph, log))
     runner = Processor(graph, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks)
     runner.check_keys = check_keys
     return TaskDriver(

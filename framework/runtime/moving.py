@@ -24,6 +24,7 @@ from framework.runtime.history import Snapshot, contents, fold_to_end, live, new
 from framework.runtime.inspect import all_wirings
 from framework.runtime.journal import apply_segment
 from framework.runtime.key_notes import Place, Places, pin_like, placed_by
+from framework.runtime.pinning import repin_outputs
 from framework.runtime.place import note_rescale
 from framework.runtime.reserved import META, OUTBOX, STREAM_TIME, TIMERS, TURN
 from framework.runtime.rewriting import Attempt, Run, Written, abort, begin, check_used_up, commit
@@ -193,7 +194,7 @@ def _give_up(log: Log, run: Run) -> None:
 
 def with_partitions(job: Job, partitions: int) -> Job:
     """Return the same job with another number of partitions. Raises GraphError."""
-    return Job(job.name, [stage.task for stage in job.stages], partitions, job.mode)
+    return job.of(partitions)
 
 
 def partitions_of(log: LogReader, job: Job) -> int:
@@ -237,6 +238,7 @@ def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded
     inputs = {partition for wiring in all_wirings(old) for partition in wiring.external}
     note_rescale(log, new, before, {partition: log.bounds(partition)[1] for partition in sorted(inputs)})
     _grow(log, new, embedded=embedded)
+    repin_outputs(new, log, open_notes(log, job.name))  # all is committed and used up: no output comes a second time
     run = begin(log, new, settings)
     try:
         written, entries = _spread(log, old, lasts, log, run, partitions, places)

@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from framework.api.job import Job
-from framework.api.serdes import functions_of
 from framework.api.store import Store
 from framework.core.changelog import ChangelogFold
 from framework.core.wiring import TaskWiring
@@ -20,7 +19,7 @@ from framework.ports import LogReader
 from framework.runtime.history import contents, live, newest, refuse_other_graph, rows, segments
 from framework.runtime.inspect import all_wirings
 from framework.runtime.journal import find_verdict
-from framework.stores.reader import StateReader, place_of, store_named
+from framework.stores.reader import StateReader, decoded_row, place_of, store_named
 from protocol.partitioner import partition_of
 from protocol.pointer import Pointer, decode_pointer
 
@@ -59,7 +58,7 @@ class NewestReader:
                     yield partition, value
             else:
                 yield from (
-                    (partition, store.value.decode(raw))
+                    (partition, decoded_row(store, raw_key, raw)[1])
                     for raw_key, raw in self._rows(store, partition)
                     if raw_key == wanted
                 )
@@ -83,14 +82,13 @@ class NewestReader:
         self._log.close()
 
     def _scan(self, store: Store[K, V], prefix: bytes) -> Iterator[tuple[K, V]]:
-        decode_key, decode_value = functions_of(store.key)[1], functions_of(store.value)[1]
         for partition in range(self._job.partitions):
             if self._is_current(store, partition):
                 yield from self._local.starting(store, prefix, partition)
             else:
                 for key, raw in self._rows(store, partition):
                     if key.startswith(prefix):
-                        yield decode_key(key), decode_value(raw)
+                        yield decoded_row(store, key, raw)
 
     def _rows(self, store: Store[Any, Any], partition: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries of one task, in key order, from its changelog; none before its first commit."""

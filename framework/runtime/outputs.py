@@ -6,7 +6,8 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, TypeVar
+from math import lcm
+from typing import Any, TypeVar, overload
 
 from framework.api.graph import StageGraph
 from framework.api.serdes import encode_error, functions_of
@@ -181,12 +182,15 @@ class Outputs:
         del self._external[length:]
 
     def sender(self, topic: Topic[Any, Any]) -> Send:
-        """Return Output.send for the topic: to every stage that reads it, or to the external topic."""
+        """Return Output.send for the topic: to every stage that reads it, or outside; if it is public, to both."""
         streams = [s for s in self._topology.streams_out_of(self._stage.ordinal) if s.user_topic == topic.name]
-        if not streams:
+        ends: list[tuple[Append, Sequence[Any]]] = []
+        if streams:
+            ends.append(self._stream_append([self._streams[stream.topic] for stream in streams]))
+        if not streams or topic.public:
             append, places = self._external_append(topic.name)
-            return self._encoding(topic, self._drop_one if self._drop else append, places)
-        return self._encoding(topic, *self._stream_append([self._streams[stream.topic] for stream in streams]))
+            ends.append((self._drop_one if self._drop else append, places))
+        return self._encoding(topic, *(ends[0] if len(ends) == 1 else _both(*ends)))
 
     def dead_letter(self, topic: str) -> Callable[[bytes | None, bytes | None, int, Headers], None]:
         """Return what writes a record of bytes, (key, value, timestamp, headers), to an external topic."""
@@ -215,6 +219,7 @@ class Outputs:
         """Return the sender that encodes, chooses a partition and appends to its place."""
         encode_key, encode_value = functions_of(topic.key)[0], functions_of(topic.value)[0]
         outputs, name, place_of, count = self, topic.name, _Places(places), len(places)
+        named = getattr(places, "common", count)  # partitions that a sender may name
 
         def send(
             key: Any, value: Any, *, timestamp: int | None = None, headers: Headers = (), partition: int | None = None
@@ -225,8 +230,8 @@ class Outputs:
             except Exception as error:
                 raise _refused(topic, key, value, error) from error
             if partition is not None:
-                if not 0 <= partition < count:
-                    raise TaskError(f"output to {name}: partition {partition}: there are {count}")
+                if not 0 <= partition < named:
+                    raise TaskError(f"output to {name}: partition {partition}: there are {named}")
                 place = places[partition]
             elif raw_key is None:
                 place = places[outputs._next_turn(count)]
@@ -274,6 +279,46 @@ class Outputs:
             outputs.external_bytes += HELD_BYTES + len(key or b"") + len(value or b"")
 
         return append, [TopicPartition(topic, p) for p in range(count)]
+
+
+class _PlacesOfBoth(Sequence[tuple[Any, Any]]):
+    """The places of a public topic, inside and outside: as many as both numbers of partitions divide.
+
+    So a key, or a turn, has in each of them the partition that it would have there alone.
+    """
+
+    def __init__(self, inside: Sequence[Any], outside: Sequence[Any]) -> None:
+        self._inside, self._outside = inside, outside
+        self.common = min(len(inside), len(outside))  # partitions that are in both
+
+    def __len__(self) -> int:
+        return lcm(len(self._inside), len(self._outside))
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Any, Any]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[tuple[Any, Any]]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        return self._inside[index % len(self._inside)], self._outside[index % len(self._outside)]
+
+
+def _both(
+    inside: tuple[Append, Sequence[Any]], outside: tuple[Append, Sequence[Any]]
+) -> tuple[Append, Sequence[tuple[Any, Any]]]:
+    """Return (append to the streams and to the topic outside, the places) of a public topic."""
+    append_inside, append_outside = inside[0], outside[0]
+
+    def append(
+        place: tuple[Any, Any], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+    ) -> None:
+        append_inside(place[0], key, value, timestamp, headers)
+        append_outside(place[1], key, value, timestamp, headers)
+
+    return append, _PlacesOfBoth(inside[1], outside[1])
 
 
 def _refused(topic: Topic[Any, Any], key: object, value: object, cause: Exception) -> Exception:

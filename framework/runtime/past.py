@@ -8,7 +8,7 @@ from framework.api.job import Job
 from framework.api.store import Store
 from framework.ports import LogReader
 from framework.runtime.history import Snapshot, contents, live, segments
-from framework.stores.reader import place_of, store_named
+from framework.stores.reader import decoded_row, place_of, store_named
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -30,20 +30,16 @@ class PastReader:
         wanted = store.key.encode(key)
         for partition, raw_key, raw in self._rows(store):
             if raw_key == wanted:
-                yield partition, store.value.decode(raw)
+                yield partition, decoded_row(store, raw_key, raw)[1]
 
     def prefix(self, store: Store[K, V], prefix: K) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
         wanted = store.key.encode(prefix)
-        return (
-            (store.key.decode(key), store.value.decode(raw))
-            for _, key, raw in self._rows(store)
-            if key.startswith(wanted)
-        )
+        return (decoded_row(store, key, raw) for _, key, raw in self._rows(store) if key.startswith(wanted))
 
     def all(self, store: Store[K, V]) -> Iterator[tuple[K, V]]:
         """Yield every (key, value)."""
-        return ((store.key.decode(key), store.value.decode(raw)) for _, key, raw in self._rows(store))
+        return (decoded_row(store, key, raw) for _, key, raw in self._rows(store))
 
     def __enter__(self) -> Self:
         return self

@@ -25,6 +25,7 @@ from framework.logs.open import (
 )
 from framework.ports import Log, LogReader
 from framework.runtime.key_notes import rescale_note, rescaled
+from framework.runtime.pinning import check_definition, pin_definition, take_state_of
 from framework.settings import Settings, with_texts
 from framework.stores.directory import make_private
 from protocol.ids import TopicPartition
@@ -110,7 +111,7 @@ def create_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> Non
         log.create_topic(stream.topic, stream.partitions)
     for topic in job.external_sinks():
         if fed is None or log.partitions(topic) is None:  # else it is somebody's, with as many partitions as they like
-            log.create_topic(topic, job.partitions, plain=True)
+            log.create_topic(topic, job.stages[0].pinned_counts.get(topic, job.partitions), plain=True)
 
 
 def _check_external(job: Job, topic: str, needed: int, found: int | None, *, fed: bool) -> None:
@@ -161,11 +162,23 @@ def placed_from(log: LogReader, job: Job) -> dict[TopicPartition, int]:
     return {} if found is None else found.ends
 
 
-def prepare(job: Job, log: Log, place: Place, settings: Settings, fed: Collection[str] = ()) -> "Notes":
+def prepare(
+    job: Job,
+    log: Log,
+    place: Place,
+    settings: Settings,
+    fed: Collection[str] = (),
+    *,
+    state_of: Job | None = None,
+) -> "Notes":
     """Make and check what a job needs of its log, and return its notes; ``fed``: the external inputs fed from here.
 
-    Raises ConfigError, Halted (a topic was deleted and made anew).
+    ``state_of``: a job whose state this one is to get. ``job`` takes over what its definition holds of ids and counts.
+    Raises ConfigError, also if the code changes what it may not, Halted (a topic was deleted and made anew).
     """
+    # The check comes first: a start that is refused writes nothing.
+    if check_definition(job, log) is None and state_of is not None:
+        take_state_of(state_of, job)
     create_topics(job, log, None if place.address.embedded else fed)
     notes = open_notes(log, job.name)
     pin_guarantee(notes, job.name, settings, job.modes)
@@ -176,6 +189,7 @@ def prepare(job: Job, log: Log, place: Place, settings: Settings, fed: Collectio
     changelogs = (topology.changelog(stage.ordinal) for stage in topology.stages)
     read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
     pin_topics(log, notes, sorted({*changelogs, *read, *(stream.topic for stream in topology.streams)}))
+    pin_definition(job, log, notes, place.state_directory)
     return notes
 
 

@@ -247,7 +247,7 @@ class Processor:
             if before is not None and before != name.encode():
                 raise ConfigError(
                     f"{self._where}: store {name!r} has id {store_id}, which was {before.decode()!r} when the state "
-                    "was written: declare new stores after the others, and rename or remove none"
+                    f"was written: declare {before.decode()!r} again as it was, it may stay unused"
                 )
 
     def _saved_number(self, key: bytes, default: int) -> int:

@@ -303,3 +303,4 @@ def configure_logs() -> None:
     names = {"levelname": "level", "message": "event"}
     handler.setFormatter(JsonFormatter("%(levelname)s %(message)s", rename_fields=names, timestamp=True))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("grete.definition").handlers.clear()  # its lines are among the others

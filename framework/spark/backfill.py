@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from framework.api.definition import define, encode_definition
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.errors import ConfigError
 from framework.ports import ExternalRecord, Log, LogReader
 from framework.runtime.assembly import store_names
 from framework.runtime.history import Snapshot
+from framework.runtime.pinning import output_counts
 from framework.runtime.place import Place
 from framework.runtime.rewriting import Run, begin, commit
 from framework.settings import Settings
@@ -163,6 +165,7 @@ class Plans(NamedTuple):
             tails=self.covered.tails,
             files=frozenset(self.files),
             from_rows=has_one_channel(wanted.job, stage),
+            definition=encode_definition(define(wanted.job, self.outside)),
             built="" if run is None or "://" in wanted.work else f"{wanted.work}/{run.run_id}/_files",
         )
 
@@ -206,7 +209,7 @@ def sources_of(job: Job, texts: list[str]) -> dict[str, str]:
 
 def outside_of(job: Job, log: LogReader) -> dict[str, int]:
     """Return the partition counts of the topics that a job writes."""
-    return {topic: log.partitions(topic) or job.partitions for topic in job.external_sinks()}
+    return output_counts(job, log)
 
 
 class Watching:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from framework.api.definition import decode_definition, take_over
 from framework.api.job import Job
 from framework.batch.pieces import Channel, Piece, piece_of_frame, pieces_of_rows
 from framework.batch.task import OUTSIDE, BatchTask, Frame, channels_of
@@ -31,7 +32,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
 
     Its state goes to the changelog as ``attempt``, or is compared; else it is yielded, too.
     """
-    job = _job(plan.job)
+    job = _job(plan)
     stage = job.stages[plan.stage]
     task = BatchTask(job, stage, partition, plan.settings, plan.outside, outputs=plan.outputs)
     letters = {topic.name for topic in stage.dead_letters()}
@@ -62,7 +63,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
 def cut_pieces(plan: StagePlan, topic: str, partition: int, batches: Iterable[Any]) -> Iterator[Any]:
     """Yield one external input of one task as pieces, its rows and its tail, for a stage with several channels."""
     report = Report(partition, 0, 0, 0, 0, 0)
-    for piece in _external(plan, _job(plan.job), topic, partition, batches, report):
+    for piece in _external(plan, _job(plan), topic, partition, batches, report):
         columns = piece.columns
         body = encode_columns(columns.keys, columns.values, columns.timestamps, columns.headers)
         offsets = b"".join(columns.offset_at(i).to_bytes(8, "big", signed=True) for i in range(len(columns.keys)))
@@ -83,9 +84,16 @@ def cut_pieces(plan: StagePlan, topic: str, partition: int, batches: Iterable[An
 # --- Input ---
 
 
+def _job(plan: StagePlan) -> Job:
+    return _job_of(plan.job, plan.definition)
+
+
 @lru_cache(maxsize=4)
-def _job(reference: str) -> Job:
-    return load_job(reference)
+def _job_of(reference: str, definition: bytes) -> Job:
+    job = load_job(reference)
+    if definition:
+        take_over(decode_definition(definition), job)
+    return job
 
 
 def _pieces(plan: StagePlan, job: Job, partition: int, batches: Iterable[Any], report: Report) -> Iterable[Piece]:

@@ -34,6 +34,7 @@ class StagePlan(NamedTuple):
     tails: dict[TopicPartition, Tail]
     files: frozenset[str]  # topics whose history comes from files; their tails follow it
     from_rows: bool  # batches are rows of the one external input; else pieces
+    definition: bytes = b""  # of the job, with the ids of its stores
     built: str = ""  # the directory for the state as files, beside the changelog; none if empty
 
 

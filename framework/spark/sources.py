@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter
 from framework.core.wiring import wire
 from framework.errors import ConfigError
 from framework.runtime.history import snapshots
+from framework.runtime.pinning import check_readable
 from framework.spark import reading
 from framework.spark.columns import Column, column
 from framework.spark.options import Options, Where, find_store, read_options, version_of
@@ -87,10 +88,11 @@ class _StateReader(_Reader):
     def partitions(self) -> Sequence[Part]:
         """Plan: every task of the store's stage, at one version."""
         options = self.options
-        stage, store = find_store(options)
         wanted = self.equal.get("version", version_of(options.own.get("version")))
         log = options.where.open()
         try:
+            check_readable(options.job, log)
+            stage, store = find_store(options)  # with the ids that its state has
             found = snapshots(log, options.job, wanted, aligned=options.is_aligned(log))
         finally:
             log.close()

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from framework.errors import ConfigError
 from framework.logs.open import open_notes
+from framework.runtime.pinning import check_definition, pin_definition
 from framework.runtime.place import create_topics, pin_guarantee
 from framework.runtime.rewriting import Attempt, Run, Written, abort, begin, commit
 from framework.settings import Settings
@@ -107,12 +108,15 @@ class StateWriter(DataSourceArrowWriter):
 def state_writer(options: Options, schema: Any, *, overwrite: bool) -> StateWriter:
     """Check the columns, claim every task, and return the writer. Raises ConfigError, Halted, Fenced."""
     job = options.job
-    target = _target(options, schema, overwrite=overwrite)
     log = options.where.open_to_write(create=True)
     try:
+        check_definition(job, log)
+        target = _target(options, schema, overwrite=overwrite)
         settings = options.settings(log)
         create_topics(job, log, None if options.where.embedded else ())
-        pin_guarantee(open_notes(log, job.name), job.name, settings, job.modes)
+        notes = open_notes(log, job.name)
+        pin_guarantee(notes, job.name, settings, job.modes)
+        pin_definition(job, log, notes, None)
         external = _offsets(options)
         for partition, offset in external.items():
             if not log.bounds(partition)[0] <= offset <= log.bounds(partition)[1]:

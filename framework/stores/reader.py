@@ -4,6 +4,7 @@ Every task's store is opened as a RocksDB *secondary*: it reads the files of the
 takes no lock and writes nothing there. What is in RocksDB is committed (A9): nothing that is read is ever taken back.
 """
 
+import copy
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,9 +14,10 @@ from typing import Any, Self, TypeVar
 
 from rocksdict import AccessType, Options, Rdict
 
+from framework.api.definition import changes_of_state, decode_definition, refuse_changes, take_over
 from framework.api.graph import StageGraph
 from framework.api.job import Job
-from framework.api.serdes import functions_of
+from framework.api.serdes import Serde, decode_error, functions_of
 from framework.api.store import Store
 from framework.errors import ConfigError, TransientError
 from framework.stores.rocks import POINTER
@@ -23,6 +25,8 @@ from protocol.partitioner import partition_of
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+DEFINITION = "definition.json"  # of the job, beside the stores: by which serdes they were written
 
 
 class StateReader:
@@ -33,9 +37,9 @@ class StateReader:
     """
 
     def __init__(self, directory: Path, job: Job) -> None:
-        """Open nothing yet."""
+        """Open no store yet. Raises ConfigError if the job's code would misread the state that is there."""
         self._directory = directory
-        self._job = job
+        self._job = _as_defined(directory, job)
         self._open: dict[str, _Secondary] = {}
         self._scratch = Path(tempfile.mkdtemp(prefix="grete-reader-"))  # for RocksDB's own notes
 
@@ -55,7 +59,7 @@ class StateReader:
         """Return the value that one partition has, or None. Raises what ``get`` does."""
         stage, family = self._place_of(store)
         raw = self._secondary(f"{stage}-{partition}").get(family, store.key.encode(key))
-        return None if raw is None else store.value.decode(raw)
+        return None if raw is None else decoded_row(store, store.key.encode(key), raw)[1]
 
     def pointer(self, task: str) -> bytes | None:
         """Return what the store of a task says of the commit that it is the state of. Raises ConfigError: no store."""
@@ -95,10 +99,9 @@ class StateReader:
 
     def _scan(self, store: Store[K, V], prefix: bytes, partition: int | None = None) -> Iterator[tuple[K, V]]:
         stage, family = self._place_of(store)
-        decode_key, decode_value = functions_of(store.key)[1], functions_of(store.value)[1]
         for number in range(self._job.partitions) if partition is None else (partition,):
             for key, value in self._secondary(f"{stage}-{number}").scan(family, prefix):
-                yield decode_key(key), decode_value(value)
+                yield decoded_row(store, key, value)
 
     def _place_of(self, store: Store[Any, Any]) -> tuple[str, str]:
         """Return (stage, column family) of a declared store."""
@@ -173,6 +176,34 @@ class _Secondary:
         for family in self._families.values():
             family.close()
         self._db.close()
+
+
+def decoded_row(store: Store[K, V], key: bytes, value: bytes) -> tuple[K, V]:
+    """Return an entry of a store. Raises SerdeError: these are not bytes of the store's serdes."""
+    decode_key, decode_value = functions_of(store.key)[1], functions_of(store.value)[1]
+    serde: Serde[Any] = store.key
+    try:
+        decoded = decode_key(key)
+        serde = store.value
+        return decoded, decode_value(value)
+    except Exception as error:
+        data = key if serde is store.key else value
+        raise decode_error(serde, data, error, f"store {store.name}: ") from error
+
+
+def _as_defined(directory: Path, job: Job) -> Job:
+    """Return the job with the ids of the stores that are in a directory. Raises ConfigError: its code misreads them."""
+    try:
+        raw = (directory / DEFINITION).read_bytes()
+    except FileNotFoundError:
+        return job  # of a release that pinned none: the stores' own serdes must refuse what does not fit
+    except OSError as error:
+        raise ConfigError(f"cannot read {directory / DEFINITION}: {error.strerror}: check its owner") from error
+    definition = decode_definition(raw)
+    refuse_changes(job, changes_of_state(definition, job))
+    here = copy.copy(job)  # another directory, and the log, may have more stores
+    take_over(definition, here)
+    return here
 
 
 def _options() -> Options:

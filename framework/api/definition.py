@@ -1,0 +1,182 @@
+"""The definition of a job: all that a job's code may not change between two starts, as JSON text, and its comparison.
+
+The first start of a job writes it into the job metadata (framework.runtime.pinning); docs/UPGRADES.md is the table of
+the changes. Every refusal names a way that works.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from framework.api.graph import StageGraph
+from framework.api.job import Job
+from framework.api.shapes import describe_serde, key_changes, shown, value_changes
+from framework.errors import ConfigError
+
+FORMAT = 1
+
+Definition = dict[str, Any]  # the JSON value: docs/decisions/0024 has its keys
+Entry = dict[str, Any]  # of a store or a window: id, name, key, value; of a window also kind, size_ms, grace_ms
+
+_NEW_NAME = "give the changed one another name, under which it begins empty, and keep the old declaration beside it"
+_DEFAULT = "give the field a default"
+_KEEP = "declare it again as it was: it may stay unused"
+
+
+class Change(NamedTuple):
+    """What the code changes and may not, and a way that works."""
+
+    what: str
+    way: str
+
+
+def define(job: Job, counts: Mapping[str, int]) -> Definition:
+    """Return the definition of a job as its code is, with the ids that its stores have; ``counts``: of its outputs."""
+    return {
+        "format": FORMAT,
+        "stages": [_define_stage(stage) for stage in job.stages],
+        "public": sorted(job.external_sinks()),
+        "outputs": {topic: counts[topic] for topic in sorted(counts)},
+    }
+
+
+def _define_stage(stage: StageGraph) -> dict[str, Any]:
+    ids = stage.store_ids()
+    stores = [
+        {"id": ids[s.name], "name": s.name, "key": describe_serde(s.key), "value": describe_serde(s.value)}
+        for s in stage.stores.values()
+    ]
+    windows = [
+        {
+            "id": ids[window.name],
+            "name": window.name,
+            "kind": "tumbling",
+            "size_ms": window.size_ms,
+            "grace_ms": window.grace_ms,
+            "key": describe_serde(window.key),
+            "value": describe_serde(window.panes.value),
+        }
+        for window in stage.windows.values()
+    ]
+    inputs = sorted(topic.name for topic in stage.topics_read())
+    return {"name": stage.name, "inputs": inputs, "stores": stores, "windows": windows}
+
+
+def encode_definition(definition: Definition) -> bytes:
+    """Return the text of a definition: the same bytes in every process."""
+    return msgspec.json.encode(definition, order="sorted")
+
+
+def decode_definition(raw: bytes) -> Definition:
+    """Return a definition. Raises ConfigError: a later release has written it, or it is damaged."""
+    try:
+        found: Definition = msgspec.json.decode(raw, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"the job's definition in its metadata is damaged: {error}: {raw[:80]!r}") from error
+    if found.get("format") != FORMAT:
+        raise ConfigError(
+            f"the job's definition in its metadata has format {found.get('format')}, and this release reads {FORMAT}: "
+            "start the job with the release that it ran with"
+        )
+    return found
+
+
+def take_over(definition: Definition, job: Job) -> None:
+    """Give a job the store ids and the partition counts of outputs that its definition holds."""
+    ids = {stage["name"]: {entry["name"]: entry["id"] for entry in _entries(stage)} for stage in definition["stages"]}
+    job.pin(ids, definition["outputs"])
+
+
+def refuse_changes(job: Job, changes: list[Change]) -> None:
+    """Raise ConfigError naming every change, if there is one."""
+    ways: dict[str, list[str]] = {}
+    for what, way in changes:
+        ways.setdefault(way, []).append(what)
+    if changes:
+        texts = "; ".join(f"{', and '.join(whats)}: {way}" for way, whats in ways.items())
+        raise ConfigError(
+            f"the code of job {job.name!r} does not fit the state that it has: {texts} "
+            "(docs/UPGRADES.md lists what may change)"
+        )
+
+
+def changes_of_job(definition: Definition, job: Job) -> list[Change]:
+    """Return all that the code changes and may not: what a start must refuse."""
+    return [*_stage_changes(definition, job), *changes_of_state(definition, job), *_public_changes(definition, job)]
+
+
+def changes_of_state(definition: Definition, job: Job) -> list[Change]:
+    """Return what makes state unreadable or misread, of the stages that are in both."""
+    stages = {stage.name: stage for stage in job.stages}
+    changes: list[Change] = []
+    for before in definition["stages"]:
+        stage = stages.get(before["name"])
+        if stage is None:
+            continue
+        entries = {entry["name"]: entry for entry in _entries(_define_stage(stage))}
+        for entry in _entries(before):
+            where = f"{_kind(entry)} {stage.name}/{entry['name']}"
+            changes += _entry_changes(where, entry, entries.get(entry["name"]))
+    return changes
+
+
+def _entries(stage: dict[str, Any]) -> list[Entry]:
+    return [*stage["stores"], *stage["windows"]]
+
+
+def _kind(entry: Entry) -> str:
+    return "window" if "kind" in entry else "store"
+
+
+def _entry_changes(where: str, before: Entry, now: Entry | None) -> list[Change]:
+    """Return the changes of one store or window."""
+    if now is None:
+        was = f"key {shown(before['key'])}, value {shown(before['value'])}"
+        return [Change(f"{where} ({was}) is gone or has another name, and its state is there", _KEEP)]
+    if _kind(before) != _kind(now):
+        return [Change(f"{where} is a {_kind(now)} now", _NEW_NAME)]
+    changes = [Change(f"{where}: its key {text}", _NEW_NAME) for text in key_changes(before["key"], now["key"])]
+    changes += [
+        Change(f"{where}: its value: {text}", _DEFAULT if "has no default" in text else _NEW_NAME)
+        for text in value_changes(before["value"], now["value"])
+    ]
+    for name in ("size_ms", "grace_ms"):
+        if before.get(name) != now.get(name):
+            what = f"{where}: {name} was {before[name]} and is {now[name]}, so open windows would never close"
+            changes.append(Change(what, _NEW_NAME))
+    return changes
+
+
+def _stage_changes(definition: Definition, job: Job) -> list[Change]:
+    """Return what changed in the stages' names and places: they are in the ids of tasks."""
+    before, now = [stage["name"] for stage in definition["stages"]], [stage.name for stage in job.stages]
+    gone = [name for name in before if name not in now]
+    way = "; or start a job of another name, which begins without state"
+    if gone:
+        return [
+            Change(
+                f"stage {name!r} is gone or has another name, and its state is there",
+                f"put it back, a class of another name with the attribute name = {name!r}{way}",
+            )
+            for name in gone
+        ]
+    if now[: len(before)] != before:
+        what = f"the stages were {', '.join(before)} and are {', '.join(now)}"
+        return [Change(what, f"keep their order in Job(…, stages=[…]), and add new ones last{way}")]
+    return []
+
+
+def _public_changes(definition: Definition, job: Job) -> list[Change]:
+    """Return the topics that readers outside use and that would become internal without a word."""
+    outside, changes = job.external_sinks(), []
+    written = {topic.name for stage in job.stages for topic in stage.topics_written()}
+    for name in definition["public"]:
+        readers = [stage.name for stage in job.stages if name in {topic.name for topic in stage.topics_read()}]
+        if readers and name in written and name not in outside:
+            what = (
+                f"stage {readers[0]!r} reads topic {name!r}, which readers outside of the job use: it would become "
+                "internal, and they would get nothing more"
+            )
+            changes.append(Change(what, f"write Topic({name!r}, …, public=True), and each record goes to both"))
+    return changes

@@ -1,0 +1,43 @@
+"""What Spark reads and writes fits the definition of the job, and executors have the ids that its state has."""
+
+from pathlib import Path
+
+import pytest
+
+from framework.api.definition import define, encode_definition
+from framework.errors import ConfigError
+from framework.runtime.place import Place, load_job, prepare
+from framework.settings import Settings
+from framework.spark.executing import _job_of
+from framework.spark.options import read_options
+from framework.spark.sources import ChangelogSource
+from framework.spark.writing import state_writer
+from protocol.ids import TopicPartition
+from tests.cli.test_upgrades import code
+
+
+def test_a_changed_serde_is_refused_before_anything_is_claimed(tmp_path: Path) -> None:
+    """By the writer and by the reader."""
+    job = load_job(code(tmp_path, name="first"))
+    place = Place(tmp_path / "job")
+    log = place.open_log()
+    prepare(job, log, place, Settings())
+    ends = {topic: log.bounds(TopicPartition(topic, 0)) for topic in log.topics()}
+    changed = code(tmp_path, ('"counts", key=utf8', '"counts", key=json(str)'))
+    options = {"job": changed, "directory": str(place.directory), "store": "counts"}
+    with pytest.raises(ConfigError, match=r"store total/counts: its key was utf8 and is json\(str\)"):
+        state_writer(read_options(options, "changelog", {"store"}), None, overwrite=False)
+    with pytest.raises(ConfigError, match="its key was utf8"):
+        ChangelogSource(options).reader(None).partitions()
+    assert {topic: log.bounds(TopicPartition(topic, 0)) for topic in log.topics()} == ends
+    log.close()
+
+
+def test_executors_write_under_the_ids_of_the_state(tmp_path: Path) -> None:
+    """They load the code themselves, and it may declare a new store before a window."""
+    definition = encode_definition(define(load_job(code(tmp_path, name="first")), {"totals": 1}))
+    more = ("    years = Tumbling", '    items = Store("items", key=utf8, value=utf8)\n    years = Tumbling')
+    changed = code(tmp_path, more)
+    assert _job_of(changed, b"").stages[0].store_ids()["years"] == 14
+    assert _job_of(changed, definition).stages[0].store_ids()["years"] == 13
+    assert _job_of(changed, definition).stages[0].store_ids()["items"] == 14
