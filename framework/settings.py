@@ -38,6 +38,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     heartbeat_ms: int = 5  # deterministic mode: a source says this often how far time has got (D1)
     release: Literal["transaction", "read-back"] = "transaction"  # deterministic mode: how outputs leave the job (D5)
     lease_ms: int = 200  # deterministic mode: so far ahead a source notes the time that it may announce (D2)
+    event_time_idle_ms: int = (
+        5_000  # an input partition without a new record for so long holds no timer or window back (E4); producers'
+        # retries and changes of a broker's leader take less
+    )
     label_ahead_ms: int = 60_000  # a label this far ahead of its append time is reported (A1)
     shutdown_ms: int = 10_000  # graceful stop waits this long for its barrier (R6)
     backoff_ms: int = 200  # first wait before a crashed worker is restarted; doubles up to backoff_ms_max

@@ -1,4 +1,4 @@
-"""Messages of a channel that carry no record: marker (A6), restore (R2), heartbeat (D1)."""
+"""Messages of a channel that carry no record: marker (A6), restore (R2), heartbeat (D1), watermark (E2)."""
 
 import struct
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from protocol._wire import check_range, check_room, check_size, pack, truncated, unknown_flags
 from protocol.envelope import HEADER_SIZE, Header, MessageType, decode_header_of, encode_header
+from protocol.errors import DecodeError
 from protocol.ids import LineageEntry
 
 _AT_END = 1
@@ -13,6 +14,8 @@ _MARKER = struct.Struct(">B")
 _RESTORE = struct.Struct(">qi")
 _ENTRY = struct.Struct(">iq")
 _HEARTBEAT = struct.Struct(">qi")
+_WATERMARK = struct.Struct(">Bi")
+_IDLE, _LOGICAL = 1, 2
 _RESTORED_NOTHING = -1  # an incarnation that found no commit
 
 
@@ -37,6 +40,19 @@ class Heartbeat(NamedTuple):
     header: Header
     t: int
     source: int
+
+
+class Watermark(NamedTuple):
+    """No record with a timestamp below ``watermarks[-1]`` (ms) is expected behind this place in the channel (E2).
+
+    ``idle``: the channel holds no consumer back until its next record or watermark. ``times``: the logical time in µs
+    at which each of the watermarks became true; None: there is one, which is true from here on.
+    """
+
+    header: Header
+    idle: bool
+    watermarks: tuple[int, ...]
+    times: tuple[int, ...] | None = None
 
 
 def encode_marker(producer: int, generation: int, version: int, seq: int, at_end: bool) -> bytes:
@@ -98,3 +114,49 @@ def decode_heartbeat(message: bytes) -> Heartbeat:
     header = decode_header_of(MessageType.HEARTBEAT, message)
     check_size("heartbeat", message, HEADER_SIZE + _HEARTBEAT.size)
     return Heartbeat(header, *_HEARTBEAT.unpack_from(message, HEADER_SIZE))
+
+
+def encode_watermark(
+    producer: int,
+    generation: int,
+    version: int,
+    seq: int,
+    idle: bool,
+    watermarks: Sequence[int],
+    times: Sequence[int] | None = None,
+) -> bytes:
+    """Return a watermark. Raises ValueError out of range, and for a count that does not fit."""
+    count = len(watermarks)
+    if count < 1 or count != (1 if times is None else len(times)):
+        raise ValueError(f"watermark: {count} watermarks, times {times!r}: need one, or as many times as watermarks")
+    flags = (_IDLE if idle else 0) | (0 if times is None else _LOGICAL)
+    column = struct.Struct(f">{count}q")
+    return b"".join(
+        (
+            encode_header(Header(MessageType.WATERMARK, producer, generation, version, seq)),
+            _WATERMARK.pack(flags, count),
+            pack("watermark: watermarks", column, *watermarks),
+            b"" if times is None else pack("watermark: times", column, *times),
+        )
+    )
+
+
+def decode_watermark(message: bytes) -> Watermark:
+    """Raise UnsupportedFormat or DecodeError if it is not a watermark."""
+    header = decode_header_of(MessageType.WATERMARK, message)
+    at = HEADER_SIZE + _WATERMARK.size
+    if len(message) < at:
+        raise truncated("watermark", at, message)
+    flags, count = _WATERMARK.unpack_from(message, HEADER_SIZE)
+    if flags & ~(_IDLE | _LOGICAL):
+        raise unknown_flags("watermark", flags, _IDLE | _LOGICAL)
+    logical = bool(flags & _LOGICAL)
+    check_range("watermark: count", count, 1)
+    if not logical and count != 1:
+        raise DecodeError(f"watermark: count = {count} without logical times: must be 1")
+    size = count * (16 if logical else 8)
+    check_room(f"watermark: count {count}", message, at, size)
+    check_size("watermark", message, at + size)
+    column = struct.Struct(f">{count}q")
+    times = column.unpack_from(message, at + column.size) if logical else None
+    return Watermark(header, bool(flags & _IDLE), column.unpack_from(message, at), times)

@@ -15,12 +15,14 @@ class MessageType(IntEnum):
     MARKER = 1
     RESTORE = 2
     HEARTBEAT = 3
+    WATERMARK = 4
 
 
 class Header(NamedTuple):
     """Who says it: producer id, its generation, the version that labels it, and a number in the channel.
 
-    ``seq``: frame: of its first record; marker: the first not in ≤ version; restore: the next after version.
+    ``seq``: frame: of its first record; marker: the first not in ≤ version; restore: the next after version;
+    watermark: the channel's next.
     """
 
     type: MessageType

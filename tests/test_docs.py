@@ -56,7 +56,18 @@ def test_every_rule_is_told() -> None:
     """Each rule of the protocol has a row, and each hole is closed by one."""
     page = PAGES["PROTOCOL.md"]
     rules = [*(f"C{n}" for n in range(1, 7)), *(f"A{n}" for n in range(1, 10)), "A2b", *(f"R{n}" for n in range(1, 7))]
-    rules += ["K1", "K2", "K3", "B1", "S1", "S2", "S3", "1.5", *(f"D{n}" for n in range(1, 7))]
+    rules += [
+        *(f"E{n}" for n in range(1, 6)),
+        "K1",
+        "K2",
+        "K3",
+        "B1",
+        "S1",
+        "S2",
+        "S3",
+        "1.5",
+        *(f"D{n}" for n in range(1, 7)),
+    ]
     assert [rule for rule in rules if f"\n| {rule} |" not in page] == []
     assert set(HOLES) - named(page, "hole") == set()
 

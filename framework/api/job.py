@@ -128,7 +128,12 @@ class Job:
         )
         stages = tuple(Stage(stage.name, stage.ordinal, self.partitions) for stage in self.stages)
         deterministic = frozenset(stage.ordinal for stage in self.stages if stage.mode == "deterministic")
-        return Topology(self.name, stages, tuple(streams), external, deterministic)
+        timed = frozenset(
+            stage.ordinal
+            for stage in self.stages
+            if stage.mode == "aligned" and (stage.windows or stage.timers is not None)
+        )
+        return Topology(self.name, stages, tuple(streams), external, deterministic, timed)
 
     def _refuse_cycles(self) -> None:
         """Raise GraphError naming a cycle: markers would go round it forever (design 1.1: a job is acyclic)."""

@@ -45,9 +45,10 @@ def _pane_serde(key: Serde[K]) -> Serde[tuple[int, K | None]]:
 class TumblingWindow(Generic[K, V]):
     """A class attribute of a task: one value per key and window of ``size_ms``, given to ``on_window`` at its close.
 
-    Windows are aligned to 1970. A window closes once stream time (see Timers) reaches its end + ``grace_ms``. A record
-    for a closed window is late: dropped, and counted in ``late``. On an idle input windows stay open.
-    What ``on_window`` sends carries the window's last ms, end - 1, unless given: a later window puts it with its like.
+    Windows are aligned to 1970. A window closes once event time (see Timers) reaches its end + ``grace_ms``. A record
+    for a closed window is late: dropped, and counted in ``late``; `grete run` and `grete up` show how many there were.
+    If all inputs are idle, windows stay open. What ``on_window`` sends carries the window's last ms, end - 1, unless
+    given: a later window puts it with its like.
     """
 
     def __init__(self, name: str, size_ms: int, key: Serde[K], value: Serde[V], grace_ms: int = 0) -> None:

@@ -108,6 +108,7 @@ def run(found: Target, *, folder: Path | None, lines: Sequence[str], keys: bool,
                     break
             screen.note("stopping …")
             local.stop()
+            screen.late(local.late(), finally_=True)
         done = sum(local.committed().values()) - before
         _summary(screen, found, feeding, done, time.monotonic() - started_s, stopped=stop.asked)
 
@@ -138,6 +139,7 @@ def show(local: LocalRun, feeding: Feeding, screen: Screen) -> None:
         screen.note(text)
     local.supervisor.news.clear()
     screen.troubles(local.troubles())
+    screen.late(local.late())
     if feeding.folder is not None:
         report = feeding.folder.report
         if report.planned:

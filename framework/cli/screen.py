@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 PLAIN_S = 5.0  # between two lines where there is no terminal
+LATE_S = 60.0  # between two lines about late records
 
 
 class Screen:
@@ -20,6 +21,8 @@ class Screen:
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
         self._bars: dict[str, TaskID] = {}
         self._values: dict[str, tuple[int, int]] = {}
+        self._late: dict[str, int] = {}  # records dropped as late, by task, as last said
+        self._late_s = -LATE_S
         self._troubled: set[str] = set()  # tasks whose sink did not answer when last looked at
         self._said_s = time.monotonic()
 
@@ -53,6 +56,18 @@ class Screen:
         for task in self._troubled - troubles.keys():
             self.note(f"{task}: its sink answers again")
         self._troubled = set(troubles)
+
+    def late(self, late: Mapping[str, int], *, finally_: bool = False) -> None:
+        """Say how many records windows have dropped as late: at once, then once a minute while there are more."""
+        news = {task: count for task, count in late.items() if count > self._late.get(task, 0)}
+        if not (news and time.monotonic() - self._late_s >= LATE_S) and not (finally_ and any(late.values())):
+            return
+        self._late, self._late_s = dict(late), time.monotonic()
+        parts = ", ".join(f"{task}: {count:,}" for task, count in sorted(late.items()) if count)
+        self.note(
+            f"{sum(late.values()):,} records came too late for their windows and were dropped ({parts}): "
+            "raise grace_ms of the window, or event_time_idle_ms (docs/EVENT_TIME.md)"
+        )
 
     def note(self, text: str) -> None:
         """Print a line as it is, but for what could steer a terminal."""

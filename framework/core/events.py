@@ -110,9 +110,14 @@ class Processed:
 
 @dataclass(frozen=True, slots=True)
 class OutputFrames:
-    """The answer to FlushOutputs, or a batch's end: bodies of frames, as (partition, number of records, body)."""
+    """The answer to FlushOutputs, or a batch's end: bodies of frames, as (partition, number of records, body).
+
+    ``watermark``: the task's event time in ms, and whether all of its sources are idle, to be sent behind the frames
+    (E2); None: it is not to be sent now.
+    """
 
     frames: Sequence[tuple[TopicPartition, int, bytes]]
+    watermark: tuple[int, bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

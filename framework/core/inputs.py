@@ -104,13 +104,38 @@ class Inputs:
             raise Halted(
                 self._at(partition, offset, header, f"new record of version {header.version}, but {frozen} is closed")
             )
-        frame = EarlyFrame(0, partition, offset, header, count, known, len(value), value)
+        return self._arrived(channel, EarlyFrame(0, partition, offset, header, count, known, len(value), value), frozen)
+
+    def watermark(
+        self, partition: TopicPartition, offset: int, header: Header, value: bytes, frozen: int
+    ) -> Process | Spill | None:
+        """Admit a watermark: it goes the way of a frame without records (E3). Raises Halted."""
+        channel = self._channel(header, partition, offset)
+        if self.is_void(header):
+            self.seen["void watermarks dropped"] += 1
+            return None
+        if channel.skip_version is not None:
+            return None
+        self._check_announced(channel, partition, offset, header)
+        if header.seq > channel.next_seq:
+            text = f"expected seq {channel.next_seq}: a record before the watermark was lost"
+            raise Halted(self._at(partition, offset, header, text))
+        if header.seq < channel.next_seq or (self.aligned and header.version <= frozen):
+            self.seen["known watermarks dropped"] += 1  # it is read again
+            return None
+        self.seen["watermarks"] += 1
+        return self._arrived(channel, EarlyFrame(0, partition, offset, header, 0, 0, len(value), value), frozen)
+
+    def _arrived(self, channel: Channel, frame: EarlyFrame, frozen: int) -> Process | Spill | None:
+        """Process what is new in a channel, keep it for its version (A4), or skip it (A5)."""
+        header, count = frame.header, frame.count
         if self.aligned and header.version > frozen + 1:
             if not self.early.fits(frame.size):
                 self.seen["early frames skipped"] += 1
-                channel.skip_version, channel.skip_offset = header.version, offset
+                channel.skip_version, channel.skip_offset = header.version, frame.offset
                 return None
-            self.seen["early records"] += count - known
+            self.seen["early records"] += count - frame.skip
+            self.seen["early watermarks"] += count == 0
             channel.next_seq = header.seq + count
             spill = self.early.add(frame)
             self.seen["early records on disk"] += 0 if spill is None else count
@@ -138,9 +163,10 @@ class Inputs:
         channel.heartbeat(offset, header, heartbeat.t)
 
     def include(self, frame: EarlyFrame) -> Process:
-        """Account a frame to the open layer, and return the action that processes it."""
+        """Account a frame or watermark to the open layer, and return the action that processes it."""
         header = frame.header
-        self.channels[header.producer, frame.partition].included = header.seq + frame.count - 1
+        if frame.count:
+            self.channels[header.producer, frame.partition].included = header.seq + frame.count - 1
         key = (header.producer, header.generation)
         self.included[key] = max(self.included.get(key, 0), header.version)
         self.seen["records"] += frame.count - frame.skip

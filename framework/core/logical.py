@@ -27,6 +27,7 @@ class LogicalChannel:
     taken: int = 0  # last seq
     upto: int = -1  # µs: nothing at or below it is still to come
     generation: int = -1  # of the frame taken last; -1: none since the start
+    _since: int = -1  # µs: ``upto`` at the start
     _digest: int = 0  # after ``taken``, if no frame was taken since the start
     _last: tuple[Header, int, bytes] | None = None  # the frame taken last, and its offset
     _decoded: Received | None = None  # the same, once it was asked for
@@ -36,6 +37,12 @@ class LogicalChannel:
         """The channel's digest after the record taken last; it may take a decoding: for commits and restarts."""
         last = self._received()
         return self._digest if last is None else last.digest_at(len(last.pairs))
+
+    @property
+    def quiet_us(self) -> int:
+        """How much logical time has passed in the channel since its last record, or since the start of this task."""
+        last = self._received()
+        return self.upto - (self._since if last is None else last.pairs[-1][0])
 
     def frame(self, offset: int, header: Header, value: bytes) -> int | None:
         """Take a frame; return how many records at its head are known, None if all are. Raises Halted."""
@@ -74,6 +81,7 @@ class LogicalChannel:
         where = self.partition.topic, self.partition.partition, self.producer
         [front] = [each for each in fronts if (each.topic, each.partition, each.producer) == where]
         self.taken, self.upto, self._digest = seq, front.t, front.digest
+        self._since = front.t
         self.generation, self._last, self._decoded = -1, None, None
 
     def _received(self) -> Received | None:

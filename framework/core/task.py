@@ -48,7 +48,7 @@ from framework.core.events import (
 from framework.core.start import StartUp
 from framework.core.state import Status
 from framework.errors import Halted
-from protocol.control import decode_heartbeat, decode_marker, decode_restore
+from protocol.control import decode_heartbeat, decode_marker, decode_restore, encode_watermark
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.errors import DecodeError
 from protocol.ids import LineageEntry
@@ -163,6 +163,11 @@ class TaskCore(Committing):
                 if isinstance(action, Process):
                     return self._process(action)
                 return [action] if isinstance(action, Spill) else []
+            if header.type is MessageType.WATERMARK:
+                action = self.inputs.watermark(partition, offset, header, value, self.frozen)
+                if isinstance(action, Process):
+                    return self._process(action)
+                return [action] if isinstance(action, Spill) else []
             if header.type is MessageType.MARKER:
                 if self.aligned:
                     self.inputs.marker(partition, offset, decode_marker(value), self.frozen)
@@ -191,10 +196,20 @@ class TaskCore(Committing):
             header = encode_header(Header(*ours, self.next_seq[partition]))
             self.next_seq[partition] += count
             actions.append(self._send(partition, header + body))
+        if event.watermark is not None and self.status is Status.RUNNING:
+            actions += self._watermarks(*event.watermark)
         if self._closing is not None:
             version, self._closing = self._closing, None
             actions += self._freeze(version)
         return actions
+
+    def _watermarks(self, watermark: int, idle: bool) -> list[Action]:
+        """Send event time behind the frames, with their generation and label; it takes no number (E2)."""
+        ours = (self.task.producer, self.generation, self.frozen + 1)
+        return [
+            self._send(partition, encode_watermark(*ours, self.next_seq[partition], idle, (watermark,)))
+            for partition in self.task.timed_outputs
+        ]
 
     # --- the own changelog ---
 

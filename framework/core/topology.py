@@ -33,6 +33,7 @@ class Topology:
     """Stages in order of their ordinals, the streams between them, and the external topics that each stage reads.
 
     ``deterministic``: the ordinals of the stages in that mode (D1); what they write may be read by any stage.
+    ``timed``: the ordinals of the aligned stages with timers or windows, which go by event time (E1).
     """
 
     job: str
@@ -42,6 +43,7 @@ class Topology:
         default_factory=dict, hash=False
     )  # stage ordinal → topics; absent: none
     deterministic: frozenset[int] = frozenset()
+    timed: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         """Raise ValueError unless ordinals are indexes, streams join stages of the job and stream topics are unique."""
@@ -90,6 +92,15 @@ class Topology:
         """Return whether the stage has no internal input that comes with markers (1.8 A1)."""
         without_markers = frozenset[int]() if stage in self.deterministic else self.deterministic
         return all(stream.producer in without_markers for stream in self.streams_into(stage))
+
+    def keeps_time(self, stage: int) -> bool:
+        """Return whether the stage's tasks keep event time: for themselves, or for a stage that they reach (E1)."""
+        reached, found = {stage}, [stage]
+        while found:
+            new = {stream.consumer for stream in self.streams_out_of(found.pop())} - reached
+            reached |= new
+            found += new
+        return stage not in self.deterministic and bool(reached & self.timed)
 
     def changelog(self, stage: int) -> str:
         """Return the name of the stage's changelog topic; it has a partition per task."""

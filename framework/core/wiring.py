@@ -12,7 +12,8 @@ class TaskWiring:
 
     Of an aligned task, ``logical`` are the producers in deterministic mode: they send no markers, and what they send is
     never taken back, so their channels are none of the barrier's (A2b). ``is_source``: the task waits for nobody's
-    markers, so it closes versions by its own clock (A1, 1.8).
+    markers, so it closes versions by its own clock (A1, 1.8). ``keeps_time``: event time is part of the task's state;
+    ``timed_outputs``: where it must be told, because the consumer, or a stage behind it, goes by event time (E1, E2).
     """
 
     name: str
@@ -25,6 +26,8 @@ class TaskWiring:
     decider: TopicPartition  # the changelog of task (0, 0): it holds the verdicts of runs (1.8)
     logical: frozenset[int] = frozenset()
     deterministic: bool = False  # the mode of the task itself
+    keeps_time: bool = False
+    timed_outputs: tuple[TopicPartition, ...] = ()
     is_source: bool = field(init=False)  # known from the others; asked for at each turn
 
     def __post_init__(self) -> None:
@@ -59,4 +62,11 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
             for p in range(topology.stages[stream.producer].partitions)
         ),
         deterministic=deterministic,
+        keeps_time=topology.keeps_time(stage),
+        timed_outputs=tuple(
+            TopicPartition(stream.topic, p)
+            for stream in topology.streams_out_of(stage)
+            if not deterministic and topology.keeps_time(stream.consumer)
+            for p in range(stream.partitions)
+        ),
     )

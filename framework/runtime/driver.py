@@ -12,14 +12,15 @@ from framework.core.deterministic import DeterministicCore
 from framework.core.start import Phase
 from framework.core.state import Status
 from framework.core.task import TaskCore
-from framework.errors import Fenced, Halted, OffsetOutOfRange
+from framework.errors import Halted, OffsetOutOfRange
 from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
 from framework.runtime.deliveries import CHANGELOG, PRODUCED, Deliveries
 from framework.runtime.inbox import Inbox
-from framework.runtime.journal import Encoded, apply_segment, find_verdict
+from framework.runtime.journal import ChangelogReader, Encoded, apply_segment, find_verdict
 from framework.runtime.lag import Lag
 from framework.runtime.runner import Runner
 from framework.runtime.spilled import SpilledFrames
+from framework.runtime.watermarks import EventTimeOut
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition
@@ -51,7 +52,6 @@ class TaskDriver:
         self.wiring = core.task
         self.exit: do.Exit | None = None
         self.counters: Counter[str] = Counter()
-        self.restore_progress = (0, 0)  # changelog offset reached, offset to reach
         self.urgent = False  # what was sent should leave at once: somebody waits for it
         self._log = log
         self._store = store
@@ -62,13 +62,14 @@ class TaskDriver:
         self._settings = settings
         self._mono_ms = mono_ms
         self._deliveries = Deliveries(self.wiring.name, settings.unacked_ms_max)
-        self._inbox = Inbox(log, self._input_partitions(), settings.batch_bytes_max)
+        ordered = self.wiring.external if isinstance(core, TaskCore) else ()
+        self._inbox = Inbox(log, self._input_partitions(), settings.batch_bytes_max, ordered=ordered)
+        self.event_time = EventTimeOut(core, runner, self._inbox, settings)
         self._todo: deque[do.Action] = deque()
         self._batch: deque[LogRow] = deque()
         self._batch_of: TopicPartition | None = None
         self._internal = {partition for _, partition in self.wiring.channels}
-        self._changelog_rows: deque[LogRow] = deque()
-        self._changelog_next = self._changelog_end = -1
+        self.restore = ChangelogReader(log, self.wiring.name, self.wiring.changelog, 4 * settings.batch_bytes_max)
         self._pointer: bytes | None = None  # of the frozen layer that is being applied
         self._applied_last = False
         self._held: list[ExternalRecord] = []  # what a sink holds back for the version being committed (S1)
@@ -118,13 +119,13 @@ class TaskDriver:
             return True
         if self._todo:
             return self._perform_next()
-        if self._changelog_next >= 0:
+        if self.restore.pending:
             return self._read_changelog()
         if self._pointer is not None and not self._applied_last:
             self._applied_last = True  # in turn with input: a large version is applied without stalling the task (A8)
             return self._apply_chunk(self._pointer)
         self._applied_last = False
-        if self._time() or self._flush_batch() or self._read_input():
+        if self._time() or self._look_for_idle() or self._flush_batch() or self._read_input():
             return True
         return self._pointer is not None and self._apply_chunk(self._pointer)
 
@@ -134,6 +135,8 @@ class TaskDriver:
         due = self.core.due_in_ms(int(now))
         if now < self._end_due_ms:
             due = min(due, int(self._end_due_ms - now) + 1)
+        if self.core.wants_input and self._batch_of is None and not self._inbox.more:
+            due = min(due, self.event_time.due_in_ms(now))
         return due if self.outbox is None or not self._ready else min(due, self.outbox.due_in_ms(now))
 
     def abandon(self) -> None:
@@ -159,6 +162,7 @@ class TaskDriver:
                 return self._note_ends()
             partition, rows = batch
             if partition not in self._internal:
+                self.event_time.active(partition, self._mono_ms())
                 return self._external_batch(partition, rows)
             self._batch_of, self._batch = partition, deque(rows)
         row = self._batch.popleft()
@@ -178,23 +182,33 @@ class TaskDriver:
 
     def _note_ends(self) -> bool:
         """Tell the core of external inputs that have nothing left (A2b); True if that is news."""
-        news = False
-        if self._mono_ms() < self._end_due_ms:
-            return news
-        for partition in self.wiring.external:
+        news, due = False, self._mono_ms() >= self._end_due_ms
+        for partition in self.wiring.external if due else ():
             if not self.core.ended[partition] and self._inbox.drained(partition):
                 self._do(on.ExternalProcessed(partition, self.core.external[partition], True, self._overlay.open_bytes))
                 news = True
         return news
 
+    def _look_for_idle(self) -> bool:
+        """Tell the code of inputs that have brought nothing for a while (E4); True if that is news."""
+        now = self._mono_ms()
+        if not self.core.wants_input or not self.event_time.look_for_idle(now):
+            return False
+        self._unflushed = True  # timers may have fired
+        self._do(on.Tick(int(now), self._overlay.open_bytes))
+        return True
+
     def _flush_batch(self) -> bool:
         """Close the output frames at the end of a batch, never by waiting (design 1.2)."""
-        if not self._unflushed or self._batch_of is not None:
+        if self._batch_of is not None or self._inbox.more:
             return False
+        watermark = self.event_time.take(self._mono_ms())
+        if not self._unflushed and watermark is None:
+            return False
+        frames = self._runner.take_frames() if self._unflushed else []
         self._unflushed = False
-        frames = self._runner.take_frames()
-        if frames:
-            self._do(on.OutputFrames(frames))
+        if frames or watermark is not None:
+            self._do(on.OutputFrames(frames, watermark))
         if not self._aligned:
             self._produce(self._runner.take_external())
         return True
@@ -242,7 +256,8 @@ class TaskDriver:
                 self._lag.sent()
                 self.urgent = not self._todo
             case do.FlushOutputs():
-                self._do(on.OutputFrames(self._runner.take_frames()))
+                watermark = self.event_time.take(self._mono_ms(), at_once=True)
+                self._do(on.OutputFrames(self._runner.take_frames(), watermark))
             case do.Freeze():
                 self._runner.before_freeze(action.version)
                 self._overlay.freeze()
@@ -266,6 +281,7 @@ class TaskDriver:
             case do.Seek():
                 self._batch_of, self._batch = None, deque()
                 self._inbox.seek(action.partition, action.offset)
+                self.event_time.active(action.partition, self._mono_ms())
             case do.Spill():
                 self._early.put(action.key, action.value)
             case do.DropSpilled(keys):
@@ -275,6 +291,7 @@ class TaskDriver:
             case do.DropOpen():
                 self._overlay.drop_open()
                 self._runner.reset()
+                self.event_time.reset()
             case do.Trim():
                 self._trim(action)
             case do.Committed():
@@ -297,8 +314,7 @@ class TaskDriver:
         """Perform what belongs to a start (R1)."""
         match action:
             case do.ReadChangelog(offset):
-                self._changelog_rows.clear()
-                self._changelog_next, self._changelog_end = offset, self._log.bounds(self.wiring.changelog)[1]
+                self.restore.begin(offset)
             case do.WipeStore():
                 self._overlay.drop_all()
                 self._store.wipe()
@@ -363,25 +379,10 @@ class TaskDriver:
     # --- the own changelog ---
 
     def _read_changelog(self) -> bool:
-        if not self._changelog_rows and self._changelog_next < self._changelog_end:
-            try:
-                rows = self._log.read(self.wiring.changelog, self._changelog_next, 4 * self._settings.batch_bytes_max)
-            except OffsetOutOfRange as error:
-                if self.core.status is Status.STARTING:
-                    raise  # begin again
-                raise Fenced(f"{self.wiring.name}: its changelog was trimmed by a newer generation: {error}") from error
-            self._changelog_rows.extend(rows)
-        if self._changelog_rows and self._changelog_next < self._changelog_end:
-            offset, append_time_ms, _, _, value, _ = self._changelog_rows.popleft()
-            self._changelog_next = offset + 1
-            self.restore_progress = (offset + 1, self._changelog_end)
-            self._do(on.ChangelogRow(offset, append_time_ms, value or b""))
-        else:
-            end, self._changelog_next = self._changelog_next, -1
-            self.restore_progress = (self._changelog_end, self._changelog_end)  # no message may stand at the very end
-            self._do(on.ChangelogEnd(end))
-            if self._ready:
-                self._log.leave(self.wiring.changelog)  # what is appended to it now is our own
+        event = self.restore.read(starting=self.core.status is Status.STARTING)
+        self._do(event)
+        if isinstance(event, on.ChangelogEnd) and self._ready:
+            self._log.leave(self.wiring.changelog)  # what is appended to it now is our own
         return True
 
     @property

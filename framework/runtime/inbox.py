@@ -1,20 +1,36 @@
-"""Reads a task's inputs: one batch ahead, in turn, from where the core says (R5)."""
+"""Reads a task's inputs from where the core says (R5): in turn, external ones in the order of time."""
 
 from collections.abc import Sequence
 
-from framework.errors import Halted
+from framework.errors import Halted, TransientError
 from framework.ports import Log, LogRow
 from protocol.ids import TopicPartition
 
 
 class Inbox:
-    """Input partitions with their positions. A seek drops what was read ahead, so nothing stale can follow it."""
+    """Input partitions with their positions. A seek drops what was read ahead, so nothing stale can follow it.
 
-    def __init__(self, log: Log, partitions: Sequence[TopicPartition], batch_bytes_max: int) -> None:
+    Of the ``ordered`` partitions it holds at most a batch each, and gives the rows of the one whose next timestamp is
+    the least, up to where another one's is. One that has nothing to read holds back no other.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        partitions: Sequence[TopicPartition],
+        batch_bytes_max: int,
+        *,
+        ordered: Sequence[TopicPartition] = (),
+    ) -> None:
         self._log = log
         self._batch_bytes_max = batch_bytes_max
-        self._turn = list(partitions)
+        self._ordered = tuple(ordered) if len(ordered) > 1 else ()
+        self._turn: list[TopicPartition | None] = [p for p in partitions if p not in self._ordered]
+        if self._ordered:
+            self._turn.append(None)  # all of them take one turn
         self._position: dict[TopicPartition, int] = {}
+        self._held: dict[TopicPartition, tuple[list[LogRow], int]] = {}  # rows, the first that was not given
+        self.more = False  # the last batch was cut: the rest of it is at hand
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read this partition from ``offset`` on next. Raises Halted if the log ends before it."""
@@ -24,18 +40,60 @@ class Inbox:
                 f"reading {partition} goes on at offset {offset}, but it ends at {end}: truncated or recreated (K3)"
             )
         self._position[partition] = offset
+        self._held.pop(partition, None)
+        self.more = False
 
     def next_batch(self) -> tuple[TopicPartition, list[LogRow]] | None:
         """Return the next batch of the partition whose turn it is, or of the first after it that has one."""
+        self.more = False
         for _ in range(len(self._turn)):
             partition = self._turn.pop(0)
             self._turn.append(partition)
+            if partition is None:
+                batch = self._next_in_order()
+                if batch is not None:
+                    return batch
+                continue
             rows = self._log.read(partition, self._position[partition], self._batch_bytes_max)
             if rows:
                 self._position[partition] = rows[-1][0] + 1
                 return partition, rows
         return None
 
+    def _next_in_order(self) -> tuple[TopicPartition, list[LogRow]] | None:
+        """Return the rows that come before those of every other partition, by their timestamps."""
+        held, heads = self._held, []
+        for partition in self._ordered:
+            if partition not in held:
+                rows = self._log.read(partition, self._position[partition], self._batch_bytes_max)
+                if not rows:
+                    continue
+                held[partition] = rows, 0
+            rows, start = held[partition]
+            heads.append((rows[start][2], partition))
+        if not heads:
+            return None
+        heads.sort(key=lambda head: head[0])
+        partition = heads[0][1]
+        rows, start = held.pop(partition)
+        stop = len(rows)
+        if len(heads) > 1:
+            bound = heads[1][0]
+            stop = next((i for i in range(start, stop) if rows[i][2] > bound), stop)
+        self._position[partition] = rows[stop - 1][0] + 1
+        if stop < len(rows):
+            held[partition], self.more = (rows, stop), True
+        return partition, rows if stop - start == len(rows) else rows[start:stop]
+
     def drained(self, partition: TopicPartition) -> bool:
         """Whether everything that is in the log now was read."""
         return self._position[partition] >= self._log.bounds(partition)[1]
+
+    def where(self, partition: TopicPartition) -> tuple[int, int] | None:
+        """Return the position in a partition and its end; None if rows of it are held, or the log does not answer."""
+        if partition in self._held:
+            return None
+        try:
+            return self._position[partition], self._log.bounds(partition)[1]
+        except TransientError:
+            return None

@@ -16,6 +16,7 @@ from protocol.ids import TopicPartition
 
 _WINDOW = 8  # messages read at first from the end of a partition; grows until what is searched is found
 _READ_BYTES = 1 << 20
+_BETWEEN = MessageType.MARKER, MessageType.WATERMARK
 _COUNT_STEP = 100  # messages held at once while a whole changelog is read
 
 
@@ -196,7 +197,7 @@ def _labelled_above(log: LogReader, partition: TopicPartition, producer: int, ge
                 continue
             if header.type is MessageType.FRAME and header.version > version:
                 count += frame_count(value)
-            elif header.type is not MessageType.MARKER:  # frames of V + 1 may stand before marker V (A8)
+            elif header.type not in _BETWEEN:  # frames of V + 1 may stand before marker V (A8)
                 complete = True
         if complete:
             return count

@@ -1,7 +1,7 @@
 """A whole job on this machine: its topics, its workers, and how far they have come."""
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection
 from types import TracebackType
 from typing import Self
@@ -57,6 +57,7 @@ class LocalRun:
         self._seen_s = 0.0
         self._cut: dict[TopicPartition, int] = {}
         self._versions = {wiring.name: -1 for wiring in inspect.all_wirings(job)}  # as the workers last said
+        self._late: dict[tuple[str, int], int] = {}  # (task, start of its worker) → late records
         self._pending: dict[TopicPartition, deque[tuple[int, int]]] = {p: deque() for p in self._external.values()}
 
     @property
@@ -99,6 +100,19 @@ class LocalRun:
             name: task["sink_trouble"] for status in statuses for name, task in status.items() if task["sink_trouble"]
         }
 
+    def late(self) -> dict[str, int]:
+        """Return task → records that its windows have dropped as late since this run began, as the workers last said.
+
+        A worker that is started again counts from 0: what its predecessor has said stays.
+        """
+        for worker in self.supervisor.workers.values():
+            for name, task in worker.status.items():
+                self._late[name, worker.starts] = task["late"]
+        counts = Counter[str]()
+        for (name, _), count in self._late.items():
+            counts[name] += count
+        return counts
+
     def versions(self) -> dict[str, int]:
         """Return task → last committed version, as the workers last said; -1: nothing heard yet."""
         self.committed()
@@ -127,12 +141,23 @@ class LocalRun:
         if self.job.modes == "deterministic":
             return True
         if not self.aligned:
-            return inspect.used_up(self.log, self.job, ends, last)
+            return self._idle_in() is not None and inspect.used_up(self.log, self.job, ends, last)
         if self._reached is None or self._reached[0] != ends:
-            version = inspect.reached(self.log, self.job, ends, last)
-            self._reached = None if version is None else (dict(ends), version)
+            version, idle_in = inspect.reached(self.log, self.job, ends, last), self._idle_in()
+            self._reached = None if version is None or idle_in is None else (dict(ends), max(version, idle_in))
         # not below the version in which they got there: sources close versions on and on, and are always ahead
         return self._reached is not None and inspect.all_committed(self.log, self.job, self._reached[1], last)
+
+    def _idle_in(self) -> int | None:
+        """Return a version that has what comes of it that all inputs are idle (E4); None: they are not yet.
+
+        Where only one partition is read, its last record has brought event time to where it ends.
+        """
+        if len(self._external) < 2 or not self.job.topology().timed:
+            return 0
+        tasks = [task for worker in self.supervisor.workers.values() for task in worker.status.values()]
+        idle = [task["idle_in"] for task in tasks]
+        return None if None in idle else max(idle, default=None)
 
     def _readable(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the ends without what nobody can read there, as the marks of a producer's transactions on Kafka (S1).

@@ -14,6 +14,7 @@ from framework.api.record import Record
 from framework.api.serdes import decode_error, functions_of
 from framework.api.topic import DeadLetter, Input
 from framework.errors import FrameworkError, SerdeError, TaskError
+from framework.runtime.event_time import EventTime
 from framework.runtime.outbox import Outbox
 from framework.runtime.outputs import Outputs
 from framework.runtime.timers import TimerQueue
@@ -60,11 +61,17 @@ class Site:
     outbox: Outbox
     timers: TimerQueue
     fire: Callable[[], None] | None
+    time: EventTime | None  # None: nothing here or behind the task goes by event time
 
     def advance(self, timestamp: int) -> None:
-        """Let stream time reach ``timestamp``, and fire what is due."""
-        timers = self.timers
-        timers.now = max(timers.now, timestamp)
+        """Let event time follow a record's timestamp as far as the other sources allow (E1), and fire what is due."""
+        time, timers = self.time, self.timers
+        if time is None:
+            return
+        time.highest = max(time.highest, timestamp)
+        reached = min(timestamp, time.ceiling)
+        if reached > timers.now:
+            time.now = timers.now = reached
         if self.fire is not None and timers.due <= timers.now:
             self.fire()
 
@@ -92,7 +99,7 @@ def compile_refusal(site: Site, declared: Input[Any, Any]) -> Callable[[Columns,
 
 def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop of a task without timers: decode and call."""
-    outputs, records_of = site.outputs, decoder(declared)
+    outputs, records_of, timed = site.outputs, decoder(declared), site.time is not None
 
     def loop(columns: Columns) -> None:
         keys = iter(columns.keys)
@@ -103,13 +110,14 @@ def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
                     refuse_return("process", returned)
         except Exception as error:
             raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
-        site.advance(max(columns.timestamps))
+        if timed:
+            site.advance(max(columns.timestamps))
 
     return loop
 
 
 def _timed(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
-    """Return the loop of a task with timers or windows: stream time moves with each record."""
+    """Return the loop of a task with timers or windows: event time may move with each record."""
     outputs, records_of, advance = site.outputs, decoder(declared), site.advance
 
     def loop(columns: Columns) -> None:

@@ -26,7 +26,7 @@ from framework.runtime.journal import apply_segment
 from framework.runtime.key_notes import Place, Places, pin_like, placed_by
 from framework.runtime.pinning import repin_outputs
 from framework.runtime.place import note_rescale
-from framework.runtime.reserved import META, OUTBOX, STREAM_TIME, TIMERS, TURN
+from framework.runtime.reserved import EVENT_TIME, META, OUTBOX, STREAM_TIME, TIMERS, TURN
 from framework.runtime.rewriting import Attempt, Run, Written, abort, begin, check_used_up, commit
 from framework.runtime.worker import open_store
 from framework.settings import Settings
@@ -277,11 +277,11 @@ def _spread(
 def _placed(
     stores: list[int], keys: list[bytes], values: list[bytes | None], partitions: int, place: Place
 ) -> dict[int, tuple[list[int], list[bytes], list[bytes | None]]]:
-    """Return the entries by new partition. Notes on stores go everywhere; turns, and stream time, begin anew."""
+    """Return the entries by new partition. Notes on stores go everywhere; turns and event time do not."""
     placed: dict[int, tuple[list[int], list[bytes], list[bytes | None]]] = {}
     for store, key, value in zip(stores, keys, values, strict=True):
         if store == META:
-            numbers = range(0 if key in (STREAM_TIME, TURN) else partitions)
+            numbers = range(0 if key in (STREAM_TIME, TURN) or key.startswith(EVENT_TIME) else partitions)
         else:
             numbers = range(at := place(_key_of(store, key), partitions), at + 1)
         for number in numbers:

@@ -13,16 +13,20 @@ from framework.api.timers import Timer
 from framework.api.topic import Input, Topic
 from framework.api.windows import TumblingWindow
 from framework.core.topology import Topology
+from framework.core.wiring import TaskWiring, wire
 from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TaskError
 from framework.ports import ExternalRecord, LogRow
 from framework.runtime.binding import bind_store, bind_window, bound
+from framework.runtime.event_time import BEFORE_ALL, OUTSIDE, EventTime, Source
 from framework.runtime.loops import Columns, Loop, Site, TimerError, compile_loop, compile_refusal
 from framework.runtime.outbox import MakeSinks, Outbox, sinks_of
 from framework.runtime.outputs import Outputs
 from framework.runtime.reserved import META, OUTBOX, STREAM_TIME, TIMERS, TURN, pin_key
-from framework.runtime.timers import BEFORE_ALL, Due, TimerQueue
+from framework.runtime.timers import Due, TimerQueue
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
+from protocol.control import Watermark, decode_watermark
+from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.frames import decode_columns
 from protocol.ids import TopicPartition
@@ -36,7 +40,7 @@ class Processor:
     """One task. ``reset`` comes first, once the state is restored, and again after each rollback.
 
     Errors of user code and serdes come out as TaskError naming stage, partition, topic, offset and index, or go to the
-    input's dead-letter topic. Stream time, timers, turns and the outbox are state in reserved stores (design 1.2).
+    input's dead-letter topic. Event time, timers, turns and the outbox are state in reserved stores (design 1.2).
     """
 
     def __init__(
@@ -60,6 +64,9 @@ class Processor:
         self._where = f"stage {stage.name}, partition {partition}"
         self._meta = overlay.store(META)
         self._timers = TimerQueue(overlay.store(TIMERS))
+        self._time = event_time_of(wire(topology, stage.ordinal, partition))
+        self._grace_ms = max((window.grace_ms for window in stage.windows.values()), default=0)
+        self._late_before = 0  # records that windows dropped before the last reset
         task = f"{stage.name}-{partition}"
         self._outbox = Outbox((topology.job, task), overlay.store(OUTBOX), settings, executor, sinks)
         self._applied = {
@@ -72,7 +79,7 @@ class Processor:
         self._windows: dict[str, TumblingWindow[Any, Any]] = {}
         self._loops: dict[str, Loop] = {}
         self._site: Site
-        self._saved: dict[bytes, bytes] = {}  # what META holds of stream time and turn
+        self._saved: dict[bytes, bytes] = {}  # what META holds of event time and turn
 
     def reset(self) -> None:
         """Make a new task instance over the state as it is now; drop what was collected.
@@ -82,11 +89,16 @@ class Processor:
         """
         if self._task is not None:
             self.close()
+        self._late_before = self.late_records
+        self._windows = {}
         self._check_pins()
         self._outputs.clear()
         self._outbox.reload(self._applied)
         self._saved = {key: raw for key in (STREAM_TIME, TURN) if (raw := self._meta.get(key)) is not None}
         self._timers.reload(self._saved_number(STREAM_TIME, BEFORE_ALL))
+        if self._time is not None:
+            self._time.load(self._timers.now, self._meta.get)
+            self._saved |= {key: raw for key, _ in self._time.save() if (raw := self._meta.get(key)) is not None}
         self._outputs.turn = self._saved_number(TURN, 0)
         self._task = self._call("the class", self._stage.task)
         self._bind_state(self._task)
@@ -95,8 +107,15 @@ class Processor:
         self._loops = self._compile(self._task)
 
     def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int = 0) -> None:
-        """Process the records of a frame of a stream but for the first ``skip`` (A3). Raises Halted: damaged frame."""
+        """Process the records of a frame of a stream but for the first ``skip`` (A3), or a watermark (E2).
+
+        Raises Halted on a damaged message.
+        """
         try:
+            header = decode_header(message)
+            if header.type is MessageType.WATERMARK:
+                self._take_watermark((header.producer, partition), decode_watermark(message))
+                return
             keys, values, timestamps, headers, _, _ = decode_columns(message)
         except DecodeError as error:
             raise Halted(
@@ -106,11 +125,24 @@ class Processor:
             keys, values, timestamps = keys[skip:], values[skip:], timestamps[skip:]
             headers = headers and headers[skip:]
         if keys:
-            self._loops[partition.topic](Columns(partition, offset, skip, keys, values, timestamps, headers))
+            self._process(header.producer, Columns(partition, offset, skip, keys, values, timestamps, headers))
 
     def process_columns(self, columns: Columns) -> None:
-        """Process records of any input; there is at least one."""
+        """Process records of any input, merged in the order of time; there is at least one."""
+        if self._time is not None:
+            self._time.begin_merged()
         self._loops[columns.source.topic](columns)
+
+    def _process(self, producer: int, columns: Columns) -> None:
+        """Process records of one source: a channel, or an external partition."""
+        if self._time is None:
+            self._loops[columns.source.topic](columns)
+            return
+        source = producer, columns.source
+        self._time.begin(source)
+        self._loops[columns.source.topic](columns)
+        self._time.end(source)
+        self._time_moved()
 
     def refuse(self, columns: Columns, reason: str) -> None:
         """Let the input's error policy have one row of history that is no record at all. Raises TaskError: "fail"."""
@@ -123,7 +155,34 @@ class Processor:
             if self.check_keys is not None:
                 self.check_keys(partition, offsets, keys)
             cells = headers if any(headers) else None
-            self._loops[partition.topic](Columns(partition, offsets, 0, keys, values, timestamps, cells))
+            self._process(OUTSIDE, Columns(partition, offsets, 0, keys, values, timestamps, cells))
+
+    def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
+        """Take it that nothing comes from a source for now, until its next record (E4). ``producer``: as in Source."""
+        if self._time is not None:
+            self._time.set_idle((producer, partition))
+            self._time_moved()
+
+    @property
+    def watermark(self) -> tuple[int, bool] | None:
+        """What to tell consumers: no record before this time (ms) is to be expected of this task; whether it is idle.
+
+        What a window sends when it closes is older than event time, by the grace and 1 ms at most.
+        """
+        if self._time is None:
+            return None
+        return max(BEFORE_ALL, self._time.now - self._grace_ms), self._time.idle
+
+    def _take_watermark(self, source: Source, message: Watermark) -> None:
+        if self._time is not None:
+            self._time.watermark(source, message.watermarks[-1], idle=message.idle)
+            self._time_moved()
+
+    def _time_moved(self) -> None:
+        assert self._time is not None
+        self._timers.now = self._time.now
+        if self._site.fire is not None and self._timers.due <= self._timers.now:
+            self._site.fire()
 
     def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
         """Return and forget what goes to streams, as (partition, records, frame body), in order of first use."""
@@ -140,8 +199,8 @@ class Processor:
 
     @property
     def late_records(self) -> int:
-        """Records that windows dropped since the last ``reset``."""
-        return sum(window.late for window in self._windows.values())
+        """Records that windows have dropped as late since the process started; a rollback may count some again."""
+        return self._late_before + sum(window.late for window in self._windows.values())
 
     def before_freeze(self, version: int) -> None:
         """Write what belongs to the version's state and is kept in memory; nothing if nothing changed."""
@@ -150,7 +209,10 @@ class Processor:
             if self._meta.get(pin_key(store_id)) is None:
                 self._meta.put(pin_key(store_id), name.encode())
         numbers = {STREAM_TIME: self._timers.now, TURN: self._outputs.turn}
-        for key, raw in ((key, _INT64.pack(number)) for key, number in numbers.items()):
+        state = {key: _INT64.pack(number) for key, number in numbers.items()}
+        if self._time is not None:
+            state.update(self._time.save())
+        for key, raw in state.items():
             if self._saved.get(key) != raw:
                 self._meta.put(key, raw)
                 self._saved[key] = raw
@@ -204,7 +266,9 @@ class Processor:
         stage = self._stage
         process = getattr(task, "process_batch" if stage.batch else "process")
         fire = self._fire if stage.windows or stage.timers is not None else None
-        site = Site(stage.name, self._partition, self._overlay, self._outputs, self._outbox, self._timers, fire)
+        site = Site(
+            stage.name, self._partition, self._overlay, self._outputs, self._outbox, self._timers, fire, self._time
+        )
         self._site = site
         return {
             topic: compile_loop(site, declared, process, batch=stage.batch) for topic, declared in self._inputs.items()
@@ -260,3 +324,12 @@ class Processor:
             return function()
         except Exception as error:
             raise TaskError(f"{self._where}: {what} raised {type(error).__name__}: {error}") from error
+
+
+def event_time_of(task: TaskWiring) -> EventTime | None:
+    """Return the event time of a task, None if nothing goes by it there or behind it (E1)."""
+    if not task.keeps_time:
+        return None
+    channels = [channel for channel in task.channels if channel[0] not in task.logical]
+    read = [channel for channel in task.channels if channel[0] in task.logical]
+    return EventTime(channels, [*read, *((OUTSIDE, partition) for partition in task.external)])

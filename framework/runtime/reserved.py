@@ -4,7 +4,8 @@ from framework.api.graph import RESERVED_STORES
 
 TIMERS, META, OUTBOX = RESERVED_STORES["_timers"], RESERVED_STORES["_meta"], RESERVED_STORES["_outbox"]
 
-STREAM_TIME = b"stream time"  # in META: int64, the highest timestamp processed
+STREAM_TIME = b"stream time"  # in META: int64, the event time of the task (E1)
+EVENT_TIME = b"event time "  # in META, before a partition's name: what its sources have reached (E1)
 TURN = b"turn"  # in META: int64, records without a key sent so far: their partitions take turns
 
 

@@ -44,11 +44,25 @@ class Runner(Protocol):
         ...
 
     def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int) -> None:
-        """Process the records of a frame but for the first ``skip``."""
+        """Process the records of a frame but for the first ``skip``, or take a watermark (E2)."""
         ...
 
     def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
         """Process rows of an external input."""
+        ...
+
+    def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
+        """Take it that nothing comes from an external partition (or a deterministic producer) for now (E4)."""
+        ...
+
+    @property
+    def watermark(self) -> tuple[int, bool] | None:
+        """The event time to tell consumers, and whether the task is idle (E2); None: the task keeps none."""
+        ...
+
+    @property
+    def late_records(self) -> int:
+        """How many records windows have dropped as late since the process started."""
         ...
 
     def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
@@ -65,7 +79,7 @@ class Runner(Protocol):
         ...
 
     def before_freeze(self, version: int) -> None:
-        """Write what belongs to the state (stream time, the outbox) into the open layer."""
+        """Write what belongs to the state (event time, the outbox) into the open layer."""
         ...
 
     def after_commit(self) -> None:
@@ -80,3 +94,13 @@ class Runner(Protocol):
     def close(self) -> None:
         """Close the task's code: it has come to a graceful end."""
         ...
+
+
+class Timeless:
+    """The part of a Runner that keeps no event time."""
+
+    watermark: tuple[int, bool] | None = None
+    late_records = 0
+
+    def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
+        """Do nothing."""

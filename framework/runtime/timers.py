@@ -8,12 +8,12 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from framework.errors import TaskError
+from framework.runtime.event_time import BEFORE_ALL
 from framework.stores.overlay import LayeredStore
 
 _AT = struct.Struct(">Q")  # with the sign bit flipped: sorts as the numbers do
 _SIGN = 1 << 63
 NEVER = 1 << 63
-BEFORE_ALL = -_SIGN  # stream time of a task that has seen no record
 
 
 class Due(NamedTuple):
@@ -25,7 +25,7 @@ class Due(NamedTuple):
 
 
 class TimerQueue:
-    """Schedules, cancels and pops timers. ``now`` is the task's stream time, ``due`` the least ``at`` in the heap."""
+    """Schedules, cancels and pops timers. ``now`` is the task's event time, ``due`` the least ``at`` in the heap."""
 
     def __init__(self, store: LayeredStore) -> None:
         self.now = BEFORE_ALL
@@ -34,7 +34,7 @@ class TimerQueue:
         self._heap: list[bytes] = []
 
     def reload(self, now: int) -> None:
-        """Start from the restored state; ``now`` is its stream time."""
+        """Start from the restored state; ``now`` is its event time."""
         self.now = now
         self._heap = [key for key, _ in self._store.scan()]  # sorted, hence a heap
         self._set_due()

@@ -33,6 +33,7 @@ from protocol.ids import TopicPartition
 EXIT_DONE, EXIT_CRASHED, EXIT_FENCED, EXIT_HALTED = 0, 1, 3, 4  # C5
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
 STATUS_MS = 100
+LATE_LOG_MS = 60_000  # between two lines about late records
 STATUS_RESTORING_MS = 20  # a restore may be over soon, and somebody watches its bar
 
 logger = logging.getLogger("grete")
@@ -70,7 +71,7 @@ class Worker:
         self.report = report
         self.publish: Callable[[dict[TopicPartition, int]], None] = lambda _positions: None  # to tools outside
         self._published: dict[TopicPartition, int] = {}
-        self._reported_ms = 0.0
+        self._reported_ms, self._late, self._late_due_ms = 0.0, 0, 0.0  # late: records, as last logged
         self._heard = 0  # the last logical time that has reached a task here
         self._stop_by: float | None = None  # set by a signal handler, seen by the loop
         self._stopping = False
@@ -197,6 +198,16 @@ class Worker:
             self._reported_ms = now
             self.report({driver.wiring.name: task_status(driver) for driver in self.drivers})
             self._publish()
+            self._warn_of_late(now)
+
+    def _warn_of_late(self, now: float) -> None:
+        """Log how many records windows have dropped as late, once a minute while there are more (E5)."""
+        late = {driver.wiring.name: driver.event_time.late_records for driver in self.drivers}
+        if sum(late.values()) > self._late and now >= self._late_due_ms:
+            self._late, self._late_due_ms = sum(late.values()), now + LATE_LOG_MS
+            logger.warning(
+                "late records dropped", extra={"late": {task: count for task, count in late.items() if count}}
+            )
 
     def _publish(self) -> None:
         """Publish how far external inputs are committed, where that has changed: seldom enough for any cluster."""
@@ -220,9 +231,11 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
             str(TopicPartition(e.topic, e.partition)): e.offset
             for e in (() if core.committed is None else core.committed.external)
         },
-        "restore": list(driver.restore_progress),
+        "restore": list(driver.restore.progress),
         "counters": dict(driver.counters),
         "seen": dict(core.seen),
+        "late": driver.event_time.late_records,
+        "idle_in": core.frozen + 1 if driver.running and driver.event_time.all_idle else None,
         "settled": driver.outbox is None or driver.outbox.settled,
         "sink_trouble": None if driver.outbox is None else driver.outbox.trouble,
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from framework.errors import StoreCorrupted
 from framework.ports import Write
-from framework.runtime.reserved import OUTBOX
+from framework.runtime.reserved import META, OUTBOX
 from framework.simulation.boundary import Boundary
 from framework.simulation.usercode import MARKS
 from framework.stores.memory import MemoryDisk, MemoryStore
@@ -14,7 +14,7 @@ from framework.stores.overlay import Overlay
 from framework.stores.sorted_view import SortedView
 from framework.stores.spill import MemorySpill
 
-UNSEEN = {OUTBOX, MARKS}  # stores that the oracle does not keep
+UNSEEN = {OUTBOX, META, MARKS}  # stores that the oracle does not keep
 UNSYNCED = 40  # writes that the operating system may hold back at most
 
 

@@ -7,10 +7,12 @@ from zlib import crc32
 from framework.core.changelog import ChangelogFold
 from framework.errors import Halted
 from framework.ports import ExternalRecord, LogRow, Write
+from framework.simulation.claims import Claims
 from framework.simulation.disk import UNSEEN, content
 from framework.simulation.log import SharedLog
 from framework.simulation.oracle import Recorder, TaskHistory, Violation
-from framework.simulation.usercode import OUTSIDE, Step, stage_code
+from framework.simulation.time_checks import check_watermark, late_records
+from framework.simulation.usercode import OUTSIDE, TOLD, Step, stage_code
 from framework.simulation.world import Plan
 from framework.stores.memory import MemoryDisk
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data
@@ -19,20 +21,6 @@ from protocol.envelope import Header, MessageType, decode_header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 from protocol.pointer import decode_pointer
-
-
-class Claims:
-    """The claims of one task in log order, and what each took over."""
-
-    def __init__(self) -> None:
-        self.top = 0
-        self.restored: dict[int, int] = {}  # generation -> last valid version before its claim
-        self.nonces: dict[int, list[bytes]] = {}  # generation -> who claimed it
-        self.messages: dict[tuple[int, int], int] = {}  # (generation, ChangelogSeq) -> crc: a repeat, or another writer
-
-    def is_void(self, generation: int, version: int) -> bool:
-        """Tell whether a later claim has taken back what ``generation`` made for ``version`` (R3)."""
-        return any(g > generation and restored < version for g, restored in self.restored.items())
 
 
 class Checker:
@@ -159,6 +147,8 @@ class Checker:
             reader = self.histories[self._readers[partition]]
             if fresh and self.plan.aligned and generation == self.claims[task].top and version < reader.version:
                 raise Violation("revert", f"{name}: back to {version}, {reader.wiring.name} holds {reader.version}")
+        elif header.type is MessageType.WATERMARK:
+            self.seen["watermarks"] += 1
         elif history.generations.get(version) != generation:
             raise Violation("marker", f"{name}: marker of version {version}, valid commits: {history.generations}")
 
@@ -211,9 +201,12 @@ class Checker:
             self._closure(name, history, commit)
             self._channels(name, history, commit, steps)
         else:
-            history.received.update(step.value for step in steps)
+            history.received.update(step.value for step in steps if step.draw >= 0)
         self._external(name, history, commit, steps)
+        if history.time is not None and (before is None or before.generation != commit.generation):
+            history.time.restarted()
         expected = history.replay(steps)
+        self.seen["late records"] += late_records(name, self.plan, history) > 0
         if self.plan.is_aligned(commit.producer):
             if expected != list(outputs):
                 raise Violation(
@@ -234,8 +227,11 @@ class Checker:
                 raise Violation("closure", f"{name}: {theirs}")
 
     def _channels(self, name: str, history: TaskHistory, commit: Commit, steps: Sequence[Step]) -> None:
-        for partition, producer, offset, value, _ in steps:
-            if producer == OUTSIDE:
+        for step in steps:
+            partition, producer, offset, value, draw = step
+            if draw == TOLD:
+                self._told(name, step, history)
+            if producer == OUTSIDE or draw < 0:
                 continue
             sent, at = self._sent(producer, partition), history.cursors[producer, partition]
             if at >= len(sent) or sent[at] != value:
@@ -255,12 +251,17 @@ class Checker:
                     kind, f"{name}: holds {at} records of producer {producer} in {partition}, {expected} were committed"
                 )
 
+    def _told(self, name: str, step: Step, history: TaskHistory) -> None:
+        record = history.cursors[step.producer, step.partition] + 1
+        check_watermark(name, step, record, self.histories[step.producer], self.claims[step.producer])
+        self.seen["watermarks in committed versions"] += 1
+
     def _sent(self, producer: int, partition: TopicPartition) -> Sequence[bytes]:
         return self.histories[producer].outputs[partition]
 
     def _external(self, name: str, history: TaskHistory, commit: Commit, steps: Sequence[Step]) -> None:
         for step in steps:
-            if step.producer == OUTSIDE:
+            if step.producer == OUTSIDE and step.draw >= 0:
                 if step.offset != history.external[step.partition]:
                     raise Violation(
                         "position",

@@ -8,6 +8,7 @@ from framework.core.actions import Run
 from framework.ports import ExternalRecord, LogRow
 from framework.runtime.deterministic.remade import Check, Made, Visible, count, pack_released, unpack_released
 from framework.runtime.reserved import TIMERS
+from framework.runtime.runner import Timeless
 from framework.runtime.timers import NEVER, Due, TimerQueue
 from framework.simulation.usercode import COUNTS, MARKS, OUTSIDE, StageCode, State, TimerService, work
 from framework.stores.overlay import Overlay
@@ -29,6 +30,7 @@ class LogicalStep(NamedTuple):
     value: bytes
     t: int
     source: int
+    draw: int = 0  # it is no watermark: those have no logical time
 
 
 Sent = tuple[TopicPartition, bytes]
@@ -59,7 +61,7 @@ def fire(code: StageCode, counts: State, due: Due) -> tuple[list[Sent], list[Ext
     return streams, [ExternalRecord(code.external[draw % len(code.external)], None, value, 0)] if code.external else []
 
 
-class LogicalSimRunner:
+class LogicalSimRunner(Timeless):
     """runtime.deterministic.runner.LogicalRunner over the real overlay."""
 
     def __init__(

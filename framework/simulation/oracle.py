@@ -10,9 +10,21 @@ from collections.abc import Iterator, Sequence
 
 from framework.core.wiring import TaskWiring
 from framework.ports import ExternalRecord
+from framework.runtime.event_time import BEFORE_ALL
 from framework.runtime.reserved import TIMERS
 from framework.runtime.timers import Due
-from framework.simulation.usercode import CHAINS, COUNTS, StageCode, Step, on_timer, set_timers, work
+from framework.simulation.usercode import (
+    CHAINS,
+    CLOCK,
+    COUNTS,
+    OUTSIDE,
+    QUIET,
+    StageCode,
+    Step,
+    on_timer,
+    set_timers,
+    work,
+)
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
 
@@ -88,6 +100,38 @@ class PlainTimers:
         return due
 
 
+class PlainTime:
+    """Event time by the rule alone (E1, E4): all sources are looked at each time."""
+
+    def __init__(self, wiring: TaskWiring) -> None:
+        self.now = BEFORE_ALL
+        read = [c for c in wiring.channels if c[0] in wiring.logical] + [(OUTSIDE, p) for p in wiring.external]
+        self.reached = dict.fromkeys([*wiring.channels, *read], BEFORE_ALL)
+        self._read = set(read)
+        self._idle: set[tuple[int, TopicPartition]] = set()
+
+    def take(self, step: Step, at: int) -> None:
+        """Take a step; ``at``: the timestamp of its record, if it is one."""
+        source = step.producer, step.partition
+        if step.draw >= 0:
+            self._idle.discard(source)
+            if source in self._read:
+                self.reached[source] = max(self.reached[source], at)
+        elif step.draw == QUIET:
+            self._idle.add(source)
+        else:
+            watermark, idle = map(int, step.value.split(b";")[:2])
+            if watermark >= self.reached[source]:
+                self.reached[source] = watermark
+                (self._idle.add if idle else self._idle.discard)(source)
+        counted = [reached for source, reached in self.reached.items() if source not in self._idle]
+        self.now = max(self.now, min(counted) if counted else max(self.reached.values()))
+
+    def restarted(self) -> None:
+        """A new generation goes on from a commit: of external partitions its clock begins anew."""
+        self._idle -= self._read
+
+
 class Recorder:
     """The steps of every version that any attempt has frozen."""
 
@@ -129,6 +173,8 @@ class TaskHistory:
         self._state: Content = {}
         self._stores = PlainStore(COUNTS, self._state), PlainStore(CHAINS, self._state)
         self._timers = PlainTimers(self._state)
+        self.time = PlainTime(wiring) if wiring.keeps_time else None
+        self._told: dict[TopicPartition, list[int]] = {p: [] for p in wiring.outputs}  # time before each record
         self._labels: list[int] = []
         self._for_files: list[bytes] = []
         self._counts: dict[TopicPartition, list[int]] = {partition: [0] for partition in wiring.outputs}
@@ -138,6 +184,10 @@ class TaskHistory:
         """The last committed version; -1 before the genesis."""
         return -1 if self.commit is None else self.commit.version
 
+    def state(self, place: tuple[int, bytes]) -> bytes | None:
+        """Return the value of a (store, key) after what was replayed last."""
+        return self._state.get(place)
+
     def sent_up_to(self, partition: TopicPartition, version: int) -> int:
         """Return how many records to ``partition`` carry a label of at most ``version``."""
         return self._counts[partition][bisect_right(self._labels, version)]
@@ -146,18 +196,34 @@ class TaskHistory:
         """Run the steps of the next committed version; return what they write to the outside."""
         external: list[ExternalRecord] = []
         for step in steps:
+            if step.draw < 0:
+                self._pass_time(step, 0)
+                continue
             streams, records = work(self._code, *self._stores, step.value, step.draw)
             for partition, sent in streams:
                 self.outputs[partition].append(sent)
+                self._told[partition].append(0 if self.time is None else self.time.now)
             external += records
-            if self._code.timers:
-                now = set_timers(self._code, self._stores[0], self._timers, step.draw)
-                while (due := self._timers.pop(now)) is not None:
-                    on_timer(self._stores[1], due)
+            if self.time is not None:
+                self._pass_time(step, set_timers(self._code, self._stores[0], self._timers, step, self.time.now))
+        if self.time is not None:
+            self._stores[0].put(CLOCK, b"%d" % self.time.now)
         if self._code.files:
             self._for_files = [record.value or b"" for record in external]
             return []
         return external
+
+    def _pass_time(self, step: Step, at: int) -> None:
+        assert self.time is not None
+        self.time.take(step, at)
+        while (due := self._timers.pop(self.time.now)) is not None:
+            on_timer(self._stores[1], due)
+
+    def time_before(self, partition: TopicPartition, record: int) -> int:
+        """Return the task's time before it sent the record of this number (from 1) to a partition; or now."""
+        assert self.time is not None
+        told = self._told[partition]
+        return told[record - 1] if record <= len(told) else self.time.now
 
     def close(self, commit: Commit, offset: int) -> None:
         """Take a valid commit, after its steps were replayed."""

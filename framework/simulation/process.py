@@ -79,7 +79,7 @@ class Process:
         plan = self._around.plan
         core = SimCore(self.wiring, plan.limits, aligned=plan.aligned)
         outbox = self._outbox() if code.files else None
-        runner = SimRunner(code, self.overlay, self._around.draw, self._froze, outbox)
+        runner = SimRunner(code, self.wiring, self.overlay, self._around.draw, self._froze, outbox)
         return core, TaskDriver(0, core, runner=runner, **self._parts())
 
     def _deterministic(self, code: StageCode) -> tuple[DeterministicCore, TaskDriver]:

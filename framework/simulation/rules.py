@@ -29,6 +29,7 @@ INVARIANTS = {
     "fenced": "a process gives up as fenced only if another has claimed its task (C5)",
     "decision": "a source sends only what a valid decision has given it (D2, C3)",
     "lease": "a source's heartbeat is not beyond what is validly leased or decided (D2)",
+    "event time": "no task's event time is ahead of one of its sources; in order and never idle, nothing is late (E1)",
     "time": "in a channel logical time does not go back, and nothing new comes at or below a heartbeat (D1)",
     "gap": "no record of a channel is missing before a frame or heartbeat of it (D3)",
     "again": "a record that is made again is the same as before (D3)",

@@ -18,6 +18,7 @@ from framework.simulation.logical_checks import LogicalChecker
 from framework.simulation.oracle import Recorder, Violation
 from framework.simulation.process import Process, Surroundings
 from framework.simulation.trace import Trace
+from framework.simulation.usercode import stamp
 from framework.simulation.world import DAMAGES, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault, Plan, out_topic
 from framework.stores.memory import MemoryDisk
 from protocol.changelog import ChangelogType, decode_changelog_header
@@ -75,7 +76,10 @@ class Simulation:
         arrivals = [
             (int(at * plan.steps), partition, value) for partition, rows in plan.inputs.items() for at, value in rows
         ]
-        self._arrivals = deque(sorted(arrivals))
+        arrivals.sort()
+        if plan.timers:  # by number, not by its digits: in order, unless the world is to have disorder
+            arrivals.sort(key=lambda arrival: (*arrival[:2], stamp(arrival[2], 0)))
+        self._arrivals = deque(arrivals)
         self.hosts = {task: [Host(n) for n in range(HOSTS)] for task in plan.wirings}
         self._last_host = dict.fromkeys(plan.wirings, 0)
         self._processes: list[Process] = []
@@ -147,7 +151,8 @@ class Simulation:
         self.step += 1
         while self._arrivals and self._arrivals[0][0] <= self.step:
             _, partition, value = self._arrivals.popleft()
-            self.log.append(partition, None, value, None, None)
+            at = stamp(value, self.plan.disorder) if self.plan.timers else None
+            self.log.append(partition, None, value, at, None)
         self._start_due()
         while self._faults and self._faults[0].at * self.plan.steps <= self.step:
             self._fault(self._faults.popleft())

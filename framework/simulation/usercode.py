@@ -6,27 +6,35 @@ oracle can run the same record again; to the protocol the task is non-determinis
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 from zlib import crc32
 
 from framework.api.files import Files
 from framework.api.serdes import bytes_serde
+from framework.core.wiring import TaskWiring
 from framework.errors import Halted
 from framework.ports import ExternalRecord, LogRow
+from framework.runtime.event_time import BEFORE_ALL, EventTime
+from framework.runtime.loops import Site
 from framework.runtime.outbox import Outbox
-from framework.runtime.reserved import OUTBOX, TIMERS
+from framework.runtime.processor import event_time_of
+from framework.runtime.reserved import META, OUTBOX, TIMERS
 from framework.runtime.timers import Due, TimerQueue
 from framework.simulation.sink import DIRECTORY
 from framework.simulation.world import SOURCE_KEYS, Plan, out_topic
 from framework.stores.overlay import Overlay
-from protocol.envelope import decode_header
+from protocol.control import decode_watermark
+from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.frames import decode_columns, encode_columns
 from protocol.ids import TopicPartition, split_producer_id
 
 COUNTS, CHAINS = 10, 11  # store ids
 MARKS = 12  # of a deterministic task: digests of its channels, seqs outside; judged by what they do
-CLOCK = b"~time"  # in COUNTS, where there are timers: the task's stream time
+CLOCK = b"~time"  # in COUNTS, where there are timers: the task's event time at the last freeze
+LATE = b"~late"  # in COUNTS: records whose window was closed
+WINDOW_MS = 16
+TOLD, QUIET = -1, -2  # instead of a draw: the step is a watermark; a source that has become idle
 FILES = TopicPartition("files", 0)  # where records go that the outbox writes
 OUTSIDE = -1  # instead of a producer id: the record came from an external topic
 
@@ -62,11 +70,14 @@ class StageCode:
     files: bool  # it writes files through an outbox instead (S2)
     timers: bool
     deterministic: bool
+    disorder: int
 
     @property
     def stores(self) -> dict[int, str]:
         """Return the names of its stores by id."""
-        reserved = ({TIMERS: "_timers"} if self.timers else {}) | ({OUTBOX: "_outbox"} if self.files else {})
+        reserved = ({TIMERS: "_timers", META: "_meta"} if self.timers else {}) | (
+            {OUTBOX: "_outbox"} if self.files else {}
+        )
         marks = {MARKS: "marks"} if self.deterministic else {}
         return reserved | {COUNTS: "counts", CHAINS: "chains"} | marks
 
@@ -107,18 +118,27 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
         stage in plan.files,
         plan.timers,
         stage in plan.topology.deterministic,
+        plan.disorder,
     )
 
 
-def set_timers(code: StageCode, counts: State, timers: TimerService, draw: int) -> int:
-    """Let stream time go on by a record; set a timer or cancel one. Return the time."""
-    now = int(counts.get(CLOCK) or 0) + 1 + draw % 3
-    counts.put(CLOCK, b"%d" % now)
+def stamp(value: bytes, disorder: int) -> int:
+    """Return the timestamp of a record: it goes with the record wherever that goes. Some partitions are denser."""
+    ident = value.partition(b";")[0]
+    stage, partition, number = (*map(int, ident.split(b".")), 0, 0)[:3] if ident[:1].isdigit() else (0, 0, 0)
+    return 100 + number * 3 * (1 + (partition + stage) % 3 * 2) - (crc32(ident) % disorder if disorder else 0)
+
+
+def set_timers(code: StageCode, counts: State, timers: TimerService, step: "Step", now: int) -> int:
+    """Set a timer or cancel one; count a record whose window is closed. ``now``: event time. Return the timestamp."""
+    at, draw = stamp(step.value, code.disorder), step.draw
+    if at - at % WINDOW_MS + WINDOW_MS <= now:
+        counts.put(LATE, b"%d" % (int(counts.get(LATE) or 0) + 1))
     if draw % 3 == 0:
-        timers.schedule("", now + 1 + draw % 16, f"k{draw % code.keys:02}")
+        timers.schedule("", at + 1 + draw % 16, f"k{draw % code.keys:02}")
     if draw % 8 == 1:
-        timers.cancel("", now + 1 + draw % 4, f"k{draw // 8 % code.keys:02}")
-    return now
+        timers.cancel("", at + 1 + draw % 4, f"k{draw // 8 % code.keys:02}")
+    return at
 
 
 def on_timer(chains: State, due: Due) -> None:
@@ -156,16 +176,20 @@ def work(
 class SimRunner:
     """runtime.driver.Runner over the real overlay. ``froze`` gets the steps of each frozen version, in order."""
 
+    late_records = 0  # they are part of the state here
+
     def __init__(
         self,
         code: StageCode,
+        wiring: TaskWiring,
         overlay: Overlay,
         draw: Callable[[], int],
         froze: Callable[[int, list[Step]], None],
         outbox: Outbox | None,
     ) -> None:
         self._code = code
-        self._timers = TimerQueue(overlay.store(TIMERS)) if code.timers else None
+        self._site = _timed_site(code, wiring, overlay, self._fire) if wiring.keeps_time else None
+        self._meta = overlay.store(META) if wiring.keeps_time else None
         self._outbox = outbox
         self._counts, self._chains = overlay.store(COUNTS), overlay.store(CHAINS)
         self._draw = draw
@@ -176,8 +200,10 @@ class SimRunner:
     def reset(self) -> None:
         """Start over from the committed state."""
         self._clear()
-        if self._timers is not None:
-            self._timers.reload(int(self._counts.get(CLOCK) or 0))
+        if self._site is not None and self._meta is not None:
+            now = int(self._counts.get(CLOCK) or BEFORE_ALL)
+            self._site.timers.reload(now)
+            self._time.load(now, self._meta.get)
         if self._outbox is not None:
             self._outbox.reload({})
             self._write = self._outbox.sender("files", Files(DIRECTORY, bytes_serde))
@@ -195,18 +221,61 @@ class SimRunner:
 
     def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int) -> None:
         """Process the records of a frame but for the first ``skip``."""
-        producer = decode_header(message).producer
+        header = decode_header(message)
+        producer = header.producer
+        if header.type is MessageType.WATERMARK:
+            told = decode_watermark(message)
+            said = b"%d;%d;%d;%d" % (told.watermarks[-1], told.idle, header.generation, header.version)
+            self.steps.append(Step(partition, producer, offset, said, TOLD))
+            self._time.watermark((producer, partition), told.watermarks[-1], idle=told.idle)
+            self._time_moved()
+            return
         try:
             values = decode_columns(message).values[skip:]
         except DecodeError as error:  # as the real processor does
             raise Halted(f"{partition} at offset {offset}: {error}") from error
-        for value in values:
-            self._process(partition, producer, offset, value or b"")
+        self._process_all(partition, producer, [(offset, value or b"") for value in values])
 
     def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
         """Process rows of an external input."""
-        for row in rows:
-            self._process(partition, OUTSIDE, row[0], row[4] or b"")
+        self._process_all(partition, OUTSIDE, [(row[0], row[4] or b"") for row in rows])
+
+    def _process_all(self, partition: TopicPartition, producer: int, records: list[tuple[int, bytes]]) -> None:
+        """Process records of one source, as the real processor does."""
+        if self._site is not None:
+            self._time.begin((producer, partition))
+        for offset, value in records:
+            self._process(partition, producer, offset, value)
+        if self._site is not None:
+            self._time.end((producer, partition))
+            self._time_moved()
+
+    @property
+    def _time(self) -> EventTime:
+        assert self._site is not None
+        assert self._site.time is not None
+        return self._site.time
+
+    def _time_moved(self) -> None:
+        assert self._site is not None
+        self._site.timers.now = self._time.now
+        self._fire()
+
+    def _fire(self) -> None:
+        assert self._site is not None
+        while (due := self._site.timers.pop()) is not None:
+            on_timer(self._chains, due)
+
+    def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
+        """Take it that nothing comes from a source."""
+        self.steps.append(Step(partition, producer, -1, b"", QUIET))
+        self._time.set_idle((producer, partition))
+        self._time_moved()
+
+    @property
+    def watermark(self) -> tuple[int, bool] | None:
+        """Return the event time to tell consumers."""
+        return None if self._site is None else (self._time.now, self._time.idle)
 
     def _process(self, partition: TopicPartition, producer: int, offset: int, value: bytes) -> None:
         draw = self._draw()
@@ -220,10 +289,9 @@ class SimRunner:
             else:
                 self._external.append(record)
                 self._external_bytes += len(record.value or b"")
-        if self._timers is not None:
-            self._timers.now = set_timers(self._code, self._counts, self._timers, draw)
-            while (due := self._timers.pop()) is not None:
-                on_timer(self._chains, due)
+        if self._site is not None:
+            timers = self._site.timers
+            self._site.advance(set_timers(self._code, self._counts, timers, self.steps[-1], timers.now))
 
     def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
         """Return and forget the outputs to streams."""
@@ -242,6 +310,10 @@ class SimRunner:
         """Hand what was processed for this version to the recorder, which outlives any crash."""
         if self._outbox is not None:
             self._outbox.close_version(version)
+        if self._meta is not None:
+            self._counts.put(CLOCK, b"%d" % self._time.now)
+            for key, value in self._time.save():
+                self._meta.put(key, value)
         steps, self.steps = self.steps, []
         self._froze(version, steps)
 
@@ -257,3 +329,10 @@ class SimRunner:
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
+
+
+def _timed_site(code: StageCode, wiring: TaskWiring, overlay: Overlay, fire: Callable[[], None]) -> Site:
+    """Return the real site of a task's loops, with what it needs to keep time."""
+    nothing = cast("Any", None)
+    timers, time = TimerQueue(overlay.store(TIMERS)), event_time_of(wiring)
+    return Site(code.name.decode(), 0, overlay, nothing, nothing, timers, fire, time)

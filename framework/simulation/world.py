@@ -11,7 +11,7 @@ from framework.core.limits import Limits
 from framework.core.topology import Stage, Stream, Topology, stream_topic
 from framework.core.wiring import TaskWiring, wire
 from framework.settings import Settings
-from protocol.ids import TopicPartition
+from protocol.ids import TopicPartition, split_producer_id
 
 World = Literal["aligned", "deterministic", "mixed"]
 WORLDS: tuple[World, ...] = ("aligned", "deterministic", "mixed")  # of each seed; in the first some run at least once
@@ -20,6 +20,7 @@ JOB = "j"
 ROOMY = 1 << 20
 FAULTY = 0.6  # of the steps; then faults stop, and the world must come to rest
 TIGHT_BYTES = 3000  # of a layer: twice what a batch of 200 bytes makes dirty
+NEVER_IDLE_MS = 1 << 40
 SOURCE_KEYS = 3  # times as many keys in a source where layers are tight
 
 # What may go wrong, and how often: framework.simulation.faults does it.
@@ -133,6 +134,7 @@ class Plan:
     timers: bool  # the tasks set timers
     damaged: bool  # something breaks that the protocol relies on: to halt is right, to corrupt is not
     external_start: int  # offset of the first record that external topics still hold
+    disorder: int  # ms by which timestamps in an external partition may be out of order, in worlds with timers
     pace: float  # of time: below 1 versions are fewer and hold more
     tight_layer: bool
 
@@ -273,7 +275,22 @@ def draw_faults(seed: int, count: int, *, damaged: bool, damages: tuple[str, ...
 def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     """Return a world of a seed, cut down as asked but for its faults; the same one in every process."""
     plan = _make_plan(seed, cut)
-    return plan if world == "aligned" else _deterministic(plan) if world == "deterministic" else _mixed(plan)
+    return _timed(plan if world == "aligned" else _deterministic(plan) if world == "deterministic" else _mixed(plan))
+
+
+def _timed(plan: Plan) -> Plan:
+    """Return the same job with event time in the tasks that set timers: all aligned ones, or the last one (E1)."""
+    if not plan.timers:
+        return plan
+    r = random.Random(f"event time {plan.seed}")
+    stages = [stage.ordinal for stage in plan.topology.stages]
+    timed = frozenset(stages[-1:] if r.random() < 0.2 else stages) - plan.topology.deterministic
+    topology = replace(plan.topology, timed=timed)
+    wirings = {task: wire(topology, *split_producer_id(task)) for task in plan.wirings}
+    interval = plan.settings.interval_ms
+    idle_ms = r.choice((2 * interval, 10 * interval, NEVER_IDLE_MS, NEVER_IDLE_MS))
+    plan = with_settings(plan, event_time_idle_ms=idle_ms)
+    return replace(plan, topology=topology, wirings=wirings, disorder=r.choice((0, 0, 9)))
 
 
 def _make_plan(seed: int, cut: Cut) -> Plan:
@@ -329,6 +346,7 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
         external_start=r.choice((0, 0, 7)),
         files=files,
         timers=of_itself.random() < 0.35 and not tight_layer,  # they may grow beyond a tight layer
+        disorder=0,
         damaged=damaged,
         tight_layer=tight_layer,
     )

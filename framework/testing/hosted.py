@@ -81,12 +81,28 @@ class HostedTask:
         return self.past + self.process.driver.counters + self.process.driver.core.seen
 
     @property
+    def version(self) -> int:
+        """The last committed version; -1: none."""
+        committed = None if self.process is None else self.process.driver.core.committed
+        return -1 if committed is None else committed.version
+
+    @property
+    def idle_in(self) -> int | None:
+        """The open version, if none of the task's external inputs holds event time back; else None."""
+        driver = None if self.process is None else self.process.driver
+        if driver is None or not (driver.running and driver.event_time.all_idle):
+            return None
+        return driver.core.frozen + 1
+
+    @property
     def settled(self) -> bool:
         """Whether all that it was given is processed and committed. Only of a task that has nothing to do."""
         if self.process is None or not self.process.driver.running:
             return False
         outbox = self.process.driver.outbox
         if outbox is not None and not outbox.settled:
+            return False
+        if self.process.driver.event_time.has_news:
             return False
         core, log = self.process.driver.core, self.process.log
         if core.committed is None or core.commit_run is not None:

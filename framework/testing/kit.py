@@ -98,14 +98,20 @@ class Kit:
     def run(self, *, crashes: int = 0, seed: int = 0) -> None:
         """Run until everything fed is processed and committed; time passes as it must.
 
+        With timers or windows over several input partitions, until all of these are idle (docs/EVENT_TIME.md), as
+        `grete run` does.
+
         With ``crashes``, so many times a task dies between two steps, about every third time with its disk: ``seed``
         chooses. Raises AssertionError if the job does not come to rest.
         """
         self._faults = Faults(crashes, seed)
-        for _ in range(INTERVALS_MAX * self._steps()):
+        idle_in: int | None = None
+        for _ in range(self._intervals() * self._steps()):
             self.process()
             if not self._faults.left and all(task.settled for task in self._tasks.values()) and self._passed():
-                return
+                idle_in = self._idle_in() if idle_in is None else idle_in
+                if idle_in is not None and all(task.version >= idle_in for task in self._tasks.values()):
+                    return
             self.now_ms += self._until_due()
         restless = ", ".join(f"{task.name}: {task.status}" for task in self._tasks.values() if not task.settled)
         raise AssertionError(f"the job is not at rest after {INTERVALS_MAX} versions ({restless})")
@@ -116,7 +122,10 @@ class Kit:
             pass
 
     def advance(self, ms: int) -> None:
-        """Let time pass, and do what falls due: versions close and commit. Event time is another: the records'."""
+        """Let time pass, and do what falls due: versions close and commit. Event time is another: the records'.
+
+        An input partition that was fed nothing for the setting event_time_idle_ms holds no timer or window back.
+        """
         until = self.now_ms + ms
         self.process()
         while self.now_ms < until:
@@ -239,6 +248,26 @@ class Kit:
         if "deterministic" not in self.job.modes:
             return True
         return inspect.passed(self._log, self.job, inspect.external_ends(self._log, self.job))
+
+    @property
+    def _waits_for_idle(self) -> bool:
+        inputs = sum(map(len, self.job.topology().external_inputs.values())) * self.job.partitions
+        return inputs > 1 and bool(self.job.topology().timed)
+
+    def _intervals(self) -> int:
+        """Return after how many versions a job that is not at rest never will be."""
+        idle_ms = self.settings.event_time_idle_ms if self._waits_for_idle else 0
+        return INTERVALS_MAX + idle_ms // self.settings.interval_ms
+
+    def _idle_in(self) -> int | None:
+        """Return a version that has what comes of it that all inputs are idle; None: they are not yet.
+
+        Where only one partition is read, its last record has brought event time to where it ends.
+        """
+        if not self._waits_for_idle:
+            return -1
+        versions = [task.idle_in for task in self._tasks.values()]
+        return max(version for version in versions if version is not None) if None not in versions else None
 
     # --- Names ---
 

@@ -8,6 +8,7 @@ from framework.api.job import Job
 from framework.batch.local import TaskResult, run_job
 from framework.core.wiring import wire
 from framework.ports import LogRow
+from framework.runtime.reserved import EVENT_TIME
 from framework.settings import Settings
 from framework.testing import Kit
 from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data
@@ -29,7 +30,7 @@ LINEAGE = (LineageEntry(1, 0),)
 
 
 class Seen(NamedTuple):
-    """All that a job has made of its input, as bytes."""
+    """All that a job has made of its input, as bytes; but for how far the inputs of a live task are (E1)."""
 
     state: dict[tuple[int, int], dict[int, dict[bytes, bytes | None]]]  # (stage, partition) → store id → key → value
     outputs: dict[TopicPartition, list[tuple[bytes | None, bytes | None, int, Headers]]]
@@ -40,15 +41,19 @@ def live(kit: Kit) -> Seen:
     kit.run()
     state = {
         (kit.job.stage(stage).ordinal, partition): {
-            store: dict(view.values) for store, view in hosted.disk.stores.items()
+            store: {key: value for key, value in view.values.items() if not key.startswith(EVENT_TIME)}
+            for store, view in hosted.disk.stores.items()
         }
         for (stage, partition), hosted in kit._tasks.items()
     }
     outputs = {
-        (place := TopicPartition(topic, partition)): [
-            (key, value, timestamp, _without_index(headers))
-            for _, _, timestamp, key, value, headers in kit._data.partition(place).rows
-        ]
+        (place := TopicPartition(topic, partition)): sorted(
+            (
+                (key, value, timestamp, _without_index(headers))
+                for _, _, timestamp, key, value, headers in kit._data.partition(place).rows
+            ),
+            key=repr,  # when a window closes among other outputs depends on the moment
+        )
         for topic in kit.job.external_sinks()
         for partition in range(kit.job.partitions)
     }

@@ -58,3 +58,23 @@ def test_a_sink_in_trouble_is_told_once_and_its_end_too() -> None:
         "export-0 waits for its sink: no answer",
         "export-0: its sink answers again",
     ]
+
+
+def test_late_records_are_told_at_once_then_once_a_minute_and_at_the_end() -> None:
+    """What windows drop is said where people look, with what to do; not at each record."""
+    screen, out = shown(terminal=False)
+    screen.late({"count-0": 0})
+    screen.late({"count-0": 0}, finally_=True)
+    assert out.getvalue() == ""
+    screen.late({"count-0": 2, "count-1": 1_000, "other-0": 0})
+    screen.late({"count-0": 3, "count-1": 1_000, "other-0": 0})
+    screen._late_s -= 60
+    screen.late({"count-0": 3, "count-1": 1_000, "other-0": 0})
+    screen.late({"count-0": 3, "count-1": 1_000, "other-0": 0})
+    screen.late({"count-0": 3, "count-1": 1_000, "other-0": 0}, finally_=True)
+    lines = out.getvalue().splitlines()
+    assert [line.split(" (")[0] for line in lines] == [
+        "1,002 records came too late for their windows and were dropped",
+        *["1,003 records came too late for their windows and were dropped"] * 2,
+    ]
+    assert "(count-0: 2, count-1: 1,000): raise grace_ms" in lines[0]

@@ -28,7 +28,7 @@ from protocol.changelog import (
     encode_data,
 )
 from protocol.commit import Commit, decode_commit
-from protocol.control import encode_marker, encode_restore
+from protocol.control import decode_watermark, encode_marker, encode_restore, encode_watermark
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.frames import decode_columns, encode_columns
 from protocol.ids import LineageEntry, TopicPartition, producer_id
@@ -124,6 +124,13 @@ class Producer:
         partition = to or self.partitions[0]
         value = frame(self.producer, self.generation, label, len(self.labels[partition]) + 1, *names)
         self.labels[partition] += [label] * len(names)
+        return self.log.append(partition, value)
+
+    def tell(self, label: int, watermark: int, *, idle: bool = False, seq: int | None = None) -> int:
+        """Append a watermark (by default behind all that was sent); return its offset."""
+        partition = self.partitions[0]
+        seq = len(self.labels[partition]) + 1 if seq is None else seq
+        value = encode_watermark(self.producer, self.generation, label, seq, idle, (watermark,))
         return self.log.append(partition, value)
 
     def mark(self, version: int, *partitions: TopicPartition, at_end: bool = False) -> None:
@@ -350,7 +357,10 @@ class Scenario:
 
     def _process(self, action: do.Process) -> None:
         value = self._spilled.pop(action.key) if action.value is None else action.value
-        self.open += decoded(decode_columns(value).values)[action.skip :]
+        if decode_header(value).type is MessageType.WATERMARK:
+            self.open.append(f"@{decode_watermark(value).watermarks[-1]}")  # state, as a record leaves some
+        else:
+            self.open += decoded(decode_columns(value).values)[action.skip :]
         self._tell(on.Processed(self._open_bytes()))
 
     def _open_bytes(self) -> int:

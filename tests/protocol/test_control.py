@@ -6,12 +6,15 @@ from hypothesis import strategies as st
 
 from protocol.control import (
     Restore,
+    Watermark,
     decode_heartbeat,
     decode_marker,
     decode_restore,
+    decode_watermark,
     encode_heartbeat,
     encode_marker,
     encode_restore,
+    encode_watermark,
 )
 from protocol.envelope import Header, MessageType
 from protocol.errors import DecodeError, UnsupportedFormat
@@ -36,6 +39,46 @@ def test_restores_survive(header: Header, fingerprint: int, lineage: tuple[Linea
 def test_heartbeats_survive(header: Header, t: int, source: int) -> None:
     """A heartbeat is read back as it was written (D1)."""
     assert (header, t, source) == decode_heartbeat(encode_heartbeat(*header[1:], t, source))
+
+
+@given(
+    header=headers(MessageType.WATERMARK),
+    idle=st.booleans(),
+    advances=st.lists(st.tuples(int64s, int64s), min_size=1, max_size=9),
+    logical=st.booleans(),
+)
+def test_watermarks_survive(header: Header, idle: bool, advances: list[tuple[int, int]], logical: bool) -> None:
+    """A watermark is read back as it was written: one, or several with their logical times (E2)."""
+    watermarks, times = zip(*(advances if logical else advances[:1]), strict=True)
+    wanted = Watermark(header, idle, watermarks, times if logical else None)
+    assert wanted == decode_watermark(encode_watermark(*header[1:], *wanted[1:]))
+
+
+@pytest.mark.parametrize(("watermarks", "times"), [((), None), ((1, 2), None), ((1, 2), (1,)), ((), ())])
+def test_wrong_counts_of_watermarks_are_not_written(watermarks: tuple[int, ...], times: tuple[int, ...] | None) -> None:
+    """Without logical times there is one watermark, with them as many as there are times."""
+    with pytest.raises(ValueError, match="need one, or as many times as watermarks"):
+        encode_watermark(1, 2, 3, 4, idle=False, watermarks=watermarks, times=times)
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("00 000000", "need 30"),
+        ("04 00000001 0000000000000000", "flags 0x04"),
+        ("00 00000000", "count = 0"),
+        ("00 ffffffff", "count = -1"),
+        ("00 00000002 0000000000000000 0000000000000000", "count = 2 without logical times"),
+        ("02 7fffffff 0000000000000000", "count 2147483647"),
+        ("02 00000001 0000000000000000", "count 1"),
+        ("00 00000001 0000000000000000 00", "1 bytes after its end"),
+    ],
+)
+def test_broken_watermarks_are_refused(body: str, found: str) -> None:
+    """Each broken field of a watermark is refused, and the error gives its value."""
+    message = encode_watermark(1, 2, 3, 4, idle=False, watermarks=(5,))[:25] + bytes.fromhex(body)
+    with pytest.raises(DecodeError, match=found):
+        decode_watermark(message)
 
 
 def test_unknown_marker_flags_are_refused() -> None:

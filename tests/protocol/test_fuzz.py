@@ -121,6 +121,7 @@ LONG = b"\xfe" + b"\xff" * 8 + b"\x01"  # the greatest Avro long
         ("user headers", HUGE + b"\0" * 40),
         ("user headers", b"\0\0\0\1" + b"\0\1k" + HUGE + b"\0" * 40),
         ("restore", bytes.fromhex(f"12 {'00' * 24} {'00' * 8}") + HUGE + b"\0" * 40),
+        ("watermarks with logical times", bytes.fromhex(f"14 {'00' * 24} 02") + HUGE + b"\0" * 40),
         ("commit", LARGE[:25] + LONG + b"\2" * 40),
     ],
 )

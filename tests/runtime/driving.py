@@ -12,6 +12,7 @@ from framework.core.wiring import TaskWiring
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import Delivery, ExternalRecord, LogRow, Write
 from framework.runtime.driver import TaskDriver
+from framework.runtime.runner import Timeless
 from framework.settings import Settings
 from framework.stores.memory import MemoryDisk, MemoryStore
 from framework.stores.overlay import Overlay
@@ -104,7 +105,7 @@ class Crash(Exception):
     """The process is gone."""
 
 
-class KeyRunner:
+class KeyRunner(Timeless):
     """The task's code: one key for each record, and the record sent on."""
 
     def __init__(self, overlay: Overlay, outputs: Sequence[TopicPartition], trace: list[Step]) -> None:

@@ -150,7 +150,7 @@ def test_another_host_bootstraps_the_same_state() -> None:
     after = Driven(data=task.data, disk=MemoryDisk(), nonce=b"another process!").start()
     assert after.keys() == task.keys() == {"record 1", "record 2", "record 3"}
     assert after.driver.counters["bootstraps"] == 1
-    assert after.driver.restore_progress[0] == after.driver.restore_progress[1]
+    assert after.driver.restore.progress[0] == after.driver.restore.progress[1]
 
 
 def test_the_predecessor_is_fenced() -> None:

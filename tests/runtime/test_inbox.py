@@ -26,6 +26,28 @@ def inbox(rows: dict[TopicPartition, int], batch_bytes_max: int = 1) -> tuple[In
     return into, data
 
 
+def in_order(stamps: dict[TopicPartition, list[int]], batch_bytes_max: int = 1_000) -> tuple[Inbox, MemoryLogData]:
+    """Return an inbox over partitions of records with these timestamps, in the order of time."""
+    data = MemoryLogData(lambda: 0)
+    log = MemoryLog(data)
+    for partition, times in stamps.items():
+        log.create_topic(partition.topic, 1)
+        for at in times:
+            data.append(partition, None, b"x", at, None)
+    into = Inbox(log, list(stamps), batch_bytes_max, ordered=list(stamps))
+    for partition in stamps:
+        into.seek(partition, 0)
+    return into, data
+
+
+def runs(into: Inbox) -> list[tuple[str, list[int]]]:
+    """Return (topic, timestamps) of each batch that is left."""
+    found = []
+    while (batch := into.next_batch()) is not None:
+        found.append((batch[0].topic, [row[2] for row in batch[1]]))
+    return found
+
+
 def drain(into: Inbox) -> list[tuple[TopicPartition, int]]:
     """Return (partition, offset) of all that is left, in the order in which it is read."""
     found = []
@@ -84,3 +106,59 @@ def test_a_position_that_was_trimmed_is_an_error() -> None:
     MemoryLog(data).trim(P, 2)
     with pytest.raises(OffsetOutOfRange):
         into.next_batch()
+
+
+def test_a_backlog_is_read_in_the_order_of_time() -> None:
+    """A batch is cut where another partition has the next record, and nowhere else: not row by row."""
+    into, _ = in_order({P: [1, 2, 3, 10, 11, 30], Q: [5, 10, 12, 20]})
+    assert runs(into) == [("p", [1, 2, 3]), ("q", [5, 10]), ("p", [10, 11]), ("q", [12, 20]), ("p", [30])]
+
+
+def test_the_rest_of_a_cut_batch_is_at_hand() -> None:
+    """Outputs are flushed at the end of a batch, not at each change of hands."""
+    into, _ = in_order({P: [1, 9], Q: [5]})
+    more = []
+    while into.next_batch() is not None:
+        more.append(into.more)
+    assert more == [True, False, False]
+
+
+def test_a_partition_with_nothing_to_read_blocks_no_other() -> None:
+    """Whether it holds back time is another question: reading goes on."""
+    into, data = in_order({P: [1, 2], Q: []})
+    assert runs(into) == [("p", [1, 2])]
+    data.append(Q, None, b"x", 1, None)
+    data.append(P, None, b"x", 3, None)
+    assert runs(into) == [("q", [1]), ("p", [3])]
+
+
+def test_what_is_held_is_dropped_at_a_seek() -> None:
+    """Nothing read ahead follows a seek, of any partition (R5); what is held is not drained."""
+    into, _ = in_order({P: [1, 9], Q: [5, 6]})
+    assert into.next_batch() is not None
+    assert not into.drained(P)
+    assert into.where(P) is None
+    into.seek(P, 0)
+    assert into.where(P) == (0, 2)
+    into.seek(Q, 1)
+    assert runs(into) == [("p", [1]), ("q", [6]), ("p", [9])]
+
+
+@given(st.lists(st.lists(st.integers(0, 50), max_size=12), min_size=2, max_size=4), st.integers(1, 40))
+def test_sorted_partitions_are_merged(times: list[list[int]], batch_bytes_max: int) -> None:
+    """Whatever the batch size, sorted partitions come out as one sorted sequence, each record once."""
+    stamps = {TopicPartition(f"t{index}", 0): sorted(each) for index, each in enumerate(times)}
+    into, _ = in_order(stamps, batch_bytes_max)
+    found = [at for _, batch in runs(into) for at in batch]
+    assert found == sorted(at for each in times for at in each)
+    assert all(into.drained(partition) for partition in stamps)
+
+
+@given(st.lists(st.lists(st.integers(0, 50), max_size=12), min_size=2, max_size=4), st.integers(1, 40))
+def test_unsorted_partitions_keep_their_own_order(times: list[list[int]], batch_bytes_max: int) -> None:
+    """Order holds across partitions, not inside one: each comes as it stands, every record once."""
+    stamps = {TopicPartition(f"t{index}", 0): each for index, each in enumerate(times)}
+    into, _ = in_order(stamps, batch_bytes_max)
+    found = runs(into)
+    for partition, each in stamps.items():
+        assert [at for topic, batch in found if topic == partition.topic for at in batch] == each

@@ -18,6 +18,7 @@ SMALL = Cut(records=8, tasks=2)
 # calls that not every world has
 SHOWS: dict[str, Callable[[Plan], bool]] = {
     "produce": lambda plan: not plan.aligned and bool(plan.out_partitions),
+    "send watermark": lambda plan: plan.aligned and plan.timers and bool(plan.topology.streams),
     "spill": lambda plan: plan.aligned and plan.settings.early_memory_bytes_max == 0 < plan.settings.early_bytes_max,
     "unspill": lambda plan: plan.aligned and plan.settings.early_memory_bytes_max == 0 < plan.settings.early_bytes_max,
 } | {call: lambda plan: bool(plan.files) for call in ("open sink", "begin file", "write file", "name file")}

@@ -30,6 +30,7 @@ RARE = {name for name in SOMETIMES if name.startswith(("crash ", "fault: "))} | 
     "halts after a damage",
     "files found after a crash",
     "void decisions",
+    "known watermarks dropped",
     "release messages refused by the fence",
 }
 
@@ -118,7 +119,7 @@ def simulate(*arguments: str) -> Result:
 
 def test_a_failure_is_made_small_and_says_how_to_repeat_it() -> None:
     """A failed batch ends with 1 and a smaller run that breaks the same invariant, and the command that repeats it."""
-    ended = simulate("--seeds", "16..17", "--mutant", "generation_kept", "--processes", "1")
+    ended = simulate("--seeds", "7..8", "--mutant", "generation_kept", "--processes", "1")
     assert ended.exit_code == 1
     command = next(line for line in ended.output.splitlines() if line.startswith("repeat it: grete simulate"))
     assert "--faults" in command
@@ -130,13 +131,13 @@ def test_a_failure_is_made_small_and_says_how_to_repeat_it() -> None:
 
 def test_shrinking_keeps_the_invariant_and_loses_faults() -> None:
     """What is left breaks the same invariant with less, and is the same run each time."""
-    found = run_seed(16, "generation_kept")
+    found = run_seed(7, "generation_kept")
     smaller = shrink(found, "generation_kept")
     assert found.violation is not None
     assert smaller.violation is not None
     assert smaller.violation.name == found.violation.name
     assert len(smaller.happened) < len(found.happened)
-    assert run_seed(16, "generation_kept", smaller.cut).digest == smaller.digest
+    assert run_seed(7, "generation_kept", smaller.cut).digest == smaller.digest
 
 
 def test_a_cut_world_has_what_is_left() -> None:

@@ -28,7 +28,7 @@ _INT64 = struct.Struct(">q")
 
 
 class LogicalProcessor(Processor):
-    """One task. Stream time is logical: a timer fires before the first record beyond it, or when time passes it."""
+    """One task. Timers and windows go by logical time: what is due fires before a later record, or as time passes."""
 
     def __init__(
         self,
@@ -134,6 +134,7 @@ class LogicalProcessor(Processor):
             self._outbox,
             self._timers,
             self._fire if self._fires else None,
+            None,
             self._before_record,
         )
         return {

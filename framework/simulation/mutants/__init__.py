@@ -3,6 +3,7 @@
 from framework.simulation.mutants import (
     of_changelog,
     of_digests,
+    of_event_time,
     of_inputs,
     of_modes,
     of_outputs,
@@ -18,6 +19,7 @@ __all__ = [
     "applied",
     "of_changelog",
     "of_digests",
+    "of_event_time",
     "of_inputs",
     "of_modes",
     "of_outputs",

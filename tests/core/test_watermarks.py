@@ -1,0 +1,247 @@
+"""Watermarks in a channel: they go the way of a frame without records (E2, E3)."""
+
+from dataclasses import replace
+
+import pytest
+
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.topology import Stage, Stream, Topology
+from framework.core.wiring import wire
+from framework.errors import Halted
+from protocol.control import decode_watermark
+from protocol.envelope import MessageType, decode_header
+from tests.core.scenario import A0, IN, JOB, OUT, Log, Producer, Scenario, T, running
+
+TIMED = replace(JOB, timed=frozenset({2}))
+
+
+# --- what is admitted ---
+
+
+def test_a_watermark_is_processed_in_its_place() -> None:
+    """It reaches the task's code between the records before it and those behind it."""
+    task, a0, _ = running()
+    a0.send(1, "x")
+    a0.tell(1, 100)
+    a0.send(1, "y")
+    task.read()
+    assert task.open == ["x", "@100", "y"]
+
+
+def test_a_watermark_takes_no_number() -> None:
+    """The seqs of records go on as if it were not there, in the channel and in the commit."""
+    task, a0, a1 = running()
+    a0.send(1, "x")
+    a0.tell(1, 100)
+    a0.send(1, "y")
+    for producer in (a0, a1):
+        producer.mark(1)
+    task.read()
+    assert task.versions[1] == ["x", "@100", "y"]
+    [commit] = task.log.commits(task.task)[1:]
+    assert [c.seq for i in commit.inputs for c in i.channels] == [2, 0]
+
+
+def test_an_early_watermark_waits_for_its_version() -> None:
+    """What is early is applied in its place when its version opens, not before: its records are early, too (A4)."""
+    task, a0, a1 = running()
+    a0.send(1, "x")
+    a0.mark(1)
+    a0.send(2, "early")
+    a0.tell(2, 100)
+    a1.send(1, "late")
+    task.read()
+    assert task.open == ["x", "late"]
+    a1.mark(1)
+    task.read()
+    assert (task.versions[1], task.open) == (["x", "late"], ["early", "@100"])
+
+
+def test_an_early_watermark_is_spilled_and_read_back() -> None:
+    """Without memory for early frames it goes to disk, like a frame (A4)."""
+    task, a0, a1 = running(early_memory_bytes_max=0)
+    a0.mark(1)
+    a0.tell(2, 100)
+    task.read()
+    assert len(task.all(do.Spill)) == 1
+    a1.mark(1)
+    task.read()
+    assert task.open == ["@100"]
+
+
+def test_without_room_a_watermark_is_skipped_and_read_again() -> None:
+    """A channel that skips ignores watermarks; after the freeze they are read again, in their place (A5)."""
+    task, a0, a1 = running(early_bytes_max=0)
+    a0.mark(1)
+    a0.send(2, "early")
+    a0.tell(2, 100)
+    a1.mark(1)
+    task.read()
+    assert task.open == ["early", "@100"]
+    a0.mark(2)
+    a1.mark(2)
+    task.read()
+    assert task.versions[2] == ["early", "@100"]
+
+
+def test_a_watermark_alone_can_begin_to_skip() -> None:
+    """It is not lost where there is no room even for it: the channel resumes at it."""
+    task, a0, a1 = running(early_bytes_max=0)
+    a0.mark(1)
+    offset = a0.tell(2, 100)
+    task.read()
+    a1.mark(1)
+    task.read(count=1)
+    assert task.log.commits(task.task)[-1].inputs[0].resume <= offset
+    task.read()
+    assert task.open == ["@100"]
+
+
+def test_a_void_watermark_is_dropped() -> None:
+    """What its producer has taken back says nothing (R3)."""
+    task, a0, _ = running()
+    late = Producer(task.log, A0)
+    late.generation = 1
+    a0.restore(0)
+    task.read()
+    late.tell(1, 100, seq=1)
+    task.read()
+    assert task.open == []
+    assert task.core.seen["void watermarks dropped"] == 1
+
+
+def test_an_early_watermark_is_dropped_by_a_restore() -> None:
+    """A restore empties the buffer of what it takes back, watermarks included (R4)."""
+    task, a0, a1 = running()
+    a0.mark(1)
+    a0.tell(2, 100)
+    task.read()
+    a0.restore(1)
+    a1.mark(1)
+    task.read()
+    assert (task.open, task.core.inputs.early.bytes) == ([], 0)
+
+
+def test_a_watermark_alone_makes_the_task_roll_back() -> None:
+    """A timer may have fired by it: the state that holds a watermark is void with it, without any record (R4)."""
+    task, a0, _ = running()
+    a0.tell(1, 100)
+    task.read()
+    assert task.open == ["@100"]
+    a0.restore(0)
+    actions = task.read()
+    assert do.DropOpen() in actions
+    assert task.open == []
+    assert task.core.generation == 2
+
+
+def test_a_watermark_read_again_is_ignored() -> None:
+    """One of a closed version, or with a record behind it that is known, was applied before."""
+    task, a0, a1 = running()
+    a0.tell(1, 100, idle=True)
+    a0.mark(1)
+    a1.mark(1)
+    a0.send(2, "x")
+    task.read()
+    repeated = a0.tell(2, 50, idle=True, seq=1)
+    a0.tell(1, 100, seq=2)
+    task.read()
+    assert repeated < task.position[T]
+    assert task.open == ["x"]
+    assert task.core.seen["known watermarks dropped"] == 2
+
+
+def test_a_record_lost_before_a_watermark_is_noticed() -> None:
+    """Its seq is the channel's next: above what is known, a record before it is missing."""
+    task, a0, _ = running()
+    a0.send(1, "x")
+    a0.tell(1, 100, seq=3)
+    with pytest.raises(Halted, match="expected seq 2: a record before the watermark was lost"):
+        task.read()
+
+
+def test_a_generation_that_was_not_announced_is_noticed() -> None:
+    """As with a frame: the restore before it was lost (R2)."""
+    task, a0, _ = running()
+    a0.generation += 1
+    a0.tell(1, 100)
+    with pytest.raises(Halted, match="generation was never announced"):
+        task.read()
+
+
+def test_at_least_once_a_watermark_is_processed_as_it_comes() -> None:
+    """No label, no buffer: whatever its version, it is taken; a restart leads to repeats (1.5)."""
+    log = Log()
+    producer = Producer(log, A0)
+    producer.restore(0)
+    Producer(log, A0 + 1).restore(0)
+    task = Scenario(log, aligned=False).start()
+    producer.send(5_000, "x")
+    producer.tell(7_000, 100)
+    task.read()
+    producer.restore(0)
+    producer.tell(1, 100)
+    task.read()
+    assert task.open == ["x", "@100", "@100"]
+
+
+# --- what is sent ---
+
+
+def _source(job: Topology = TIMED, stage: int = 1) -> Scenario:
+    log = Log()
+    for producer in (Producer(log, A0), Producer(log, A0 + 1)):
+        producer.restore(0)
+    task = Scenario(log, wire(job, stage, 0)).start()
+    task.read()
+    return task
+
+
+def test_event_time_is_sent_behind_the_frames_into_every_partition() -> None:
+    """With generation, label and seq of the channel: what stands before it may be older than what it says (E2)."""
+    task = _source()
+    task.step(on.OutputFrames([(OUT[0], 2, b"")], (100, False)))
+    sent = [(s.partition, decode_header(s.value)) for s in task.all(do.Send)][2:]
+    assert [(p, h.type.name, h.generation, h.version, h.seq) for p, h in sent] == [
+        (OUT[0], "FRAME", 1, 1, 1),
+        (OUT[0], "WATERMARK", 1, 1, 3),
+        (OUT[1], "WATERMARK", 1, 1, 1),
+    ]
+    last = decode_watermark(task.all(do.Send)[-1].value)
+    assert (last.watermarks, last.idle, last.times) == ((100,), False, None)
+
+
+def test_event_time_goes_only_where_it_is_used() -> None:
+    """A job without timers and windows sends what it sent before; no stage behind the last timed one is told."""
+    assert wire(JOB, 1, 0).timed_outputs == ()
+    assert wire(TIMED, 1, 0).timed_outputs == OUT
+    assert wire(TIMED, 0, 0).timed_outputs == wire(TIMED, 0, 0).outputs
+    assert wire(replace(JOB, timed=frozenset({1})), 1, 0).timed_outputs == ()
+    assert [wire(replace(JOB, timed=frozenset({1})), stage, 0).keeps_time for stage in range(3)] == [True, True, False]
+
+
+def test_of_two_streams_only_the_one_towards_timers_is_told() -> None:
+    """Which streams need watermarks is a fact of the graph."""
+    streams = (Stream("j.a.t.b", 0, 1, 1, "t"), Stream("j.a.t.c", 0, 2, 1, "t"))
+    job = Topology(
+        "j", (Stage("a", 0, 1), Stage("b", 1, 1), Stage("c", 2, 1)), streams, {0: ("in",)}, timed=frozenset({2})
+    )
+    assert [partition.topic for partition in wire(job, 0, 0).timed_outputs] == ["j.a.t.c"]
+    assert not wire(job, 1, 0).keeps_time
+
+
+def test_a_watermark_at_the_end_of_a_version_is_labelled_with_it() -> None:
+    """Flushed before the freeze, it belongs to the version: its consumer applies it in the same one."""
+    task = Scenario(Log(), wire(TIMED, 0, 0)).start()
+    task.take_external("x")
+    task.hold.add(do.FlushOutputs)
+    task.tick(100)
+    task.hold.clear()
+    task.held.clear()
+    task.step(on.OutputFrames([], (100, True)))
+    sent = [decode_header(send.value) for send in task.all(do.Send) if send.partition == wire(TIMED, 0, 0).outputs[0]]
+    kinds = [(header.type, header.version) for header in sent]
+    version = max(task.versions)
+    assert kinds[-2:] == [(MessageType.WATERMARK, 1_001), (MessageType.MARKER, version)]
+    assert task.core.external[IN] == 1

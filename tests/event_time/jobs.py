@@ -1,0 +1,116 @@
+"""Two jobs that go by event time: a join by timers, and windows behind a repartition. Topics bear the job's name."""
+
+from framework import (
+    Input,
+    Job,
+    Output,
+    Record,
+    Store,
+    Task,
+    Timer,
+    Timers,
+    Topic,
+    TumblingWindow,
+    Window,
+    int64,
+    utf8,
+)
+
+MINUTE = 60_000
+
+
+def joining(name: str, partitions: int = 1) -> Job:
+    """Return a job that joins two topics, NAME-left and NAME-right: each key's pair within ten minutes."""
+    left = Topic(f"{name}-left", key=utf8, value=utf8)
+    right = Topic(f"{name}-right", key=utf8, value=utf8)
+    pairs = Topic(f"{name}-pairs", key=utf8, value=utf8)
+
+    class JoinWithinTenMinutes(Task):
+        name = "join"
+        lefts = Input(left)
+        rights = Input(right)
+        waiting = Store("waiting", key=utf8, value=utf8)
+        timers = Timers()
+        out = Output(pairs)
+
+        def process(self, record: Record[str, str]) -> None:
+            mine, other = ("l", "r") if record.topic == left.name else ("r", "l")
+            found = self.waiting.get(other + record.key)
+            if found is None:
+                self.waiting.put(mine + record.key, record.value)
+                self.timers.schedule(record.timestamp + 10 * MINUTE, mine + record.key)
+            else:
+                self.out.send(record.key, f"{found} {record.value}")
+
+        def on_timer(self, timer: Timer) -> None:
+            self.waiting.delete(timer.key)
+
+    return Job(name, stages=[JoinWithinTenMinutes], partitions=partitions)
+
+
+def counting(name: str, partitions: int = 2) -> Job:
+    """Return a job that sends NAME-in on by its value, and counts each value in windows of a minute."""
+    source = Topic(f"{name}-in", key=utf8, value=utf8)
+    by_value = Topic(f"{name}-by-value", key=utf8, value=utf8)
+    counts = Topic(f"{name}-counts", key=utf8, value=int64)
+
+    class Repartition(Task):
+        name = "repartition"
+        lines = Input(source)
+        out = Output(by_value)
+
+        def process(self, record: Record[str, str]) -> None:
+            self.out.send(record.value, record.key)
+
+    class CountPerMinute(Task):
+        name = "count"
+        values = Input(by_value)
+        window = TumblingWindow("minute", MINUTE, key=utf8, value=int64)
+        out = Output(counts)
+
+        def process(self, record: Record[str, str]) -> None:
+            self.window.update(record.key, record.timestamp, lambda n: (n or 0) + 1)
+
+        def on_window(self, window: Window[str, int]) -> None:
+            self.out.send(window.key, window.value)
+
+    return Job(name, stages=[Repartition, CountPerMinute], partitions=partitions)
+
+
+def windows_in_a_row(name: str) -> Job:
+    """Return a job that counts values in windows of a minute with grace, and then the counts in windows of a minute."""
+    source = Topic(f"{name}-in", key=utf8, value=utf8)
+    firsts = Topic(f"{name}-firsts", key=utf8, value=int64)
+    counts = Topic(f"{name}-counts", key=utf8, value=int64)
+
+    class First(Task):
+        name = "first"
+        lines = Input(source)
+        window = TumblingWindow("minute", MINUTE, key=utf8, value=int64, grace_ms=10_000)
+        out = Output(firsts)
+
+        def process(self, record: Record[str, str]) -> None:
+            self.window.update(record.value, record.timestamp, lambda n: (n or 0) + 1)
+
+        def on_window(self, window: Window[str, int]) -> None:
+            self.out.send(window.key, window.value)
+
+    class Second(Task):
+        name = "second"
+        inputs = Input(firsts)
+        window = TumblingWindow("minute", MINUTE, key=utf8, value=int64)
+        out = Output(counts)
+
+        def process(self, record: Record[str, int]) -> None:
+            self.window.update(record.key, record.timestamp, lambda n: (n or 0) + record.value)
+
+        def on_window(self, window: Window[str, int]) -> None:
+            self.out.send(window.key, window.value)
+
+    return Job(name, stages=[First, Second])
+
+
+def topic_of(job: Job, name: str) -> Topic[str, str]:
+    """Return a topic of the job by the end of its name."""
+    topics = [topic for stage in job.stages for topic in (*stage.topics_read(), *stage.topics_written())]
+    return next(topic for topic in topics if topic.name == f"{job.name}-{name}")

@@ -1,0 +1,132 @@
+"""Event time on a real broker, in real worker processes, with workers killed in the middle (E1 to E5)."""
+
+import itertools
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from framework import Job
+from framework.logs.kafka import KafkaLog
+from framework.logs.open import LogAddress
+from framework.ports import ExternalRecord
+from framework.runtime.local import LocalRun
+from framework.runtime.place import Place
+from framework.settings import Settings
+from framework.testing.broker import Broker
+from protocol.ids import TopicPartition
+from tests.event_time.jobs import MINUTE, counting, joining
+from tests.logs.outputs import visible
+from tests.runtime.workers import LIMIT_S
+
+pytestmark = pytest.mark.kafka
+HOURS_AGO = 3  # where the data begins: a plain topic deletes what is older than a week
+STEPS = 30_000
+
+
+def test_a_join_over_an_hour_finds_every_pair(kafka_broker: Broker, tmp_path: Path) -> None:
+    """Two inputs of unequal density, read as a backlog: no partner within ten minutes is missed, kills or not."""
+    name, start = _name(), _start_ms()
+    ends = [TopicPartition(f"{name}-{side}", 0) for side in ("left", "right")]
+    hour = [(number, start + number * 60 * MINUTE // 20_000) for number in range(20_000)]
+    rows = [_row(ends[0], f"k{number}", "l" * 100, at) for number, at in hour]
+    rows += [_row(ends[1], f"k{number}", "r", at + 9 * MINUTE) for number, at in hour if number % 40 == 0]
+    _write(kafka_broker, rows, partitions=1)
+    with _run(joining(name), kafka_broker, tmp_path, name, "joining", 1) as local:
+        _work(local, kills=3)
+        assert _late(local) == 0
+    assert len(visible(kafka_broker, TopicPartition(f"{name}-pairs", 0))) == 500
+
+
+def test_windows_behind_a_repartition_drop_nothing(kafka_broker: Broker, tmp_path: Path) -> None:
+    """Two producers share the partitions of a stream; one has twenty times as much to read. Each record counts."""
+    name, start = _name(), _start_ms()
+    source = [TopicPartition(f"{name}-in", partition) for partition in range(2)]
+    hours = [(number, start + number * 120 * MINUTE // 20_000) for number in range(20_000)]
+    rows = [_row(source[0], "x" * 60, f"v{number % 13}", at) for number, at in hours]
+    rows += [_row(source[1], "y", f"v{number % 13}", at) for number, at in hours if number % 20 == 0]
+    expected = Counter((row.value or b"").decode() for row in rows)
+    rows += [_row(place, "z", f"end{number}", start + 130 * MINUTE) for number in range(9) for place in source]
+    _write(kafka_broker, rows, partitions=2)
+    with _run(counting(name), kafka_broker, tmp_path, name, "counting", 2) as local:
+        _work(local, kills=3)
+        assert _late(local) == 0
+    counts = Counter[str]()
+    for record in _visible_rows(kafka_broker, f"{name}-counts", 2):
+        counts[(record[0] or b"").decode()] += int.from_bytes(record[1] or b"", "big", signed=True)
+    assert {key: count for key, count in counts.items() if not key.startswith("end")} == expected
+
+
+def _name() -> str:
+    return f"t{os.urandom(6).hex()}"
+
+
+def _start_ms() -> int:
+    return (time.time_ns() // 1_000_000 - HOURS_AGO * 60 * MINUTE) // MINUTE * MINUTE
+
+
+def _row(place: TopicPartition, key: str, value: str, at: int) -> ExternalRecord:
+    return ExternalRecord(place, key.encode(), value.encode(), at)
+
+
+def _write(broker: Broker, rows: list[ExternalRecord], *, partitions: int) -> None:
+    log = KafkaLog(broker.bootstrap)
+    for topic in dict.fromkeys(row.partition.topic for row in rows):
+        log.create_topic(topic, partitions, plain=True)
+    for begin in range(0, len(rows), STEPS):
+        log.produce(0, 0, rows[begin : begin + STEPS])
+        while not log.poll():
+            log.wait(1_000)
+    log.close()
+
+
+def _run(job: Job, broker: Broker, directory: Path, name: str, maker: str, partitions: int) -> LocalRun:
+    file = directory / "job.py"
+    root = Path(__file__).parents[2]
+    file.write_text(
+        f"import sys\nsys.path.insert(0, {str(root)!r})\n"
+        f"from tests.event_time.jobs import {maker}\njob = {maker}({name!r}, {partitions})\n"
+    )
+    place = Place(directory / "place", address=LogAddress(f"kafka://{broker.bootstrap}"))
+    return LocalRun(job, str(file), place, Settings())
+
+
+def _work(local: LocalRun, kills: int) -> None:
+    """Run until all input is used up; kill the workers in turn, each after another share of the input."""
+    ends, partitions = local.ends(), itertools.cycle(range(local.job.partitions))
+    total, killed = sum(ends.values()), 0
+    deadline = time.monotonic() + LIMIT_S
+    while not local.drained(ends):
+        assert time.monotonic() < deadline, local.committed()
+        local.poll(20)
+        if killed < kills and sum(local.committed().values()) > total * (killed + 1) // (kills + 2):
+            local.supervisor.kill(next(partitions))
+            killed += 1
+    assert killed == kills
+    local.stop()
+
+
+def _late(local: LocalRun) -> int:
+    return sum(local.late().values())
+
+
+def _visible_rows(broker: Broker, topic: str, partitions: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+    log = KafkaLog(broker.bootstrap)
+    for number in range(partitions):
+        yield from _rows_of(log, TopicPartition(topic, number))
+    log.close()
+
+
+def _rows_of(log: KafkaLog, partition: TopicPartition) -> Iterable[tuple[bytes | None, bytes | None]]:
+    position, end = log.bounds(partition)
+    deadline = time.monotonic() + LIMIT_S
+    while position < end - 1 and time.monotonic() < deadline:  # the last offset is the mark of a transaction
+        rows = log.read(partition, position, 1 << 20)
+        for row in rows:
+            position = row[0] + 1
+            yield row[3], row[4]
+        if not rows:
+            log.wait(50)
