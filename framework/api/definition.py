@@ -16,7 +16,7 @@ from framework.errors import ConfigError
 
 FORMAT = 1
 
-Definition = dict[str, Any]  # the JSON value: docs/decisions/0024 has its keys
+Definition = dict[str, Any]  # the JSON value: docs/decisions/0026 has its keys
 Entry = dict[str, Any]  # of a store or a window: id, name, key, value; of a window also kind, size_ms, grace_ms
 
 _NEW_NAME = "give the changed one another name, under which it begins empty, and keep the old declaration beside it"
