@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from framework.logs.partition_reader import rows
 from framework.ports import LogReader
 from framework.stores.reader import StateReader
 from protocol.ids import TopicPartition
@@ -14,7 +15,6 @@ from tasks.inverted_index import END, Count, Index, documents, job, plain_index
 CHUNK = 200  # documents indexed at once
 SLICE_BYTES = 64 << 20  # of text whose index is in memory at once, about 200 MiB of it; beyond, several passes
 SAMPLES = 5
-READ_BYTES = 4 << 20
 
 
 @dataclass
@@ -63,15 +63,12 @@ def audit(log: LogReader, reader: StateReader) -> Audit:
 def recorded(log: LogReader, partition: TopicPartition) -> dict[str, str]:
     """Return name → text of the documents in one partition: the newest record of each name counts."""
     texts: dict[str, str] = {}
-    position, end = log.bounds(partition)
-    while position < end and (rows := log.read(partition, position, READ_BYTES)):
-        for _, _, _, key, value, _ in rows:
-            assert key is not None
-            if value is None:
-                texts.pop(key.decode(), None)
-            else:
-                texts[key.decode()] = value.decode()
-        position = rows[-1][0] + 1
+    for _, _, _, key, value, _ in rows(log, partition, *log.bounds(partition)):
+        assert key is not None
+        if value is None:
+            texts.pop(key.decode(), None)
+        else:
+            texts[key.decode()] = value.decode()
     return texts
 
 

@@ -16,8 +16,9 @@ from framework.cli.moving import at_version, say
 from framework.cli.screen import printable
 from framework.cli.target import directory_of, existing_log
 from framework.core.changelog import ChangelogFold
-from framework.errors import ConfigError, Halted, OffsetOutOfRange, SerdeError
+from framework.errors import ConfigError, Halted, SerdeError
 from framework.logs.open import LogAddress
+from framework.logs.partition_reader import rows_left
 from framework.ports import LogReader, LogRow
 from framework.runtime.inspect import all_wirings, last_commit
 from framework.runtime.newest import NewestReader
@@ -26,8 +27,6 @@ from protocol.changelog import ChangelogType, decode_changelog_header, decode_cl
 from protocol.commit import decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
-
-READ_BYTES = 1 << 20
 
 
 def _reader(
@@ -172,17 +171,7 @@ def _last_rows(log: LogReader, partition: TopicPartition, count: int) -> list[Lo
 def _rows(log: LogReader, partition: TopicPartition, offset: int) -> Iterator[LogRow]:
     """Yield rows from ``offset`` on, or from where the log starts, up to the end as it is now."""
     start, end = log.bounds(partition)
-    offset = max(offset, start)
-    while offset < end:
-        try:
-            rows = log.read(partition, offset, READ_BYTES)
-        except OffsetOutOfRange:  # trimmed meanwhile
-            offset = max(offset, log.bounds(partition)[0])
-            continue
-        if not rows:  # at the end stand only the marks of a transaction
-            return
-        yield from (row for row in rows if row[0] < end)
-        offset = rows[-1][0] + 1
+    yield from rows_left(log, partition, max(offset, start), end)
 
 
 def _message(value: bytes) -> str:

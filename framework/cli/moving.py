@@ -13,7 +13,7 @@ from framework.cli.target import directory_of, existing_log, existing_log_to_wri
 from framework.errors import ConfigError, TransientError
 from framework.logs.open import LogAddress
 from framework.ports import LogReader
-from framework.runtime import moving
+from framework.runtime import moving, rebuilding
 from framework.runtime.history import Snapshot, snapshots
 from framework.runtime.inspect import all_wirings
 from framework.runtime.pinning import check_definition, copy_definition, output_counts
@@ -69,7 +69,7 @@ def replay(reference: str, version: int | None, into: Path | None, directory: Pa
     found = at_version(job, log, version)
     total = 0
     copy_definition(encode_definition(define(job, output_counts(job, log))), place.state_directory)
-    for task, count in moving.replay(log, job, found, place.state_directory, settings_at(job, log)):
+    for task, count in rebuilding.replay(log, job, found, place.state_directory, settings_at(job, log)):
         print(f"{task}\t{count:,} entries applied")
         total += count
     log.close()

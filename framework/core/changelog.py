@@ -39,6 +39,10 @@ class ChangelogFold:
 
     A commit of a run counts once the run's verdict says so: read here as a copy, told by ``decide``, or proved by the
     next commit, which follows it or its predecessor (1.8).
+
+    A generation commits at most one of its numbered attempts, and only in its first commit. A message of a numbered
+    attempt behind a commit of the same generation is void: its attempt has lost (C2). Its ChangelogSeq says nothing
+    to a reader that begins at that commit, because its predecessors lie before ``start``.
     """
 
     def __init__(self, name: str, start: int) -> None:
@@ -57,6 +61,7 @@ class ChangelogFold:
         self.released: dict[TopicPartition, int] = {}
         self.released_digests: dict[TopicPartition, list[tuple[int, int]]] = {}  # (seq, digest) of each release
         self.void_messages = 0
+        self._committed = False  # generation ``top`` has committed: its numbered attempts have lost, or were closed
         self._seqs: dict[int, int] = {}  # attempt -> last ChangelogSeq, of generation ``top``
         self._segments: dict[int, list[bytes]] = {}  # attempt -> open data
         self._run: Segment | None = None  # of a run without a verdict
@@ -87,6 +92,9 @@ class ChangelogFold:
                 self._new_generation(generation)
                 if first and self.start and kind is not ChangelogType.CLAIM:
                     self._seqs[attempt] = seq - 1  # the base: its predecessors are trimmed
+            if attempt and self._committed:
+                self.void_messages += 1
+                return None
             if not self._admit(offset, seq, attempt):
                 return None
             if kind is ChangelogType.DATA:
@@ -131,7 +139,7 @@ class ChangelogFold:
         self.void_messages += sum(map(len, self._segments.values()))
         self.top = generation
         self.lineage = extend_lineage(self.lineage, LineageEntry(generation, restored))
-        self._seqs, self._segments = {}, {}
+        self._seqs, self._segments, self._committed = {}, {}, False
 
     def _admit(self, offset: int, seq: int, attempt: int) -> bool:
         last = self._seqs.get(attempt, -1 if attempt == 0 else 0)
@@ -171,7 +179,8 @@ class ChangelogFold:
                 raise Halted(
                     f"{self.name}, offset {offset}: commit of version {commit.version} after {self.last.version}"
                 )
-        self._segments = {}
+        self.void_messages += sum(map(len, self._segments.values()))
+        self._segments, self._committed = {}, True
         segment = Segment(commit, offset, messages)
         if commit.run_id is not None and not is_base:
             self._run, self._since_run = segment, []

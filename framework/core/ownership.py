@@ -11,7 +11,47 @@ from protocol.changelog import (
 )
 from protocol.errors import DecodeError
 
-_NOWHERE = 1 << 62  # the offset of a message that the log did not take: everything stands before it
+NOWHERE = 1 << 62  # the offset of a message that the log did not take: everything stands before it
+
+
+class TailCheck:
+    """Looks for a newer generation among the messages before an own one (C3): for workers and bulk writes alike.
+
+    It is fed from where the writer's verified messages end, up to and with the own message at ``offset``.
+    """
+
+    def __init__(self, name: str, offset: int, highest_own: int, begin: int) -> None:
+        """``highest_own``: the highest generation that is the writer's own; ``begin``: the first offset to be read."""
+        self.offset = offset
+        self._name, self._highest_own = name, highest_own
+        self._read = begin - 1  # offset of the last message read
+
+    def row(self, offset: int, value: bytes, own_claim: Claim | None = None) -> int | None:
+        """Return the generation of a message that is newer, and no repeat of the own claim. Raises Halted: damaged."""
+        self._read = offset
+        try:
+            kind, generation, _, _ = decode_changelog_header(value)
+            if offset >= self.offset or generation <= self._highest_own:
+                return None
+            repeated = kind is ChangelogType.CLAIM and decode_claim(value) == own_claim
+        except DecodeError as error:
+            raise Halted(
+                f"{self._name} offset {offset}: {error}; the changelog is damaged: restore the topic, "
+                "or delete the job's state"
+            ) from error
+        return None if repeated else generation  # the log may hold the own claim twice, and have reported the later one
+
+    def done(self) -> None:
+        """Nothing newer stands before the own message. Raises Halted if that was not read (decision 0011).
+
+        What stood before it cannot be known then: an empty read proves nothing.
+        """
+        if self._read < self.offset:
+            raise Halted(
+                f"{self._name}: own message at offset {self.offset}, but the changelog ends behind offset "
+                f"{self._read}: the log has lost messages that it acknowledged: restore the topic, or delete the job's "
+                "state (if its leader has just changed and lagged behind, starting again is enough)"
+            )
 
 
 class Ownership:
@@ -28,10 +68,8 @@ class Ownership:
         self.next_seq = 0
         self._verified = -1  # last offset known to be own, and to be preceded by nothing foreign
         self._sent = 0  # own messages sent since
-        self._reading: tuple[int, int, int] | None = (
-            None  # (offset of the own message, trailing, highest own generation)
-        )
-        self._read = -1  # offset of the last message read back
+        self._check: TailCheck | None = None  # while the tail is being read back
+        self._trailing = 0  # of the own message that it ends with
         self._doubt: FrameworkError | None = None  # what has happened, if no newer claim is the reason for it
 
     def claim_message(self, generation: int) -> bytes:
@@ -52,7 +90,7 @@ class Ownership:
 
     def settle(self, offset: int, trailing: int = 0) -> None:
         """Take the own message at ``offset`` as the start of contiguous ownership."""
-        self._verified, self._sent, self._reading = offset + trailing, 0, None
+        self._verified, self._sent, self._check = offset + trailing, 0, None
 
     def appended(self, offset: int, highest_own: int, trailing: int = 0) -> int | None:
         """Verify an own message at ``offset`` (C3): None if nothing foreign can precede it, else where to read back."""
@@ -64,7 +102,7 @@ class Ownership:
                 f"{self.name}: own message at offset {offset}, expected at {self._verified + self._sent} or later: the "
                 "log has lost messages that it acknowledged: restore the topic, or delete the job's state"
             )
-        self._reading, self._read = (offset, trailing, highest_own), self._verified
+        self._check, self._trailing = TailCheck(self.name, offset, highest_own, self._verified + 1), trailing
         return self._verified + 1
 
     def refused(self, highest_own: int) -> int:
@@ -80,7 +118,7 @@ class Ownership:
 
     def doubted(self, highest_own: int, error: FrameworkError) -> int:
         """Return from where on to look for a newer claim; without one, ``read_back_done`` raises ``error``."""
-        self._doubt, self._reading = error, (_NOWHERE, 0, highest_own)
+        self._doubt, self._check = error, TailCheck(self.name, NOWHERE, highest_own, self._verified + 1)
         return self._verified + 1
 
     @property
@@ -90,21 +128,10 @@ class Ownership:
 
     def read_back(self, offset: int, value: bytes) -> None:
         """Look at a message between the last verified and the own one. Raises Fenced if a newer generation wrote it."""
-        assert self._reading is not None
-        own_offset, _, highest_own = self._reading
-        self._read = offset
-        try:
-            kind, generation, _, _ = decode_changelog_header(value)
-            if offset >= own_offset or generation <= highest_own:
-                return
-            repeated = kind is ChangelogType.CLAIM and decode_claim(value) == self.claim
-        except DecodeError as error:
-            raise Halted(
-                f"{self.name} offset {offset}: {error}; the changelog is damaged: restore the topic, "
-                "or delete the job's state"
-            ) from error
-        if not repeated:  # the log may hold our own claim twice, and have reported the later one
-            raise Fenced(f"{self.name}: generation {generation} claimed at offset {offset}; {self.generation} gives up")
+        assert self._check is not None
+        newer = self._check.row(offset, value, self.claim)
+        if newer is not None:
+            raise Fenced(f"{self.name}: generation {newer} claimed at offset {offset}; {self.generation} gives up")
 
     def read_back_done(self) -> None:
         """Nothing newer stands before the own message. Raises what has made us look, if it is not explained (C5).
@@ -113,12 +140,6 @@ class Ownership:
         """
         if self._doubt is not None:
             raise self._doubt
-        assert self._reading is not None
-        offset, trailing, _ = self._reading
-        if self._read < offset:
-            raise Halted(
-                f"{self.name}: own message at offset {offset}, but the changelog ends behind offset {self._read}: the "
-                "log has lost messages that it acknowledged: restore the topic, or delete the job's state "
-                "(if its leader has just changed and lagged behind, starting again is enough)"
-            )
-        self.settle(offset, trailing)
+        assert self._check is not None
+        self._check.done()
+        self.settle(self._check.offset, self._trailing)

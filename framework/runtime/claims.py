@@ -6,17 +6,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from framework.core.ownership import NOWHERE, TailCheck
 from framework.core.wiring import TaskWiring
 from framework.errors import Fenced, OffsetOutOfRange, TransientError
+from framework.logs.partition_reader import rows
 from framework.ports import Delivery, ExternalRecord, Log
-from framework.runtime.history import fold_to_end, rows
+from framework.runtime.history import fold_to_end
 from framework.runtime.journal import find_verdict
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,
     Verdict,
-    decode_changelog_header,
     encode_claim,
     encode_verdict,
 )
@@ -67,9 +68,9 @@ def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: 
         task = Claimed(wiring, fold.top + 1, own.nonce, transactional)
         message = encode_claim(task.header(ChangelogType.CLAIM)._replace(seq=0), own)
         (sent,) = append(log, task, [message], sync=True, may_lose=True)
-        end = log.bounds(wiring.changelog)[1]
+        end, behind = log.bounds(wiring.changelog)[1], sent.offset + 1
         lost = sent.fenced
-        for row in rows(log, wiring.changelog, fold.next_offset, end if sent.fenced else sent.offset + 1):
+        for row in rows(log, wiring.changelog, fold.next_offset, end if lost else behind, acknowledged=behind):
             lost = lost or (row[0] == sent.offset and fold.top >= task.generation)
             fold.feed(row[0], row[4] or b"")
         if not lost:
@@ -121,7 +122,8 @@ def append(
             )
     except TransientError:  # its transactional id was taken over: by whom, the changelog tells (S1)
         if task.begin:
-            verify(log, task, task.begin, log.bounds(task.changelog)[1])
+            check = TailCheck(str(task.changelog), NOWHERE, task.generation, task.begin)
+            _look(log, task, check, task.begin, log.bounds(task.changelog)[1])
         raise
     found: dict[int, Delivery] = {}
     by = time.monotonic() + ACK_S_MAX
@@ -138,16 +140,25 @@ def append(
     return sent
 
 
-def verify(log: Log, task: Claimed, begin: int, end: int) -> int:
-    """Return ``end`` if no message of a higher generation stands from ``begin`` on before it (C3). Raises Fenced."""
+def verify(log: Log, task: Claimed, begin: int, own: int) -> int:
+    """Return the offset behind the own message at ``own``, from ``begin`` to which nothing newer stands (C3).
+
+    Raises Fenced if there is something newer; Halted, TransientError if the own message cannot be read.
+    """
+    check = TailCheck(str(task.changelog), own, task.generation, begin)
+    _look(log, task, check, begin, own + 1, acknowledged=own + 1)
+    check.done()
+    return own + 1
+
+
+def _look(log: Log, task: Claimed, check: TailCheck, begin: int, end: int, *, acknowledged: int = 0) -> None:
     try:
-        for offset, _, _, _, value, _ in rows(log, task.changelog, begin, end):
-            generation = decode_changelog_header(value or b"").generation
-            if generation > task.generation:
-                raise _fenced(task, f"generation {generation} claimed at offset {offset}")
+        for offset, _, _, _, value, _ in rows(log, task.changelog, begin, end, acknowledged=acknowledged):
+            newer = check.row(offset, value or b"")
+            if newer is not None:
+                raise _fenced(task, f"generation {newer} claimed at offset {offset}")
     except OffsetOutOfRange as error:
         raise _fenced(task, f"its changelog was trimmed: {error}") from error
-    return end
 
 
 def _fenced(task: Claimed, reason: str) -> Fenced:

@@ -16,8 +16,9 @@ from framework.errors import Halted, OffsetOutOfRange
 from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
 from framework.runtime.deliveries import CHANGELOG, PRODUCED, Deliveries
 from framework.runtime.inbox import Inbox
-from framework.runtime.journal import ChangelogReader, Encoded, apply_segment, find_verdict
+from framework.runtime.journal import Encoded, apply_segment, find_verdict
 from framework.runtime.lag import Lag
+from framework.runtime.own_changelog import LATE_MS, OwnChangelog
 from framework.runtime.runner import Runner
 from framework.runtime.spilled import SpilledFrames
 from framework.runtime.watermarks import EventTimeOut
@@ -69,7 +70,7 @@ class TaskDriver:
         self._batch: deque[LogRow] = deque()
         self._batch_of: TopicPartition | None = None
         self._internal = {partition for _, partition in self.wiring.channels}
-        self.restore = ChangelogReader(log, self.wiring.name, self.wiring.changelog, 4 * settings.batch_bytes_max)
+        self.restore = OwnChangelog(log, self.wiring, 4 * settings.batch_bytes_max, mono_ms)
         self._pointer: bytes | None = None  # of the frozen layer that is being applied
         self._applied_last = False
         self._held: list[ExternalRecord] = []  # what a sink holds back for the version being committed (S1)
@@ -104,6 +105,7 @@ class TaskDriver:
         """Take the log's answer to one of our sends; return whether a ``tick`` can do something now."""
         if delivery.token == CHANGELOG:
             self._deliveries.delivered(CHANGELOG)
+            self.restore.appended(delivery.offset)
             self._do(on.ChangelogAppended(*delivery[2:4], int(self._mono_ms()), *delivery[4:6]))
         elif delivery.token == PRODUCED:
             self._deliveries.delivered(PRODUCED)
@@ -133,10 +135,10 @@ class TaskDriver:
         """Return how long a driver with nothing to do may wait."""
         now = self._mono_ms()
         due = self.core.due_in_ms(int(now))
-        if now < self._end_due_ms:
-            due = min(due, int(self._end_due_ms - now) + 1)
+        due = min(due, int(self._end_due_ms - now) + 1) if now < self._end_due_ms else due
         if self.core.wants_input and self._batch_of is None and not self._inbox.more:
             due = min(due, self.event_time.due_in_ms(now))
+        due = min(due, LATE_MS) if self.restore.pending else due
         return due if self.outbox is None or not self._ready else min(due, self.outbox.due_in_ms(now))
 
     def abandon(self) -> None:
@@ -376,14 +378,13 @@ class TaskDriver:
             self._log.trim(action.partition, action.offset)
             self._trimmed[action.partition] = action.offset
 
-    # --- the own changelog ---
-
     def _read_changelog(self) -> bool:
         event = self.restore.read(starting=self.core.status is Status.STARTING)
-        self._do(event)
+        if event is not None:  # else the log has more, and does not show it yet
+            self._do(event)
         if isinstance(event, on.ChangelogEnd) and self._ready:
             self._log.leave(self.wiring.changelog)  # what is appended to it now is our own
-        return True
+        return event is not None
 
     @property
     def status(self) -> Status:

@@ -12,6 +12,7 @@ from framework.core.changelog import ChangelogFold, Segment
 from framework.core.start import TAIL
 from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError, Halted, OffsetOutOfRange
+from framework.logs.partition_reader import rows
 from framework.ports import LogReader, LogRow
 from framework.runtime.inspect import CommittedAt, all_wirings
 from framework.runtime.journal import find_verdict
@@ -19,8 +20,6 @@ from protocol.changelog import ChangelogType, decode_changelog_header, decode_da
 from protocol.commit import Commit, decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
-
-_READ_BYTES = 1 << 20
 
 Entries = dict[bytes, tuple[bytes | None, int]]  # key → (value, index of the commit that wrote it); None: deleted
 
@@ -33,16 +32,6 @@ class Snapshot(NamedTuple):
     offset: int
     begin: int
     commit: Commit
-
-
-def rows(log: LogReader, partition: TopicPartition, begin: int, end: int) -> Iterator[LogRow]:
-    """Yield the rows with ``begin`` <= offset < ``end``. Raises OffsetOutOfRange if ``begin`` has been trimmed."""
-    while begin < end:
-        found = log.read(partition, begin, _READ_BYTES)
-        if not found:
-            return  # in a log with transactions there may be no message at the end
-        yield from (row for row in found if row[0] < end)
-        begin = found[-1][0] + 1
 
 
 def commits(log: LogReader, wiring: TaskWiring) -> Iterator[CommittedAt]:
@@ -164,7 +153,7 @@ def segments(log: LogReader, snapshot: Snapshot) -> Iterator[Segment]:
                 yield segment
     except OffsetOutOfRange as error:
         raise _not_retained(task, commit.version) from error
-    if fold.last_offset != offset:
+    if fold.last != commit:  # by its content: an at-least-once log may hold it twice
         raise ConfigError(
             f"task {task}: the commit of version {commit.version} at offset {offset} of {changelog} is void, it is of "
             "a process that had been replaced: read another version"
@@ -230,7 +219,7 @@ def _counts(log: LogReader, wiring: TaskWiring, offset: int, commit: Commit) -> 
         if header.generation < top:
             continue  # void (C2): of a process that had been replaced
         top = header.generation
-        if following is not None:
+        if following is not None and following.run_id != commit.run_id:  # else a repeat of an at-least-once log
             return following.previous == commit.version
         if header.type is ChangelogType.VERDICT:
             verdict = decode_verdict(message)

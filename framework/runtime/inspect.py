@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from framework.api.job import Job
 from framework.core.wiring import TaskWiring, wire
-from framework.errors import OffsetOutOfRange
+from framework.logs.partition_reader import rows_left
 from framework.ports import LogReader
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_verdict
 from protocol.commit import Commit, decode_commit
@@ -15,7 +15,6 @@ from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 
 _WINDOW = 8  # messages read at first from the end of a partition; grows until what is searched is found
-_READ_BYTES = 1 << 20
 _BETWEEN = MessageType.MARKER, MessageType.WATERMARK
 _COUNT_STEP = 100  # messages held at once while a whole changelog is read
 
@@ -45,11 +44,13 @@ class Latest:
         self.top = header.generation
         if header.type is ChangelogType.COMMIT:
             at = CommittedAt(offset, append_time_ms, decode_commit(value))
+            if self.found is not None and at.commit.version <= self.found.commit.version:
+                return  # a repeat of an at-least-once log: versions rise from one valid commit to the next
             if at.commit.run_id is None:
                 if self._run is not None and at.commit.previous == self._run.commit.version:
                     self.count += 1  # it builds on the run's commit
                 self._take(at)
-            else:
+            elif self._run is None or self._run.commit.run_id != at.commit.run_id:
                 self._run = at
         elif header.type is ChangelogType.VERDICT and self._run is not None:
             run_id, counts = decode_verdict(value)
@@ -206,15 +207,4 @@ def _labelled_above(log: LogReader, partition: TopicPartition, producer: int, ge
 
 def _messages(log: LogReader, partition: TopicPartition, begin: int, end: int) -> list[tuple[int, int, bytes]]:
     """Return (offset, append time, value) from ``begin`` to ``end``; what is trimmed meanwhile is left out."""
-    messages: list[tuple[int, int, bytes]] = []
-    while begin < end:
-        try:
-            rows = log.read(partition, begin, _READ_BYTES)
-        except OffsetOutOfRange:
-            begin = log.bounds(partition)[0]
-            continue
-        if not rows:
-            break
-        messages += [(row[0], row[1], row[4] or b"") for row in rows if row[0] < end]
-        begin = rows[-1][0] + 1
-    return messages
+    return [(row[0], row[1], row[4] or b"") for row in rows_left(log, partition, begin, end)]

@@ -1,13 +1,12 @@
 """State between changelog and store: data messages out of the overlay (A7, K2), segments into the store (R1)."""
 
 import zlib
-from collections import deque
 from collections.abc import Iterator
 from itertools import groupby, islice
 
-from framework.core.events import ChangelogEnd, ChangelogRow
-from framework.errors import Fenced, Halted, OffsetOutOfRange
-from framework.ports import LogReader, LogRow, StateStore
+from framework.errors import Halted
+from framework.logs.partition_reader import rows_left
+from framework.ports import LogReader, StateStore
 from framework.stores.overlay import Overlay
 from protocol.changelog import (
     ChangelogHeader,
@@ -88,67 +87,14 @@ def find_verdict(log: LogReader, decider: TopicPartition, run_id: str) -> bool |
     Raises Halted if the changelog is damaged.
     """
     top = 0
-    position, end = log.bounds(decider)
-    while position < end:
+    for offset, _, _, _, value, _ in rows_left(log, decider, *log.bounds(decider)):
         try:
-            rows = log.read(decider, position, _READ_BYTES)
-        except OffsetOutOfRange:  # trimmed meanwhile
-            position = log.bounds(decider)[0]
-            continue
-        for offset, _, _, _, value, _ in rows:
-            try:
-                kind, generation, _, _ = decode_changelog_header(value or b"")
-                if kind is ChangelogType.VERDICT and generation >= top:
-                    verdict = decode_verdict(value or b"")
-                    if verdict.run_id == run_id:
-                        return verdict.counts
-            except DecodeError as error:
-                raise Halted(f"{decider} offset {offset}: {error}; the changelog is damaged") from error
-            top = max(top, generation)
-        if not rows:
-            break
-        position = rows[-1][0] + 1
+            kind, generation, _, _ = decode_changelog_header(value or b"")
+            if kind is ChangelogType.VERDICT and generation >= top:
+                verdict = decode_verdict(value or b"")
+                if verdict.run_id == run_id:
+                    return verdict.counts
+        except DecodeError as error:
+            raise Halted(f"{decider} offset {offset}: {error}; the changelog is damaged") from error
+        top = max(top, generation)
     return None
-
-
-class ChangelogReader:
-    """Reads a task's own changelog up to its end as of the request, a message at a time."""
-
-    def __init__(self, log: LogReader, name: str, changelog: TopicPartition, bytes_max: int) -> None:
-        """``name``: of the task, for errors."""
-        self._log, self._name, self._changelog, self._bytes_max = log, name, changelog, bytes_max
-        self._rows: deque[LogRow] = deque()
-        self._next = self._end = -1
-        self.progress = (0, 0)  # offset reached, offset to reach
-
-    @property
-    def pending(self) -> bool:
-        """Whether there is something to read."""
-        return self._next >= 0
-
-    def begin(self, offset: int) -> None:
-        """Read from ``offset`` on."""
-        self._rows.clear()
-        self._next, self._end = offset, self._log.bounds(self._changelog)[1]
-
-    def read(self, *, starting: bool) -> ChangelogRow | ChangelogEnd:
-        """Return the next message, or that the end is reached.
-
-        Raises OffsetOutOfRange if it was trimmed while ``starting``: begin again; later Fenced.
-        """
-        if not self._rows and self._next < self._end:
-            try:
-                rows = self._log.read(self._changelog, self._next, self._bytes_max)
-            except OffsetOutOfRange as error:
-                if starting:
-                    raise
-                raise Fenced(f"{self._name}: its changelog was trimmed by a newer generation: {error}") from error
-            self._rows.extend(rows)
-        if self._rows and self._next < self._end:
-            offset, append_time_ms, _, _, value, _ = self._rows.popleft()
-            self._next = offset + 1
-            self.progress = (offset + 1, self._end)
-            return ChangelogRow(offset, append_time_ms, value or b"")
-        end, self._next = self._next, -1
-        self.progress = (self._end, self._end)  # no message may stand at the very end
-        return ChangelogEnd(end)

@@ -171,7 +171,8 @@ class LocalRun:
         if time.monotonic() - self._seen_s > STILL_S and not self._cut:
             for partition, end in ends.items():
                 position = max(committed.get(partition, 0), self.log.bounds(partition)[0])
-                self._cut[partition] = end if self.log.read(partition, position, 1) else min(end, position)
+                more = self.log.read(partition, position, 1) or self.log.bounds(partition)[1] > position
+                self._cut[partition] = end if more else min(end, position)
         return {partition: self._cut.get(partition, end) for partition, end in ends.items()}
 
     def commits(self) -> int:

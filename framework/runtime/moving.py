@@ -1,4 +1,4 @@
-"""State on the move: into another job (fork), over more partitions (rescale), back onto a disk (replay).
+"""State on the move: into another job (fork), over more partitions (rescale).
 
 What a job has committed is read from its changelogs (framework.runtime.history) and written as a run, which counts as a
 whole or not at all (framework.runtime.rewriting). Which partition an entry belongs to is the hard part of a rescale: a
@@ -9,7 +9,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from framework.api.graph import StageGraph
@@ -17,23 +16,21 @@ from framework.api.job import Job
 from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError, FrameworkError, OffsetOutOfRange
 from framework.logs.open import grow_topic, open_notes, read_notes
+from framework.logs.partition_reader import rows
 from framework.ports import ExternalRecord, Log, LogReader
 from framework.runtime.assembly import store_names
 from framework.runtime.deterministic.outputs import is_of_outputs
-from framework.runtime.history import Snapshot, contents, fold_to_end, live, newest, rows, segments
+from framework.runtime.history import Snapshot, contents, fold_to_end, live, newest, segments
 from framework.runtime.inspect import all_wirings
-from framework.runtime.journal import apply_segment
 from framework.runtime.key_notes import Place, Places, pin_like, placed_by
+from framework.runtime.owners import refuse_if_owned
 from framework.runtime.pinning import repin_outputs
 from framework.runtime.place import note_rescale
 from framework.runtime.reserved import EVENT_TIME, META, OUTBOX, STREAM_TIME, TIMERS, TURN
 from framework.runtime.rewriting import Attempt, Run, Written, abort, begin, check_used_up, commit
-from framework.runtime.worker import open_store
 from framework.settings import Settings
-from framework.stores.rocks import RocksMemory
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
-from protocol.pointer import Pointer, encode_pointer
 
 if TYPE_CHECKING:
     from framework.logs.open import Notes
@@ -92,7 +89,7 @@ def fork(
     check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), snapshots, strict=True)])
     for wiring in all_wirings(target):
         if target_log.bounds(wiring.changelog)[1] and fold_to_end(target_log, wiring, settled=False).last is not None:
-            raise ConfigError(f"job {target.name!r} has run, {wiring.name} has commits: give the second job a new name")
+            raise _has_run(target, wiring)
     positions = {TopicPartition(e.topic, e.partition): e.offset for each in snapshots for e in each.commit.external}
     if copy:
         positions = {} if spread else _copy_inputs(log, open_notes(target_log, target.name), target_log, positions)
@@ -101,6 +98,9 @@ def fork(
     entries: Counter[str] = Counter()
     written: list[Written] = []
     try:
+        for task in run.tasks:
+            if task.base is not None:  # by a worker that has started since
+                raise _has_run(target, task.wiring)
         if spread:
             written, entries = _spread(log, job, snapshots, target_log, run, target.partitions, places)
         for number, snapshot in enumerate(() if spread else snapshots):
@@ -116,6 +116,10 @@ def fork(
         _give_up(target_log, run)
         raise
     return Moved(run.version, entries)
+
+
+def _has_run(target: Job, wiring: TaskWiring) -> ConfigError:
+    return ConfigError(f"job {target.name!r} has run, {wiring.name} has commits: give the second job a new name")
 
 
 def _stays(row: Row) -> bool:
@@ -228,6 +232,7 @@ def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded
             f"job {job.name!r} has {before} partitions, and topics cannot lose any: rescale to more than that, or "
             f"write a job of {partitions} under another name, on Kafka with other input topics, too, and: grete fork"
         )
+    refuse_if_owned(log, old, settings)
     lasts = [_last(log, wiring) for wiring in all_wirings(old)]
     check_used_up([(wiring, snapshot.commit) for wiring, snapshot in zip(all_wirings(old), lasts, strict=True)])
     _check_inputs(log, old, [snapshot.commit for snapshot in lasts])
@@ -235,18 +240,41 @@ def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded
     if not embedded:
         _check_topics(log, old, partitions)
     _check_keys(log, old, lasts, places, by_key=by_key)
-    inputs = {partition for wiring in all_wirings(old) for partition in wiring.external}
-    note_rescale(log, new, before, {partition: log.bounds(partition)[1] for partition in sorted(inputs)})
+    _note_ends(log, old, new)
     _grow(log, new, embedded=embedded)
     repin_outputs(new, log, open_notes(log, job.name))  # all is committed and used up: no output comes a second time
     run = begin(log, new, settings)
     try:
+        claimed = _claimed(log, old, run)
+        if [each.commit for each in claimed] != [each.commit for each in lasts]:  # by a worker that was not seen
+            lasts, places = claimed, placed_by(read_notes(log, job.name), old)
+            _check_keys(log, old, lasts, places, by_key=by_key)
+            _note_ends(log, old, new)
+        _check_inputs(log, old, [snapshot.commit for snapshot in lasts])
         written, entries = _spread(log, old, lasts, log, run, partitions, places)
         commit(log, run, written, settings=settings, full=True)
     except BaseException:
         _give_up(log, run)
         raise
     return Moved(run.version, entries)
+
+
+def _note_ends(log: Log, old: Job, new: Job) -> None:
+    inputs = {partition for wiring in all_wirings(old) for partition in wiring.external}
+    note_rescale(log, new, old.partitions, {partition: log.bounds(partition)[1] for partition in sorted(inputs)})
+
+
+def _claimed(log: Log, old: Job, run: Run) -> list[Snapshot]:
+    """Return the tasks of a job at the commits that the claims of a run have found: nothing can follow these (C2)."""
+    bases = {task.wiring.changelog: task for task in run.tasks}
+    found = []
+    for wiring in all_wirings(old):
+        task = bases[wiring.changelog]
+        if task.base is None:
+            raise ConfigError(f"{wiring.name} has committed nothing yet: run the job until it has")
+        begin_at = max(log.bounds(wiring.changelog)[0], task.base.base)
+        found.append(Snapshot(wiring.name, wiring.changelog, task.base_offset, begin_at, task.base))
+    return found
 
 
 def _spread(
@@ -309,7 +337,7 @@ def _check_inputs(log: LogReader, old: Job, lasts: list[Commit]) -> None:
     for last in lasts:
         for entry in last.external:
             at = TopicPartition(entry.topic, entry.partition)
-            if log.bounds(at)[1] > entry.offset and log.read(at, entry.offset, 1):
+            if next(rows(log, at, entry.offset, log.bounds(at)[1]), None) is not None:
                 raise ConfigError(
                     f"{at} has records from offset {entry.offset:,} on that the job has not read: stop what writes "
                     "there, and run the job until its input is used up (grete run), then ask again"
@@ -370,31 +398,3 @@ def _grow(log: Log, new: Job, *, embedded: bool) -> None:
         inputs = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
         for topic in (*inputs, *new.external_sinks()):
             grow_topic(log, topic, count, plain=True)
-
-
-# --- replay -----------------------------------------------------------------------------------------------------------
-
-
-def replay(
-    log: LogReader, job: Job, snapshots: list[Snapshot], directory: Path, settings: Settings
-) -> Iterator[tuple[str, int]]:
-    """Rebuild the stores of all tasks below ``directory`` from the changelogs; yield (task, entries applied).
-
-    What is there is wiped. A worker that finds them goes on from these commits. Raises TransientError: one is in use.
-    """
-    memory = RocksMemory(settings.rocksdb_bytes)
-    for number, snapshot in enumerate(snapshots):
-        graph = job.stages[number // job.partitions]
-        store = open_store(directory / snapshot.task, store_names(graph), memory)
-        try:
-            store.wipe()
-            count = 0
-            for segment in segments(log, snapshot):
-                count += sum(apply_segment(str(snapshot.changelog), store, message) for message in segment.messages)
-            store.flush()
-            commit_ = snapshot.commit
-            pointer = Pointer(snapshot.offset, commit_.generation, commit_.version, commit_.nonce)
-            store.write((), encode_pointer(pointer))
-        finally:
-            store.close()
-        yield snapshot.task, count

@@ -15,8 +15,9 @@ from framework.api.store import Store
 from framework.core.changelog import ChangelogFold
 from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError, OffsetOutOfRange
+from framework.logs.partition_reader import rows
 from framework.ports import LogReader
-from framework.runtime.history import contents, live, newest, refuse_other_graph, rows, segments
+from framework.runtime.history import contents, live, newest, refuse_other_graph, segments
 from framework.runtime.inspect import all_wirings
 from framework.runtime.journal import find_verdict
 from framework.stores.reader import StateReader, decoded_row, place_of, store_named

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from framework.errors import StoreCorrupted
+from framework.logs.partition_reader import rows
 from framework.ports import LogReader
 from framework.stores.prebuilt import Prebuilt, remove
 from framework.stores.rocks import RocksStore
@@ -43,7 +44,8 @@ def take_prebuilt(
 def _check_commit(log: LogReader, changelog: TopicPartition, pointer: Pointer) -> None:
     """Raise StoreCorrupted unless the changelog holds the commit: else the start would take its log for a short one."""
     start, end = log.bounds(changelog)
-    row = log.read(changelog, pointer.offset, 1)[0] if start <= pointer.offset < end else None
+    inside = start <= pointer.offset < end
+    row = next(rows(log, changelog, pointer.offset, pointer.offset + 1), None) if inside else None
     try:
         if row is not None and row[0] == pointer.offset:
             value = row[4] or b""

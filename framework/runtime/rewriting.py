@@ -117,8 +117,8 @@ class Attempt:
         verified = self._claimed.begin
         if self._offsets:
             alone = self._offsets == list(range(verified, verified + len(self._offsets)))
-            end = self._offsets[-1] + 1
-            verified = end if alone else verify(self._log, self._claimed, verified, end)
+            last = self._offsets[-1]
+            verified = last + 1 if alone else verify(self._log, self._claimed, verified, last)
         return Written(self._task, self._number, self._count, self._digest, verified)
 
 

@@ -14,7 +14,7 @@ from framework.api.definition import decode_definition, take_over
 from framework.api.job import Job
 from framework.batch.pieces import Channel, Piece, piece_of_frame, pieces_of_rows
 from framework.batch.task import OUTSIDE, BatchTask, Frame, channels_of
-from framework.runtime.history import rows
+from framework.logs.partition_reader import rows
 from framework.runtime.place import load_job
 from framework.spark.blocks import rows_of
 from framework.spark.endings import counted, differences, handed_on, write

@@ -11,8 +11,9 @@ from framework.core.changelog import is_void
 from framework.core.topology import Stream
 from framework.core.wiring import TaskWiring
 from framework.errors import Halted, OffsetOutOfRange
+from framework.logs.partition_reader import rows
 from framework.ports import LogReader
-from framework.runtime.history import Snapshot, commits, rows, segments
+from framework.runtime.history import Snapshot, commits, segments
 from framework.runtime.inspect import all_wirings, last_commit
 from framework.spark.columns import Column
 from framework.spark.folding import Newest

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from framework.core.changelog import ChangelogFold
 from framework.core.wiring import TaskWiring
-from framework.errors import ConfigError, OffsetOutOfRange
+from framework.errors import ConfigError
+from framework.logs.partition_reader import rows_left
 from framework.ports import LogReader, LogRow
 from protocol.changelog import ChangelogType, Decision, decode_changelog_header, decode_data, decode_decision
 from protocol.commit import Commit
@@ -14,7 +15,6 @@ from protocol.envelope import MessageType, decode_header
 from protocol.frames import decode_columns, decode_headers
 from protocol.ids import TopicPartition
 
-READ_BYTES = 1 << 20
 NOT_COMPARED = {"grete.offset"}  # where a dead letter stood in a stream: another replay cuts it otherwise
 
 State = dict[tuple[int, bytes], bytes]  # (store id, key) → value
@@ -42,17 +42,7 @@ class Past:
 
 def rows_of(log: LogReader, partition: TopicPartition) -> Iterator[LogRow]:
     """Yield what stands in a partition up to its present end."""
-    position, end = log.bounds(partition)
-    while position < end:
-        try:
-            rows = log.read(partition, position, READ_BYTES)
-        except OffsetOutOfRange:  # trimmed meanwhile
-            position = max(position + 1, log.bounds(partition)[0])
-            continue
-        if not rows:  # at the end stand only the marks of a transaction
-            return
-        yield from (row for row in rows if row[0] < end)
-        position = rows[-1][0] + 1
+    return rows_left(log, partition, *log.bounds(partition))
 
 
 def past_of(log: LogReader, changelog: TopicPartition) -> Past:

@@ -25,12 +25,12 @@ def feed(directory: Path, job: Job, *lines: tuple[str, str]) -> None:
     log.close()
 
 
-def run(reference: str, directory: Path, *lines: tuple[str, str]) -> dict[str, int]:
+def run(reference: str, directory: Path, *lines: tuple[str, str], interval_ms: int = 50) -> dict[str, int]:
     """Let workers take these lines until they are used up; return the counts that they have then."""
     job = load_job(reference)
     feed(directory, job, *lines)
     place = Place(directory)
-    with LocalRun(job, reference, place, Settings(interval_ms=50)) as local:
+    with LocalRun(job, reference, place, Settings(interval_ms=interval_ms)) as local:
         ends = local.ends()
         while not local.drained(ends):
             local.poll(20)

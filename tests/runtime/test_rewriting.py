@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,34 @@ def test_only_the_attempt_that_is_named_counts(log: Log) -> None:
     slow.add([STORE], [b"late"], [b"late"])
     slow.close()
     assert state(log)["count-0"] == {b"keyquick": b"quick"}
+
+
+def test_a_commit_that_the_log_repeats_counts_once(log: Log) -> None:
+    """As-of reads, a look back and the fold agree where a run's commit stands twice before its verdict (C2)."""
+    run = begin(log, job, SETTINGS)
+    repeating: Any = _Repeating(log)
+    commit(repeating, run, [write(log, run, task, {b"a": b"1"}) for task in range(4)], settings=SETTINGS, full=True)
+    assert state(log) == state(log, run.version) == everywhere({b"a": b"1"})
+    for wiring in all_wirings(job):
+        assert [at.commit.version for at in commits(log, wiring)] == [run.version]
+        last = last_commit(log, wiring.changelog)
+        assert last is not None
+        assert (last.offset, last.commit) == (fold_to_end(log, wiring).last_offset, fold_to_end(log, wiring).last)
+
+
+class _Repeating:
+    """A log that holds each commit twice."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def send(self, owner: int, token: int, partition: TopicPartition, value: bytes, **named: Any) -> None:
+        if decode_changelog_header(value).type is ChangelogType.COMMIT:
+            self._log.send(owner, -1, partition, value, **named)
+        self._log.send(owner, token, partition, value, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
 
 
 def test_two_attempts_of_one_task_are_not_both_committed(log: Log) -> None:

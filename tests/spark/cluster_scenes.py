@@ -8,15 +8,17 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from framework.logs.embedded import EmbeddedLog
 from framework.spark.session import local_session
-from framework.spark.writing import partitioned
-from protocol.changelog import ChangelogType, decode_changelog_header
+from framework.spark.sources import ChangelogSource
+from framework.spark.writing import StateWriter, TaskWrites, partitioned
+from protocol.changelog import ChangelogHeader, ChangelogType, decode_changelog_header
 from protocol.ids import TopicPartition
 from tests.spark.cluster import SparkCluster
 from tests.spark.cluster_backfills import play
@@ -39,6 +41,7 @@ SETTINGS = {
     "spark.speculation.quantile": "0.5",
     "spark.speculation.minTaskRuntime": "50ms",
     "spark.speculation.efficiency.enabled": "false",  # judge by time alone
+    "spark.python.task.killTimeout": "10m",  # a Python process that cannot be interrupted goes on beside its twin
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",  # a data message for each row
     "spark.sql.shuffle.partitions": "2",
 }
@@ -46,11 +49,15 @@ SETTINGS = {
 Rows = Iterator[pa.RecordBatch]
 
 
+def headers_in(log: EmbeddedLog, changelog: TopicPartition) -> list[ChangelogHeader]:
+    """Return the headers of all messages in a changelog."""
+    begin, end = log.bounds(changelog)
+    return [decode_changelog_header(row[4] or b"") for row in (log.read(changelog, begin, 1 << 24) if end else ())]
+
+
 def attempts_at(log: EmbeddedLog, changelog: TopicPartition) -> set[int]:
     """Return which attempts have data in a changelog."""
-    begin, end = log.bounds(changelog)
-    headers = [decode_changelog_header(row[4] or b"") for row in (log.read(changelog, begin, 1 << 24) if end else ())]
-    return {header.attempt for header in headers if header.type is ChangelogType.DATA}
+    return {header.attempt for header in headers_in(log, changelog) if header.type is ChangelogType.DATA}
 
 
 def wait_for_data(directory: Path, enough: Callable[[set[int]], object]) -> None:
@@ -96,12 +103,86 @@ def write(spark: "SparkSession", trouble: Trouble, directory: Path) -> None:
     frame.write.format("changelog").mode("overwrite").options(**options).save()
 
 
+class Surviving(DataSourceArrowWriter):
+    """The writer, in whose first attempt of partition 1 rows come late: the half of them behind the commit."""
+
+    def __init__(self, writer: StateWriter, directory: Path) -> None:
+        self._writer, self._directory = writer, directory
+
+    def write(self, iterator: Rows) -> TaskWrites:
+        """Write; note that the attempt that was too late has come to its end."""
+        context = TaskContext.get()
+        assert context is not None
+        slow = self._directory / "slow-attempt"
+        try:
+            if context.partitionId() != 1:
+                raise FileExistsError
+            slow.touch(exist_ok=False)
+        except FileExistsError:
+            return self._writer.write(iterator)
+        written = self._writer.write(_half_behind_the_commit(self._directory, list(iterator)))
+        slow.write_text(str(context.taskAttemptId() + 1))
+        return written
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit."""
+        self._writer.commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Abort."""
+        self._writer.abort(messages)
+
+
+def _half_behind_the_commit(directory: Path, rows: list[pa.RecordBatch]) -> Rows:
+    yield from rows[:MIDDLE]
+    log = EmbeddedLog(directory / "log.db")
+    end_s = time.monotonic() + LIMIT_S
+    while ChangelogType.COMMIT not in {header.type for header in headers_in(log, COUNTED)}:
+        assert time.monotonic() < end_s, "this attempt waits for a commit that does not come"
+        log.wait(20)
+    log.close()
+    yield from rows[MIDDLE:]
+
+
+class SurvivingSource(ChangelogSource):
+    """The format, with that writer."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``format`` takes."""
+        return "surviving"
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        """Return the writer."""
+        return Surviving(super().writer(schema, overwrite), Path(self.options["directory"]))
+
+
+def write_on(spark: "SparkSession", directory: Path) -> None:
+    """Give the pair job all of its state; the attempt that loses writes on behind the commit."""
+    spark.dataSource.register(SurvivingSource)
+    options = {"job": REFERENCE, "directory": str(directory)}
+    words = spark.createDataFrame([(word, 3) for word in WORDS], "key string, value bigint")
+    frame = partitioned(words, store=STORE, **options).selectExpr(
+        "'count' AS stage",
+        "'counts' AS store",
+        "partition",
+        "CAST(key AS BINARY) AS key",
+        "X'0000000000000003' AS value",
+    )
+    frame.write.format("surviving").mode("overwrite").options(**options).save()
+    end_s = time.monotonic() + LIMIT_S
+    while not (directory / "slow-attempt").read_text():
+        assert time.monotonic() < end_s, "the attempt that was too late does not end"
+        time.sleep(0.05)
+
+
 def main(directory: Path) -> None:
     """Play all scenes in one session."""
     with SparkCluster(directory) as cluster:
         spark = local_session(cluster.url, SETTINGS)
         write(spark, stands_still, directory / "slow")
         write(spark, dies, directory / "killed")
+        write_on(spark, directory / "late")
         play(spark, directory)
         spark.stop()
 

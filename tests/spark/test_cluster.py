@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 
 from framework.logs.embedded import EmbeddedLog
-from framework.runtime.history import commits
+from framework.runtime.assembly import store_names
+from framework.runtime.history import commits, contents, fold_to_end, live, segments, snapshots
 from framework.runtime.inspect import all_wirings
 from framework.runtime.place import Place, create_topics
+from framework.stores.prebuilt import Builder, publish
+from protocol.changelog import ChangelogType
+from protocol.pointer import Pointer
 from tests.runtime.pair_job import job
 from tests.runtime.pair_runs import run
 from tests.spark.cluster_backfills import JOBS, LIVE, PAST, backfills
-from tests.spark.cluster_scenes import COUNTED, REFERENCE, WORDS, attempts_at
+from tests.spark.cluster_scenes import COUNTED, REFERENCE, WORDS, attempts_at, headers_in
 from tests.spark.test_backfill import plain
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # five processes of Java
@@ -39,7 +43,7 @@ def play(command: list[str]) -> None:
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory in which all scenes have been played: one cluster for all of them."""
     directory = tmp_path_factory.mktemp("cluster")
-    for name in ("slow", "killed"):
+    for name in ("slow", "killed", "late"):
         log = EmbeddedLog(Place(directory / name).directory / "log.db")
         create_topics(job, log)
         log.close()
@@ -66,6 +70,54 @@ def test_attempts_on_a_cluster_count_once(played: Path) -> None:
         assert commit.attempt in attempts
         assert run(REFERENCE, played / name, ("a", WORDS[0])) == dict.fromkeys(WORDS, 3) | {WORDS[0]: 4}
     assert is_gone(played / "killed" / "killed")
+
+
+def leave_files(directory: Path) -> None:
+    """Leave the state of a task as files for its worker, as a backfill does that has committed it."""
+    log = EmbeddedLog(directory / "log.db")
+    snapshot = snapshots(log, job)[3]
+    stores = store_names(job.stages[1])
+    builder = Builder(directory / "work")
+    for store, entries in sorted(contents(segments(log, snapshot), frozenset(stores)).items()):
+        keys, values, _ = live(dict(sorted(entries.items())))
+        builder.add([store] * len(keys), keys, values)
+    commit = snapshot.commit
+    pointer = Pointer(snapshot.offset, commit.generation, commit.version, commit.nonce)
+    publish(directory / "work", Place(directory).prebuilt(snapshot.task), pointer, stores, builder.close())
+    log.close()
+
+
+def test_an_attempt_that_writes_on_behind_the_commit_stops_no_reader(played: Path) -> None:
+    """Spark has given it up and its twin is committed: a worker takes the files of that commit, a restore begins there.
+
+    Both begin to read at the commit, behind which the rest of the lost attempt stands, without what is before it (C2).
+    """
+    directory, wiring = played / "late", all_wirings(job)[3]
+    log = EmbeddedLog(directory / "log.db")
+    headers = headers_in(log, COUNTED)
+    (at,) = (offset for offset, header in enumerate(headers) if header.type is ChangelogType.COMMIT)
+    (commit,) = (each.commit for each in commits(log, wiring))
+    lost = int((directory / "slow-attempt").read_text())
+    assert commit.attempt != lost
+    seqs = [[header.seq for header in part if header.attempt == lost] for part in (headers[:at], headers[at:])]
+    assert seqs[0]
+    assert seqs[1]
+    assert seqs[1][0] == seqs[0][-1] + 1
+    leave_files(directory)
+    expected = dict.fromkeys(WORDS, 3)
+    for _ in range(10):
+        expected[WORDS[0]] += 1
+        assert run(REFERENCE, directory, ("a", WORDS[0]), interval_ms=1000) == expected  # a part of a round
+        assert not Place(directory).prebuilt(wiring.name).exists()
+        if fold_to_end(log, wiring).start == at:
+            break
+    assert fold_to_end(log, wiring).start == at  # a whole round stands behind it: what is before it may go
+    log.trim(COUNTED, at)
+    shutil.rmtree(Place(directory).state_directory)
+    expected[WORDS[0]] += 1
+    assert run(REFERENCE, directory, ("a", WORDS[0])) == expected
+    assert log.bounds(COUNTED)[0] == at
+    log.close()
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from framework.errors import ConfigError
 from framework.logs.kafka.log import KafkaLog
 from framework.logs.kafka.reader import KafkaReader
+from framework.logs.partition_reader import rows
 from framework.ports import ExternalRecord
-from framework.settings import MiB
 from protocol.ids import TopicPartition
 
 PINS, FEEDS = 0, 1  # partitions: a worker reads the few pins, not the many notes of a feed
@@ -42,14 +42,12 @@ class KafkaNotesReader:
         notes: dict[str, bytes] = {}
         partition = TopicPartition(self.topic, number)
         position, end = (0, 0) if self._log.partitions(self.topic) is None else self._log.bounds(partition)
-        while position < end and (rows := self._log.read(partition, position, MiB)):
-            for _, _, _, key, note, _ in rows:
-                if key is None:
-                    raise ConfigError(f"{partition} holds a record without a key: it is not this job's; rename the job")
-                notes.pop(key.decode(), None)
-                if note is not None:
-                    notes[key.decode()] = note
-            position = rows[-1][0] + 1
+        for _, _, _, key, note, _ in rows(self._log, partition, position, end):
+            if key is None:
+                raise ConfigError(f"{partition} holds a record without a key: it is not this job's; rename the job")
+            notes.pop(key.decode(), None)
+            if note is not None:
+                notes[key.decode()] = note
         self._known[number] = notes
         return notes
 

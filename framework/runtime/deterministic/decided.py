@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from framework.core.actions import ProcessExternal
 from framework.errors import Halted, OffsetOutOfRange
+from framework.logs.partition_reader import batch
 from framework.ports import Log, LogRow
 from framework.settings import Settings
 from protocol.frames import digest_rows
@@ -74,7 +75,7 @@ class DecidedRows:
     def _read_on(self, decision: ProcessExternal, ahead: deque[LogRow]) -> list[LogRow]:
         position = ahead[-1][0] + 1 if ahead else decision.first_offset
         try:
-            return self._log.read(decision.partition, position, self._settings.batch_bytes_max)
+            return batch(self._log, decision.partition, position, self._settings.batch_bytes_max)
         except OffsetOutOfRange as error:
             raise self._gone(decision) from error
 

@@ -15,6 +15,7 @@ from framework.runtime.deterministic.read_back import ReadBack
 from framework.runtime.deterministic.remade import OutputsDiffer
 from framework.runtime.deterministic.runner import LogicalRunner
 from framework.runtime.driver import COVERED, END_CHECK_MS, TaskDriver
+from framework.runtime.own_changelog import LATE_MS
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition
@@ -71,18 +72,21 @@ class DeterministicDriver(TaskDriver):
             super().delivered(delivery)
             return bool(self._todo) or self._held_up
         self._deliveries.delivered(CHANGELOG)
+        self.restore.appended(delivery.offset)
         now = self._mono_ms()
         self._do(on.ChangelogAppended(*delivery[2:4], int(now), *delivery[4:6], mono_us=int(now * 1_000)))
         return True
 
     def tick(self) -> bool:
         """Do the next thing; before anything is processed, what stands outside already is known (D5)."""
-        return self._back.step() or super().tick()
+        return self._back.step() or (not self._back.pending and super().tick())
 
     def due_in_ms(self) -> float:
         """Return how long a driver with nothing to do may wait; a heartbeat is due to the µs."""
         now = self._mono_ms()
         due = max(0.0, self._due_at(now) - now)
+        if self.restore.pending or self._back.pending:
+            return min(due, LATE_MS)
         return due if self.outbox is None or not self._ready else min(due, self.outbox.due_in_ms(now))
 
     @property

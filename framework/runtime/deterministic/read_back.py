@@ -3,6 +3,7 @@
 from collections import deque
 
 from framework.errors import OffsetOutOfRange
+from framework.logs.partition_reader import PartitionReader
 from framework.ports import Log, LogRow
 from framework.runtime.deterministic.differing import seq_of
 from framework.runtime.deterministic.remade import Visible
@@ -25,7 +26,7 @@ class ReadBack:
         self._log = log
         self._bytes_max = bytes_max
         self._code = code
-        self._left: deque[tuple[TopicPartition, int, int]] = deque()  # to be read from an offset to another
+        self._left: deque[PartitionReader] = deque()  # what is still to be read
         self._found: dict[TopicPartition, Visible] = {}  # records of this task
         self._turn: deque[TopicPartition] = deque()  # which end to look for next
         self._looked_ms = 0.0
@@ -38,7 +39,7 @@ class ReadBack:
             if is_first:
                 self._code.stands(partition, end)
             elif place < end:  # else the topic was made anew, and nothing of ours is in it
-                self._left.append((partition, max(place, start), end))
+                self._left.append(PartitionReader(self._log, partition, max(place, start), end))
 
     def look(self, now_ms: float) -> None:
         """Move one place on, now and then, just before a version is frozen: else where others write, all is read again.
@@ -54,21 +55,33 @@ class ReadBack:
             partition = self._turn.popleft()
             self._code.stands(partition, self._log.bounds(partition)[1])
 
+    @property
+    def pending(self) -> bool:
+        """Whether something is left to read: until then nothing may be made again."""
+        return bool(self._left)
+
     def step(self) -> bool:
-        """Read on; False if there is nothing left to read."""
+        """Read on; False if there is nothing left to read, or nothing that can be read yet.
+
+        Raises TransientError if nothing comes for too long, though the log has more.
+        """
         if not self._left:
             return False
-        partition, offset, end = self._left.popleft()
+        reader = self._left[0]
+        partition = reader.partition
         try:
-            rows = self._log.read(partition, offset, self._bytes_max)
+            rows = reader.read(self._bytes_max)
         except OffsetOutOfRange:  # its retention has gone on
-            self._left.appendleft((partition, max(offset, self._log.bounds(partition)[0]), end))
+            start = self._log.bounds(partition)[0]
+            self._left[0] = PartitionReader(self._log, partition, max(reader.position, start), reader.end)
             return True
+        if rows is None:
+            return False
         for row in rows:
             self._look_at(partition, row)
-        if rows and rows[-1][0] + 1 < end:
-            self._left.appendleft((partition, rows[-1][0] + 1, end))
+        if rows and reader.position < reader.end:
             return True
+        self._left.popleft()
         self._log.leave(partition)
         if not self._left:
             for found in self._found.items():

@@ -1,0 +1,126 @@
+"""Reading a partition up to a known end: the one place that tells an empty read at the end from one that comes late.
+
+A log whose reads lag (a broker that has just become leader, a consumer that is behind) returns fewer messages than it
+has acknowledged. To take that for the end would be to miss commits, claims, or inputs.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+
+from framework.errors import OffsetOutOfRange, TransientError
+from framework.ports import LogReader, LogRow
+from protocol.ids import TopicPartition
+
+READABLE_S_MAX = 60.0  # a message that is known to be in the log can be read by then
+_READ_BYTES = 1 << 20
+_WAIT_S = 0.01
+
+
+class PartitionReader:
+    """Reads one partition from ``position`` up to ``end``, one batch a call, for loops that may not block.
+
+    ``end``: what ``bounds`` has said: what is just before it may be the log's own (the mark of a transaction), so the
+    bounds are asked again before an empty read is taken for the end. ``acknowledged``: the offset behind a message
+    that is known to be there, which the log has acknowledged or shown; up to there no empty read is the end.
+    """
+
+    def __init__(
+        self,
+        log: LogReader,
+        partition: TopicPartition,
+        position: int,
+        end: int,
+        *,
+        acknowledged: int = 0,
+        seconds_max: float = READABLE_S_MAX,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Read nothing yet. ``seconds_max``: the time without any message after which ``read`` gives up."""
+        self.partition, self.position, self.end = partition, position, max(end, acknowledged)
+        self._log, self._acknowledged = log, acknowledged
+        self._seconds_max, self._clock_s = seconds_max, clock_s
+        self._late_since: float | None = None
+        self._done = False
+
+    def read(self, bytes_max: int = _READ_BYTES) -> list[LogRow] | None:
+        """Return the next rows; an empty list at the end; None: what is there cannot be read yet, ask again.
+
+        Raises OffsetOutOfRange if ``position`` has been trimmed, TransientError if nothing comes for too long. A log
+        that says after that time, too, that it ends before ``acknowledged`` has lost messages: that is its end.
+        """
+        if self._done or self.position >= self.end:
+            return []
+        try:
+            rows = self._log.read(self.partition, self.position, bytes_max)
+        except OffsetOutOfRange:
+            if self.position < self._log.bounds(self.partition)[0]:
+                raise
+            rows = []  # beyond the end that the log knows of now
+        if rows:
+            self._late_since = None
+            self.position = rows[-1][0] + 1
+            return [row for row in rows if row[0] < self.end]
+        now = self._clock_s()
+        self._late_since = now if self._late_since is None else self._late_since
+        too_late = now - self._late_since > self._seconds_max
+        if (too_late or self.position >= self._acknowledged) and self._log.bounds(self.partition)[1] <= self.position:
+            self._done = True
+            return []
+        if too_late:
+            raise TransientError(
+                f"{self.partition}: the log has messages up to offset {self.end - 1}, and for "
+                f"{now - self._late_since:.0f} s nothing could be read from offset {self.position} on: look after its "
+                "brokers (replicas in sync, a leader that has just changed), and try again"
+            )
+        return None
+
+
+def rows(
+    log: LogReader,
+    partition: TopicPartition,
+    begin: int,
+    end: int,
+    *,
+    acknowledged: int = 0,
+    seconds_max: float = READABLE_S_MAX,
+) -> Iterator[LogRow]:
+    """Yield the rows with ``begin`` <= offset < ``end``; wait for what cannot be read yet (``PartitionReader``).
+
+    Raises OffsetOutOfRange if ``begin`` has been trimmed, TransientError if nothing comes for too long.
+    """
+    reader = PartitionReader(log, partition, begin, end, acknowledged=acknowledged, seconds_max=seconds_max)
+    while (found := reader.read()) != []:
+        if found is None:
+            time.sleep(_WAIT_S)
+        else:
+            yield from found
+
+
+def rows_left(log: LogReader, partition: TopicPartition, begin: int, end: int) -> Iterator[LogRow]:
+    """Yield the rows with ``begin`` <= offset < ``end``, as ``rows`` does; what is trimmed meanwhile is left out."""
+    while begin < end:
+        try:
+            for row in rows(log, partition, begin, end):
+                begin = row[0] + 1
+                yield row
+        except OffsetOutOfRange:
+            start = log.bounds(partition)[0]
+            if start <= begin:
+                raise
+            begin = start
+            continue
+        return
+
+
+def batch(log: LogReader, partition: TopicPartition, begin: int, bytes_max: int) -> list[LogRow]:
+    """Return the rows that come next, none only if the log has no more: it waits for what cannot be read yet.
+
+    Raises OffsetOutOfRange if ``begin`` has been trimmed, TransientError if nothing comes for too long.
+    """
+    found = log.read(partition, begin, bytes_max)
+    if found:
+        return found
+    reader = PartitionReader(log, partition, begin, log.bounds(partition)[1])
+    while (later := reader.read(bytes_max)) is None:
+        time.sleep(_WAIT_S)
+    return later

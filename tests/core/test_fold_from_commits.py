@@ -1,0 +1,252 @@
+"""A reader that begins at a valid commit finds what a reader of the whole changelog finds (C2, R1, K2, 1.8)."""
+
+import zlib
+from dataclasses import dataclass, field
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from framework.core.changelog import ChangelogFold, Segment
+from framework.runtime.inspect import Latest
+from protocol.changelog import (
+    ChangelogHeader,
+    ChangelogType,
+    Claim,
+    Decision,
+    Verdict,
+    decode_changelog_header,
+    encode_claim,
+    encode_data,
+    encode_decision,
+    encode_verdict,
+)
+from protocol.commit import Commit, decode_commit, encode_commit
+from protocol.ids import LineageEntry
+from tests.core.test_changelog_fold import BASE
+
+NAME = "j.b.changelog[0]"
+DATA, COMMIT = ChangelogType.DATA, ChangelogType.COMMIT
+FIELDS = {name: getattr(BASE, name) for name in BASE.__slots__}
+
+
+@dataclass
+class Process:
+    """A worker, or the coordinator of a bulk write and its attempts, with the commit that it found at its claim."""
+
+    generation: int
+    is_run: bool
+    previous: int
+    lineage: tuple[LineageEntry, ...]
+    committed: bool = False
+    seqs: dict[int, int] = field(default_factory=dict)
+    open: dict[int, list[bytes]] = field(default_factory=dict)
+
+    def header(self, kind: ChangelogType, attempt: int = 0) -> ChangelogHeader:
+        """Return the header of its next message, or of the next one of an attempt."""
+        seq = self.seqs.get(attempt, 1)
+        self.seqs[attempt] = seq + 1
+        return ChangelogHeader(kind, self.generation, seq, attempt)
+
+
+class Changelog:
+    """A changelog that processes write in any order; whoever claims it goes on from the last commit that counts."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.processes: list[Process] = []
+        self.outcomes: dict[str, bool] = {}
+        self.version = 0
+
+    def claim(self, choice: int) -> None:
+        """A process claims the task; every second one is a bulk write. A rival's claim may have lost the race."""
+        fold = ChangelogFold(NAME, 0)
+        for offset, message in enumerate(self.messages):
+            fold.feed(offset, message)
+        generation = fold.top + 1
+        self.messages.append(_claim(generation, len(self.messages)))
+        fold.feed(len(self.messages) - 1, self.messages[-1])
+        if choice % 3 == 0:
+            self.messages.append(_claim(generation, len(self.messages)))
+        undecided = fold.undecided
+        if undecided is not None:
+            fold.decide(undecided, self.outcomes[undecided])
+        previous = -1 if fold.last is None else fold.last.version
+        is_run = choice % 2 == 1 and not fold.decisions  # what a deterministic task has decided is not written over
+        process = Process(generation, is_run, previous, fold.lineage)
+        self.processes.append(process)
+        if undecided is not None and choice % 5:  # else the next commit proves it
+            self.messages.append(
+                encode_verdict(
+                    process.header(ChangelogType.VERDICT), Verdict(undecided, counts=self.outcomes[undecided])
+                )
+            )
+
+    def data(self, who: int, choice: int) -> None:
+        """A worker writes data; of a bulk write one of three attempts does, also when all is over."""
+        process = self.processes[who % len(self.processes)]
+        attempt = 7 + choice % 3 if process.is_run else 0
+        message = encode_data(process.header(DATA, attempt), [0], [b"%d" % choice], [b"%d" % attempt])
+        process.open.setdefault(attempt, []).append(message)
+        self.messages.append(message)
+
+    def decide(self, who: int, choice: int) -> None:
+        """A worker decides on a record."""
+        process = self.processes[who % len(self.processes)]
+        if not process.is_run:
+            header = process.header(ChangelogType.DECISION)
+            self.messages.append(encode_decision(header, Decision("t", 0, choice, 1, 1, 1)))
+
+    def commit(self, who: int, choice: int) -> None:
+        """A process commits; a bulk write once, naming one of its attempts, with a verdict behind it or without."""
+        process = self.processes[who % len(self.processes)]
+        if process.is_run and process.committed:
+            return
+        attempt = 7 + choice % 3 if process.is_run else 0
+        closed, digest = process.open.pop(attempt, []), 0
+        for message in closed:
+            digest = zlib.crc32(message, digest)
+        self.version += 1
+        run_id = f"run-{process.generation}" if process.is_run else None
+        changed = {
+            "generation": process.generation,
+            "version": self.version,
+            "previous": process.previous,
+            "lineage": process.lineage,
+            "data_count": len(closed),
+            "data_digest": digest,
+            "attempt": attempt,
+            "run_id": run_id,
+            "cursor": b"" if choice % 4 == 0 else b"k",
+        }
+        self.messages.append(encode_commit(process.header(COMMIT), Commit(**FIELDS | changed)))
+        process.committed, process.previous = True, self.version
+        if run_id is not None:
+            self.outcomes[run_id] = choice % 4 != 1
+            if choice % 2:
+                verdict = Verdict(run_id, self.outcomes[run_id])
+                self.messages.append(encode_verdict(process.header(ChangelogType.VERDICT), verdict))
+
+    def verdict(self, who: int, _: int) -> None:
+        """A bulk write tells its outcome, later than at once, or again."""
+        process = self.processes[who % len(self.processes)]
+        if process.is_run and process.committed:
+            run_id = f"run-{process.generation}"
+            verdict = Verdict(run_id, self.outcomes[run_id])
+            self.messages.append(encode_verdict(process.header(ChangelogType.VERDICT), verdict))
+
+    def repeat(self, choice: int) -> None:
+        """The log holds one more copy of a message."""
+        self.messages.append(self.messages[choice % len(self.messages)])
+
+
+def _claim(generation: int, nonce: int) -> bytes:
+    return encode_claim(
+        ChangelogHeader(ChangelogType.CLAIM, generation, 0, 0), Claim(nonce.to_bytes(16, "big"), "h", 1, 0)
+    )
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["claim", "data", "data", "data", "commit", "verdict", "decide", "repeat"]),
+        st.integers(0, 3),
+        st.integers(0, 59),
+    ),
+    max_size=50,
+)
+# a bulk write with two attempts; the one that lost goes on behind the commit, its verdict, and a worker's commit
+LOSING = [("claim", 0, 1), ("data", 0, 0), ("data", 0, 1), ("commit", 0, 3), ("data", 0, 1), ("data", 0, 1)]
+
+
+def written(events: list[tuple[str, int, int]]) -> Changelog:
+    """Return the changelog that some events lead to."""
+    log = Changelog()
+    for what, who, choice in events:
+        if what == "claim" and len(log.processes) < 6:
+            log.claim(choice)
+        elif what == "repeat" and log.messages:
+            log.repeat(choice)
+        elif log.processes and what in ("data", "decide", "commit", "verdict"):
+            getattr(log, what)(len(log.processes) - 1 - who, choice)
+    return log
+
+
+def by_definition(log: Changelog) -> dict[int, tuple[bytes, ...]]:
+    """Return offset → data of the commits that count, as C2, R1 and 1.8 are written."""
+    headers = [decode_changelog_header(message) for message in log.messages]
+    found: dict[int, tuple[bytes, ...]] = {}
+    for at, header in enumerate(headers):
+        before = headers[:at]
+        if header.type is not COMMIT or header in before or any(h.generation > header.generation for h in before):
+            continue
+        commit = decode_commit(log.messages[at])
+        if commit.run_id is not None and not log.outcomes[commit.run_id]:
+            continue
+        own = [i for i, h in enumerate(before) if h.generation == header.generation and h not in before[:i]]
+        begin = max((i for i in own if headers[i].type is COMMIT), default=-1)
+        data = (i for i in own if i > begin and headers[i].type is DATA and headers[i].attempt == commit.attempt)
+        found[at] = tuple(log.messages[i] for i in data)
+    return found
+
+
+def fold(log: Changelog, start: int) -> tuple[ChangelogFold, list[Segment]]:
+    """Fold a changelog from an offset, and tell it the outcome of its last bulk write, as task (0, 0) would."""
+    into = ChangelogFold(NAME, start)
+    fed = [into.feed(offset, message) for offset, message in enumerate(log.messages) if offset >= start]
+    if into.undecided is not None:
+        fed.append(into.decide(into.undecided, log.outcomes[into.undecided]))
+    return into, [segment for segment in fed if segment is not None]
+
+
+@settings(max_examples=400, deadline=None)
+@given(EVENTS)
+@example(LOSING)
+@example([*LOSING, ("claim", 0, 0), ("data", 0, 1), ("commit", 0, 0), ("data", 1, 1)])
+def test_reading_from_each_commit_gives_what_the_whole_log_gives(
+    events: list[tuple[str, int, int]],
+) -> None:
+    """State, validity, lineage and generation do not depend on where a reader begins (C2, R1, K2, 1.8)."""
+    log = written(events)
+    expected = by_definition(log)
+    whole, segments = fold(log, 0)
+    assert [m for s in segments for m in s.messages] == [m for data in expected.values() for m in data]
+    for start in expected:
+        into, found = fold(log, start)
+        data = [m for at, messages in expected.items() if at > start for m in messages]
+        assert [message for segment in found for message in segment.messages] == data
+        assert found[0].offset == start
+        for name in ("last", "last_offset", "top", "lineage", "decisions", "released", "undecided", "next_offset"):
+            assert getattr(into, name) == getattr(whole, name), name
+
+
+@settings(max_examples=400, deadline=None)
+@given(EVENTS)
+@example(LOSING)
+def test_who_looks_for_the_last_commit_only_agrees(events: list[tuple[str, int, int]]) -> None:
+    """A look back from the end judges commits by itself: it finds the fold's last one, from wherever it begins (C2)."""
+    log = written(events)
+    into = ChangelogFold(NAME, 0)
+    for offset, message in enumerate(log.messages):
+        into.feed(offset, message)
+    for start in (0, *(at for at in by_definition(log) if at <= into.last_offset)):
+        latest = Latest()
+        for offset, message in enumerate(log.messages):
+            if offset >= start:
+                latest.feed(offset, 0, message)
+        assert latest.top == into.top
+        if into.last is None:
+            assert latest.found is None
+        else:
+            assert latest.found is not None
+            assert (latest.found.offset, latest.found.commit) == (into.last_offset, into.last)
+
+
+def test_a_losing_attempt_is_void_behind_the_commit() -> None:
+    """It is not asked for the ChangelogSeq that a reader from there cannot know, and nothing of it is kept (C2)."""
+    log = written(LOSING)
+    (commit,) = by_definition(log)
+    for start in (0, commit):
+        into, _ = fold(log, start)
+        assert not into._segments
+        assert into.void_messages == 2 + (1 if start == 0 else 0)
+        assert into.last is not None
+        assert into.last.attempt == 7
