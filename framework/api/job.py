@@ -18,7 +18,8 @@ TOPIC_CHARS_MAX = 249  # Kafka's limit on a topic name
 class Job:
     """Named stages that form an acyclic graph. ``partitions``: tasks per stage, and partitions per internal stream.
 
-    A stage's place in ``stages`` is its ordinal, part of every producer id: between two runs, add new stages last.
+    A stage's place in ``stages`` is its ordinal, part of every producer id: between two runs, add new stages last
+    (docs/CHANGING.md).
     ``mode="deterministic"`` lets outputs leave at once instead of with the next commit (docs/DETERMINISTIC.md).
     Raises GraphError, naming what to change, for a graph that cannot run. Nothing is opened or written.
     """
@@ -47,6 +48,10 @@ class Job:
     def topology(self) -> Topology:
         """Return the graph by number, as the protocol needs it."""
         return self._topology
+
+    def keep_fingerprints(self, first: int | None, known: frozenset[int]) -> None:
+        """Take over under which fingerprint the job first ran, and under which others: its producers' are ours then."""
+        self._topology = replace(self._topology, first=first, known=known)
 
     def stage(self, name: str) -> StageGraph:
         """Return the stage of that name. Raises GraphError if there is none."""

@@ -28,7 +28,7 @@ def rescale(reference: str, partitions: int, directory: Path | None, address: Lo
     check_definition(job, log)
     place = Place(directory_of(job, directory, address), address=address)
     settings = settings_at(job, log)
-    with standing_still(place, moving.with_partitions(job, moving.partitions_of(log, job))):
+    with standing_still(place, job.of(moving.partitions_of(log, job))):
         moved = moving.rescale(log, job, partitions, settings, embedded=address.embedded, by_key=by_key)
     log.close()
     _tell(moved, f"{job.name} has {partitions} partitions")

@@ -10,6 +10,7 @@ from framework.api.job import Job
 from framework.errors import ConfigError
 from framework.logs.open import LogAddress, check_address, open_address, open_reader
 from framework.ports import Log, LogReader
+from framework.runtime.graph_pinning import know_graph
 from framework.runtime.pinning import check_readable
 from framework.runtime.place import Place, load_job
 from framework.settings import Settings, from_environment, with_texts
@@ -42,6 +43,7 @@ def existing_log(reference: str, directory: Path | None, address: LogAddress) ->
     job, path = _job_and_path(reference, directory, address)
     log = open_reader(address, path)
     _check_has_run(job, log, reference, address)
+    know_graph(job, log)
     return job, log
 
 
@@ -50,6 +52,7 @@ def existing_log_to_write(reference: str, directory: Path | None, address: LogAd
     job, path = _job_and_path(reference, directory, address)
     log = open_address(address, path, create=False)
     _check_has_run(job, log, reference, address)
+    know_graph(job, log)
     return job, log
 
 

@@ -11,11 +11,12 @@ from enum import Enum, auto
 from framework.core.actions import Action, ApplyFrozen, Send, Trim, WriteData
 from framework.core.commit import CommitRun, Stage, Sweep
 from framework.core.events import ChangelogEnd, ChangelogRow, DataWritten, VerdictFound
+from framework.core.graph_check import check_commit
 from framework.core.limits import Limits
 from framework.core.source import VersionClock
 from framework.core.start import Phase, StartUp
 from framework.core.wiring import TaskWiring
-from framework.errors import ConfigError, Halted
+from framework.errors import Halted
 from protocol.changelog import ChangelogType
 from protocol.commit import Commit, ExternalInput, OutputCommit, encode_commit
 from protocol.ids import LineageEntry, TopicPartition
@@ -136,28 +137,16 @@ class BaseCore(ABC):
 
     def _resume(self, commit: Commit) -> None:
         """Set everything that is a function of the last commit."""
-        self._check_wiring(commit)
+        self._check(commit)  # what was read before the claim may not have been the last one
         self.committed, self.frozen, self.commit_run = commit, commit.version, None
         committed = {TopicPartition(e.topic, e.partition): e.offset for e in commit.external}
         self.external = {p: committed.get(p, self._bounds[p][0]) for p in self.task.external}
         self.next_seq |= {TopicPartition(o.topic, o.partition): o.next_seq for o in commit.outputs}
         self.ended, self._open_bytes = dict.fromkeys(self.external, False), 0
 
-    def _check_wiring(self, commit: Commit) -> None:
-        """Refuse a commit of another topology (1.2): stages may be added after the others, nothing else."""
-        channels = {(c.producer, TopicPartition(i.topic, i.partition)) for i in commit.inputs for c in i.channels}
-        outputs = {TopicPartition(o.topic, o.partition) for o in commit.outputs}
-        external = {TopicPartition(e.topic, e.partition) for e in commit.external}
-        gone = [
-            *(f"input {p} from producer {u}" for u, p in sorted(channels ^ set(self.task.channels))),
-            *(f"output {p}" for p in sorted(outputs - set(self.task.outputs))),
-            *(f"external input {p}" for p in sorted(external - set(self.task.external))),
-        ]
-        if gone:
-            raise ConfigError(
-                f"{self.task.name}: the job's graph is not the one of its last commit (version {commit.version}): "
-                f"{', '.join(gone[:5])} differ. Add stages after the others only; to change partition counts, rescale"
-            )
+    def _check(self, commit: Commit) -> None:
+        """Refuse a last commit that this task cannot go on from: before the claim, so that nothing is written (C1)."""
+        check_commit(self.task, commit)
 
     # --- a commit on its way ---
 

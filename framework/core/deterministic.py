@@ -132,7 +132,7 @@ class DeterministicCore(Deciding):
                 self._stopping = True
             case Start():
                 self._mono_ms = event.mono_ms
-                self._start = StartUp(self.task.name, self.task.changelog, event)
+                self._start = StartUp(self.task.name, self.task.changelog, event, self._check)
                 self._bounds = event.bounds
                 return self._start.begin()
             case Processed() | OutputFrames():
@@ -328,13 +328,18 @@ class DeterministicCore(Deciding):
     def _positions(self) -> Mapping[TopicPartition, int]:
         return self.merge.position
 
-    def _resume(self, commit: Commit) -> None:
-        super()._resume(commit)
+    def _check(self, commit: Commit) -> None:
+        super()._check(commit)
         if commit.deterministic is None:
             raise ConfigError(
                 f"{self.task.name}: its last commit (version {commit.version}) is not one of deterministic mode: "
-                "a job keeps the mode that it was started in; start it anew under another name"
+                "a job keeps its modes: put them back, or give the job another name, under which it begins from its "
+                "inputs"
             )
+
+    def _resume(self, commit: Commit) -> None:
+        super()._resume(commit)
+        assert commit.deterministic is not None
         self.merge.reset(commit)
         fold = self.start_up.fold
         self._replay.extend(fold.decisions)

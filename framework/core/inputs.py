@@ -53,7 +53,7 @@ class Inputs:
         name: str,
         channels: Sequence[tuple[int, TopicPartition]],
         early: EarlyBuffer,
-        fingerprint: int,
+        fingerprints: frozenset[int],
         *,
         aligned: bool,
         logical: frozenset[int] = frozenset(),
@@ -61,7 +61,7 @@ class Inputs:
         self.name = name  # of the task, for errors
         self.aligned = aligned
         self.early = early
-        self.fingerprint = fingerprint
+        self.fingerprints = fingerprints  # of the graphs whose producers are ours
         ordered = sorted(channels)
         self.channels = {key: Channel(*key) for key in ordered if key[0] not in logical}
         self.logical = {key: LogicalChannel(name, *key) for key in ordered if key[0] in logical}
@@ -198,16 +198,6 @@ class Inputs:
         header = restore.header
         producer, generation, restored = header.producer, header.generation, header.version
         channel = self._channel(header, partition, offset)
-        if restore.fingerprint != self.fingerprint:
-            raise Halted(
-                self._at(
-                    partition,
-                    offset,
-                    header,
-                    f"its topology {restore.fingerprint:#x} is not ours {self.fingerprint:#x}: "
-                    "run all workers of a job with the same code, and rescale instead of changing partition counts",
-                )
-            )
         if restore.lineage[-1:] != (LineageEntry(generation, restored),):
             raise Halted(
                 self._at(partition, offset, header, f"its lineage {restore.lineage[-3:]} does not end with itself")
@@ -217,9 +207,11 @@ class Inputs:
             if generation == channel.generation and self.aligned:
                 channel.proves(restored, offset, frozen)  # read again after a commit below it (decision 0013)
             return False
-        channel.generation = generation
         lineage = self.known[producer]
         fresh = not lineage or generation > lineage[-1].generation
+        if fresh:
+            self._check_graph(restore, partition, offset)  # one that is not fresh is superseded by one that was ours
+        channel.generation = generation
         if fresh:
             if self.aligned and restored < frozen:
                 raise Halted(
@@ -340,6 +332,20 @@ class Inputs:
             text = whose if (header.producer, partition) in self.logical else "does not belong to the stream"
             raise Halted(self._at(partition, offset, header, f"this producer {text}"))
         return channel
+
+    def _check_graph(self, restore: Restore, partition: TopicPartition, offset: int) -> None:
+        """Raise Halted if the producer ran with a graph that is none of ours (1.2)."""
+        if restore.fingerprint not in self.fingerprints:
+            ours = ", ".join(f"{each:#x}" for each in sorted(self.fingerprints))
+            raise Halted(
+                self._at(
+                    partition,
+                    offset,
+                    restore.header,
+                    f"it ran with another graph of the job: its fingerprint is {restore.fingerprint:#x}, this code's "
+                    f"{ours}. Start all workers with one code: the one that has every stage that was ever added",
+                )
+            )
 
     def _check_announced(self, channel: Channel, partition: TopicPartition, offset: int, header: Header) -> None:
         """Raise Halted if the restore that announces this generation is missing: lost by the log (R2, 0011)."""

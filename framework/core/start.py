@@ -1,5 +1,6 @@
 """How a task starts: find what is committed, claim a generation, make the local store agree (C1, C2, R1)."""
 
+from collections.abc import Callable
 from enum import Enum, auto
 
 from framework.core.actions import (
@@ -16,7 +17,7 @@ from framework.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow,
 from framework.core.ownership import Ownership
 from framework.errors import Fenced, Halted
 from protocol.changelog import ChangelogType, Claim, decode_changelog_header
-from protocol.commit import decode_commit
+from protocol.commit import Commit, decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
 from protocol.pointer import Pointer
@@ -37,9 +38,11 @@ class Phase(Enum):
 class StartUp:
     """The start of one process for one task. When ``phase`` is DONE, the store agrees with what ``fold`` says."""
 
-    def __init__(self, name: str, changelog: TopicPartition, event: Start) -> None:
+    def __init__(self, name: str, changelog: TopicPartition, event: Start, check: Callable[[Commit], None]) -> None:
+        """Begin. ``check`` raises for a last commit that the task cannot go on from, before anything is written."""
         self.name = name
         self.ownership = Ownership(str(changelog), Claim(event.nonce, event.host, event.pid, event.wall_ms))
+        self._check = check
         self.phase = Phase.READING
         self.bootstrapped = False
         self.segments = 0
@@ -124,6 +127,8 @@ class StartUp:
                 )
             if not self._lost:
                 return self._finish()
+        if self.fold.last is not None:
+            self._check(self.fold.last)
         self.phase, self._lost = Phase.CLAIMING, False
         generation = self.fold.top + 1
         return [AppendChangelog(self.ownership.claim_message(generation), generation)]

@@ -22,7 +22,7 @@ class TaskState(BaseCore):
         super().__init__(task, limits)
         self.aligned = aligned
         early = EarlyBuffer(limits.early_memory_bytes_max, limits.early_bytes_max)
-        self.inputs = Inputs(task.name, task.channels, early, task.fingerprint, aligned=aligned, logical=task.logical)
+        self.inputs = Inputs(task.name, task.channels, early, task.fingerprints, aligned=aligned, logical=task.logical)
         self.seen = self.inputs.seen
         self._closing: int | None = None  # version to freeze when the outputs are flushed
         self._processing = False
@@ -43,10 +43,15 @@ class TaskState(BaseCore):
     def _resume(self, commit: Commit) -> None:
         """Set everything that is a function of the last commit."""
         super()._resume(commit)
+        self.inputs.reset(commit)
+        self._closing, self._processing, self._roll_back = None, False, False
+
+    def _check(self, commit: Commit) -> None:
+        """Refuse a commit of another graph or of other modes."""
+        super()._check(commit)
         if (commit.deterministic is not None) != bool(self.task.logical):
             raise ConfigError(
                 f"{self.task.name}: its last commit (version {commit.version}) is one of other modes, its own or those "
-                "of stages that it reads: a job keeps its modes; start it anew under another name"
+                "of stages that it reads: a job keeps its modes: put them back, or give the job another name, under "
+                "which it begins from its inputs"
             )
-        self.inputs.reset(commit)
-        self._closing, self._processing, self._roll_back = None, False, False

@@ -110,7 +110,7 @@ class TaskCore(Committing):
                 self._stopping = True
             case Start():
                 self._mono_ms = event.mono_ms
-                self._start = StartUp(self.task.name, self.task.changelog, event)
+                self._start = StartUp(self.task.name, self.task.changelog, event, self._check)
                 self._bounds = event.bounds
                 return self._start.begin()
             case InputRead() | ExternalBatch() | Ran():

@@ -34,6 +34,8 @@ class Topology:
 
     ``deterministic``: the ordinals of the stages in that mode (D1); what they write may be read by any stage.
     ``timed``: the ordinals of the aligned stages with timers or windows, which go by event time (E1).
+    ``first``: the fingerprint of the graph that the job ran with first, which it keeps when stages are added last;
+    None: this graph is the first. ``known``: more fingerprints under which the job has run.
     """
 
     job: str
@@ -44,6 +46,8 @@ class Topology:
     )  # stage ordinal → topics; absent: none
     deterministic: frozenset[int] = frozenset()
     timed: frozenset[int] = frozenset()
+    first: int | None = None
+    known: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         """Raise ValueError unless ordinals are indexes, streams join stages of the job and stream topics are unique."""
@@ -75,6 +79,28 @@ class Topology:
         )
         digest = hashlib.sha256("\n".join([self.job, *lines]).encode()).digest()
         return int.from_bytes(digest[:8], "big") >> 1
+
+    def without_last(self, count: int) -> "Topology":
+        """Return the graph of the first ``count`` stages, and of the streams between them."""
+        return Topology(
+            self.job,
+            self.stages[:count],
+            tuple(stream for stream in self.streams if max(stream.producer, stream.consumer) < count),
+            {stage: topics for stage, topics in self.external_inputs.items() if stage < count},
+            frozenset(stage for stage in self.deterministic if stage < count),
+        )
+
+    def fingerprints(self) -> frozenset[int]:
+        """Return the fingerprints of all graphs of which this one is an extension, and its own (design 1.2).
+
+        An extension adds stages after the others, which may read what those write, but not write what those read.
+        """
+        counts = [
+            count
+            for count in range(1, len(self.stages) + 1)
+            if not any(stream.consumer < count <= stream.producer for stream in self.streams)
+        ]
+        return frozenset(self.without_last(count).fingerprint() for count in counts)
 
     def streams_into(self, stage: int) -> tuple[Stream, ...]:
         """Return the streams that the stage reads; none for a source (A1)."""

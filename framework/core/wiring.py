@@ -14,6 +14,9 @@ class TaskWiring:
     never taken back, so their channels are none of the barrier's (A2b). ``is_source``: the task waits for nobody's
     markers, so it closes versions by its own clock (A1, 1.8). ``keeps_time``: event time is part of the task's state;
     ``timed_outputs``: where it must be told, because the consumer, or a stage behind it, goes by event time (E1, E2).
+    ``fingerprint`` goes into all that the task sends, and
+    ``fingerprints`` are those that it takes from others: of the graphs that the job has had, each an extension of the
+    one before it (1.2).
     """
 
     name: str
@@ -28,10 +31,12 @@ class TaskWiring:
     deterministic: bool = False  # the mode of the task itself
     keeps_time: bool = False
     timed_outputs: tuple[TopicPartition, ...] = ()
+    fingerprints: frozenset[int] = frozenset()
     is_source: bool = field(init=False)  # known from the others; asked for at each turn
 
     def __post_init__(self) -> None:
         """Work out what follows from the rest."""
+        object.__setattr__(self, "fingerprints", self.fingerprints | {self.fingerprint})
         object.__setattr__(self, "is_source", all(producer in self.logical for producer, _ in self.channels))
 
 
@@ -53,7 +58,7 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
             for p in range(stream.partitions)
         ),
         changelog=TopicPartition(topology.changelog(stage), partition),
-        fingerprint=topology.fingerprint(),
+        fingerprint=topology.fingerprint() if topology.first is None else topology.first,
         decider=TopicPartition(topology.changelog(0), 0),
         logical=frozenset(
             producer_id(stream.producer, p)
@@ -69,4 +74,5 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
             if not deterministic and topology.keeps_time(stream.consumer)
             for p in range(stream.partitions)
         ),
+        fingerprints=topology.fingerprints() | topology.known,
     )

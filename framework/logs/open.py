@@ -121,8 +121,18 @@ def grow_topic(log: Log, topic: str, partitions: int, *, plain: bool = False) ->
 
 def pin_topics(log: Log, notes: "Notes", topics: Sequence[str]) -> None:
     """Pin which topics these are at the first run. Raises Halted if one of them was deleted and made anew since."""
+    fresh = check_topics(log, notes, topics)
+    if fresh:
+        notes.produce_with_meta([], fresh)
+
+
+def check_topics(log: Log, notes: "NotesReader", topics: Sequence[str]) -> dict[str, bytes | None]:
+    """Return what is to be pinned of these topics, which are there; write nothing.
+
+    Raises Halted if one of them was deleted and made anew since the first run.
+    """
     if isinstance(log, EmbeddedLog):
-        return  # nobody deletes a topic of a file
+        return {}  # nobody deletes a topic of a file
     from framework.logs.kafka import KafkaLog
     from framework.logs.kafka.admin import MADE_ANEW
 
@@ -136,8 +146,7 @@ def pin_topics(log: Log, notes: "Notes", topics: Sequence[str]) -> None:
             fresh[f"topic {topic}"] = identity.encode()
         elif pinned != identity.encode():
             raise Halted(f"topic {topic} was deleted and made anew since the job first ran: {MADE_ANEW}")
-    if fresh:
-        notes.produce_with_meta([], fresh)
+    return fresh
 
 
 def refuse_compacted(log: Log, topics: Mapping[str, str]) -> None:

@@ -288,7 +288,7 @@ class Process:
 # tick, which is never beyond the open version.
 _PASSING = {"task", "limits", "aligned", "seen", "clock", "_mono_ms", "_bounds", "_token", "_acked"}
 _SKIPPED = {
-    "Inputs": {"seen", "name", "fingerprint", "aligned"},
+    "Inputs": {"seen", "name", "fingerprints", "aligned"},
     "CommitRun": {"last_token"},
     "EarlyBuffer": {"_key", "bytes", "memory_bytes"},
     "EarlyFrame": {"key"},

@@ -12,12 +12,13 @@ from pathlib import Path
 import msgspec
 
 from framework.api.job import Job
+from framework.core.wiring import wire
 from framework.errors import ConfigError
 from framework.logs.open import LogAddress
 from framework.runtime.deterministic.guard import check_worker
 from framework.runtime.key_check import JobKeys
 from framework.runtime.place import Place, load_job, prepare
-from framework.runtime.worker import Worker, configure_logs, report_to, run_worker
+from framework.runtime.worker import Worker, configure_logs, report_to, run_worker, stages_of
 from framework.settings import Settings, from_environment, with_texts
 
 
@@ -39,8 +40,9 @@ def open_worker(
 ) -> Worker:
     """Return a worker over its log and stores that reports to the pipe ``status_fd``. Raises ConfigError."""
     check_worker(job)
+    tasks = [wire(job.topology(), graph.ordinal, partition) for graph in stages_of(job, partition, stage)]
     log = place.open_log(group=job.name)
-    notes = prepare(job, log, place, settings)
+    notes = prepare(job, log, place, settings, tasks=tasks)
     keys = JobKeys(job, notes, place, settings)
     worker = Worker(job, partition, log, place, settings, stage=stage, keys=keys)
     worker.publish = getattr(log, "publish", worker.publish)  # the embedded log has no lag tools

@@ -327,7 +327,7 @@ def _snapshot(log: LogReader, wiring: TaskWiring, at: CommittedAt) -> Snapshot:
 
 def refuse_other_graph(log: LogReader, wiring: TaskWiring, commit: Commit) -> None:
     """Raise ConfigError for a commit of another graph: of fewer partitions, what is read would be a part of it."""
-    if commit.fingerprint != wiring.fingerprint:
+    if commit.fingerprint not in wiring.fingerprints:
         raise ConfigError(
             f"task {wiring.name}: version {commit.version} was committed with other stages or another number of "
             f"partitions (its changelog has {log.partitions(wiring.changelog.topic)}): read it with the code of then"

@@ -36,6 +36,11 @@ class Latest:
         self.count = 0
         self._run: CommittedAt | None = None  # of a run without a verdict
 
+    @property
+    def undecided(self) -> CommittedAt | None:
+        """The commit of a run behind the last one, if no verdict on it was among the messages."""
+        return self._run
+
     def feed(self, offset: int, append_time_ms: int, value: bytes) -> None:
         """Take the next message."""
         header = decode_changelog_header(value)
@@ -82,6 +87,12 @@ def last_commit(log: LogReader, changelog: TopicPartition) -> CommittedAt | None
 
 def end_of(log: LogReader, changelog: TopicPartition) -> tuple[CommittedAt | None, int]:
     """Return the last valid commit of a changelog, and its highest generation."""
+    latest = latest_of(log, changelog)
+    return latest.found, latest.top
+
+
+def latest_of(log: LogReader, changelog: TopicPartition) -> Latest:
+    """Return what the end of a changelog tells, as far back as the last valid commit."""
     window = _WINDOW
     while True:
         start, end = log.bounds(changelog)
@@ -90,7 +101,7 @@ def end_of(log: LogReader, changelog: TopicPartition) -> tuple[CommittedAt | Non
         for message in _messages(log, changelog, begin, end):
             latest.feed(*message)
         if latest.found is not None or begin == start:
-            return latest.found, latest.top
+            return latest
         window *= 8
 
 

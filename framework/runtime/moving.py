@@ -20,6 +20,7 @@ from framework.logs.partition_reader import rows
 from framework.ports import ExternalRecord, Log, LogReader
 from framework.runtime.assembly import store_names
 from framework.runtime.deterministic.outputs import is_of_outputs
+from framework.runtime.graph_pinning import check_whole, pin_graph
 from framework.runtime.history import Snapshot, contents, fold_to_end, live, newest, segments
 from framework.runtime.inspect import all_wirings
 from framework.runtime.key_notes import Place, Places, pin_like, placed_by
@@ -196,20 +197,14 @@ def _give_up(log: Log, run: Run) -> None:
 # --- rescale ----------------------------------------------------------------------------------------------------------
 
 
-def with_partitions(job: Job, partitions: int) -> Job:
-    """Return the same job with another number of partitions. Raises GraphError."""
-    return job.of(partitions)
-
-
 def partitions_of(log: LogReader, job: Job) -> int:
     """Return with how many partitions the job has run: its topics may have more already. Raises ConfigError."""
-    topics = log.partitions(job.topology().changelog(0))
-    wiring = all_wirings(job)[0]
+    topics, wiring = log.partitions(job.topology().changelog(0)), all_wirings(job)[0]
     last = None if topics is None else fold_to_end(log, wiring, settled=False).last
     if last is None or topics is None:
         raise ConfigError(f"job {job.name!r} has committed nothing yet: write the number of partitions into its code")
     for count in range(1, topics + 1):
-        if with_partitions(job, count).topology().fingerprint() == last.fingerprint:
+        if last.fingerprint in job.of(count).topology().fingerprints():
             return count
     raise ConfigError(
         f"job {job.name!r} has run with other stages, or with more than the {topics} partitions of its topics: "
@@ -226,7 +221,8 @@ def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded
     if "deterministic" in job.modes:
         raise ConfigError(f"job {job.name!r} is deterministic: it cannot be rescaled once it has run (decision 0020)")
     before = partitions_of(log, job)
-    old, new = with_partitions(job, before), with_partitions(job, partitions)
+    old, new = job.of(before), job.of(partitions)
+    check_whole(old, log)
     if partitions <= before:
         raise ConfigError(
             f"job {job.name!r} has {before} partitions, and topics cannot lose any: rescale to more than that, or "
@@ -256,6 +252,7 @@ def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded
     except BaseException:
         _give_up(log, run)
         raise
+    pin_graph(new, open_notes(log, job.name))
     return Moved(run.version, entries)
 
 

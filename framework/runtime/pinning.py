@@ -86,6 +86,9 @@ def pin_definition(job: Job, log: LogReader, notes: "Notes", state: Path | None)
     The job's topics are there.
     """
     raw, before = encode_definition(define(job, output_counts(job, log))), notes.meta_get(_DEFINITION)
+    used = None if before is None else _without_unused(decode_definition(before), job, log)
+    if before is not None and used is not None and len(used["stages"]) > len(job.stages):
+        raw = before  # this is the code before stages were added, beside workers that have them
     if raw != before:
         if before is None and _has_run(job, log):
             logger.warning(

@@ -6,17 +6,19 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from framework.api.job import Job
+from framework.core.wiring import TaskWiring
 from framework.errors import ConfigError, FrameworkError
 from framework.logs.open import (
     IN_DIRECTORY,
     LogAddress,
     check_address,
+    check_topics,
     open_address,
     open_notes,
     pin_topics,
@@ -24,6 +26,7 @@ from framework.logs.open import (
     refuse_compacted,
 )
 from framework.ports import Log, LogReader
+from framework.runtime.graph_pinning import check_graph, pin_graph
 from framework.runtime.key_notes import rescale_note, rescaled
 from framework.runtime.pinning import check_definition, pin_definition, take_state_of
 from framework.settings import Settings, with_texts
@@ -31,7 +34,7 @@ from framework.stores.directory import make_private
 from protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from framework.logs.open import Notes
+    from framework.logs.open import Notes, NotesReader
 
 _GUARANTEE = "guarantee"  # the note that pins it, and the modes behind it if they are not the usual one
 
@@ -97,21 +100,37 @@ class Place:
 def create_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> None:
     """Create every missing topic of the job (K1), of its external inputs those that are ``fed`` here; None: all.
 
-    Raises ConfigError if one of the others is missing, or if a topic has another number of partitions.
+    Raises ConfigError, before it creates any, if one of the others is missing, or if a topic does not fit.
+    """
+    for topic, partitions, plain in missing_topics(job, log, fed):
+        log.create_topic(topic, partitions, plain=plain)
+
+
+def missing_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> list[tuple[str, int, bool]]:
+    """Return (topic, partitions, whether it is plain) of what ``create_topics`` would create; write nothing.
+
+    Raises ConfigError if an external input that is not ``fed`` here is missing, or a topic does not fit: it has another
+    number of partitions, or settings that would lose data.
     """
     topology = job.topology()
-    for stage in topology.stages:  # first: a mistake in a topic's name leaves nothing behind
+    wanted: list[tuple[str, int, bool]] = []
+    for stage in topology.stages:
         for topic in topology.externals_of(stage.ordinal):
             if fed is not None:
                 _check_external(job, topic, stage.partitions, log.partitions(topic), fed=topic in fed)
-            log.create_topic(topic, stage.partitions, plain=True)
-    for stage in topology.stages:
-        log.create_topic(topology.changelog(stage.ordinal), stage.partitions)
-    for stream in topology.streams:
-        log.create_topic(stream.topic, stream.partitions)
+            wanted.append((topic, stage.partitions, True))
+    wanted += [(topology.changelog(stage.ordinal), stage.partitions, False) for stage in topology.stages]
+    wanted += [(stream.topic, stream.partitions, False) for stream in topology.streams]
     for topic in job.external_sinks():
         if fed is None or log.partitions(topic) is None:  # else it is somebody's, with as many partitions as they like
-            log.create_topic(topic, job.stages[0].pinned_counts.get(topic, job.partitions), plain=True)
+            wanted.append((topic, job.stages[0].pinned_counts.get(topic, job.partitions), True))
+    missing = []
+    for topic, partitions, plain in wanted:
+        if log.partitions(topic) is None:
+            missing.append((topic, partitions, plain))
+        else:
+            log.create_topic(topic, partitions, plain=plain)  # it is there, so this only looks whether it fits
+    return missing
 
 
 def _check_external(job: Job, topic: str, needed: int, found: int | None, *, fed: bool) -> None:
@@ -128,17 +147,45 @@ def _check_external(job: Job, topic: str, needed: int, found: int | None, *, fed
 
 def pin_guarantee(notes: "Notes", job: str, settings: Settings, modes: str = "aligned") -> None:
     """Pin guarantee and modes at the first run: commits mean something else under others. Raises ConfigError then."""
-    if "deterministic" in modes and settings.release != "transaction":
-        modes = f"{modes}, {settings.release}"
-    text = settings.guarantee if modes == "aligned" else f"{settings.guarantee} ({modes})"
-    ours, pinned = text.encode(), notes.meta_get(_GUARANTEE)
-    if pinned is None:
-        notes.produce_with_meta([], {_GUARANTEE: ours})
-    elif pinned != ours:
+    text = check_guarantee(notes, job, settings, modes)
+    if text is not None:
+        notes.produce_with_meta([], {_GUARANTEE: text.encode()})
+
+
+def check_guarantee(notes: "NotesReader", job: str, settings: Settings, modes: str) -> str | None:
+    """Return guarantee and modes if they are to be pinned: at the first run, or when stages were added last.
+
+    Raises ConfigError: the job has run with others.
+    """
+    if "deterministic" in modes and settings.guarantee != "exactly-once":
         raise ConfigError(
-            f"the log of job {job!r} was made with guarantee {pinned.decode()}, not {text}: "
+            f"job {job!r} has deterministic stages, which are exactly once: drop the setting guarantee = "
+            f"{settings.guarantee}, or the mode"
+        )
+    described = modes
+    if "deterministic" in modes and settings.release != "transaction":
+        described = f"{modes}, {settings.release}"
+    text = settings.guarantee if described == "aligned" else f"{settings.guarantee} ({described})"
+    raw = notes.meta_get(_GUARANTEE)
+    if raw is None:
+        return text
+    guarantee, before, release = _parsed(pinned := raw.decode())
+    both = all("deterministic" in each for each in (before, modes))
+    stages, ours = before.split(","), modes.split(",")
+    same = all(one == other for one, other in zip(stages, ours, strict=False))
+    if guarantee != settings.guarantee or not same or (both and release != settings.release):
+        raise ConfigError(
+            f"the log of job {job!r} was made with guarantee {pinned}, not {text}: put that back, or "
             "choose another --directory; on Kafka, another name for the job"
         )
+    return text if len(ours) > len(stages) else None
+
+
+def _parsed(pinned: str) -> tuple[str, str, str]:
+    """Return guarantee, modes and release as they are pinned."""
+    guarantee, _, rest = pinned.partition(" ")
+    modes, _, release = rest.strip("()").partition(", ")
+    return guarantee, modes or "aligned", release or "transaction"
 
 
 def pinned_settings(job: Job, log: LogReader, settings: Settings) -> Settings:
@@ -146,8 +193,7 @@ def pinned_settings(job: Job, log: LogReader, settings: Settings) -> Settings:
     pinned = read_notes(log, job.name).meta_get(_GUARANTEE)
     if pinned is None:
         return settings
-    guarantee, _, modes = pinned.decode().partition(" ")
-    release = "read-back" if modes.endswith(", read-back)") else "transaction"
+    guarantee, _, release = _parsed(pinned.decode())
     return with_texts(settings, {"guarantee": guarantee, "release": release})
 
 
@@ -168,27 +214,38 @@ def prepare(
     place: Place,
     settings: Settings,
     fed: Collection[str] = (),
+    tasks: Sequence[TaskWiring] | None = None,
     *,
     state_of: Job | None = None,
 ) -> "Notes":
     """Make and check what a job needs of its log, and return its notes; ``fed``: the external inputs fed from here.
 
-    ``state_of``: a job whose state this one is to get. ``job`` takes over what its definition holds of ids and counts.
-    Raises ConfigError, also if the code changes what it may not, Halted (a topic was deleted and made anew).
+    ``tasks`` are those that will run in this process, None: all. ``state_of``: a job whose state this one is to get.
+    ``job`` takes over what its definition holds of ids and counts. A start that is refused writes nothing: all checks
+    come first. Raises ConfigError, also if the code changes what it may not, Halted (a topic was made anew).
     """
-    # The check comes first: a start that is refused writes nothing.
+    found = read_notes(log, job.name)
+    check_guarantee(found, job.name, settings, job.modes)
+    check_graph(job, log, tasks)
     if check_definition(job, log) is None and state_of is not None:
         take_state_of(state_of, job)
-    create_topics(job, log, None if place.address.embedded else fed)
-    notes = open_notes(log, job.name)
-    pin_guarantee(notes, job.name, settings, job.modes)
+    missing = missing_topics(job, log, None if place.address.embedded else fed)
     topology = job.topology()
     stages = ((stage, job.stages[stage.ordinal].mode) for stage in topology.stages)
     deterministic = [stage for stage, mode in stages if mode == "deterministic"]
-    refuse_compacted(log, {topic: s.name for s in deterministic for topic in topology.externals_of(s.ordinal)})
+    absent = {topic for topic, _, _ in missing}
+    theirs = {topic: s.name for s in deterministic for topic in topology.externals_of(s.ordinal) if topic not in absent}
+    refuse_compacted(log, theirs)
     changelogs = (topology.changelog(stage.ordinal) for stage in topology.stages)
     read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
-    pin_topics(log, notes, sorted({*changelogs, *read, *(stream.topic for stream in topology.streams)}))
+    pinned = sorted({*changelogs, *read, *(stream.topic for stream in topology.streams)})
+    check_topics(log, found, [topic for topic in pinned if topic not in absent])
+    for topic, partitions, plain in missing:
+        log.create_topic(topic, partitions, plain=plain)
+    notes = open_notes(log, job.name)
+    pin_guarantee(notes, job.name, settings, job.modes)
+    pin_graph(job, notes)
+    pin_topics(log, notes, pinned)
     pin_definition(job, log, notes, place.state_directory)
     return notes
 

@@ -14,6 +14,7 @@ from types import FrameType
 
 from pythonjsonlogger.json import JsonFormatter
 
+from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.errors import ConfigError, Fenced, FrameworkError, Halted, StoreCorrupted
 from framework.ports import Log
@@ -63,9 +64,7 @@ class Worker:
 
         Raises ConfigError for a partition or stage that the job has not.
         """
-        stages = [job.stage(stage)] if stage is not None else list(job.stages)
-        if not 0 <= partition < job.partitions:
-            raise ConfigError(f"job {job.name!r} has partitions 0 to {job.partitions - 1}, not {partition}")
+        stages = stages_of(job, partition, stage)
         self._log = log
         self._settings = settings
         self.report = report
@@ -218,6 +217,14 @@ class Worker:
         if positions != self._published:
             self._published = positions
             self.publish(positions)
+
+
+def stages_of(job: Job, partition: int, stage: str | None) -> list[StageGraph]:
+    """Return the stages whose tasks a worker hosts. Raises ConfigError: the job has no such partition or stage."""
+    stages = [job.stage(stage)] if stage is not None else list(job.stages)
+    if not 0 <= partition < job.partitions:
+        raise ConfigError(f"job {job.name!r} has partitions 0 to {job.partitions - 1}, not {partition}")
+    return stages
 
 
 def task_status(driver: TaskDriver) -> dict[str, object]:

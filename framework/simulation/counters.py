@@ -39,6 +39,7 @@ SOMETIMES = {
     "crashes in a restore": "a process dies before it owns its task",
     "crashes between two chunks of a version": "a process dies while it writes a version to its store (A7)",
     "exit 1 by TransientError": "a disk is full, or an acknowledgement is overdue (B1)",
+    "starts of another graph that were refused": "a process has a graph that is not the job's (1.2, C1)",
     "graceful stops": "a task ends as asked (R6)",
     "torn batches": "a process dies, and the log has part of what it sent to one partition",
     "messages lost with their sender": "a message was sent and never appended",

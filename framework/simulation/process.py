@@ -9,6 +9,7 @@ from zlib import crc32
 
 from framework.core.deterministic import DeterministicCore
 from framework.core.state import Status
+from framework.core.wiring import TaskWiring
 from framework.ports import Write
 from framework.runtime.deterministic.driver import DeterministicDriver
 from framework.runtime.driver import TaskDriver
@@ -41,15 +42,28 @@ class Surroundings:
 
 
 class Process:
-    """A task's process on a host. Its monotonic clock starts elsewhere than those of others."""
+    """A task's process on a host. Its monotonic clock starts elsewhere than those of others.
 
-    def __init__(self, around: Surroundings, task: int, number: int, host: Host) -> None:
+    ``wiring``: the task's in the graph that the process has; ``refused``: it is one that a start must refuse.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        task: int,
+        number: int,
+        host: Host,
+        wiring: TaskWiring,
+        *,
+        refused: bool = False,
+    ) -> None:
         plan = around.plan
         self.task = task
         self.nonce = crc32(b"%d" % number).to_bytes(16, "big")
         self.number = number
         self.host = host
-        self.wiring = plan.wirings[task]
+        self.wiring = wiring
+        self.refused = refused
         self.name = f"{self.wiring.name}#{number}"
         self.boundary = Boundary(around.ambush)
         self.log = SimLog(around.log, self.boundary, self.wiring.changelog)

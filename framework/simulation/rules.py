@@ -38,6 +38,7 @@ INVARIANTS = {
     "outside twice": "without releases, what is outside twice came once after a successor had looked (D5)",
     "release": "each output of a deterministic sink leaves once, in order, and the release says which (D5)",
     "prefix": "all that is sent and let out is what a run from the valid decisions alone begins with (D1 to D5)",
+    "refused": "a start of a graph that is not the job's writes nothing (1.2, C1)",
     "halted": "no process halts: nothing was broken on purpose",
     "error": "no process ends by an error that is not foreseen",
     "simulator": "the simulator itself makes no mistake: its log, its checkers",

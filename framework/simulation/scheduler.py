@@ -4,12 +4,14 @@ import random
 from collections import Counter, deque
 from collections.abc import Sequence
 
+from framework.core.wiring import TaskWiring
 from framework.errors import Fenced, FrameworkError, Halted, OffsetOutOfRange, StoreCorrupted, TransientError
 from framework.ports import ExternalRecord, LogRow
 from framework.runtime.deliveries import CHANGELOG
 from framework.runtime.deterministic.driver import DeterministicDriver
 from framework.runtime.driver import TaskDriver
 from framework.simulation.boundary import Ambush, Crashed
+from framework.simulation.builds import Builds, check_refused, is_refusal
 from framework.simulation.disk import Host, copy_of
 from framework.simulation.faults import FAULTS, WAITING, own_rand
 from framework.simulation.invariants import Checker
@@ -90,6 +92,7 @@ class Simulation:
         self._idle = 0
         self._late = 0.0
         self._faults = deque(plan.faults)
+        self._builds = Builds(plan)
 
     def _create_topics(self) -> None:
         partitions = [*self.plan.inputs, *(w.changelog for w in self.plan.wirings.values())]
@@ -99,8 +102,6 @@ class Simulation:
         ]
         for partition in dict.fromkeys(partitions):
             self.log.add(partition, self.plan.external_start if partition in self.plan.inputs else 0)
-
-    # --- the loop -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Run until everything is committed and the world is at rest."""
@@ -154,10 +155,11 @@ class Simulation:
             at = stamp(value, self.plan.disorder) if self.plan.timers else None
             self.log.append(partition, None, value, at, None)
         self._start_due()
+        if wrong := self._builds.due(self.step, () if self.damaged else self.checker.histories.values()):
+            self._started(*wrong, refused=True)
         while self._faults and self._faults[0].at * self.plan.steps <= self.step:
             self._fault(self._faults.popleft())
-        busy = False
-        awake = self.awake()
+        busy, awake = False, self.awake()
         if awake:
             busy = self._turn(awake[int(self.rand() * len(awake))])
         for _ in range(int(self.rand() * 8)):
@@ -203,6 +205,7 @@ class Simulation:
                 for delivery in process.log.poll():
                     driver.delivered(delivery)
                     busy = True
+            check_refused(process)
             if driver.exit is not None:
                 self.seen["graceful stops"] += 1
                 self.kill(process, "exit 0")
@@ -219,16 +222,21 @@ class Simulation:
                 process.host.replace(MemoryDisk())  # as a worker does: the changelog is the truth
             self.kill(process, f"exit 1: {error}")
         except FrameworkError as error:
-            if not (self.damaged and isinstance(error, Halted)):
-                raise Violation("halted", f"{process.name}: {error}") from error
-            self.seen["halts after a damage"] += 1
-            self._ended.add(process.task)
-            self.kill(process, f"exit 4: {error}", restart=False)
+            self._halt(process, error)
         except Violation:
             raise
         except Exception as error:
             raise Violation("error", f"{process.name}: {error!r}") from error
         return busy
+
+    def _halt(self, process: Process, error: FrameworkError) -> None:
+        """End a process that was right to refuse its graph, or to halt; else that is a violation."""
+        if not ((refused := is_refusal(process, error)) or (self.damaged and isinstance(error, Halted))):
+            raise Violation("halted", f"{process.name}: {error}") from error
+        self.seen["starts of another graph that were refused" if refused else "halts after a damage"] += 1
+        if not refused:
+            self._ended.add(process.task)
+        self.kill(process, f"exit 4: {error}", restart=refused)
 
     def _tell(self, driver: TaskDriver) -> None:
         """At times, tell a task which time others have heard of, or a later one: nothing relies on its being true."""
@@ -246,8 +254,6 @@ class Simulation:
             else self.checker.nothing_missing()
         )
 
-    # --- processes ----------------------------------------------------------------------------------------------------
-
     def restart(self, task: int, delay: int, crash_at: int = 0) -> None:
         """Start a process of the task after so many steps, if a damage has not ended it."""
         if task in self._ended:
@@ -264,13 +270,16 @@ class Simulation:
         due = [entry for entry in self._restarts if entry[0] <= self.step]
         self._restarts = [entry for entry in self._restarts if entry[0] > self.step]
         for _, task, crash_at in due:
-            self._number += 1
-            process = Process(self._around, task, self._number, self._host(task))
-            self.checker.ended_before[process.nonce] = not self._arrivals
-            if crash_at:
-                process.boundary.arm_crash(crash_at)
-            self._processes.append(process)
-            self.trace.note(self.step, self.now, f"{process.name} starts on host {process.host.number}")
+            self._started(task, self._builds.wiring(self.plan.wirings[task]), crash_at)
+
+    def _started(self, task: int, wiring: TaskWiring, crash_at: int = 0, *, refused: bool = False) -> None:
+        self._number += 1
+        process = Process(self._around, task, self._number, self._host(task), wiring, refused=refused)
+        self.checker.ended_before[process.nonce] = not self._arrivals
+        self._processes.append(process)
+        self.trace.note(self.step, self.now, f"{process.name} starts on host {process.host.number}")
+        if crash_at:
+            process.boundary.arm_crash(crash_at)
 
     def _host(self, task: int) -> Host:
         hosts = self.hosts[task]
@@ -313,8 +322,6 @@ class Simulation:
             if decode_changelog_header(sent.value).type is ChangelogType.COMMIT:
                 won = not delivery.fenced and delivery.offset in self.checker.histories[process.task].offsets.values()
                 self.seen[f"lost acknowledgements of a commit that {'won' if won else 'lost'}"] += 1
-
-    # --- faults -------------------------------------------------------------------------------------------------------
 
     def _hit(self) -> None:
         self.hits += 1

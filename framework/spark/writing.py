@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from framework.errors import ConfigError
 from framework.logs.open import open_notes
+from framework.runtime.graph_pinning import check_graph
 from framework.runtime.pinning import check_definition, pin_definition
 from framework.runtime.place import create_topics, pin_guarantee
 from framework.runtime.rewriting import Attempt, Run, Written, abort, begin, commit
@@ -113,6 +114,7 @@ def state_writer(options: Options, schema: Any, *, overwrite: bool) -> StateWrit
         check_definition(job, log)
         target = _target(options, schema, overwrite=overwrite)
         settings = options.settings(log)
+        check_graph(job, log)
         create_topics(job, log, None if options.where.embedded else ())
         notes = open_notes(log, job.name)
         pin_guarantee(notes, job.name, settings, job.modes)

@@ -250,12 +250,12 @@ def test_a_stale_restore_is_ignored() -> None:
 
 
 def test_a_producer_of_another_topology_halts() -> None:
-    """A restore that shows another fingerprint comes from a job with another graph (1.2)."""
+    """A restore that shows a fingerprint of none of the job's graphs comes from other code (1.2)."""
     task, *_ = running()
     other = Producer(task.log, A0, fingerprint=replace(JOB, job="k").fingerprint())
     other.restore(0, generation=2)
     with pytest.raises(
-        Halted, match=r"its topology 0x\w+ is not ours 0x\w+: run all workers of a job with the same code"
+        Halted, match=r"another graph of the job: .* 0x\w+, this code's 0x.* Start all workers with one"
     ):
         task.read()
 

@@ -86,7 +86,7 @@ def test_what_a_worker_commits_between_the_read_and_the_claim_is_kept(
 
         racing = before_the_claim(scene.open(), one_more)
         rescale(scene, racing)
-    assert sums(scene.log, moving.with_partitions(scene.job, 2)) == {b"a": 11}
+    assert sums(scene.log, scene.job.of(2)) == {b"a": 11}
 
 
 def test_an_input_that_comes_between_the_read_and_the_claim_is_refused(
@@ -123,7 +123,7 @@ def test_a_worker_at_work_is_named_and_not_fenced(scene: Scene, monkeypatch: pyt
     give_two_partitions(scene)
     monkeypatch.setattr(platform, "node", lambda: "another-machine")
     rescale(scene, scene.open())
-    assert sums(scene.log, moving.with_partitions(scene.job, 2)) == {b"a": 11}
+    assert sums(scene.log, scene.job.of(2)) == {b"a": 11}
 
 
 class Second(NamedTuple):

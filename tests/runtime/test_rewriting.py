@@ -15,7 +15,6 @@ from framework.ports import Log
 from framework.runtime.claims import claim
 from framework.runtime.history import commits, contents, fold_to_end, live, segments, snapshots
 from framework.runtime.inspect import all_wirings, last_commit
-from framework.runtime.moving import with_partitions
 from framework.runtime.place import Place, create_topics
 from framework.runtime.rewriting import Attempt, Run, Written, abort, begin, check_used_up, commit, settle
 from framework.settings import Settings
@@ -319,11 +318,11 @@ def test_a_job_with_more_partitions_than_its_topics_is_refused(log: Log) -> None
     """Read with other code than it ran with: the error says what to write."""
     whole(log, {b"a": b"1"})
     with pytest.raises(ConfigError, match=r"pair\.split\.changelog has 2: write Job\(…, partitions=2\)"):
-        snapshots(log, with_partitions(job, 3))
+        snapshots(log, job.of(3))
 
 
 def test_state_is_not_read_with_fewer_partitions_than_it_has(log: Log) -> None:
     """It would be a part of it: the error says how many there are."""
     whole(log, {b"a": b"1"})
     with pytest.raises(ConfigError, match=r"other stages or another number of partitions \(its changelog has 2\)"):
-        snapshots(log, with_partitions(job, 1))
+        snapshots(log, job.of(1))

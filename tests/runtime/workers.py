@@ -30,13 +30,21 @@ Status = dict[str, Any]
 
 
 class WorkerUnderTest:
-    """``grete worker tasks.word_count --partition 0``, killed at the end of the block whatever it does."""
+    """``grete worker``, killed at the end of the block whatever it does; ``task``: whose status is looked at."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *options: str,
+        reference: str = "tasks.word_count",
+        partition: int = 0,
+        task: str = TASK,
+    ) -> None:
         self.status: Status = {}
+        self.task = task
         self._reader, writer = os.pipe()
         self._rest = b""
-        command = [sys.executable, "-m", "framework.cli", "worker", "tasks.word_count", "--partition=0"]
+        command = [sys.executable, "-m", "framework.cli", "worker", reference, f"--partition={partition}"]
         command += [f"--directory={directory}", f"--status-fd={writer}", *options]
         self.log_path = directory.parent / f"worker-{writer}-{time.monotonic_ns()}.log"
         with self.log_path.open("wb") as log:
@@ -54,7 +62,7 @@ class WorkerUnderTest:
             assert data, f"no such status before its end or the time limit: {self.status}\n{self.log_path.read_text()}"
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in lines:
-                self.status = json.loads(line)[TASK]
+                self.status = json.loads(line)[self.task]
                 if condition(self.status):
                     return self.status
 

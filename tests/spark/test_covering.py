@@ -116,7 +116,7 @@ def test_the_log_of_before_a_rescale_is_refused(tmp_path: Path) -> None:
     lines = [(f"k{number}", "a") for number in range(25)]
     pair_runs.run("tests.runtime.pair_job", tmp_path / "job", *lines)
     log = EmbeddedLog(tmp_path / "job" / "log.db")
-    rescaled = moving.with_partitions(pair_job.job, 3)
+    rescaled = pair_job.job.of(3)
     moving.rescale(log, pair_job.job, 3, Settings(), embedded=True, by_key=True)
     wirings = [(wiring, fold_to_end(log, wiring).last) for wiring in all_wirings(rescaled)]
     archive: Ends = {"heard": dict.fromkeys(range(3), 1)}

@@ -11,6 +11,7 @@ from framework.core.ownership import Ownership
 from framework.core.start import StartUp
 from framework.core.task import TaskCore
 from framework.runtime.driver import TaskDriver
+from framework.simulation.builds import Builds
 from framework.simulation.mutants.registry import busier, full_of, mutant
 from framework.simulation.world import Plan, with_settings
 from framework.stores.overlay import LayeredStore, Overlay
@@ -44,6 +45,23 @@ def _old_stores(plan: Plan) -> Plan:
 
 def _sweeps_slowly(plan: Plan) -> bool:
     return plan.keys > 4 and plan.knobs.sweep_keys < 5
+
+
+def _other_builds(plan: Plan) -> bool:
+    return Builds(plan).at_work
+
+
+@mutant(StartUp, "end", "refused", shows=_other_builds)
+def refused_start_writes(end: Any) -> Any:
+    """A task claims before it holds its graph against its last commit."""
+
+    def mistaken(self: StartUp, event: Any) -> Any:
+        check, self._check = self._check, lambda _commit: None
+        actions = end(self, event)
+        self._check = check
+        return actions
+
+    return mistaken
 
 
 @mutant(StartUp, "row", "ownership", "generation")

@@ -8,9 +8,11 @@ from framework.core import inputs as module
 from framework.core.early import EarlyBuffer
 from framework.core.inputs import Channel, Inputs
 from framework.core.task import TaskCore
+from framework.simulation.builds import Builds
 from framework.simulation.mutants.registry import mutant
 from framework.simulation.world import Plan, with_settings
 from protocol.commit import InputCommit
+from protocol.control import Restore
 from protocol.ids import LineageEntry, TopicPartition
 
 
@@ -34,6 +36,22 @@ def _crowded(plan: Plan) -> Plan:
 
 def _tight(plan: Plan) -> bool:
     return _aligned(plan) and plan.tight_layer
+
+
+def _several_builds(plan: Plan) -> bool:
+    return bool(plan.topology.streams) and Builds(plan).at_work and len(plan.topology.fingerprints()) > 1
+
+
+@mutant(Inputs, "_check_graph", "halted", shows=_several_builds)
+def only_the_own_graph_taken(check: Any) -> Any:
+    """A producer of the code before a stage was added is taken for one of another job."""
+
+    def mistaken(self: Inputs, restore: Restore, partition: TopicPartition, offset: int) -> None:
+        known, self.fingerprints = self.fingerprints, frozenset({max(self.fingerprints)})
+        check(self, restore, partition, offset)
+        self.fingerprints = known
+
+    return mistaken
 
 
 @mutant(Inputs, "reset", "duplicate", "halted", "void", "lost", shows=_aligned)

@@ -1,0 +1,34 @@
+"""Whether a task can go on from its last commit: its own number and wiring, compared with the code's (design 1.2)."""
+
+from framework.core.wiring import TaskWiring
+from framework.errors import ConfigError
+from protocol.commit import Commit
+from protocol.ids import TopicPartition, split_producer_id
+
+WAY_BACK = (
+    "put the stages back into the order and under the names that they had (the class attribute 'name'), with new ones "
+    "last; to keep the change, give the job another name: it begins from its inputs then"
+)
+
+
+def check_commit(task: TaskWiring, commit: Commit) -> None:
+    """Raise ConfigError unless the commit is of this task's number and wiring: only stages may have been added last."""
+    then, now = (split_producer_id(producer)[0] for producer in (commit.producer, task.producer))
+    if then != now:
+        raise ConfigError(
+            f"{task.name}: its last commit (version {commit.version}) was made by stage number {then} of the job, and "
+            f"in this code the stage has number {now}: {WAY_BACK}"
+        )
+    channels = {(c.producer, TopicPartition(i.topic, i.partition)) for i in commit.inputs for c in i.channels}
+    outputs = {TopicPartition(o.topic, o.partition) for o in commit.outputs}
+    external = {TopicPartition(e.topic, e.partition) for e in commit.external}
+    gone = [
+        *(f"input {p} from producer {u}" for u, p in sorted(channels ^ set(task.channels))),
+        *(f"output {p}" for p in sorted(outputs - set(task.outputs))),
+        *(f"external input {p}" for p in sorted(external - set(task.external))),
+    ]
+    if gone:
+        raise ConfigError(
+            f"{task.name}: the job's graph is not the one of its last commit (version {commit.version}): "
+            f"{', '.join(gone[:5])} differ: {WAY_BACK}. To change the number of partitions: grete rescale"
+        )
