@@ -20,6 +20,11 @@ settings.register_profile("thorough", deadline=None, max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if CI else "dev"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add our flags."""
+    parser.addoption("--rewrite-scenarios", action="store_true", help="write tests/core/scenarios as they go now")
+
+
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     """Turn a skip into a failure where CI=true: what is not run there is not known to work."""
     if CI and report.skipped and not hasattr(report, "wasxfail"):

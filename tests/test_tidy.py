@@ -24,7 +24,7 @@ BANNED = {
     r"snapshot[ _]version": "version",
     r"checkpoint[ _]version": "version",
     r"checkpoint[ _]command": "marker or restore",
-    r"(commit|checkpoint)[ _]marker": "marker (in a channel) or commit (in the changelog)",
+    r"commit[ _]marker": "checkpoint marker (in a channel) or commit (in the changelog)",
     r"abort[ _]message": "nothing: an abort is a claim, see docs/decisions/0004-superseded-formats.md",
     r"restore[ _]marker": "restore",
     r"\bepoch[ _](id|number)": "generation (of a task) or version (of the job)",

@@ -180,6 +180,9 @@ def simulate(
     records: Annotated[int | None, typer.Option(help="With --seed: so many of each input only.", min=0)] = None,
     tasks: Annotated[int | None, typer.Option(help="With --seed: so many of a stage at most.", min=1)] = None,
     world: Annotated[str, typer.Option(help="With --seed: aligned, deterministic or mixed.")] = "aligned",
+    steps: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --seed: write each event and action of the run here.")
+    ] = None,
 ) -> None:
     """Run the protocol in simulated worlds of crashes, pauses and zombies; exit 1 if an invariant breaks."""
     from framework.cli import simulate as command
@@ -188,7 +191,7 @@ def simulate(
         raise typer.Exit(command.all_mutants(processes))
     if seed is not None:
         cut = command.cut_for(faults, records, tasks)
-        raise typer.Exit(command.replay(seed, mutant, cut, command.world_of(world)))
+        raise typer.Exit(command.replay(seed, mutant, cut, command.world_of(world), steps))
     fresh = secrets.randbelow(1 << 40)
     raise typer.Exit(command.batch(command.asked_for(seeds, minutes, mutant, processes, fresh)))
 

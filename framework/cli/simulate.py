@@ -3,8 +3,10 @@
 import re
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import partial
 from itertools import count
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
@@ -36,10 +38,15 @@ class Asked(NamedTuple):
     processes: int
 
 
-def replay(seed: int, mutant: str | None, cut: Cut, world: World = "aligned") -> int:
-    """Run one seed, or what is left of it, and show its faults, its trace and the digest of all that happened."""
+def replay(seed: int, mutant: str | None, cut: Cut, world: World = "aligned", steps: Path | None = None) -> int:
+    """Run one seed, or what is left of it, and show its faults, its trace and the digest of all that happened.
+
+    ``steps``: a file for a line for each event and action, in the form of tests/core/scenarios.
+    """
     console = Console()
-    result = run_seed(seed, check_mutant(mutant), cut, world=world, traced=True)
+    with nullcontext() if steps is None else steps.open("w") as file:
+        tell = None if file is None else partial(print, file=file)
+        result = run_seed(seed, check_mutant(mutant), cut, world=world, traced=True, tell=tell)
     _show_run(console, result)
     _plain(console)(f"digest {result.digest}, {result.steps} steps, {result.violation or 'no violation'}")
     return 1 if result.violation else 0

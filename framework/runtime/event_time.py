@@ -31,7 +31,7 @@ class EventTime:
         """``watermarked``: sources that send watermarks; ``read``: those whose records say how far they are."""
         self.now = BEFORE_ALL
         self.ceiling = self.highest = BEFORE_ALL
-        self._read = frozenset(read)
+        self._read = dict.fromkeys(read)  # in their order: the saved bytes must not depend on a hash
         self._reached = dict.fromkeys([*watermarked, *self._read], BEFORE_ALL)
         self._idle: set[Source] = set()
 

@@ -23,6 +23,7 @@ from framework.simulation.log import SharedLog, SimLog
 from framework.simulation.logical import LogicalSimRunner
 from framework.simulation.oracle import Recorder
 from framework.simulation.sink import DIRECTORY, SimSink
+from framework.simulation.step_text import tell_steps
 from framework.simulation.usercode import SimRunner, StageCode, stage_code
 from framework.simulation.world import JOB, Plan
 
@@ -39,6 +40,7 @@ class Surroundings:
     draw: Callable[[], int]
     ambush: Ambush
     changed: set[int] = field(default_factory=set)  # tasks whose code makes other outputs than it did
+    tell: Callable[[str], None] | None = None  # takes a line for each event and action of each core
 
 
 class Process:
@@ -88,6 +90,9 @@ class Process:
         self.driver: TaskDriver
         self.core, self.driver = self._deterministic(code) if code.deterministic else self._aligned(code)
         host.in_use = True
+        if around.tell is not None:
+            names = {wiring.producer: wiring.name for wiring in plan.wirings.values()}
+            tell_steps(self.core, self.name, names.__getitem__, around.tell)
 
     def _aligned(self, code: StageCode) -> tuple[SimCore, TaskDriver]:
         plan = self._around.plan

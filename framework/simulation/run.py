@@ -2,7 +2,7 @@
 
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,6 +18,7 @@ from framework.simulation.world import WHOLE, Cut, Knobs, World, make_plan
 from protocol.commit import decode_commit
 
 DECODE = "decode_commit"
+Tell = Callable[[str], None] | None
 
 
 @dataclass(slots=True)
@@ -60,12 +61,19 @@ def small_world(knobs: Knobs) -> Iterator[None]:
 
 
 def run_seed(
-    seed: int, mutant: str | None = None, cut: Cut = WHOLE, *, world: World = "aligned", traced: bool = False
+    seed: int,
+    mutant: str | None = None,
+    cut: Cut = WHOLE,
+    *,
+    world: World = "aligned",
+    traced: bool = False,
+    tell: Tell = None,
 ) -> Result:
     """Run what is left of a seed. A violation is in the result; an unknown mutant raises KeyError.
 
     A seed has three worlds: of a job in aligned mode or at least once, of one in deterministic mode, and of one whose
-    first stages are deterministic and the others aligned. A mutant lives in one of them.
+    first stages are deterministic and the others aligned. A mutant lives in one of them. ``tell`` takes a line for each
+    event and action of each core, in the form of tests/core/scenarios.
     """
     world = world if mutant is None else MUTANTS[mutant].world
     plan = make_plan(seed, cut, world)
@@ -74,7 +82,7 @@ def run_seed(
     with ExitStack() as stack:
         if mutant is not None:
             stack.enter_context(applied(mutant))
-        simulation = Simulation(plan)
+        simulation = Simulation(plan, tell)
         stack.enter_context(small_world(plan.knobs))
         try:
             _run(simulation)

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from framework.core.wiring import TaskWiring
 from framework.errors import Fenced, FrameworkError, Halted, OffsetOutOfRange, StoreCorrupted, TransientError
@@ -35,9 +35,9 @@ TOLD = 0.2  # of the turns of a deterministic task it is told which time others 
 
 
 class Simulation:
-    """The world of one seed. ``run`` raises Violation."""
+    """The world of one seed. ``run`` raises Violation. ``tell`` takes a line for each event and action of each core."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, tell: Callable[[str], None] | None = None) -> None:
         self.plan = plan
         self.now = EPOCH_MS
         self.step = 0
@@ -72,6 +72,7 @@ class Simulation:
             lambda: self.now,
             lambda: int(self.rand() * (1 << 32)),
             self.ambush,
+            tell=tell,
         )
         self.log.hit = self._hit
         self._create_topics()

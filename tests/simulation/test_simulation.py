@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,7 +19,7 @@ from framework.simulation.mutants.registry import unchanged
 from framework.simulation.rules import INVARIANTS
 from framework.simulation.run import run_seed
 from framework.simulation.shrink import repeat_command, shrink
-from framework.simulation.world import Cut, make_plan
+from framework.simulation.world import WORLDS, Cut, make_plan
 
 ROOT = Path(__file__).parents[2]
 FRESH = 120
@@ -34,7 +35,11 @@ RARE = {name for name in SOMETIMES if name.startswith(("crash ", "fault: "))} | 
     "release messages refused by the fence",
 }
 
-DIGESTS = "from framework.simulation import run_seed; print([(r.digest, r.steps) for r in map(run_seed, (3, 40, 77))])"
+DIGESTS = """
+from framework.simulation import run_seed
+from framework.simulation.world import WORLDS
+print([run_seed(seed, world=world).digest for seed in (3, 5, 10, 77) for world in WORLDS])
+"""
 
 
 def _digests(hash_seed: str) -> str:
@@ -147,6 +152,17 @@ def test_a_cut_world_has_what_is_left() -> None:
     plan = make_plan(2, Cut(records=1, tasks=1))
     assert all(len(rows) <= 1 for rows in plan.inputs.values())
     assert len(plan.wirings) == len(plan.topology.stages)
+
+
+def test_a_run_can_tell_each_step() -> None:
+    """The lines name each event and action, none by its Python form, and telling them does not change the run."""
+    for world in WORLDS:
+        lines: list[str] = []
+        told = run_seed(4711, world=world, tell=lines.append)
+        assert told.digest == run_seed(4711, world=world).digest
+        assert any(" < reads " in line for line in lines)
+        assert any(" > append to the changelog: commit of generation" in line for line in lines)
+        assert not [line for line in lines if re.search(r"[<>] [A-Z]\w+\(", line)]
 
 
 def test_one_seed_is_replayed_with_its_digest() -> None:

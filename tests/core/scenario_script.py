@@ -1,0 +1,328 @@
+"""Scenarios of the core as text: commands, ``----``, then the events (<) and actions (>) that follow from them.
+
+A file is read from top to bottom. Lines that begin with ``#`` are for people. tests/core/scenarios/README.md lists the
+commands. Tasks that were started run the real core; of all others the script writes by hand what they would send.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.topology import Stage, Stream, Topology
+from framework.core.wiring import TaskWiring, wire
+from framework.errors import FrameworkError
+from framework.simulation.step_text import action_text, event_text, history_text
+from protocol.frames import decode_columns
+from protocol.ids import TopicPartition
+from tests.core.scenario import LIMITS, Log, Producer, Scenario
+
+HOLD: dict[str, type[do.Action]] = {
+    "append": do.AppendChangelog,
+    "send": do.Send,
+    "apply": do.ApplyFrozen,
+    "data": do.WriteData,
+}
+
+
+@dataclass(slots=True)
+class Block:
+    """Some commands and what followed from them when the file was written; ``head``: the comments before them."""
+
+    head: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+    expected: list[str] = field(default_factory=list)
+
+    def text(self) -> str:
+        """Return the block as it is written in a file."""
+        return "\n".join([*self.head, *self.commands, "----", *self.expected, ""])
+
+
+def parse(text: str) -> list[Block]:
+    """Return the blocks of a file. Raises ValueError on commands without a line ``----``."""
+    blocks, block, expected = list[Block](), Block(), False
+    for line in [*text.splitlines(), ""]:
+        if not line.strip():
+            if expected:
+                blocks.append(block)
+                block, expected = Block(), False
+            elif block.commands:
+                raise ValueError(f"no line ---- after {block.commands[-1]!r}")
+            elif block.head:
+                block.head.append("")
+        elif expected:
+            block.expected.append(line)
+        elif line == "----":
+            expected = True
+        else:
+            (block.head if line.startswith("#") else block.commands).append(line)
+    if any(block.head):
+        raise ValueError(f"comments without a command: {block.head[0]!r}")
+    return blocks
+
+
+class ToldTask(Scenario):
+    """One process of a task; each event and each action becomes a line."""
+
+    def __init__(self, log: Log, task: TaskWiring, script: "Script", number: int, *, aligned: bool) -> None:
+        super().__init__(log, task, aligned=aligned, nonce=b"%16d" % number, limits=script.limits)
+        self.script = script
+        self.number = number
+        self.name = task.name if number == 1 else f"{task.name}#{number}"
+
+    def _tell(self, event: on.Event) -> None:
+        text = event_text(event, self.script.task_name)
+        if text is not None:
+            self.script.say(self.name, "<", text)
+        super()._tell(event)
+
+    def _perform(self, action: do.Action) -> None:
+        held = " – held" if type(action) in self.hold else ""
+        self.script.say(self.name, ">", action_text(action, self.script.task_name, self._spilled.__getitem__) + held)
+        super()._perform(action)
+
+
+class Script:
+    """Runs the commands of one file."""
+
+    def __init__(self) -> None:
+        self.limits = LIMITS
+        self.aligned = True
+        self.log = Log()
+        self.topology = chain("a*2 -> b*2 -> c*2")
+        self.running: dict[str, ToldTask] = {}
+        self.hosts: dict[str, ToldTask] = {}  # the last process of each task: what it left on its disk
+        self.by_hand: dict[str, Producer] = {}
+        self.lines: list[str] = []
+        self._processes = 0
+
+    def run(self, commands: list[str]) -> list[str]:
+        """Return the lines that follow from some commands."""
+        self.lines = []
+        for command in commands:
+            self._run(command)
+        return self.lines
+
+    def say(self, task: str, sign: str, text: str) -> None:
+        """Take a line."""
+        self.lines.append(f"{task} {sign} {text}")
+
+    def task_name(self, producer: int) -> str:
+        """Return the name of the task with this producer id."""
+        return f"{self.topology.stages[producer >> 16].name}-{producer & 0xFFFF}"
+
+    def _run(self, command: str) -> None:
+        for pattern, method in COMMANDS:
+            match = re.fullmatch(pattern, command)
+            if match is not None:
+                try:
+                    method(self, **match.groupdict())
+                except FrameworkError as error:
+                    self.lines.append(f"! {type(error).__name__}: {error}")
+                return
+        raise ValueError(f"unknown command {command!r}: see tests/core/scenarios/README.md")
+
+    # --- the world ---
+
+    def job(self, stages: str) -> None:
+        """Set the graph."""
+        self.topology = chain(stages)
+
+    def setting(self, name: str, number: str) -> None:
+        """Change a limit of the core."""
+        self.limits = replace(self.limits, **{name: int(number)})
+
+    def at_least_once(self) -> None:
+        """Choose the mode without alignment."""
+        self.aligned = False
+
+    def wiring(self, task: str) -> TaskWiring:
+        """Return the wiring of a task."""
+        stage, _, partition = task.partition("#")[0].rpartition("-")
+        [ordinal] = [each.ordinal for each in self.topology.stages if each.name == stage]
+        return wire(self.topology, ordinal, int(partition))
+
+    def channel(self, producer: str, consumer: str | None) -> list[TopicPartition]:
+        """Return the partitions that a task writes, of one consumer or of all."""
+        partitions = list(self.wiring(producer).outputs)
+        if consumer is None:
+            return partitions
+        inputs = {partition for _, partition in self.wiring(consumer).channels}
+        return [partition for partition in partitions if partition in inputs]
+
+    # --- written by hand ---
+
+    def _hand(self, task: str) -> Producer:
+        if task not in self.by_hand:
+            wiring = self.wiring(task)
+            fingerprint = self.topology.fingerprint()
+            self.by_hand[task] = Producer(self.log, wiring.producer, *wiring.outputs, fingerprint=fingerprint)
+        return self.by_hand[task]
+
+    def becomes(self, task: str, generation: str, checkpoint: str, told: str | None) -> None:
+        """Write the rollback marker of a new incarnation."""
+        self._hand(task).restore(int(checkpoint), *self.channel(task, told), generation=int(generation))
+
+    def tells(self, task: str, consumer: str) -> None:
+        """Write the rollback marker of the last incarnation into other partitions."""
+        self._hand(task).announce(*self.channel(task, consumer))
+
+    def sends(self, task: str, records: str, checkpoint: str, consumer: str | None) -> None:
+        """Write a frame."""
+        self._hand(task).send(int(checkpoint), *records.split(), to=self.channel(task, consumer)[0])
+
+    def marks(self, task: str, checkpoint: str, consumer: str | None) -> None:
+        """Write a checkpoint marker."""
+        self._hand(task).mark(int(checkpoint), *self.channel(task, consumer))
+
+    def repeats(self, topic: str, partition: str, offset: str) -> None:
+        """Append a message once more, as a log that delivers at least once may."""
+        where = TopicPartition(topic, int(partition))
+        self.log.append(where, self.log.rows[where][int(offset)][1])
+
+    def loses(self, topic: str, partition: str, offset: str) -> None:
+        """Remove a message that the log had acknowledged: what follows moves up."""
+        del self.log.rows[TopicPartition(topic, int(partition))][int(offset)]
+
+    def claims(self, task: str, generation: str) -> None:
+        """Write the claim of another process."""
+        self.log.claim(self.wiring(task), int(generation))
+
+    # --- processes ---
+
+    def start(self, task: str, elsewhere: str | None) -> None:
+        """Start a process of a task, on the host of the last one unless said otherwise."""
+        self._processes += 1
+        name, _, number = task.partition("#")
+        process = ToldTask(self.log, self.wiring(name), self, int(number or 1), aligned=self.aligned)
+        process.nonce = b"%16d" % self._processes
+        before = self.hosts.get(name)
+        if before is not None and elsewhere is None:
+            process.store, process.pointer = dict(before.store), before.pointer
+        self.running[task] = self.hosts[name] = process
+        process.start()
+
+    def kill(self, task: str) -> None:
+        """End a process: what it has not done is lost, its store and the log stay."""
+        del self.running[task]
+
+    def reads(self, task: str, count: str | None, topic: str | None, partition: str | None) -> None:
+        """Let a task read what is there."""
+        where = None if topic is None or partition is None else TopicPartition(topic, int(partition))
+        self.running[task].read(where, 1_000 if count is None else int(count))
+
+    def takes(self, task: str, records: str) -> None:
+        """Let a source process records of its external input."""
+        self.running[task].take_external(*records.split())
+
+    def ends(self, task: str) -> None:
+        """Tell a source that its external input has nothing left."""
+        self.running[task].take_external(ended=True)
+
+    def emits(self, task: str, records: str, consumer: str) -> None:
+        """Let a task send records, as its code would at the end of a batch."""
+        process = self.running[task]
+        process.emit(self.channel(task, consumer)[0], *records.split())
+        process.flush()
+
+    def clock(self, task: str, ms: str) -> None:
+        """Let time pass."""
+        self.running[task].tick(int(ms))
+
+    def stops(self, task: str) -> None:
+        """Ask for a graceful stop."""
+        self.running[task].step(on.Stop())
+
+    def hold(self, task: str, what: str) -> None:
+        """Let the next action of a kind be asked for, and not done."""
+        self.running[task].hold.add(HOLD[what])
+
+    def goes_on(self, task: str) -> None:
+        """Do what was held."""
+        self.running[task].release()
+
+    def acks(self, task: str, no: str) -> None:
+        """Say whether sends are acknowledged."""
+        process = self.running[task]
+        if no:
+            process.acks = False
+        else:
+            process.ack()
+
+    # --- looking ---
+
+    def show(self, task: str) -> None:
+        """Say what a task holds."""
+        process = self.running[task]
+        core, inputs = process.core, process.core.inputs
+        self.lines.append(f"{process.name}: {core.status.name.lower()}, generation {core.generation}")
+        self.lines.append(f"  open write batch of checkpoint {core.frozen + 1}: {' '.join(process.open) or 'empty'}")
+        waiting = sorted((f.header.version, " ".join(self._records(process, f.key, f.value))) for f in inputs.early)
+        self.lines += [f"  early, for checkpoint {version}: {names}" for version, names in waiting]
+        for version, names in process.versions.items():
+            self.lines.append(f"  committed in checkpoint {version}: {' '.join(names) or 'nothing'}")
+        self.lines.append(f"  store: {' '.join(process.state) or 'empty'}")
+        known = {self.task_name(u): h for u, h in inputs.known.items() if h}
+        self.lines += [f"  knows of {name}: {history_text(h)}" for name, h in known.items()]
+
+    @staticmethod
+    def _records(process: ToldTask, key: int, value: bytes | None) -> Iterator[str]:
+        frame = process._spilled[key] if value is None else value  # the harness's own disk
+        yield from ((cell or b"").decode() for cell in decode_columns(frame).values)
+
+
+def chain(stages: str) -> Topology:
+    """Return a job of levels of stages, as in ``a*2, x*1 -> b*1``: each stage writes to all of the next level."""
+    levels = [[each.strip().split("*") for each in level.split(",")] for level in stages.split("->")]
+    named = [(name, int(count)) for level in levels for name, count in level]
+    ordinals = {name: ordinal for ordinal, (name, _) in enumerate(named)}
+    streams = [
+        Stream(f"{one}.{other}", ordinals[one], ordinals[other], int(count))
+        for level, following in pairwise(levels)
+        for one, _ in level
+        for other, count in following
+    ]
+    sources = {ordinals[name]: ("in",) for name, _ in levels[0]}
+    return Topology("j", tuple(Stage(n, ordinals[n], count) for n, count in named), tuple(streams), sources)
+
+
+T, G, C = r"(?P<task>[a-z]+-\d+(#\d+)?)", r"(?P<generation>\d+)", r"(?P<checkpoint>-?\d+)"
+TO = r"(?P<consumer>[a-z]+-\d+)"
+AT = r"(?P<topic>\S+)\[(?P<partition>\d+)\]"
+RECORDS = r"(?P<records>[^:]+?)"
+COMMANDS: list[tuple[str, Callable[..., None]]] = [
+    (r"job: (?P<stages>.+)", Script.job),
+    (r"setting (?P<name>\w+) = (?P<number>\d+)", Script.setting),
+    (r"at least once", Script.at_least_once),
+    (rf"{T} is generation {G} from checkpoint {C}(, told to (?P<told>[a-z]+-\d+))?", Script.becomes),
+    (rf"{T} tells {TO}", Script.tells),
+    (rf"{T} sends {RECORDS} in checkpoint {C}( to {TO})?", Script.sends),
+    (rf"{T} marks checkpoint {C}( for {TO})?", Script.marks),
+    (rf"the log repeats {AT} @(?P<offset>\d+)", Script.repeats),
+    (rf"the log loses {AT} @(?P<offset>\d+)", Script.loses),
+    (rf"another process claims {T} as generation {G}", Script.claims),
+    (rf"start {T}(?P<elsewhere> on another host)?", Script.start),
+    (rf"kill {T}", Script.kill),
+    (rf"{T} reads( (?P<count>\d+))?( of {AT})?", Script.reads),
+    (rf"{T} takes {RECORDS}", Script.takes),
+    (rf"{T} reaches the end of its input", Script.ends),
+    (rf"{T} emits {RECORDS} to {TO}", Script.emits),
+    (rf"{T} waits (?P<ms>\d+) ms", Script.clock),
+    (rf"{T} is stopped", Script.stops),
+    (rf"hold {T} at (?P<what>\w+)", Script.hold),
+    (rf"{T} goes on", Script.goes_on),
+    (rf"{T} gets (?P<no>no )?acknowledgements", Script.acks),
+    (rf"show {T}", Script.show),
+]
+
+
+def rewrite(path: Path) -> str:
+    """Return the file with what follows from its commands now."""
+    text = path.read_text()
+    script, blocks = Script(), parse(text)
+    for block in blocks:
+        block.expected = script.run(block.commands)
+    return "\n".join(block.text() for block in blocks)
