@@ -7,6 +7,9 @@
 #                                         PEERS=1 (Flink, quixstreams, Kafka Streams beside it; needs Maven and a JDK)
 #                EXPERIMENT=backfill      on Spark
 #   make lint    only the checks that run no code
+#   make simulate SEEDS=A..B   the simulator on these seeds   SEED=N (one, with its trace)  MUTANT=name  MUTANTS=1 (all)
+#   make model   small jobs in every order                    FULL=1 (wide bounds)
+#   make chaos KILLS=N         real workers, killed N times   LOG=kafka (a broker of its own) or kafka://host:9092
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -20,7 +23,7 @@ PINS := pyproject.toml constraints.txt
 PYTEST_WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# Read by `grete demo` from the environment; only those that were given.
+# Read by the demonstration from the environment; only those that were given.
 $(foreach v,DIR FOLLOW GUARANTEE LOG SPARK,$(if $($v),$(eval export $v)))
 
 # The first Python that is new enough, unless PYTHON names one.
@@ -35,16 +38,26 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo test bench lint format venv clean
+.PHONY: help demo test simulate model chaos bench lint format venv clean
 
 help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed $(if $(SPARK),$(VENV)/.installed-spark)
-	@$(BIN)/grete demo
+	@$(BIN)/python -m tasks.demo
 
 test: lint
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal
+
+simulate: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.verification.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(MUTANT),--mutant $(MUTANT)) $(if $(MUTANTS),--all-mutants)
+
+model: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.verification.model $(if $(FULL),--full)
+
+chaos: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.verification.chaos.kills --log $(or $(LOG),embedded) --kills $(or $(KILLS),100)
 
 bench: $(VENV)/.installed $(if $(filter latency,$(EXPERIMENT)),$(VENV)/.installed-bench) \
 		$(if $(filter backfill,$(EXPERIMENT)),$(VENV)/.installed-spark)

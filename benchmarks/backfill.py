@@ -24,8 +24,9 @@ from benchmarks.reading import reading, show_reading
 from benchmarks.restoring import Silent, restoring, show_restoring
 from benchmarks.running import console, median, run_all, say_where, tree_cpu_s
 from benchmarks.streams_restoring import on_kafka
+from framework.job.directory import Place
+from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
-from framework.runtime.place import Place, create_topics
 from framework.settings import Settings
 
 JOB = "benchmarks.counting"
@@ -55,9 +56,9 @@ def _messages(ids: range) -> Iterator[tuple[str, str, int]]:
 
 def backfilling(directory: Path, records: int, cores: int) -> Result:
     """Backfill the counting job; check that the counts are right."""
-    from framework.spark.backfill import Wanted, backfill, sources_of
-    from framework.spark.covering import parse_until
-    from framework.spark.options import Where
+    from framework.spark.backfill.backfill import Wanted, backfill, sources_of
+    from framework.spark.backfill.ranges import parse_until
+    from framework.spark.format.options import Where
     from framework.spark.session import local_session
 
     os.environ["BENCH_JOB"] = "process"
@@ -91,9 +92,9 @@ def backfilling(directory: Path, records: int, cores: int) -> Result:
 
 def executing(_directory: Path, records: int) -> Result:
     """Count history in one task as an executor does, without Spark around it: the CPU that a record costs."""
-    from framework.spark.executing import run_stage
-    from framework.spark.options import Where
-    from framework.spark.plans import StagePlan
+    from framework.spark.backfill.executor import run_stage
+    from framework.spark.backfill.plans import StagePlan
+    from framework.spark.format.options import Where
 
     os.environ["BENCH_JOB"] = "process"
     from benchmarks.counting import job

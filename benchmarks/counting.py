@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from framework import Input, Job, Output, Record, Store, Task, Topic, bytes_serde, int64, json, utf8
+from grete import Input, Job, Output, Record, Store, Task, Topic, bytes_serde, int64, json, utf8
 
 RUN = os.environ.get("BENCH_RUN", "0")
 PARTITIONS = 4

@@ -1,6 +1,6 @@
 """The job that is measured: two stages as the README writes them, with process, Store and serdes."""
 
-from framework import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 
 lines = Topic("lines", key=utf8, value=utf8)
 words = Topic("words", key=utf8, value=int64)

@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from benchmarks.running import Results, console, measure, median, run_all, say_where
-from framework.logs.open import KAFKA
+from framework.logs.address import KAFKA
 from framework.testing.broker import find_broker
 
 MODULE = "benchmarks.on_kafka"

@@ -13,15 +13,17 @@ from pathlib import Path
 
 from benchmarks.jobs import job
 from benchmarks.skewed import job as skewed_job
-from framework import int64
+from framework.job.directory import Place
+from framework.job.topics import create_topics
 from framework.logs.embedded.log import EmbeddedLog
 from framework.ports import ExternalRecord
-from framework.runtime.inspect import all_committed, last_commit, reached
-from framework.runtime.place import Place, create_topics
-from framework.runtime.supervisor import Supervisor
-from framework.runtime.worker import Worker
 from framework.settings import Settings, with_texts
-from framework.stores.directory import wipe_directory
+from framework.state.commits import last_commit
+from framework.stores.store_directory import wipe_directory
+from framework.worker.completion import all_committed, reached
+from framework.worker.supervisor import Supervisor
+from framework.worker.worker import Worker
+from grete import int64
 from protocol.ids import TopicPartition
 
 LINES, WORDS, TOTALS = (TopicPartition(name, 0) for name in ("lines", "words", "totals"))

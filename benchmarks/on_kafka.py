@@ -22,9 +22,9 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from benchmarks.counting import PARTITIONS, Counted, events_topic
-from framework.logs.open import KAFKA
-from framework.runtime.entry import Orders
-from framework.runtime.spawning import Spawner
+from framework.logs.address import KAFKA
+from framework.worker.process_main import Orders
+from framework.worker.process_pool import Spawner
 
 KEYS = 10_000
 VALUE_BYTES = 80

@@ -7,11 +7,12 @@ from pathlib import Path
 from rich.table import Table
 
 from benchmarks.running import Results, console, median
-from framework import Input, Job, Record, Store, Task, Topic, bytes_serde, utf8
+from framework.job.directory import Place
+from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
-from framework.runtime.place import Place, create_topics
-from framework.runtime.rewriting import Attempt, begin, commit
 from framework.settings import Settings
+from framework.state.bulk_write import Attempt, begin, commit
+from grete import Input, Job, Record, Store, Task, Topic, bytes_serde, utf8
 
 PARTITIONS = 4
 ROWS = 10_000

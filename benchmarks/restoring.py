@@ -12,11 +12,12 @@ from rich.table import Table
 
 from benchmarks.reading import INPUT, Keep, job
 from benchmarks.running import Results, console, median, tree_cpu_s
-from framework.logs.open import LogAddress
-from framework.runtime.local import LocalRun
-from framework.runtime.place import Place, prepare
+from framework.job.directory import Place
+from framework.logs.address import LogAddress
 from framework.settings import Settings
-from framework.stores.reader import StateReader
+from framework.state.local_reader import StateReader
+from framework.state.prepare import prepare
+from framework.worker.local_job import LocalRun
 
 REFERENCE = "benchmarks.reading"
 FILE_ROWS = 1_000_000
@@ -55,9 +56,9 @@ def history(directory: Path, keys: int) -> None:
 
 def restoring(directory: Path, keys: int, cores: int, log: str = "embedded") -> dict[str, float]:
     """Backfill a state of so many keys of 86 bytes, then start workers without any of it on their disks: twice."""
-    from framework.spark.backfill import Wanted, backfill
-    from framework.spark.covering import parse_until
-    from framework.spark.options import Where
+    from framework.spark.backfill.backfill import Wanted, backfill
+    from framework.spark.backfill.ranges import parse_until
+    from framework.spark.format.options import Where
     from framework.spark.session import local_session
 
     history(directory / "past", keys)

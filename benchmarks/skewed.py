@@ -3,7 +3,7 @@
 import time
 
 from benchmarks.jobs import Count, lines, words
-from framework import Input, Job, Output, Record, Task
+from grete import Input, Job, Output, Record, Task
 
 
 class Split(Task):

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from framework import Input, Job, Output, Record, Store, Task, Topic, json, utf8
+from grete import Input, Job, Output, Record, Store, Task, Topic, json, utf8
 
 WORD = re.compile(r"\w{1,64}")  # a longer run of letters is several words in a row, for the index and for a search
 END = "\0"  # ends the word in a key of the index: no word has it, and it sorts before all that words have

@@ -6,7 +6,7 @@ Recommend keeps them in a store: that is all a table is. A visit to a place with
 
 import msgspec
 
-from framework import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, json, utf8
+from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, json, utf8
 
 WAIT_MS = 3_600_000  # of event time
 END = "\0"  # ends the place in a key of the store ``waiting``

@@ -1,6 +1,6 @@
 """Counts words: the smallest job. Sentences in, for each of their words its new total out."""
 
-from framework import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 
 sentences = Topic("sentences", key=utf8, value=utf8)  # declared once, shared by both ends
 totals = Topic("word-totals", key=utf8, value=int64)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 from framework.testing.broker import Broker, NoBroker, find_broker
-from framework.testing.postgres import NoPostgres, Postgres, find_postgres
+from tests.support.postgres import NoPostgres, Postgres, find_postgres
 
 pytest_plugins = ["pytester"]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from framework.model.holes import HOLES
-from framework.simulation.mutants import MUTANTS
-from framework.simulation.rules import INVARIANTS
+from tests.verification.model.holes import HOLES
+from tests.verification.simulation.mutants import MUTANTS
+from tests.verification.simulation.rules import INVARIANTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = {name: (ROOT / "docs" / name).read_text("utf-8") for name in ("PROTOCOL.md", "TRACEABILITY.md", "kafka.md")}

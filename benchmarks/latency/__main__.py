@@ -24,7 +24,7 @@ from benchmarks.latency.pictures import draw
 from benchmarks.latency.report import figures, write_document
 from benchmarks.running import console, measure_any, where
 from framework.errors import ConfigError
-from framework.logs.open import EMBEDDED, KAFKA
+from framework.logs.address import EMBEDDED, KAFKA
 from framework.testing.broker import find_broker
 
 INTERVALS_MS = (100, 500, 1_000, 5_000)

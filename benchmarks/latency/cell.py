@@ -21,8 +21,8 @@ from benchmarks.latency.peers.process import Process
 from benchmarks.latency.peers.tools import PEERS
 from benchmarks.latency.workers import Running, Workers
 from benchmarks.on_kafka import make_topic
+from framework.logs.address import EMBEDDED, KAFKA
 from framework.logs.embedded import EmbeddedLog
-from framework.logs.open import EMBEDDED, KAFKA
 
 RATE = 50.0  # documents a second
 WARM_S = 2.0  # of documents whose latency does not count: code, caches and connections are cold

@@ -11,8 +11,8 @@ from typing import Protocol
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from framework.logs.address import KAFKA
 from framework.logs.embedded import EmbeddedLog
-from framework.logs.open import KAFKA
 from framework.ports import ExternalRecord
 from protocol.ids import TopicPartition
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from framework import Input, Job, Output, Record, Store, Task, Topic, json, utf8
+from grete import Input, Job, Output, Record, Store, Task, Topic, json, utf8
 from tasks.inverted_index import positions_by_word
 
 RUN = os.environ.get("BENCH_RUN", "0")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.latency.modes import Mode
-from framework.logs.open import IN_DIRECTORY, KAFKA, LogAddress
-from framework.runtime.place import Place
-from framework.runtime.supervisor import Supervisor
+from framework.job.directory import Place
+from framework.logs.address import IN_DIRECTORY, KAFKA, LogAddress
+from framework.worker.supervisor import Supervisor
 
 
 class Running(Protocol):

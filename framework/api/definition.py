@@ -1,6 +1,6 @@
 """The definition of a job: all that a job's code may not change between two starts, as JSON text, and its comparison.
 
-The first start of a job writes it into the job metadata (framework.runtime.pinning); docs/UPGRADES.md is the table of
+The first start of a job writes it into the job metadata (framework.state.pinning); docs/UPGRADES.md is the table of
 the changes. Every refusal names a way that works.
 """
 
@@ -152,7 +152,7 @@ def _stage_changes(definition: Definition, job: Job) -> list[Change]:
     """Return what changed in the stages' names and places: they are in the ids of tasks."""
     before, now = [stage["name"] for stage in definition["stages"]], [stage.name for stage in job.stages]
     if now == before[: len(now)]:
-        return []  # stages were added since; what its tasks have sent decides (framework.runtime.graph_pinning)
+        return []  # stages were added since; what its tasks have sent decides (framework.state.graph_pinning)
     gone = [name for name in before if name not in now]
     way = "; or start a job of another name, which begins without state"
     if gone:

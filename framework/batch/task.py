@@ -14,16 +14,16 @@ from framework.api.context import Context
 from framework.api.graph import RESERVED_STORES, StageGraph
 from framework.api.job import Job
 from framework.api.task import Task
-from framework.batch.pieces import Piece, merged
-from framework.batch.scratch import Scratch
+from framework.batch.record_order import Piece, merged
+from framework.batch.temporary_store import Scratch
+from framework.core.task_topology import wire
 from framework.core.topology import Topology
-from framework.core.wiring import wire
 from framework.errors import ConfigError
+from framework.execution.build import store_names
+from framework.execution.outbox import no_sinks
+from framework.execution.outputs import Outputs
+from framework.execution.processor import Processor
 from framework.ports import ExternalRecord
-from framework.runtime.assembly import store_names
-from framework.runtime.outbox import no_sinks
-from framework.runtime.outputs import Outputs
-from framework.runtime.processor import Processor
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.envelope import Header, MessageType, encode_header

@@ -1,7 +1,8 @@
-"""The command line: `grete`. Commands are declared in `app`, and do their work in the module of their name."""
+"""The command line: `grete`. `main` declares the commands; a module below `commands` does the work of each."""
 
 import logging
 import sys
+from collections.abc import Callable
 
 from framework.errors import ConfigError, Fenced, FrameworkError, Halted
 
@@ -9,12 +10,17 @@ EXIT_FAILED, EXIT_CONFIG, EXIT_FENCED, EXIT_HALTED = 1, 2, 3, 4  # C5, and 2 as 
 
 
 def main() -> None:
-    """Run the command that the arguments name. Errors of ours are one line, with an exit code by their kind."""
+    """Run the command that the arguments name."""
     if not __debug__:  # invariants are assertions: without them, a broken one would be written to the log
         print("grete: do not run it under python -O or PYTHONOPTIMIZE: its checks would be off", file=sys.stderr)
         sys.exit(EXIT_CONFIG)
-    from framework.cli.app import app
+    from framework.cli.main import app
 
+    report_errors(app)
+
+
+def report_errors(app: Callable[[], object]) -> None:
+    """Run a command line. An error of ours becomes one line on standard error and an exit code by its kind."""
     told = logging.StreamHandler(sys.stderr)
     told.setFormatter(logging.Formatter("grete: %(message)s"))
     logging.getLogger("grete.definition").handlers = [told]

@@ -1,19 +1,9 @@
 """One commit on its way (A7): from the freeze to the markers. One at a time; processing goes on meanwhile (A8)."""
 
 from dataclasses import dataclass
-from enum import Enum, auto
 
-from protocol.commit import DeterministicCommit, ExternalInput, InputCommit, OutputCommit, ProducerLineage, RoundStart
-
-
-class Stage(Enum):
-    """What the commit waits for; the order is the obligation."""
-
-    OUTPUTS = auto()  # all outputs of the version acknowledged
-    DATA = auto()  # dirty keys and sweep sent
-    COMMIT = auto()  # commit message acknowledged
-    VERIFY = auto()  # nothing foreign before it (C3)
-    APPLY = auto()  # frozen layer and pointer in the store
+from framework.core.lifecycle import Stage
+from protocol.commit import DeterministicCommit, ExternalInput, InputCommit, OutputCommit, ProducerLineage
 
 
 @dataclass(slots=True)
@@ -32,34 +22,3 @@ class CommitRun:
     stage: Stage = Stage.OUTPUTS
     offset: int = -1
     append_time_ms: int = 0
-
-
-ROUNDS_MAX = 32  # round starts remembered over the history: trimming comes at most a 32nd of it late
-
-
-@dataclass(slots=True)
-class Sweep:
-    """Where the rewriting of the changelog stands (K2). Offsets are those of commits. All of it is in the commits."""
-
-    cursor: bytes = b""
-    round_start: int = 0  # the commit at which the round in progress began; 0: the genesis
-    base: int = 0  # start of the last round that an earlier commit completed
-    started_ms: int = 0  # append time of the commit at round_start
-    rounds: tuple[RoundStart, ...] = ()  # earlier round starts that history still keeps, oldest first, thinned out
-
-    def committed(self, offset: int, append_time_ms: int, cursor: bytes, history_ms: int) -> None:
-        """Move on with a commit at ``offset``; an empty cursor: its round is complete."""
-        self.cursor = cursor
-        if cursor:
-            return
-        done = RoundStart(self.round_start, self.started_ms)
-        self.base, self.round_start, self.started_ms = self.round_start, offset, append_time_ms
-        spaced = not self.rounds or done.append_time_ms >= self.rounds[-1].append_time_ms + history_ms // ROUNDS_MAX
-        if done.offset > 0 and spaced:  # the genesis has nothing before it
-            self.rounds = (*self.rounds, done)
-
-    def trim(self, now_ms: int, history_ms: int) -> int | None:
-        """Return the offset before which all is older than the history, and forget it; the commit there stays."""
-        due = [start.offset for start in self.rounds if start.append_time_ms + history_ms <= now_ms]
-        self.rounds = self.rounds[len(due) :]
-        return due[-1] if due else None

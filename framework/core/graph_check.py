@@ -1,6 +1,6 @@
 """Whether a task can go on from its last commit: its own number and wiring, compared with the code's (design 1.2)."""
 
-from framework.core.wiring import TaskWiring
+from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from protocol.commit import Commit
 from protocol.ids import TopicPartition, split_producer_id

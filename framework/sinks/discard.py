@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from framework.sinks.port import Entry, Owner
+from framework.sinks.sink import Entry, Owner
 
 
 class DiscardSink:

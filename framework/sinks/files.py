@@ -10,7 +10,7 @@ from typing import BinaryIO
 from framework.api.files import Files
 from framework.api.serdes import encode_error, functions_of
 from framework.errors import SerdeError, TransientError
-from framework.sinks.port import Entry, Owner
+from framework.sinks.sink import Entry, Owner
 
 
 def line_encoder(target: Files[object]) -> Callable[[object], bytes]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from framework.api.serdes import encode_error, functions_of
 from framework.api.table import Table
 from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TransientError
-from framework.sinks.port import Entry, Owner
+from framework.sinks.sink import Entry, Owner
 
 ACCOUNT = "grete_applied"
 ACCOUNT_DDL = (

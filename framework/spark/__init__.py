@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def register(spark: "SparkSession") -> None:
     """Make the formats ``changelog``, ``commits`` and ``stream`` known to a session. Raises ConfigError: no extra."""
     try:
-        from framework.spark.sources import ChangelogSource, CommitsSource, StreamSource
+        from framework.spark.format.sources import ChangelogSource, CommitsSource, StreamSource
     except ImportError as error:
         raise ConfigError(f"{error.name} is missing: pip install 'grete[spark]'") from error
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # off unless asked for

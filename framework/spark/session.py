@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from framework.errors import ConfigError
 from framework.spark import register
-from framework.testing.java import find_java
+from framework.spark.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 
 from framework.errors import StoreCorrupted, TransientError
-from framework.stores.directory import make_private
+from framework.stores.store_directory import make_private
 
 _SIZE = struct.Struct(">I")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

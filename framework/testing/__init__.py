@@ -3,7 +3,7 @@
 It runs the real thing (core, driver, processor), so what passes here has been through claims, commits, restores and
 roll backs as they are in production. No fixture is needed:
 
-    >>> from framework import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+    >>> from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
     >>> from framework.testing import Kit
     >>> sentences = Topic("sentences", key=utf8, value=utf8)
     >>> totals = Topic("word-totals", key=utf8, value=int64)

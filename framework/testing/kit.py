@@ -13,11 +13,12 @@ from framework.api.store import Store
 from framework.api.task import Task
 from framework.api.topic import Topic
 from framework.errors import ConfigError
+from framework.job.topics import create_topics
 from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.runtime import inspect
-from framework.runtime.place import create_topics
 from framework.settings import Settings
-from framework.testing.hosted import Faults, HostedTask
+from framework.state.commits import external_ends
+from framework.testing.task_host import Faults, HostedTask
+from framework.worker.completion import passed
 from protocol.frames import decode_headers, encode_headers
 from protocol.ids import TopicPartition, split_producer_id
 from protocol.partitioner import partition_of
@@ -247,7 +248,7 @@ class Kit:
         """Whether logical time has taken everything with it (D1); aligned tasks know by themselves."""
         if "deterministic" not in self.job.modes:
             return True
-        return inspect.passed(self._log, self.job, inspect.external_ends(self._log, self.job))
+        return passed(self._log, self.job, external_ends(self._log, self.job))
 
     @property
     def _waits_for_idle(self) -> bool:

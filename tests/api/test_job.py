@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from framework import (
+from framework.api.graph import stage_name
+from framework.core.topology import Stage, Stream
+from framework.errors import ConfigError, GraphError
+from grete import (
     DeadLetter,
     Files,
     Input,
@@ -21,9 +24,6 @@ from framework import (
     json,
     utf8,
 )
-from framework.api.graph import stage_name
-from framework.core.topology import Stage, Stream
-from framework.errors import ConfigError, GraphError
 
 A, B, C = (Topic(name, key=utf8, value=utf8) for name in ("a", "b", "c"))
 

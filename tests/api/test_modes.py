@@ -4,9 +4,9 @@ from typing import ClassVar
 
 import pytest
 
-from framework import Input, Job, Output, Record, Task, Topic, utf8
 from framework.api.mode import Mode
 from framework.errors import GraphError
+from grete import Input, Job, Output, Record, Task, Topic, utf8
 
 first = Topic("first", key=utf8, value=utf8)
 second = Topic("second", key=utf8, value=utf8)

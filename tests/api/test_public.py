@@ -1,8 +1,8 @@
 """The public API: its names, and the design's example as it stands there."""
 
-import framework
-from framework import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
-from tests.runtime.harness import Rig
+import grete
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from tests.execution.harness import Rig
 
 sentences = Topic("sentences", key=utf8, value=utf8)
 totals = Topic("word-totals", key=utf8, value=int64)
@@ -42,7 +42,7 @@ def test_the_designs_word_count_runs() -> None:
 
 def test_the_public_names_are_these() -> None:
     """A name is added to or taken from the public API on purpose."""
-    assert framework.__all__ == [
+    assert grete.__all__ == [
         "Context",
         "DeadLetter",
         "Files",
@@ -66,4 +66,4 @@ def test_the_public_names_are_these() -> None:
         "json",
         "utf8",
     ]
-    assert all(hasattr(framework, name) for name in framework.__all__)
+    assert all(hasattr(grete, name) for name in grete.__all__)

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from framework import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 from framework.api.mode import Mode
 from framework.errors import GraphError, TaskError
-from framework.runtime.outputs import Outputs
+from framework.execution.outputs import Outputs
 from framework.settings import Settings
 from framework.testing import Kit
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 from protocol.frames import decode_columns
 from protocol.partitioner import partition_of
-from tests.runtime.test_outputs import HEADER
+from tests.execution.test_outputs import HEADER
 
 LINES = Topic("lines", key=utf8, value=utf8)
 COUNTS = Topic("counts", key=utf8, value=int64, public=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from framework import Once
+from grete import Once
 
 
 def headers(producer: int, seq: int) -> list[tuple[str, bytes]]:

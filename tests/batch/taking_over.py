@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from framework.api.job import Job
-from framework.batch.local import TaskResult, run_job
-from framework.core.wiring import wire
+from framework.core.task_topology import wire
+from framework.execution.reserved_stores import EVENT_TIME
 from framework.ports import LogRow
-from framework.runtime.reserved import EVENT_TIME
 from framework.settings import Settings
 from framework.testing import Kit
 from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data
@@ -23,6 +22,7 @@ from protocol.commit import (
 )
 from protocol.frames import decode_headers
 from protocol.ids import LineageEntry, TopicPartition
+from tests.support.local_batch import TaskResult, run_job
 
 Headers = tuple[tuple[str, bytes], ...]
 VERSION = 1_600_000_000_000  # before the kit's time

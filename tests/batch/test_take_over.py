@@ -6,7 +6,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework import (
+from framework.api.graph import RESERVED_STORES
+from framework.settings import Settings
+from framework.testing import Kit
+from grete import (
     DeadLetter,
     Files,
     Input,
@@ -23,13 +26,10 @@ from framework import (
     int64,
     utf8,
 )
-from framework.api.graph import RESERVED_STORES
-from framework.batch.local import run_job
-from framework.settings import Settings
-from framework.testing import Kit
 from protocol.ids import TopicPartition
 from tasks import inverted_index
 from tests.batch.taking_over import live, taken_over
+from tests.support.local_batch import run_job
 
 events = Topic("events", key=utf8, value=utf8)
 numbers = Topic("numbers", key=utf8, value=int64)

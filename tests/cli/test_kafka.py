@@ -19,12 +19,12 @@ from framework.logs.kafka import reader as kafka_reader
 from framework.testing.broker import Broker
 from framework.testing.broker.settings import free_port
 from tests.cli.test_run import grete, start
-from tests.runtime.workers import LIMIT_S
+from tests.worker.workers import LIMIT_S
 
 pytestmark = pytest.mark.kafka
 
 JOB = """
-from framework import Input, Job, Output, Record, Store, Task, Topic, int64, json, utf8
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, json, utf8
 orders = Topic("NAME-orders", key=utf8, value=json(dict[str, int]))
 totals = Topic("NAME-totals", key=utf8, value=int64)
 
@@ -242,11 +242,11 @@ def test_the_demonstration_runs_on_kafka(cluster: Cluster) -> None:
     (cluster.folder / "docs").mkdir()
     for number in range(24):
         (cluster.folder / "docs" / f"{number}.txt").write_text(f"all the same words and one of its own {number}")
-    options = ("demo", "--dir", "docs", "--kills", "1", "--log", cluster.log)
-    out = grete(*options, cwd=cluster.folder)
+    options = ("--dir", "docs", "--kills", "1", "--log", cluster.log)
+    out = grete(*options, cwd=cluster.folder, module="tasks.demo")
     assert "uncommitted records void" in out
     assert "24 documents, 240 words" in out
     assert "The index is identical." in out
-    out = grete(*options, cwd=cluster.folder)
+    out = grete(*options, cwd=cluster.folder, module="tasks.demo")
     assert "Indexed 0 new, changed or deleted documents" in out
     assert "The index is identical." in out

@@ -11,14 +11,14 @@ from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 from framework.cli import EXIT_HALTED
 from framework.core.partitioners import Partitioner
-from framework.logs.open import LogAddress, open_address, open_notes
-from framework.runtime.key_notes import pinned
+from framework.job.key_metadata import pinned
+from framework.logs.address import LogAddress, open_address, open_notes
 from framework.testing.broker import Broker
 from protocol.ids import TopicPartition
 from protocol.partitioner import crc32_partition_of, partition_of
 from tests.cli.test_kafka import Cluster, Shell
 from tests.cli.test_run import grete, start
-from tests.runtime.workers import LIMIT_S
+from tests.worker.workers import LIMIT_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # workers start and end many times
 

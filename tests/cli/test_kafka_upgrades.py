@@ -12,7 +12,7 @@ from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 from protocol.partitioner import partition_of
 from tests.cli.test_kafka import Cluster, Shell, Terminals, cluster, shell, terminals
 from tests.cli.test_run import grete, start
-from tests.runtime.workers import LIMIT_S
+from tests.worker.workers import LIMIT_S
 
 __all__ = ["cluster", "shell", "terminals"]  # fixtures
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # workers start and end many times

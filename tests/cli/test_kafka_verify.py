@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from framework.testing.broker import Broker
+from tests.cli.test_check_determinism import grete
 from tests.cli.test_kafka import Cluster
-from tests.cli.test_verify import grete
 
 pytestmark = pytest.mark.kafka
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.cli.new import new
+from framework.cli.commands.new import new
 from tests.cli.test_run import ROOT, grete
 
 

@@ -18,18 +18,18 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from framework.errors import ConfigError
 from framework.logs.embedded import EmbeddedLog, EmbeddedReader
 from framework.logs.kafka import KafkaLog, KafkaReader
-from framework.logs.kafka.notes import KafkaNotesReader
+from framework.logs.kafka.job_metadata import KafkaNotesReader
 from framework.ports import Log, LogReader
 from framework.testing.broker import Broker
 from protocol.ids import TopicPartition
 from tests.cli.test_kafka import Cluster
 from tests.cli.test_run import ROOT, grete, start
-from tests.runtime.workers import LIMIT_S
+from tests.worker.workers import LIMIT_S
 
 JOB = """
 import msgspec
 
-from framework import Files, Input, Job, Output, Record, Store, Table, Task, Topic, int64, json, utf8
+from grete import Files, Input, Job, Output, Record, Store, Table, Task, Topic, int64, json, utf8
 
 lines = Topic("NAMElines", key=utf8, value=utf8)
 words = Topic("NAMEwords", key=utf8, value=utf8)

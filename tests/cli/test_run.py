@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from framework.cli import main
-from framework.runtime.place import load_job
-from framework.stores.reader import StateReader
-from tests.runtime.workers import LIMIT_S
+from framework.job.loader import load_job
+from framework.state.local_reader import StateReader
+from tests.worker.workers import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
 
 TWO_STAGES = """
-from framework import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 documents = Topic("documents", key=utf8, value=utf8)
 lines = Topic("lines", key=utf8, value=utf8)
 
@@ -41,18 +41,18 @@ job = Job("sizes", stages=[Split, Measure])
 """
 
 
-def start(*arguments: str, cwd: Path, **options: object) -> "subprocess.Popen[str]":
+def start(*arguments: str, cwd: Path, module: str = "framework.cli", **options: object) -> "subprocess.Popen[str]":
     """Start a command."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "framework.cli", *arguments]
+    command = [sys.executable, "-m", module, *arguments]
     return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
         command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
 
 
-def grete(*arguments: str, cwd: Path, stdin: str = "") -> str:
+def grete(*arguments: str, cwd: Path, stdin: str = "", module: str = "framework.cli") -> str:
     """Run a command to its good end; return what it printed."""
-    process = start(*arguments, cwd=cwd, stdin=subprocess.PIPE)
+    process = start(*arguments, cwd=cwd, stdin=subprocess.PIPE, module=module)
     out, err = process.communicate(stdin, timeout=2 * LIMIT_S)
     assert process.returncode == 0, (out, err)
     return out

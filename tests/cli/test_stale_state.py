@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from framework.cli import main
-from framework.runtime.history import commits
-from framework.runtime.inspect import all_wirings
+from framework.state.commits import all_wirings
+from framework.state.snapshots import commits
 from tasks.word_count import job as word_count
-from tests.runtime.workers import TASK, WorkerUnderTest, say, until_committed, word_log
+from tests.worker.workers import TASK, WorkerUnderTest, say, until_committed, word_log
 
 JOB = "tasks.word_count"
 

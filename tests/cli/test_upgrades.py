@@ -8,16 +8,18 @@ import pytest
 
 from framework.api.definition import decode_definition
 from framework.errors import ConfigError, SerdeError
-from framework.runtime.place import Place, load_job, prepare
+from framework.job.directory import Place
+from framework.job.loader import load_job
 from framework.settings import Settings
-from framework.stores.reader import DEFINITION
-from tests.cli.test_moving import grete
+from framework.state.local_reader import DEFINITION
+from framework.state.prepare import prepare
+from tests.cli.test_state_commands import grete
 
 pytestmark = pytest.mark.timeout(300)  # many workers, one after another
 
 CODE = """
 import msgspec
-from framework import Input, Job, Output, Record, Store, Task, Topic, TumblingWindow, Window, avro, int64, json, utf8
+from grete import Input, Job, Output, Record, Store, Task, Topic, TumblingWindow, Window, avro, int64, json, utf8
 orders = Topic("orders", key=utf8, value=utf8)
 totals = Topic("totals", key=utf8, value=int64)
 class Order(msgspec.Struct):

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import psycopg
 
-from framework import Files, Table, json
-from framework.runtime.outbox import sinks_of
-from framework.sinks.port import Owner, Sink
+from framework.execution.outbox import sinks_of
+from framework.sinks.sink import Owner, Sink
+from grete import Files, Table, json
 
 OWNER = Owner("job", "stage-0", "nonce")
 DDL = "CREATE TABLE numbers (task TEXT NOT NULL, number BIGINT NOT NULL)"

@@ -1,4 +1,4 @@
-"""The contract of every sink of an outbox: framework/sinks/port.py, rule S2."""
+"""The contract of every sink of an outbox: framework/sinks/sink.py, rule S2."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from framework.errors import TransientError
-from framework.sinks.port import Owner
+from framework.sinks.sink import Owner
 from tests.contracts.sinks import OWNER, SinkWorld, apply, entries, files_world, postgres_world, sqlite_world
 
 

@@ -8,7 +8,7 @@ import pytest
 from framework.errors import ConfigError
 from framework.ports import StateStore
 from framework.stores.memory import MemoryDisk, MemoryStore
-from framework.stores.rocks import RocksMemory, RocksStore
+from framework.stores.rocksdb import RocksMemory, RocksStore
 
 NAMES = {0: "counts", 3: "words"}
 Opener = Callable[..., StateStore]

@@ -14,10 +14,10 @@ from typing import Protocol, TypeVar
 
 from framework.core import actions as do
 from framework.core import events as on
+from framework.core.aligned.task import TaskCore
 from framework.core.limits import Limits
-from framework.core.task import TaskCore
+from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import Stage, Stream, Topology
-from framework.core.wiring import TaskWiring, wire
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from framework.core import actions as do
 from framework.core import events as on
+from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import Stage, Stream, Topology
-from framework.core.wiring import TaskWiring, wire
 from framework.errors import FrameworkError
-from framework.simulation.step_text import action_text, event_text, history_text
 from protocol.frames import decode_columns
 from protocol.ids import TopicPartition
 from tests.core.scenario import LIMITS, Log, Producer, Scenario
+from tests.verification.simulation.step_text import action_text, event_text, history_text
 
 HOLD: dict[str, type[do.Action]] = {
     "append": do.AppendChangelog,

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from framework.core import actions as do
+from framework.core.task_topology import wire
 from framework.core.topology import Stage, Stream, Topology
-from framework.core.wiring import wire
 from framework.errors import ConfigError
 from protocol.ids import TopicPartition
 from tests.core.scenario import A0, JOB, SOURCE, STREAMS, Log, Producer, Scenario, running
-from tests.core.test_start import LATER, committed
+from tests.core.test_startup import LATER, committed
 
 
 def exchanged(job: Topology, one: int, other: int) -> Topology:

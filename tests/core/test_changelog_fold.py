@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framework.core.changelog import ChangelogFold, Segment
+from framework.core.changelog_fold import ChangelogFold, Segment
 from framework.errors import Halted
 from protocol.changelog import (
     ChangelogHeader,

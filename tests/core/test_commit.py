@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framework.core import actions as do
-from framework.core.changelog import ChangelogFold
-from framework.core.commit import ROUNDS_MAX, Sweep
+from framework.core.changelog_fold import ChangelogFold
+from framework.core.changelog_rewrite import ROUNDS_MAX, Sweep
 from protocol.changelog import ChangelogType, decode_changelog_header
 from protocol.commit import OutputCommit, RoundStart
 from protocol.envelope import MessageType

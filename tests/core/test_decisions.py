@@ -15,9 +15,9 @@ from protocol.changelog import (
     encode_decision,
     encode_release,
 )
-from tests.core.logical_scenario import OUTSIDE
+from tests.core.deterministic.scenario import OUTSIDE
+from tests.core.deterministic.test_task import sink, source
 from tests.core.scenario import A0, SINK, SOURCE
-from tests.core.test_deterministic import sink, source
 
 
 def test_a_replay_says_which_rows_were_taken() -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from framework.core import actions as do
+from framework.core.task_topology import wire
 from framework.core.topology import Stage, Stream, Topology
-from framework.core.wiring import wire
 from framework.errors import Halted
 from protocol.ids import TopicPartition, producer_id
 from tests.core.scenario import LIMITS, Log, Producer, Scenario

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from framework.core.changelog import ChangelogFold, Segment
-from framework.runtime.inspect import Latest
+from framework.core.changelog_fold import ChangelogFold, Segment
+from framework.state.commits import Latest
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from framework.core import actions as do
 from framework.core import events as on
+from framework.core.aligned.state import Status
 from framework.core.ownership import Ownership
-from framework.core.state import Status
 from framework.errors import Fenced, Halted, OffsetOutOfRange, TransientError
 from protocol.changelog import (
     ChangelogHeader,

@@ -2,7 +2,7 @@
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.state import Status
+from framework.core.aligned.state import Status
 from protocol.envelope import MessageType
 from tests.core.scenario import OUT, SOURCE, Log, Scenario, T, running
 

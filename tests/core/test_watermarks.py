@@ -6,8 +6,8 @@ import pytest
 
 from framework.core import actions as do
 from framework.core import events as on
+from framework.core.task_topology import wire
 from framework.core.topology import Stage, Stream, Topology
-from framework.core.wiring import wire
 from framework.errors import Halted
 from protocol.control import decode_watermark
 from protocol.envelope import MessageType, decode_header

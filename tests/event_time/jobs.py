@@ -1,6 +1,6 @@
 """Two jobs that go by event time: a join by timers, and windows behind a repartition. Topics bear the job's name."""
 
-from framework import (
+from grete import (
     Input,
     Job,
     Output,

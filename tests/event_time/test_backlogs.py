@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from framework import Job
 from framework.settings import Settings
 from framework.testing import Kit
+from grete import Job
 from tests.event_time.jobs import MINUTE, counting, joining, topic_of, windows_in_a_row
 
 SMALL = Settings(batch_bytes_max=500, layer_bytes_max=1 << 20)

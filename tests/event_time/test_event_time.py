@@ -5,14 +5,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.core.wiring import wire
-from framework.runtime.event_time import BEFORE_ALL, OUTSIDE, EventTime, Source
-from framework.runtime.watermarks import EVERY_MS, IdleInputs
+from framework.core.task_topology import wire
+from framework.execution.event_time import BEFORE_ALL, OUTSIDE, EventTime, Source
+from framework.execution.watermarks import EVERY_MS, IdleInputs
 from protocol.control import decode_watermark
 from protocol.envelope import MessageType, decode_header
 from protocol.ids import TopicPartition
 from tests.core.scenario import A0, A1, JOB, OUT, Producer
-from tests.runtime.driving import Driven
+from tests.execution.driving import Driven
 
 P, Q, S = TopicPartition("p", 0), TopicPartition("q", 0), TopicPartition("s", 3)
 A, B = (1, S), (2, S)

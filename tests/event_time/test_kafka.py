@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from framework import Job
+from framework.job.directory import Place
+from framework.logs.address import LogAddress
 from framework.logs.kafka import KafkaLog
-from framework.logs.open import LogAddress
 from framework.ports import ExternalRecord
-from framework.runtime.local import LocalRun
-from framework.runtime.place import Place
 from framework.settings import Settings
 from framework.testing.broker import Broker
+from framework.worker.local_job import LocalRun
+from grete import Job
 from protocol.ids import TopicPartition
 from tests.event_time.jobs import MINUTE, counting, joining
 from tests.logs.outputs import visible
-from tests.runtime.workers import LIMIT_S
+from tests.worker.workers import LIMIT_S
 
 pytestmark = pytest.mark.kafka
 HOURS_AGO = 3  # where the data begins: a plain topic deletes what is older than a week

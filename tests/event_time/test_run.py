@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from framework.job.directory import Place
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
-from framework.runtime.local import LocalRun
-from framework.runtime.place import Place
 from framework.settings import Settings
+from framework.worker.local_job import LocalRun
 from protocol.ids import TopicPartition
 from tests.event_time.jobs import MINUTE, counting
-from tests.runtime.workers import LIMIT_S
+from tests.worker.workers import LIMIT_S
 
 START = 1_600_000_000_000
 IDLE_MS = 1_000

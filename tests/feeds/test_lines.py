@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from framework import Topic, int64, json, utf8
 from framework.errors import ConfigError
 from framework.feeds.lines import LINE_BYTES_MAX, feed_lines
 from framework.logs.embedded import EmbeddedLog
+from grete import Topic, int64, json, utf8
 from protocol.ids import TopicPartition
 
 LINES = Topic("lines", key=utf8, value=utf8)

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from framework.errors import ConfigError
+from framework.job.directory import Place
+from framework.logs.address import LogAddress
 from framework.logs.embedded import EmbeddedLog
 from framework.logs.kafka import KafkaLog
-from framework.logs.open import LogAddress
-from framework.runtime.place import Place, prepare
 from framework.settings import Settings
+from framework.state.prepare import prepare
 from tests.logs.guarded_job import job, rejected, sentences, totals
 from tests.logs.secure_broker import SecureBroker, listed, secure_broker
 

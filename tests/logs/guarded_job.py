@@ -1,6 +1,6 @@
 """A job with one of everything that Kafka asks permission for: source, stream, changelogs, sink, dead letters."""
 
-from framework import DeadLetter, Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete import DeadLetter, Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 
 sentences = Topic("guarded-sentences", key=utf8, value=utf8)
 rejected = Topic("guarded-rejected", key=utf8, value=utf8)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from framework.errors import ConfigError, TransientError
-from framework.logs.embedded import EmbeddedLog, lock, wait
+from framework.logs.embedded import EmbeddedLog, notifier, writer_queue
 from framework.logs.embedded import log as log_module
 from framework.ports import ExternalRecord
 from tests.logs.embedded_log import A0, OUT, SHARED, KiB, MiB, append, values
@@ -108,7 +108,7 @@ def test_processes_make_one_log(path: Path, spawn: Callable[..., Appender]) -> N
 
 def test_a_stuck_writer_is_an_error(log: EmbeddedLog, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A holder that does not go on is a TransientError with the lock's name; the queue stays for another poll."""
-    monkeypatch.setattr(lock, "HOLD_S_MAX", 0.01)
+    monkeypatch.setattr(writer_queue, "HOLD_S_MAX", 0.01)
     append(log, b"x")
     with contextlib.closing(EmbeddedLog(path)) as other:
         log.send(0, 0, A0, b"y")
@@ -122,9 +122,9 @@ def test_a_wait_ends_with_another_process_commit(
     path: Path, spawn: Callable[..., Appender], monkeypatch: pytest.MonkeyPatch, *, inotify: bool
 ) -> None:
     """A wait wakes for each commit of another process, with the kernel's help and without; else this test hangs."""
-    monkeypatch.setattr(wait, "RECHECK_S", 600.0)
+    monkeypatch.setattr(notifier, "RECHECK_S", 600.0)
     if not inotify:
-        monkeypatch.setattr(wait, "_watch", lambda _: None)
+        monkeypatch.setattr(notifier, "_watch", lambda _: None)
     with contextlib.closing(EmbeddedLog(path)) as log:
         log.create_topic("shared", 1)
         other = spawn("answer")

@@ -7,19 +7,22 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
 
-from framework import int64
-from framework.cli import looking
+from framework.cli.commands import changelog, state
+from framework.cli.commands import checkpoints as checkpoints_module
+from framework.cli.commands import topic as topic_module
 from framework.core.partitioners import Partitioner
 from framework.errors import ConfigError
+from framework.execution.deterministic.differing import explained
+from framework.execution.deterministic.remade import OutputsDiffer
+from framework.job.directory import Place
+from framework.job.key_metadata import pin
+from framework.logs.address import LogAddress, open_notes
 from framework.logs.kafka import KafkaLog
-from framework.logs.open import LogAddress, open_notes
 from framework.ports import ExternalRecord
-from framework.runtime.deterministic.differing import explained
-from framework.runtime.deterministic.remade import OutputsDiffer
-from framework.runtime.key_notes import pin
-from framework.runtime.place import Place, prepare
-from framework.runtime.worker import EXIT_DONE, Worker
 from framework.settings import Settings
+from framework.state.prepare import prepare
+from framework.worker.worker import EXIT_DONE, Worker
+from grete import int64
 from protocol.ids import TopicPartition
 from tests.logs.guarded_job import job, rejected, sentences, totals
 from tests.logs.secure_broker import Entry, SecureBroker, listed
@@ -118,13 +121,13 @@ def test_to_read_is_enough_for_commands_that_read(
     config = tmp_path / "client.properties"
     config.write_text("".join(f"{name}={value}\n" for name, value in broker.options().items()))
     address, reference, other = LogAddress(f"kafka://{broker.bootstrap}", config), "tests.logs.guarded_job", tmp_path
-    looking.checkpoints(reference, None, address)
-    assert looking.state_get(reference, "counts", "often", None, other, address) == 0
-    looking.state_scan(reference, "counts", None, 10, None, other, address)
-    looking.changelog_tail(reference, "count", 0, 5, None, address)
-    looking.changelog_verify(reference, None, address)
+    checkpoints_module.checkpoints(reference, None, address)
+    assert state.state_get(reference, "counts", "often", None, other, address) == 0
+    state.state_scan(reference, "counts", None, 10, None, other, address)
+    changelog.changelog_tail(reference, "count", 0, 5, None, address)
+    changelog.changelog_verify(reference, None, address)
     for topic in (totals, rejected, sentences):
-        looking.topic_read(reference, topic.name, 1, None, address)
+        topic_module.topic_read(reference, topic.name, 1, None, address)
     shown = capfd.readouterr().out
     assert all(text in shown for text in ("count-0\tok", "split-0\tok", "often"))
     with pytest.raises(ConfigError, match="grant this user"):

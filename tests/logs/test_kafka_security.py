@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from framework.errors import ConfigError
+from framework.logs.address import read_options
 from framework.logs.kafka import KafkaLog, KafkaReader, reader
-from framework.logs.kafka.failures import Troubles
-from framework.logs.kafka.options import split_options
-from framework.logs.open import read_options
-from framework.runtime.worker import EXIT_HALTED
+from framework.logs.kafka.config import split_options
+from framework.logs.kafka.errors import Troubles
+from framework.worker.worker import EXIT_HALTED
 from protocol.ids import TopicPartition
 from tests.logs.secure_broker import PASSWORD, SecureBroker
 
@@ -127,7 +127,7 @@ def test_a_job_runs_and_shows_no_secret(guarded: SecureBroker, tmp_path: Path) -
         assert failed.returncode == EXIT_HALTED
     assert "sasl.password" in log_path.read_text()
     assert b"kafka.properties" in shown
-    assert b"framework.runtime.entry" in shown  # the worker's
+    assert b"framework.worker.process_main" in shown  # the worker's
     shown += b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != config)
     shown += b"".join(messages(guarded))
     assert b"worker started" in shown

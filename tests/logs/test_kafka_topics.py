@@ -14,16 +14,17 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from framework import Input, Job, Record, Store, Task, Topic, utf8
 from framework.errors import ConfigError, Halted
+from framework.job.directory import Place
+from framework.logs.address import LogAddress, pin_topics
 from framework.logs.kafka import KafkaLog, admin, reader
-from framework.logs.kafka.notes import KafkaNotes
-from framework.logs.open import LogAddress, pin_topics
+from framework.logs.kafka.job_metadata import KafkaNotes
 from framework.ports import ExternalRecord
-from framework.runtime.place import Place, prepare
-from framework.runtime.worker import EXIT_DONE, Worker
 from framework.settings import Settings
+from framework.state.prepare import prepare
 from framework.testing.broker import Broker
+from framework.worker.worker import EXIT_DONE, Worker
+from grete import Input, Job, Record, Store, Task, Topic, utf8
 from protocol.ids import TopicPartition
 
 pytestmark = pytest.mark.kafka

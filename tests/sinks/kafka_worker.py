@@ -12,10 +12,10 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from framework.cli.working import work
+from framework.cli.commands.worker import work
+from framework.logs.address import LogAddress
 from framework.logs.kafka import log, transactions
 from framework.logs.kafka.transactions import Transactions
-from framework.logs.open import LogAddress
 
 BEFORE, BEGUN, HALF, SENT, COMMITTED = "before begin", "begun", "half of it sent", "all sent", "committed"
 POINTS = (BEFORE, BEGUN, HALF, SENT, COMMITTED)

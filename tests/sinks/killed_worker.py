@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from framework import Files, Input, Job, Output, Record, Table, Task, Topic, int64, json, utf8
-from framework.runtime.entry import open_worker
-from framework.runtime.place import Place
-from framework.runtime.worker import configure_logs, run_worker
+from framework.job.directory import Place
 from framework.settings import Settings
 from framework.sinks.files import FilesSink
 from framework.sinks.sql import SqlSink
+from framework.worker.process_main import open_worker
+from framework.worker.worker import configure_logs, run_worker
+from grete import Files, Input, Job, Output, Record, Table, Task, Topic, int64, json, utf8
 from tests.contracts.sinks import Numbered
 
 COMMITTED, HALF, WRITTEN, INSIDE, SHOWN, APPLIED = "committed", "half written", "written", "inside", "shown", "applied"

@@ -7,7 +7,7 @@ import pytest
 
 from framework.errors import TransientError
 from framework.sinks.files import FilesSink
-from framework.sinks.port import Owner
+from framework.sinks.sink import Owner
 
 OWNER = Owner("job", "stage-3", "nonce")
 

@@ -26,7 +26,7 @@ TIMEOUT_MS = 1_000  # of transactions, where a test waits for it
 WORKER = Path(__file__).with_name("kafka_worker.py")
 
 JOB = """
-from framework import Input, Job, Output, Record, Store, Task, Topic, utf8
+from grete import Input, Job, Output, Record, Store, Task, Topic, utf8
 
 class Count(Task):
     lines = Input(Topic("{name}.in", key=utf8, value=utf8))

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from framework import Files
+from framework.job.directory import Place
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
-from framework.runtime.inspect import last_commit
-from framework.runtime.place import Place, prepare
-from framework.runtime.worker import EXIT_DONE, EXIT_FENCED
 from framework.settings import Settings
+from framework.state.commits import last_commit
+from framework.state.prepare import prepare
+from framework.worker.worker import EXIT_DONE, EXIT_FENCED
+from grete import Files
 from protocol.ids import TopicPartition
 from tests.contracts.sinks import SinkWorld, files_world, postgres_world, sqlite_world
 from tests.sinks.killed_worker import HOLD, KILL, NUMBERS, POINTS, SHOWN, job_writing

@@ -10,12 +10,12 @@ import msgspec
 import psycopg
 import pytest
 
-from framework import Input, Job, Output, Record, Table, Task, Topic, json, utf8
 from framework.errors import ConfigError, Halted
 from framework.sinks.sql import ACCOUNT_DDL
 from framework.testing import Kit
-from framework.testing.postgres import Postgres
-from tests.runtime.harness import Rig
+from grete import Input, Job, Output, Record, Table, Task, Topic, json, utf8
+from tests.execution.harness import Rig
+from tests.support.postgres import Postgres
 
 LINES = Topic("lines", key=utf8, value=json)
 

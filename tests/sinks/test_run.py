@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 JOB = """
-from framework import Input, Job, Output, Record, Table, Task, Topic, json, utf8
+from grete import Input, Job, Output, Record, Table, Task, Topic, json, utf8
 
 LINES = Topic("lines", key=utf8, value=utf8)
 

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from framework import DeadLetter, Input, Job, Output, Record, Table, Task, Topic, json, utf8
 from framework.errors import ConfigError, GraphError, Halted, SerdeError, TaskError
-from framework.runtime.reserved import OUTBOX
+from framework.execution.reserved_stores import OUTBOX
 from framework.settings import Settings
 from framework.testing import Kit
-from tests.runtime.harness import Rig
+from grete import DeadLetter, Input, Job, Output, Record, Table, Task, Topic, json, utf8
+from tests.execution.harness import Rig
 
 LINES = Topic("lines", key=utf8, value=json)
 LETTERS = Topic("letters", key=utf8, value=json)

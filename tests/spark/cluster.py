@@ -14,9 +14,9 @@ from typing import Self
 
 import pyspark
 
+from framework.spark.java import find_java
 from framework.spark.session import java_home
 from framework.testing.broker.settings import free_port
-from framework.testing.java import find_java
 
 LIMIT_S = 120
 _JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # they start quickly, and do little

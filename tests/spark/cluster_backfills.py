@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.spark.test_backfill import Scene, made, parquet
+from tests.spark.backfill.test_backfill import Scene, made, parquet
 from tests.spark.test_deterministic import MODE
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def backfills(directory: Path) -> dict[str, Scene]:
     for name, (first, second, changes) in JOBS.items():
         own = directory / f"{name}-backfill"
         own.mkdir(exist_ok=True)
-        imports = "from framework import DeadLetter"
+        imports = "from grete import DeadLetter"
         changed = [
             *changes,
             (imports, f"from tests.spark.troubles import die, linger\n{imports}"),

@@ -15,9 +15,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from framework.logs.embedded import EmbeddedLog
+from framework.spark.format.sources import ChangelogSource
+from framework.spark.format.writer import StateWriter, TaskWrites, partitioned
 from framework.spark.session import local_session
-from framework.spark.sources import ChangelogSource
-from framework.spark.writing import StateWriter, TaskWrites, partitioned
 from protocol.changelog import ChangelogHeader, ChangelogType, decode_changelog_header
 from protocol.ids import TopicPartition
 from tests.spark.cluster import SparkCluster
@@ -27,7 +27,7 @@ from tests.spark.troubles import LIMIT_S, kill_executor
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-REFERENCE, STORE = "tests.runtime.pair_job", "count/counts"
+REFERENCE, STORE = "tests.state.pair_job", "count/counts"
 COUNTED = TopicPartition("pair.count.changelog", 1)
 WORDS = [f"w{number}" + "." * 2_000 for number in range(400)]  # a partition has twice what pipes and queues hold
 MIDDLE = 150  # so many of its rows have been read when a part of them is in the log

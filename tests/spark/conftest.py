@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from framework.feeds.folder import FolderFeed
-from framework.runtime.history import snapshots
-from framework.runtime.local import LocalRun
-from framework.runtime.place import Place
+from framework.job.directory import Place
 from framework.settings import Settings
 from framework.spark.session import local_session
-from framework.stores.reader import StateReader
+from framework.state.local_reader import StateReader
+from framework.state.snapshots import snapshots
+from framework.worker.local_job import LocalRun
 from tasks.inverted_index import Index, documents, job
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """A job of two stages for the tests of backfills: numbers in text are added up by key; what is no number goes aside."""
 
-from framework import DeadLetter, Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from grete import DeadLetter, Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 
 events = Topic("events", key=utf8, value=utf8)
 numbers = Topic("numbers", key=utf8, value=int64)

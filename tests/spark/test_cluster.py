@@ -10,19 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from framework.execution.build import store_names
+from framework.job.directory import Place
+from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
-from framework.runtime.assembly import store_names
-from framework.runtime.history import commits, contents, fold_to_end, live, segments, snapshots
-from framework.runtime.inspect import all_wirings
-from framework.runtime.place import Place, create_topics
-from framework.stores.prebuilt import Builder, publish
+from framework.state.commits import all_wirings
+from framework.state.snapshots import commits, contents, fold_to_end, live, segments, snapshots
+from framework.stores.sst_snapshot import Builder, publish
 from protocol.changelog import ChangelogType
 from protocol.pointer import Pointer
-from tests.runtime.pair_job import job
-from tests.runtime.pair_runs import run
+from tests.spark.backfill.test_backfill import plain
 from tests.spark.cluster_backfills import JOBS, LIVE, PAST, backfills
 from tests.spark.cluster_scenes import COUNTED, REFERENCE, WORDS, attempts_at, headers_in
-from tests.spark.test_backfill import plain
+from tests.state.pair_bulk_writes import run
+from tests.state.pair_job import job
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # five processes of Java
 

@@ -6,12 +6,14 @@ import pytest
 
 from framework.api.definition import define, encode_definition
 from framework.errors import ConfigError
-from framework.runtime.place import Place, load_job, prepare
+from framework.job.directory import Place
+from framework.job.loader import load_job
 from framework.settings import Settings
-from framework.spark.executing import _job_of
-from framework.spark.options import read_options
-from framework.spark.sources import ChangelogSource
-from framework.spark.writing import state_writer
+from framework.spark.backfill.executor import _job_of
+from framework.spark.format.options import read_options
+from framework.spark.format.sources import ChangelogSource
+from framework.spark.format.writer import state_writer
+from framework.state.prepare import prepare
 from protocol.ids import TopicPartition
 from tests.cli.test_upgrades import code
 

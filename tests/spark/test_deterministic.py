@@ -8,14 +8,14 @@ import pytest
 
 from framework.batch.task import check_batch
 from framework.errors import ConfigError
-from framework.runtime.history import fold_to_end
-from framework.runtime.inspect import all_wirings, last_commit
-from framework.runtime.local import LocalRun
-from framework.runtime.place import load_job
-from framework.spark.writing import partitioned
+from framework.job.loader import load_job
+from framework.spark.format.writer import partitioned
+from framework.state.commits import all_wirings, last_commit
+from framework.state.snapshots import fold_to_end
+from framework.worker.local_job import LocalRun
 from protocol.ids import TopicPartition
-from tests.cli.test_moving import grete
-from tests.spark.test_backfill import SETTINGS, SUMS, Scene, drain, made, parquet, plain
+from tests.cli.test_state_commands import grete
+from tests.spark.backfill.test_backfill import SETTINGS, SUMS, Scene, drain, made, parquet, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

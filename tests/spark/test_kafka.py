@@ -10,15 +10,15 @@ import pytest
 
 from framework.errors import ConfigError
 from framework.ports import ExternalRecord
-from framework.runtime.history import commits
-from framework.runtime.inspect import all_wirings
-from framework.runtime.rewriting import begin, commit, settle
-from framework.spark.writing import partitioned
+from framework.spark.format.writer import partitioned
+from framework.state.bulk_write import begin, commit, settle
+from framework.state.commits import all_wirings
+from framework.state.snapshots import commits
 from framework.testing.broker import Broker
 from protocol.ids import TopicPartition
-from tests.runtime.workers import LIMIT_S
-from tests.spark.test_backfill import SETTINGS, Records, Scene, made, plain
+from tests.spark.backfill.test_backfill import SETTINGS, Records, Scene, made, plain
 from tests.spark.test_deterministic import MODE
+from tests.worker.workers import LIMIT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

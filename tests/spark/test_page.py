@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from framework.job.directory import Place
+from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
-from framework.runtime.local import LocalRun
-from framework.runtime.place import Place, create_topics
 from framework.settings import Settings
+from framework.worker.local_job import LocalRun
 from protocol.ids import TopicPartition
 from tasks.word_count import job
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.testing.java import FETCH_S_MAX, cache
+from framework.spark.java import FETCH_S_MAX, cache
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(FETCH_S_MAX + 120)]  # fetched once, into the cache
 

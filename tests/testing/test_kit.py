@@ -7,7 +7,11 @@ from typing import ClassVar
 import pytest
 
 import framework.testing
-from framework import (
+from framework.errors import ConfigError, GraphError, SerdeError, TaskError
+from framework.settings import Settings
+from framework.testing import Kit
+from framework.testing.kit import START_MS
+from grete import (
     DeadLetter,
     Input,
     Job,
@@ -22,10 +26,6 @@ from framework import (
     int64,
     utf8,
 )
-from framework.errors import ConfigError, GraphError, SerdeError, TaskError
-from framework.settings import Settings
-from framework.testing import Kit
-from framework.testing.kit import START_MS
 
 words = Topic("words", key=utf8, value=utf8)
 raw_words = Topic("words", key=bytes_serde, value=bytes_serde)

@@ -5,13 +5,14 @@ from typing import ClassVar
 
 import pytest
 
-from framework import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
 from framework.api.mode import Mode
-from framework.runtime.history import snapshots
-from framework.runtime.inspect import all_committed, all_wirings, external_ends, last_commit, passed, reached
+from framework.replay.replay import replay
 from framework.settings import Settings
+from framework.state.commits import all_wirings, external_ends, last_commit
+from framework.state.snapshots import snapshots
 from framework.testing import Kit
-from framework.testing.replay import replay
+from framework.worker.completion import all_committed, passed, reached
+from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
 
 LINES = Topic("lines", key=utf8, value=utf8)
 SIDE = Topic("side", key=utf8, value=utf8)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from framework.errors import ConfigError
-from framework.testing.java import cache, call, find_java, made
+from framework.spark.java import cache, call, find_java, made
 
 FETCH_S_MAX = 900.0
 COMPILE_S_MAX = 120.0

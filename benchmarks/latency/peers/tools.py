@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.latency.peers.preparing import java_classpath, python_with
-from framework.testing.java import find_java
+from framework.spark.java import find_java
 
 HERE = Path(__file__).parent
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"

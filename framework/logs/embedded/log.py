@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from framework.errors import ConfigError, OffsetOutOfRange
-from framework.logs.embedded.failures import BUSY_MS, corrupt
-from framework.logs.embedded.lock import WriterLock
+from framework.logs.embedded.errors import BUSY_MS, corrupt
+from framework.logs.embedded.notifier import Bell
 from framework.logs.embedded.reader import VERSION_SQL, EmbeddedReader, no_log
 from framework.logs.embedded.schema import OFFSET_BITS, PAGE_BYTES, crc_of, open_file
-from framework.logs.embedded.wait import Bell
+from framework.logs.embedded.writer_queue import WriterLock
 from framework.ports import Delivery, ExternalRecord
 from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 

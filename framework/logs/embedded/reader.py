@@ -7,7 +7,7 @@ from pathlib import Path
 from zlib import crc32
 
 from framework.errors import ConfigError, OffsetOutOfRange
-from framework.logs.embedded.failures import Guard, corrupt
+from framework.logs.embedded.errors import Guard, corrupt
 from framework.logs.embedded.schema import OFFSET_BITS, OFFSET_MASK, open_to_read
 from framework.ports import LogRow
 from protocol.ids import TopicPartition

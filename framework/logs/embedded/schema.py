@@ -13,8 +13,8 @@ from urllib.parse import quote
 from zlib import crc32
 
 from framework.errors import ConfigError
-from framework.logs.embedded.failures import BUSY_MS
-from framework.logs.embedded.lock import WriterLock
+from framework.logs.embedded.errors import BUSY_MS
+from framework.logs.embedded.writer_queue import WriterLock
 
 APPLICATION_ID = 0x47524554  # "GRET", where `file` and SQLite's own tools look for it
 SCHEMA_VERSION = 1

@@ -17,8 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from framework.errors import ConfigError, Halted, TransientError
-from framework.logs.kafka.failures import Troubles, failed, logger
-from framework.logs.kafka.options import MESSAGE_BYTES_MAX
+from framework.logs.kafka.config import MESSAGE_BYTES_MAX
+from framework.logs.kafka.errors import Troubles, failed, logger
 from framework.settings import MiB
 from protocol.ids import TopicPartition
 

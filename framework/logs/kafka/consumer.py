@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from framework.errors import FrameworkError, OffsetOutOfRange
-from framework.logs.kafka.asker import ANSWER_S_MAX, RETRIED, SLICE_S, Asker
-from framework.logs.kafka.failures import Troubles, failed, failure
+from framework.logs.kafka.errors import Troubles, failed, failure
+from framework.logs.kafka.metadata_client import ANSWER_S_MAX, RETRIED, SLICE_S, Asker
 from framework.ports import LogRow
 from framework.settings import MiB
 from protocol.frames import encode_headers

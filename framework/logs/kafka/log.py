@@ -6,8 +6,8 @@ from operator import itemgetter
 
 from framework.errors import ConfigError, OffsetOutOfRange, TransientError
 from framework.logs.kafka.admin import COMPACTED, STREAM, Topics
-from framework.logs.kafka.failures import Troubles
-from framework.logs.kafka.options import Options, batching, scrubber, split_options
+from framework.logs.kafka.config import Options, batching, scrubber, split_options
+from framework.logs.kafka.errors import Troubles
 from framework.logs.kafka.producer import Writer
 from framework.logs.kafka.reader import KafkaReader
 from framework.logs.kafka.transactions import Transactions

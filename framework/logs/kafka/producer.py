@@ -13,7 +13,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 
 from framework.api.reader import PRODUCER, SEQ, TIME
 from framework.errors import ConfigError, FrameworkError
-from framework.logs.kafka.failures import Troubles, failed, failure
+from framework.logs.kafka.errors import Troubles, failed, failure
 from framework.ports import Delivery, ExternalRecord
 from protocol.errors import DecodeError
 from protocol.frames import decode_headers

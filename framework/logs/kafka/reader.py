@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from framework.errors import ConfigError
-from framework.logs.kafka.asker import Asker
+from framework.logs.kafka.config import Options, scrubber, split_options
 from framework.logs.kafka.consumer import Reader
-from framework.logs.kafka.failures import Troubles
-from framework.logs.kafka.options import Options, scrubber, split_options
+from framework.logs.kafka.errors import Troubles
+from framework.logs.kafka.metadata_client import Asker
 from framework.ports import LogRow
 from protocol.ids import TopicPartition
 

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from framework.errors import TransientError
-from framework.logs.kafka.failures import Troubles, failed
-from framework.logs.kafka.options import transactional
+from framework.logs.kafka.config import transactional
+from framework.logs.kafka.errors import Troubles, failed
 from framework.logs.kafka.producer import HANDED_MAX, Callback, append_time, hand_over
 from framework.ports import Delivery, ExternalRecord
 from protocol.ids import TopicPartition

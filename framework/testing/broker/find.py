@@ -76,7 +76,7 @@ def _start_keeper(directory: Path, *, keep: bool) -> "subprocess.Popen[bytes]":
     """Start the process that owns the broker: in a session of its own, so that Ctrl-C ends its users first."""
     with (directory / LOG).open("wb") as log:
         return subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "framework.testing.broker.keeper", str(directory.absolute()), *([KEEP] * keep)],
+            [sys.executable, "-m", "framework.testing.broker.daemon", str(directory.absolute()), *([KEEP] * keep)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from framework.errors import ConfigError
+from framework.spark.java import FETCH_S_MAX, cache, call, find_java, made
 from framework.testing.broker.settings import KAFKA, answers, free_port, settings
-from framework.testing.java import FETCH_S_MAX, cache, call, find_java, made
 
 _WHAT = "Kafka's jars"
 CLOSE_S_MAX = 20

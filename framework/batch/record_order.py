@@ -1,0 +1,157 @@
+"""In which order a task takes a recorded past: each channel first in, first out, channels merged by event time.
+
+A live task takes its channels as they come; any interleaving is right. Here it is one that can be repeated: by the
+highest timestamp that a channel has reached, then by channel, then by place in it. So windows see all channels at one
+time, where a live task that reads them one after the other would call the second one's records late.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, groupby, islice
+from operator import itemgetter
+from typing import NamedTuple
+
+from framework.execution.process_loops import Columns
+from framework.ports import LogRow
+from protocol.frames import decode_columns
+from protocol.ids import TopicPartition
+
+RECORDS_MAX = 1_000  # of one piece; also the batch that process_batch is given
+
+Taken = tuple[int, int, int, Columns, int]  # order, channel, number in the channel, where the record stands
+
+
+class Piece(NamedTuple):
+    """Consecutive records of one channel. Sorted by its first three fields, pieces are in an order to read them in.
+
+    ``start``: the highest timestamp of the channel, its first record here included. ``channel``: see
+    ``task.channels_of``. ``first``: number of its first record in the channel. ``refused``: why its one row
+    is no record at all.
+    """
+
+    start: int
+    channel: int
+    first: int
+    columns: Columns
+    refused: str | None = None
+
+    def orders(self) -> list[int]:
+        """Return for each record the highest timestamp that its channel had reached with it."""
+        return list(accumulate(islice(self.columns.timestamps, 1, None), max, initial=self.start))
+
+
+class Channel:
+    """Makes the pieces of one external input, in order."""
+
+    def __init__(self, source: TopicPartition, number: int, bytes_max: int) -> None:
+        """``bytes_max``: of a piece, about."""
+        self._source, self._number, self._bytes_max = source, number, bytes_max
+        self._reached, self._count = -(1 << 63), 0
+
+    def pieces(
+        self,
+        offsets: Sequence[int],
+        timestamps: Sequence[int],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        headers: Sequence[bytes | None] | None,
+    ) -> Iterator[Piece]:
+        """Yield the pieces of the next records, given in columns."""
+        for begin, end in self._cuts(keys, values):
+            part = slice(begin, end)
+            stamps, cells = timestamps[part], None if headers is None else headers[part]
+            columns = Columns(self._source, offsets[part], 0, keys[part], values[part], stamps, cells)
+            yield Piece(max(self._reached, stamps[0]), self._number, self._count, columns)
+            self._reached, self._count = max(self._reached, *stamps), self._count + end - begin
+
+    def refused(self, offset: int, value: bytes | None, reason: str) -> Piece:
+        """Return the piece of a row that is no record."""
+        at = max(self._reached, 0)
+        self._count += 1
+        return Piece(
+            at, self._number, self._count - 1, Columns(self._source, [offset], 0, [None], [value], [at], None), reason
+        )
+
+    def _cuts(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> list[tuple[int, int]]:
+        count = len(keys)
+        total = sum(map(len, filter(None, keys))) + sum(map(len, filter(None, values)))
+        if total <= self._bytes_max and count <= RECORDS_MAX:
+            return [(0, count)] if count else []
+        if total // count * RECORDS_MAX <= self._bytes_max:
+            step = RECORDS_MAX
+        else:
+            step = max(1, min(RECORDS_MAX, self._bytes_max * count // total))
+        return [(begin, min(begin + step, count)) for begin in range(0, count, step)]
+
+
+def pieces_of_rows(
+    source: TopicPartition, channel: int, rows: Iterable[LogRow], bytes_max: int = 1 << 16
+) -> Iterator[Piece]:
+    """Cut rows of a log, in order, into pieces of about ``bytes_max``."""
+    maker, rows = Channel(source, channel, bytes_max), iter(rows)
+    while batch := list(islice(rows, RECORDS_MAX)):
+        offsets, _, timestamps, keys, values, headers = zip(*batch, strict=True)
+        yield from maker.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
+
+
+def piece_of_frame(source: TopicPartition, start: int, channel: int, first: int, message: bytes) -> Piece:
+    """Return the piece that a frame holds; records of a stream share the offset of their message, here ``first``."""
+    keys, values, timestamps, headers, _, _ = decode_columns(message)
+    return Piece(start, channel, first, Columns(source, first, 0, keys, values, timestamps, headers))
+
+
+def merged(pieces: Iterable[Piece], channels: int) -> Iterator[Piece]:
+    """Yield the records in their order: pieces in, sorted; pieces out, of one source each, to be taken one by one.
+
+    Holds no more than the pieces whose times overlap.
+    """
+    if channels == 1:
+        yield from pieces
+        return
+    held: list[Taken] = []
+    before: Piece | None = None
+    for piece in pieces:
+        if before is not None:
+            yield from _released(held, before, piece.start)
+        before = piece
+    if before is not None:
+        yield from _released(held, before, None)
+
+
+def _released(held: list[Taken], piece: Piece, until: int | None) -> Iterator[Piece]:
+    """Take a piece in, yield what comes before ``until``, the start of the next one: None is the end."""
+    orders = piece.orders()
+    if not held and (until is None or orders[-1] < until):
+        yield piece
+        return
+    if piece.refused is not None:
+        yield piece
+        return
+    _, channel, first, columns, _ = piece
+    held.extend((order, channel, first + i, columns, i) for i, order in enumerate(orders))
+    held.sort(key=itemgetter(0, 1, 2))
+    end = len(held) if until is None else next((i for i, taken in enumerate(held) if taken[0] >= until), len(held))
+    ready = held[:end]
+    del held[:end]
+    for _, run in groupby(ready, lambda taken: taken[3].source):
+        batch = list(run)
+        for start in range(0, len(batch), RECORDS_MAX):
+            yield _piece(batch[start : start + RECORDS_MAX])
+
+
+def _piece(taken: list[Taken]) -> Piece:
+    order, channel, number, columns, _ = taken[0]
+    cells = [None if of.headers is None else of.headers[i] for _, _, _, of, i in taken]
+    return Piece(
+        order,
+        channel,
+        number,
+        Columns(
+            columns.source,
+            [of.offset_at(i) for _, _, _, of, i in taken],
+            0,
+            [of.keys[i] for _, _, _, of, i in taken],
+            [of.values[i] for _, _, _, of, i in taken],
+            [of.timestamps[i] for _, _, _, of, i in taken],
+            cells if any(cells) else None,
+        ),
+    )

@@ -1,0 +1,70 @@
+"""Where a batch task's state goes that its memory has no room for: a RocksDB that is made when it is first needed."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from framework.ports import Write
+from framework.stores.rocksdb import RocksMemory, RocksStore
+
+
+class Scratch:
+    """ports.StateStore that begins empty and ends with ``close``; until it is written to, it costs nothing."""
+
+    def __init__(self, names: Mapping[int, str], memory_bytes: int) -> None:
+        """``memory_bytes``: RocksDB's budget."""
+        self._names = names
+        self._memory_bytes = memory_bytes
+        self._directory: TemporaryDirectory[str] | None = None
+        self._store: RocksStore | None = None
+
+    @property
+    def used(self) -> bool:
+        """Whether anything has been written."""
+        return self._store is not None
+
+    def pointer(self) -> bytes | None:
+        """Return None: it never is the state of a commit."""
+        return None
+
+    def get(self, store: int, key: bytes) -> bytes | None:
+        """Return the value or None."""
+        return None if self._store is None else self._store.get(store, key)
+
+    def scan(self, store: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) with start <= key < end in key order, as of the call."""
+        return iter(()) if self._store is None else self._store.scan(store, start, end)
+
+    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
+        """Take the writes: as files in key order, without a log, for nothing here outlives the process."""
+        for store, run in groupby(writes, itemgetter(0)):
+            _, keys, values = zip(*run, strict=True)
+            self.load(store, keys, values)
+
+    def load(self, store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Take columns of one store."""
+        self._opened().load(store, keys, values)
+
+    def flush(self) -> None:
+        """Do nothing: nothing here outlives the process."""
+
+    def wipe(self) -> None:
+        """Begin empty again."""
+        self.close()
+
+    def close(self) -> None:
+        """Delete what was written."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        if self._directory is not None:
+            self._directory.cleanup()
+            self._directory = None
+
+    def _opened(self) -> RocksStore:
+        if self._store is None:
+            self._directory = TemporaryDirectory(prefix="grete-batch-")
+            self._store = RocksStore(Path(self._directory.name) / "state", self._names, RocksMemory(self._memory_bytes))
+        return self._store

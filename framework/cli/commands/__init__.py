@@ -1,0 +1,1 @@
+"""The commands of `grete`, one module each."""

@@ -1,0 +1,93 @@
+"""`grete audit`: a job's state recomputed on Spark and compared."""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from framework.api.job import Job
+from framework.cli.job_target import Target, directory_of, existing_log, settings_of
+from framework.cli.progress import Screen, printable
+from framework.cli.spark_work import of_stages, wanted_of
+from framework.job.directory import Place
+from framework.job.metadata import pinned_settings
+from framework.logs.address import LogAddress
+from framework.spark.backfill.audit import Audited, Difference, audit
+from framework.spark.backfill.ranges import LOG
+from framework.spark.session import local_session
+
+CELL_CHARS = 60
+
+
+def compare(
+    reference: str,
+    directory: Path | None,
+    address: LogAddress,
+    sources: Sequence[str],
+    sets: Sequence[str] | None,
+    *,
+    cluster: str,
+    work: str | None,
+) -> bool:
+    """Audit a job; return whether nothing differs. Raises ConfigError, TaskError."""
+    screen = Screen(Console())
+    job, log = existing_log(reference, directory, address)
+    place = Place(directory_of(job, directory, address), address=address, make=False)
+    made = [path for path in (place.directory / "spark", place.directory) if not path.exists()]
+    try:
+        settings = pinned_settings(job, log, settings_of(sets))
+        found = Target(job, reference, place, settings)
+        aligned = settings.guarantee == "exactly-once"
+        wanted = wanted_of(found, sources or [LOG], work)
+        spark = local_session(cluster)
+        with screen:
+            result = audit(spark, wanted, log, screen, aligned=aligned)
+    finally:
+        log.close()
+        for path in made:  # where Spark's stages kept their rows; what is in use stays
+            with contextlib.suppress(OSError):
+                path.rmdir()
+    return tell_audit(screen, job, result, aligned=aligned)
+
+
+def tell_audit(screen: Screen, job: Job, result: Audited, *, aligned: bool) -> bool:
+    """Print what an audit has found; return whether nothing differs."""
+    keys = sum(report.keys for report in result.reports)
+    records = sum(report.records for report in result.reports)
+    screen.note(
+        f"{job.name}: version {result.version}: {keys:,} keys recomputed from {records:,} records{of_stages(job)}: "
+        + ("nothing differs" if not result.wrong else f"{result.wrong:,} keys differ")
+    )
+    if result.wrong:
+        table = Table("stage", "partition", "store", "key", "in the changelog", "recomputed")
+        for difference in result.differences:
+            table.add_row(*_row(job, difference))
+        screen.console.print(table)
+        if result.wrong > len(result.differences):
+            screen.note(f"… and {result.wrong - len(result.differences):,} more")
+        if not aligned:
+            screen.note("The job runs at least once: records that were repeated after a crash are counted again.")
+    return not result.wrong
+
+
+def _row(job: Job, difference: Difference) -> list[Text]:
+    """Return the cells of a difference: decoded, where the store is one of the user's."""
+    stage = job.stage(difference.stage)
+    stores = [*stage.stores.values(), *(window.panes for window in stage.windows.values())]
+    declared = next((store for store in stores if store.name == difference.store), None)
+
+    def cell(raw: bytes | None, *, key: bool = False) -> Text:
+        if raw is None:
+            return Text("–")
+        try:
+            value = raw if declared is None else (declared.key if key else declared.value).decode(raw)
+        except Exception:  # noqa: BLE001  # a serde may raise anything; the bytes are shown then
+            value = raw
+        text = printable(repr(value))
+        return Text(text if len(text) <= CELL_CHARS else text[:CELL_CHARS] + "…")
+
+    place = Text(difference.stage), Text(str(difference.partition)), Text(difference.store)
+    return [*place, cell(difference.key, key=True), cell(difference.found), cell(difference.expected)]

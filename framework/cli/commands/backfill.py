@@ -1,0 +1,85 @@
+"""`grete backfill` and `grete audit`: a job's past on Spark."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from framework.cli.job_target import Target
+from framework.cli.progress import Screen
+from framework.cli.spark_work import of_stages, wanted_of
+from framework.errors import ConfigError
+from framework.job.directory import Place
+from framework.spark.backfill.backfill import Done, backfill
+from framework.spark.backfill.ranges import LOG, parse_until
+from framework.spark.session import local_session
+from framework.state.bulk_write import settle
+from framework.state.prepare import prepare
+
+
+def fill(
+    found: Target,
+    sources: Sequence[str],
+    until: str | None,
+    *,
+    outputs: bool,
+    cluster: str,
+    work: str | None,
+    verdict: str | None,
+) -> None:
+    """Backfill a job, or settle a backfill that has died. Raises ConfigError, TaskError, Fenced, Halted."""
+    screen = Screen(Console())
+    job, place = found.job, found.place
+    if verdict is not None and (sources or until):
+        raise ConfigError(f"--{verdict} settles a backfill that has died: give it alone")
+    if verdict is None and not sources:
+        raise ConfigError(f"--from is missing: a path of Parquet or JSON files, or {LOG} for what the log still holds")
+    wanted = wanted_of(found, sources or [LOG], work)._replace(outputs=outputs)
+    log = place.open_log()
+    try:
+        prepare(job, log, place, found.settings)
+        if verdict is not None:
+            settled = settle(log, job, counts=verdict == "resume")
+            screen.note("there is no backfill to settle" if settled is None else _settled(*settled))
+            return
+        begun_s = time.monotonic()
+        spark = local_session(cluster)
+        with screen:
+            done = backfill(spark, wanted, parse_until(until, job), log, screen)
+        _tell(screen, found, done, time.monotonic() - begun_s, outputs=outputs)
+    finally:
+        log.close()
+
+
+def _settled(run_id: str, counts: bool) -> str:
+    return f"the backfill {run_id} {'counts' if counts else 'is void'}: start the job"
+
+
+def _tell(screen: Screen, found: Target, done: Done, seconds: float, *, outputs: bool) -> None:
+    job = found.job
+    first = sum(report.records + report.refused for report in done.reports)
+    keys = sum(report.keys for report in done.reports)
+    screen.note(
+        f"{job.name}: {first:,} records{of_stages(job)}, {keys:,} keys in {seconds:.1f} s, version {done.run.version}"
+    )
+    repeats = sum(report.repeats for report in done.reports)
+    letters = sum(report.letters for report in done.reports)
+    sent = sum(report.outputs for report in done.reports)
+    if repeats:
+        screen.note(f"{repeats:,} rows of offsets that were there already were left out")
+    if outputs:
+        screen.note(f"{sent:,} outputs to topics, {letters:,} of them dead letters, are written")
+    elif letters:
+        screen.note(
+            f"{letters:,} records went to no store: they would be dead letters, which a backfill does not write"
+        )
+    if sent - letters and not outputs:
+        screen.note(f"{sent - letters:,} outputs to topics are those of the past, and are not written again")
+    for partition, offset in sorted(done.cover.resume.items()):
+        screen.note(f"  {partition}: goes on from offset {offset:,}")
+    options = (
+        [] if isinstance(found.place, Place) and found.place.address.embedded else [f"--log {found.place.address.url}"]
+    )
+    screen.note(f"Start it: {Path(sys.argv[0]).name} up {' '.join([found.reference, *options])}")

@@ -1,0 +1,82 @@
+"""`grete changelog tail` and `grete changelog verify`: what the changelogs hold."""
+
+import time
+from pathlib import Path
+
+from framework.cli.job_target import existing_log
+from framework.cli.progress import printable
+from framework.cli.reading import rows_from
+from framework.core.changelog_fold import ChangelogFold
+from framework.errors import ConfigError, Halted
+from framework.logs.address import LogAddress
+from framework.state.commits import all_wirings
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data, decode_verdict
+from protocol.commit import decode_commit
+from protocol.errors import DecodeError
+from protocol.ids import TopicPartition
+
+
+def changelog_tail(
+    reference: str, stage: str, partition: int, count: int, directory: Path | None, address: LogAddress
+) -> None:
+    """Print what the last messages of a changelog are."""
+    job, log = existing_log(reference, directory, address)
+    if not 0 <= partition < job.partitions:
+        raise ConfigError(f"job {job.name!r} has partitions 0 to {job.partitions - 1}, not {partition}")
+    changelog = TopicPartition(job.topology().changelog(job.stage(stage).ordinal), partition)
+    _, end = log.bounds(changelog)
+    for row in rows_from(log, changelog, end - count):
+        try:
+            text = _message(row[4] or b"")
+        except DecodeError as error:
+            text = f"not a changelog message: {error}"
+        print(f"{row[0]}\t{_clock(row[1])}\t{text}")
+
+
+def changelog_verify(reference: str, directory: Path | None, address: LogAddress) -> None:
+    """Fold every changelog as a restore does. Raises Halted if one is damaged."""
+    job, log = existing_log(reference, directory, address)
+    for wiring in all_wirings(job):
+        start, end = log.bounds(wiring.changelog)
+        fold = ChangelogFold(str(wiring.changelog), start)
+        commits = messages = 0
+        for row in rows_from(log, wiring.changelog, start):
+            segment = fold.feed(row[0], row[4] or b"")
+            commits += segment is not None
+            messages += 1 if segment is None else 0
+        if commits and not fold.complete:
+            raise Halted(
+                f"{wiring.changelog}: trimmed, and no complete sweep round stands in it: it cannot be restored"
+            )
+        undecided = "" if fold.undecided is None else f", then the run {printable(fold.undecided)}, not decided"
+        version = "nothing committed" if fold.last is None else f"version {fold.last.version}"
+        print(
+            f"{wiring.name}\tok\t{commits:,} commits, {messages:,} other messages, {fold.void_messages:,} void, "
+            f"generation {fold.top}, {version}{undecided}, offsets {start:,} to {end:,}"
+        )
+
+
+def _message(value: bytes) -> str:
+    header = decode_changelog_header(value)
+    text = f"generation {header.generation}\tseq {header.seq}\t{header.type.name.lower()}"
+    match header.type:
+        case ChangelogType.DATA:
+            data = decode_data(value)
+            tombstones = sum(cell is None for cell in data.values)
+            return f"{text}\t{len(data.keys):,} keys, {tombstones:,} of them deleted, {len(value):,} bytes"
+        case ChangelogType.COMMIT:
+            commit = decode_commit(value)
+            run = "" if commit.run_id is None else f", of the run {printable(commit.run_id)}"
+            return f"{text}\tversion {commit.version} after {commit.previous}, {commit.data_count:,} data messages{run}"
+        case ChangelogType.VERDICT:
+            verdict = decode_verdict(value)
+            return f"{text}\tthe run {printable(verdict.run_id)} {'counts' if verdict.counts else 'is void'}"
+        case ChangelogType.CLAIM:
+            claim = decode_claim(value)
+            return f"{text}\tprocess {claim.pid} on {printable(claim.host)}, started {_clock(claim.started_ms)}"
+        case _:
+            return text
+
+
+def _clock(time_ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ms / 1000)) + f".{time_ms % 1000:03d}"

@@ -1,0 +1,44 @@
+"""`grete verify`: whether a deterministic job is what it says."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from framework.api.job import Job
+from framework.cli.job_target import existing_log, settings_of
+from framework.execution.deterministic.determinism_lint import suspicious_lines
+from framework.logs.address import LogAddress
+from framework.replay.recorded import Made
+from framework.replay.replay import replay
+
+
+def verify(reference: str, since: int, directory: Path | None, address: LogAddress, sets: Sequence[str] | None) -> int:
+    """Replay, compare, tell; return 1 if something differs."""
+    job, log = existing_log(reference, directory, address)
+    found = replay(job, log, settings_of(sets), since)
+    log.close()
+    print(f"{found.records:,} records taken in again, {found.compared:,} outputs compared")
+    if found.difference is None and found.halted is None:
+        print("all of them are the same")
+        return 0
+    if found.halted is not None:
+        print(f"the replay stopped: {found.halted}")
+    if found.difference is not None:
+        partition, producer, seq, before, now = found.difference
+        print(f"first difference: {partition}, record seq {seq} of {producer}, logical time {before.t} µs")
+        print(f"  in the log:  {_shown(before)}")
+        print(f"  made again:  {'nothing' if now is None else _shown(now)}")
+    _hint(job)
+    return 1
+
+
+def _shown(made: Made) -> str:
+    return (
+        f"key {made.key!r:.200}, value {made.value!r:.400}, timestamp {made.timestamp}, headers {made.headers!r:.400}"
+    )
+
+
+def _hint(job: Job) -> None:
+    for stage in job.stages:
+        if stage.mode == "deterministic":
+            for line, what, instead in suspicious_lines(stage.task):
+                print(f"  look at {stage.task.__module__}, line {line}: {what} (use {instead})")

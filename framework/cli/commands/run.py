@@ -1,0 +1,77 @@
+"""`grete run` and `grete up`: a whole job on this machine, with progress."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from framework.api.job import Job
+from framework.api.topic import Topic
+from framework.cli.feeding import Feeding, Stop, described, external_inputs, folder_topic, options_of, step
+from framework.cli.job_target import Target
+from framework.cli.progress import Screen
+from framework.errors import ConfigError
+from framework.feeds.folder import FolderFeed
+from framework.feeds.lines import feed_lines
+from framework.worker.local_job import LocalRun
+
+
+def run(found: Target, *, folder: Path | None, lines: Sequence[str], keys: bool, follow: bool) -> None:
+    """Run the job until its inputs are drained, or with ``follow`` until it is stopped; print what was done."""
+    screen = Screen(Console())
+    opened = _open_lines(found.job, lines)
+    stop = Stop()
+    fed = [topic.name for topic, _ in opened] + ([] if folder is None else [folder_topic(found.job).name])
+    with LocalRun(found.job, found.reference, found.place, found.settings, fed=fed) as local:
+        feed = None
+        if folder is not None:
+            feed = FolderFeed(local.notes, folder_topic(found.job).name, folder, exclude=found.place.directory)
+        sources = [feed_lines(local.notes, topic, handle, keys=keys) for topic, handle in opened]
+        feeding = Feeding(local, feed, sources, follow=follow)
+        started_s, before = time.monotonic(), sum(local.committed().values())
+        with screen:
+            while not stop.asked:
+                step(local, feeding, screen)
+                if not follow and feeding.idle and local.drained(feeding.ends()):
+                    break
+            screen.note("stopping …")
+            local.stop()
+            screen.late(local.late(), finally_=True)
+        done = sum(local.committed().values()) - before
+        _summary(screen, found, feeding, done, time.monotonic() - started_s, stopped=stop.asked)
+
+
+def _open_lines(job: Job, options: Sequence[str]) -> list[tuple[Topic[Any, Any], int]]:
+    """Open what --lines names; the handles stay open until the process ends. Raises ConfigError."""
+    topics, opened = external_inputs(job), []
+    for option in options:
+        name, equals, source = option.partition("=")
+        if not equals or name not in topics:
+            raise ConfigError(f"--lines {option}: write TOPIC=FILE or TOPIC=-, with TOPIC one of {', '.join(topics)}")
+        try:
+            handle = sys.stdin.fileno() if source == "-" else os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"--lines {option}: {getattr(error, 'strerror', None) or 'there is no input'}") from error
+        opened.append((topics[name], handle))
+    return opened
+
+
+def _summary(screen: Screen, found: Target, feeding: Feeding, records: int, seconds: float, *, stopped: bool) -> None:
+    note: Callable[[str], None] = screen.note
+    for report in feeding.fed[:1]:
+        note(f"read: {described(report)}")
+    how = "stopped" if stopped else "all input is used up"
+    note(
+        f"{found.job.name}: {how}; {records:,} input records committed in {seconds:.1f} s ({records / seconds:,.0f}/s)"
+    )
+    options = options_of(found)
+    for stage in found.job.stages:
+        for store in stage.store_names():
+            note(f"  grete state scan {found.reference} {stage.name}/{store}{options}")
+    for topic in found.job.external_sinks():
+        note(f"  grete topic read {found.reference} {topic}{options}")
+    note(f"  grete checkpoints {found.reference}{options}")

@@ -1,0 +1,54 @@
+"""Commands that only read: state, checkpoints, changelogs, external topics."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from framework.cli.job_target import directory_of, existing_log
+from framework.cli.moved_state import at_version, say
+from framework.cli.reading import from_text, to_text
+from framework.logs.address import LogAddress
+from framework.state.newest import NewestReader
+from framework.state.snapshot_reader import PastReader
+
+
+def _reader(
+    reference: str, directory: Path | None, address: LogAddress, version: int | None
+) -> NewestReader | PastReader:
+    """Return what reads the newest state, from local stores that have it or from the changelogs, or an older one."""
+    job, log = existing_log(reference, directory, address)
+    if version is None:
+        return NewestReader(log, job, directory_of(job, directory, address) / "state", say)
+    return PastReader(log, job, at_version(job, log, version))
+
+
+def state_get(
+    reference: str, store: str, key: str, version: int | None, directory: Path | None, address: LogAddress
+) -> int:
+    """Print the value of a key as each partition has it; return 1 if none has."""
+    with _reader(reference, directory, address, version) as reader:
+        declared = reader.store(store)
+        values = [value for _, value in reader.find(declared, from_text(declared.key, key))]
+    for value in values:
+        print(to_text(value))
+    return 0 if values else 1
+
+
+def state_scan(
+    reference: str,
+    store: str,
+    prefix: str | None,
+    limit: int,
+    version: int | None,
+    directory: Path | None,
+    address: LogAddress,
+) -> None:
+    """Print key and value of each entry."""
+    with _reader(reference, directory, address, version) as reader:
+        declared = reader.store(store)
+        rows = reader.all(declared) if prefix is None else reader.prefix(declared, from_text(declared.key, prefix))
+        for number, (key, value) in enumerate(rows):
+            if number == limit:
+                Console(stderr=True).print(f"… and more: --limit {10 * limit} shows the next ones", highlight=False)
+                return
+            print(f"{to_text(key)}\t{to_text(value)}")

@@ -1,0 +1,39 @@
+"""`grete topic read`: the records of an external topic."""
+
+from pathlib import Path
+from typing import Any
+
+from framework.api.topic import Topic
+from framework.cli.job_target import existing_log
+from framework.cli.reading import decoded, rows_from
+from framework.errors import ConfigError
+from framework.logs.address import LogAddress
+from framework.ports import LogReader, LogRow
+from protocol.ids import TopicPartition
+
+
+def topic_read(reference: str, name: str, count: int, directory: Path | None, address: LogAddress) -> None:
+    """Print the records of an external topic, of all partitions or of those that are left after trimming."""
+    job, log = existing_log(reference, directory, address)
+    topics: dict[str, Topic[Any, Any]] = dict(job.external_sinks())
+    externals = {topic for stage in job.stages for topic in job.topology().externals_of(stage.ordinal)}
+    topics |= {t.name: t for stage in job.stages for t in stage.topics_read() if t.name in externals}
+    if name not in topics:
+        raise ConfigError(f"job {job.name!r} has no external topic {name!r}: it has {', '.join(sorted(topics))}")
+    topic = topics[name]
+    for partition in range(log.partitions(name) or 0):
+        at = TopicPartition(name, partition)
+        for offset, _, _, key, value, _ in _last_rows(log, at, count) if count else rows_from(log, at, 0):
+            print(f"{partition}\t{offset}\t{decoded(topic.key, key)}\t{decoded(topic.value, value)}")
+
+
+def _last_rows(log: LogReader, partition: TopicPartition, count: int) -> list[LogRow]:
+    """Return the last records, oldest first. Offsets are no count: the ends of transactions take some, too."""
+    window = count
+    while True:
+        start, end = log.bounds(partition)
+        begin = max(start, end - window)
+        found = list(rows_from(log, partition, begin))
+        if len(found) >= count or begin == start:
+            return found[-count:]
+        window *= 4

@@ -1,0 +1,30 @@
+"""`grete worker`: one worker process."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from framework.cli.job_target import target
+from framework.logs.address import LogAddress
+from framework.worker.process_main import open_worker
+from framework.worker.worker import Worker, configure_logs, run_worker
+
+
+def work(
+    reference: str,
+    partition: int,
+    *,
+    directory: Path | None,
+    state: Path | None,
+    stage: str | None,
+    address: LogAddress,
+    sets: Sequence[str] | None,
+    status_fd: int,
+) -> int:
+    """Run a worker to its end; return its exit code (C5)."""
+    configure_logs()
+
+    def make() -> Worker:
+        found = target(reference, directory, address, sets, state)
+        return open_worker(found.job, partition, found.place, found.settings, stage=stage, status_fd=status_fd)
+
+    return run_worker(make)

@@ -1,0 +1,148 @@
+"""A job that runs on this machine: feeding its inputs, watching its workers, showing progress."""
+
+import signal
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from framework.api.job import Job
+from framework.api.serdes import utf8
+from framework.api.topic import Topic
+from framework.cli.job_target import Target, directory_of
+from framework.cli.progress import Screen
+from framework.errors import ConfigError
+from framework.feeds.folder import FolderFeed, Report
+from framework.worker.local_job import LocalRun
+
+RESCAN_S = 0.5  # --follow looks at the folder this often
+
+
+LOOK_S = 0.5  # where others write, the ends are looked at this often: on Kafka a round trip for each partition
+
+
+POLL_MS = 50
+
+
+class Stop:
+    """Set by the first Ctrl-C or SIGTERM, for a graceful end; the second Ctrl-C raises KeyboardInterrupt at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        signal.signal(signal.SIGINT, self._on_signal)
+        signal.signal(signal.SIGTERM, self._on_signal)
+
+    def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
+        if self.asked and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+class Feeding:
+    """What feeds a run: a folder, lines, both or nothing. ``step`` does a little: workers must be watched meanwhile."""
+
+    def __init__(self, local: LocalRun, folder: FolderFeed | None, lines: list[Iterator[int]], *, follow: bool) -> None:
+        self.folder = folder
+        self.fed: list[Report] = []  # finished scans that appended something
+        self.scans = 0
+        self._local = local
+        self._lines = lines
+        self._follow = follow
+        self._scan = None if folder is None else folder.scan()
+        self._next_scan_s = 0.0
+        self._end_moved = True
+        self._next_look_s = 0.0
+        self._ends = local.ends()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do just now."""
+        return not self._lines and self._scan is None
+
+    def step(self) -> None:
+        """Append the next batch, if there is one."""
+        for lines in list(self._lines):
+            if next(lines, None) is None:
+                self._lines.remove(lines)
+            self._end_moved = True
+        if self._scan is not None and next(self._scan, None) is None:
+            assert self.folder is not None
+            self.scans += 1
+            self._scan, self._next_scan_s = None, time.monotonic() + RESCAN_S
+            if self.folder.report.fed or self.scans == 1:
+                self.fed.append(self.folder.report)
+                self._end_moved = True
+        elif self._scan is not None:
+            self._end_moved = True
+        elif self._follow and self.folder is not None and time.monotonic() >= self._next_scan_s:
+            self._scan = self.folder.scan()
+
+    def ends(self) -> dict[Any, int]:
+        """Return where the external inputs end, as of now, or where others may write, of half a second ago."""
+        now_s = time.monotonic()
+        if self._end_moved or (not self.folder and now_s >= self._next_look_s):
+            self._ends, self._end_moved = self._local.ends(), not self.idle
+            self._next_look_s = now_s + LOOK_S
+        return self._ends
+
+
+def step(local: LocalRun, feeding: Feeding, screen: Screen) -> None:
+    """Feed a little, watch the workers, show progress."""
+    feeding.step()
+    local.poll(0 if not feeding.idle else POLL_MS)
+    show(local, feeding, screen)
+
+
+def show(local: LocalRun, feeding: Feeding, screen: Screen) -> None:
+    """Bring the bars up to date, and tell of crashes."""
+    for text in local.supervisor.news:
+        screen.note(text)
+    local.supervisor.news.clear()
+    screen.troubles(local.troubles())
+    screen.late(local.late())
+    if feeding.folder is not None:
+        report = feeding.folder.report
+        if report.planned:
+            screen.bar("read", report.done, report.planned)
+    ends = feeding.ends()
+    through = local.through()
+    screen.bar("processed", sum(min(through.get(p, 0), end) for p, end in ends.items()), sum(ends.values()))
+    screen.restores({worker.partition: worker.status for worker in local.supervisor.workers.values()})
+
+
+def folder_topic(job: Job) -> Topic[Any, Any]:
+    """Return the topic that a folder goes into: the job's one external input, text by text. Raises ConfigError."""
+    topics = external_inputs(job)
+    if len(topics) != 1:
+        raise ConfigError(
+            f"job {job.name!r} reads {len(topics)} topics ({', '.join(topics) or 'none'}): a folder needs exactly one"
+        )
+    (topic,) = topics.values()
+    if (topic.key, topic.value) != (utf8, utf8):
+        raise ConfigError(
+            f"topic {topic.name!r} is {topic.key.name} → {topic.value.name}: a folder gives utf8 → utf8, name → text"
+        )
+    return topic
+
+
+def external_inputs(job: Job) -> dict[str, Topic[Any, Any]]:
+    """Return name → topic of what the job reads from outside."""
+    names = {name for stage in job.stages for name in job.topology().externals_of(stage.ordinal)}
+    return {topic.name: topic for stage in job.stages for topic in stage.topics_read() if topic.name in names}
+
+
+def options_of(found: Target) -> str:
+    """Return what a command line must say to find the same job again."""
+    address, directory = found.place.address, found.place.directory
+    options = "" if address.embedded else f" --log {address.url}"
+    if address.config is not None:
+        options += f" --kafka-config {address.config}"
+    return options if directory == directory_of(found.job, None, address) else f"{options} --directory {directory}"
+
+
+def described(report: Report) -> str:
+    """Return what a scan found, in words: every file is in one of the counts."""
+    names = ("new", "changed", "deleted", "touched", "unchanged")
+    parts = [f"{report.counts[name]:,} {name}" for name in names if report.counts[name]] or ["no files"]
+    parts += [f"{count:,} {reason}" for reason, count in sorted(report.skipped.items())]
+    return ", ".join(parts)

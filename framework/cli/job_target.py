@@ -1,0 +1,107 @@
+"""What most commands begin with: the job's code, its directory, its settings."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from framework.api.job import Job
+from framework.errors import ConfigError
+from framework.job.directory import Place
+from framework.job.loader import load_job
+from framework.logs.address import LogAddress, check_address, open_address, open_reader
+from framework.ports import Log, LogReader
+from framework.settings import Settings, from_environment, with_texts
+from framework.state.graph_pinning import know_graph
+from framework.state.pinning import check_readable
+
+
+class Target(NamedTuple):
+    """A job to be worked on."""
+
+    job: Job
+    reference: str  # how a worker finds the code
+    place: Place
+    settings: Settings
+
+
+def target(
+    reference: str, directory: Path | None, address: LogAddress, sets: Sequence[str] | None, state: Path | None = None
+) -> Target:
+    """Return what to run. Raises ConfigError."""
+    check_address(address)
+    job = load_job(reference)
+    settings = settings_of(sets)
+    return Target(job, reference, Place(directory_of(job, directory, address), state, address), settings)
+
+
+def existing_log(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, LogReader]:
+    """Return a job and its log, which must be there, for a command that reads: it makes and writes nothing.
+
+    Raises ConfigError.
+    """
+    job, path = _job_and_path(reference, directory, address)
+    log = open_reader(address, path)
+    _check_has_run(job, log, reference, address)
+    know_graph(job, log)
+    return job, log
+
+
+def existing_log_to_write(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, Log]:
+    """Return a job and its log, which must be there, for a command that writes to it. Raises ConfigError."""
+    job, path = _job_and_path(reference, directory, address)
+    log = open_address(address, path, create=False)
+    _check_has_run(job, log, reference, address)
+    know_graph(job, log)
+    return job, log
+
+
+def _job_and_path(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, Path]:
+    """Return a job and the file of its embedded log."""
+    check_address(address)
+    job = load_job(reference)
+    path = directory_of(job, directory, address) / "log.db"
+    if address.embedded and not path.exists():
+        raise ConfigError(
+            f"no job has run in {path.parent}: give its --directory, or run it first: grete run {reference}"
+        )
+    return job, path
+
+
+def _check_has_run(job: Job, log: LogReader, reference: str, address: LogAddress) -> None:
+    """Check that the job has run there, and that its code can read the state that it has."""
+    if not address.embedded and log.partitions(job.topology().changelog(0)) is None:
+        log.close()
+        raise ConfigError(
+            f"job {job.name!r} has not run on {address.url}: check the address, or run it first: "
+            f"grete run {reference} --log {address.url}"
+        )
+    try:
+        check_readable(job, log)
+    except BaseException:
+        log.close()
+        raise
+
+
+def directory_of(job: Job, directory: Path | None, address: LogAddress) -> Path:
+    """Return the directory of a job: by default one for each log, so that two of them share no state."""
+    if directory is not None:
+        return directory
+    return Path(".grete") / (job.name if address.embedded else f"{job.name}-{digest(address.url)}")
+
+
+def digest(text: str | bytes) -> str:
+    """Return a few characters that stand for a text, in the name of a directory."""
+    return hashlib.blake2b(os.fsencode(text), digest_size=4).hexdigest()
+
+
+def settings_of(sets: Sequence[str] | None) -> Settings:
+    """Return defaults, environment (GRETE_…), flags: the later wins. Raises ConfigError."""
+    texts = {}
+    for text in sets or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {text}: write NAME=VALUE, such as --set interval_ms=100")
+        texts[name] = value
+    return with_texts(from_environment(dict(os.environ)), texts)

@@ -1,0 +1,272 @@
+"""Every command with its arguments. What it does is imported when it runs: a worker needs no user interface."""
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from framework.cli.main_state import fork, replay, rescale, state_app
+from framework.cli.options import Directory, JobName, KafkaConfig, Log, Set
+from framework.errors import ConfigError
+from framework.logs.address import LogAddress
+
+app = typer.Typer(
+    name="grete",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Exactly-once stream processing.",
+)
+changelog_app = typer.Typer(no_args_is_help=True, help="Read and check the changelogs of a job.")
+topic_app = typer.Typer(no_args_is_help=True, help="Read the external topics of a job.")
+app.add_typer(state_app, name="state")
+app.add_typer(changelog_app, name="changelog")
+app.add_typer(topic_app, name="topic")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"grete {version('grete')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(version: bool = typer.Option(False, "--version", help="Print the version.", callback=_print_version)) -> None:
+    """Run before every command."""
+
+
+@app.command()
+def run(
+    job: JobName,
+    *,
+    input: Annotated[  # noqa: A002  # the option's name
+        Path | None, typer.Option(help="A folder: its text files become the job's documents, name → text.")
+    ] = None,
+    lines: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC=FILE|-",
+            help="Each line of a file, or of standard input, is a record. Every run feeds them anew.",
+        ),
+    ] = None,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="In --lines, what stands before the first tab is the key.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on until Ctrl-C: what changes in the folder is fed.")
+    ] = False,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+    set: Set = None,  # noqa: A002  # the option's name
+) -> None:
+    """Run a whole job here until its input is used up: a worker process for each partition, restarted if it dies."""
+    from framework.cli.commands.run import run as run_job
+    from framework.cli.job_target import target
+
+    found = target(job, directory, LogAddress(log, kafka_config), set)
+    run_job(found, folder=input, lines=lines or [], keys=keys, follow=follow)
+
+
+@app.command()
+def up(
+    job: JobName,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+    set: Set = None,  # noqa: A002
+) -> None:
+    """Keep the workers of a job running on this machine until Ctrl-C; restart the dead."""
+    from framework.cli.commands.up import up as run_workers
+    from framework.cli.job_target import target
+
+    run_workers(target(job, directory, LogAddress(log, kafka_config), set))
+
+
+@app.command()
+def worker(
+    job: JobName,
+    *,
+    partition: Annotated[int, typer.Option(help="The partition whose tasks it hosts.")],
+    directory: Directory = None,
+    state_directory: Annotated[
+        Path | None, typer.Option(help="Where the state is kept, if not below DIRECTORY.")
+    ] = None,
+    stage: Annotated[str | None, typer.Option(help="Host the task of this stage only.")] = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+    set: Set = None,  # noqa: A002
+    status_fd: Annotated[int, typer.Option(hidden=True)] = -1,
+) -> None:
+    """Run one worker process, as a supervisor does. Exit codes: 0 done, 1 crashed, 3 fenced, 4 halted."""
+    from framework.cli.commands.worker import work
+
+    code = work(
+        job,
+        partition,
+        directory=directory,
+        state=state_directory,
+        stage=stage,
+        address=LogAddress(log, kafka_config),
+        sets=set,
+        status_fd=status_fd,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def new(name: Annotated[str, typer.Argument(help="Of the project: a folder of this name is made.")]) -> None:
+    """Write a project with one task and a test that passes."""
+    from framework.cli.commands.new import new as new_project
+
+    new_project(name)
+
+
+Cluster = Annotated[str, typer.Option("--spark", help="Where Spark runs: this machine, or spark://…, yarn, k8s://….")]
+Work = Annotated[
+    str | None, typer.Option(help="Where stages keep what they give the next one; all executors must see it.")
+]
+From = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from", metavar="[TOPIC=]PATH|kafka", help="Parquet or JSON files, or what the log holds; for each topic."
+    ),
+]
+
+
+def _check_spark() -> None:
+    """Raise ConfigError if the extra is not installed."""
+    try:
+        import framework.spark.session  # noqa: F401  # needs pyspark
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is missing: pip install 'grete[spark]'") from error
+
+
+@app.command()
+def backfill(
+    job: JobName,
+    *,
+    source: From = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OFFSETS|now",
+            help="[TOPIC:]PARTITION=OFFSET,…: where the job goes on. Default: where it stands, or the history ends.",
+        ),
+    ] = None,
+    outputs: Annotated[
+        bool, typer.Option("--outputs", help="Also send what the past sends to topics, files and tables.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Let a backfill that died after its commits count.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Make a backfill that died void for good.")] = False,
+    cluster: Cluster = "local[*]",
+    work: Work = None,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+    set: Set = None,  # noqa: A002
+) -> None:
+    """Build a job's state from its history on Spark, by its own task classes; the job goes on from there."""
+    if resume and abort:
+        raise ConfigError("--resume and --abort: choose one")
+    from framework.cli.job_target import target
+
+    _check_spark()
+    from framework.cli.commands.backfill import fill
+
+    found = target(job, directory, LogAddress(log, kafka_config), set)
+    verdict = "resume" if resume else "abort" if abort else None
+    fill(found, source or [], until, outputs=outputs, cluster=cluster, work=work, verdict=verdict)
+
+
+@app.command()
+def audit(
+    job: JobName,
+    *,
+    source: From = None,
+    cluster: Cluster = "local[*]",
+    work: Work = None,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+    set: Set = None,  # noqa: A002
+) -> None:
+    """Recompute a job's state on Spark from its recorded inputs, and compare it key by key; exit 1 if it differs."""
+    _check_spark()
+    from framework.cli.commands.audit import compare
+
+    address = LogAddress(log, kafka_config)
+    if not compare(job, directory, address, source or [], set, cluster=cluster, work=work):
+        raise typer.Exit(1)
+
+
+@app.command()
+def checkpoints(
+    job: JobName, directory: Directory = None, log: Log = "embedded", kafka_config: KafkaConfig = None
+) -> None:
+    """Show each task's last commit: generation, version, age, positions and lag."""
+    from framework.cli.commands.checkpoints import checkpoints as print_checkpoints
+
+    print_checkpoints(job, directory, LogAddress(log, kafka_config))
+
+
+@app.command()
+def verify(
+    job: JobName,
+    *,
+    since: Annotated[int, typer.Option(help="Begin with the sources' commits of this version, or the next.")] = 0,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+    set: Set = None,  # noqa: A002
+) -> None:
+    """Run the past of a deterministic job again, in memory, and compare; exit 1 at the first record that differs."""
+    from framework.cli.commands.check_determinism import verify as verify_job
+
+    raise typer.Exit(verify_job(job, since, directory, LogAddress(log, kafka_config), set))
+
+
+@changelog_app.command("tail")
+def changelog_tail(
+    job: JobName,
+    stage: str,
+    partition: int,
+    count: Annotated[int, typer.Option("-n", help="Messages from the end.")] = 20,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+) -> None:
+    """Print the last messages of a task's changelog."""
+    from framework.cli.commands.changelog import changelog_tail as print_changelog_tail
+
+    print_changelog_tail(job, stage, partition, count, directory, LogAddress(log, kafka_config))
+
+
+@changelog_app.command("verify")
+def changelog_verify(
+    job: JobName, directory: Directory = None, log: Log = "embedded", kafka_config: KafkaConfig = None
+) -> None:
+    """Read every changelog as a restore would: order, digests, valid commits, void messages."""
+    from framework.cli.commands.changelog import changelog_verify as verify_changelogs
+
+    verify_changelogs(job, directory, LogAddress(log, kafka_config))
+
+
+@topic_app.command("read")
+def topic_read(
+    job: JobName,
+    topic: str,
+    count: Annotated[int, typer.Option("-n", min=0, help="Records from the end of each partition; 0: all.")] = 0,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+) -> None:
+    """Print the records of an external topic, decoded: partition, offset, key, value."""
+    from framework.cli.commands.topic import topic_read as print_topic
+
+    print_topic(job, topic, count, directory, LogAddress(log, kafka_config))
+
+
+for command in (rescale, fork, replay):
+    app.command()(command)

@@ -1,0 +1,97 @@
+"""The commands about a job's state: reading it, moving it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from framework.cli.options import Directory, JobName, KafkaConfig, Log, Version
+from framework.logs.address import LogAddress
+
+ByKey = Annotated[
+    bool, typer.Option("--by-key", help="All stores are keyed as the records are, where too few keys can show it.")
+]
+
+state_app = typer.Typer(no_args_is_help=True, help="Read the committed state of a job, also while it runs.")
+
+
+@state_app.command("get")
+def state_get(
+    job: JobName,
+    store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
+    key: Annotated[
+        str, typer.Argument(help="Text, a number, JSON or hex digits, as the key's serde asks; \\0 is NUL.")
+    ],
+    version: Version = None,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+) -> None:
+    """Print the value of one key; exit 1 if there is none."""
+    from framework.cli.commands.state import state_get as print_entry
+
+    raise typer.Exit(print_entry(job, store, key, version, directory, LogAddress(log, kafka_config)))
+
+
+@state_app.command("scan")
+def state_scan(
+    job: JobName,
+    store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
+    prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
+    *,
+    limit: Annotated[int, typer.Option(help="At most so many.")] = 1000,
+    version: Version = None,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+) -> None:
+    """Print key and value, one a line."""
+    from framework.cli.commands.state import state_scan as print_entries
+
+    print_entries(job, store, prefix, limit, version, directory, LogAddress(log, kafka_config))
+
+
+def rescale(
+    job: JobName,
+    *,
+    partitions: Annotated[int, typer.Option(help="How many it is to have: more than it has.")],
+    by_key: ByKey = False,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+) -> None:
+    """Give a job that stands still more partitions: its state goes where its keys belong, as a whole or not at all."""
+    from framework.cli.commands.rescale import rescale as rescale_job
+
+    rescale_job(job, partitions, directory, LogAddress(log, kafka_config), by_key=by_key)
+
+
+def fork(
+    job: JobName,
+    second: Annotated[str, typer.Argument(metavar="SECOND", help="The second job: the same stages, another name.")],
+    *,
+    version: Version = None,
+    directory: Directory = None,
+    second_directory: Annotated[Path | None, typer.Option(help="That of the second job.")] = None,
+    by_key: ByKey = False,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+) -> None:
+    """Give a second job, with as many partitions or others, the state that a job had at a version; it goes on there."""
+    from framework.cli.commands.fork import fork as fork_job
+
+    fork_job(job, second, version, directory, second_directory, LogAddress(log, kafka_config), by_key=by_key)
+
+
+def replay(
+    job: JobName,
+    version: Version = None,
+    into: Annotated[Path | None, typer.Option(help="Another directory for the state than the job's own.")] = None,
+    directory: Directory = None,
+    log: Log = "embedded",
+    kafka_config: KafkaConfig = None,
+) -> None:
+    """Rebuild a job's state directory from its changelogs."""
+    from framework.cli.commands.replay import replay as rebuild_stores
+
+    rebuild_stores(job, version, into, directory, LogAddress(log, kafka_config))

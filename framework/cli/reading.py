@@ -1,0 +1,56 @@
+"""What the reading commands share: rows of a partition; keys and values as text."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from framework.api.serdes import Serde
+from framework.cli.progress import printable
+from framework.errors import ConfigError, SerdeError
+from framework.logs.partition_reader import rows_left
+from framework.ports import LogReader, LogRow
+from protocol.ids import TopicPartition
+
+
+def rows_from(log: LogReader, partition: TopicPartition, offset: int) -> Iterator[LogRow]:
+    """Yield rows from ``offset`` on, or from where the log starts, up to the end as it is now."""
+    start, end = log.bounds(partition)
+    yield from rows_left(log, partition, max(offset, start), end)
+
+
+def from_text(serde: Serde[Any], text: str) -> Any:
+    """Return a key as its serde has it, from what stands on a command line. Raises ConfigError."""
+    try:
+        if serde.name == "utf8":
+            return text.replace("\\0", "\0")  # no argument can hold a NUL
+        if serde.name == "bytes":
+            return bytes.fromhex(text)
+        if serde.name == "int64":
+            return int(text)
+        return serde.decode(text.encode())  # JSON; other serdes know what to do with text, or refuse it
+    except (ValueError, SerdeError) as error:
+        raise ConfigError(f"{text!r} is not a key of serde {serde.name}: {error}") from error
+
+
+def decoded(serde: Serde[Any], data: bytes | None) -> str:
+    """Return a key or value in one line, or its bytes if they are none of the serde's."""
+    if data is None:
+        return "null"
+    try:
+        return to_text(serde.decode(data))
+    except SerdeError:
+        return f"{data.hex()} (not {serde.name})"  # a dead letter keeps the bytes that came
+
+
+def to_text(value: object) -> str:
+    """Return a value in one line: text as it is but for control characters, anything else as JSON."""
+    if isinstance(value, str):
+        return printable(value).replace("\n", "\\n").replace("\t", "\\t")
+    if isinstance(value, bytes):
+        return value.hex()
+    try:
+        return json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
+    except (TypeError, ValueError):
+        return printable(repr(value))

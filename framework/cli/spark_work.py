@@ -1,0 +1,32 @@
+"""What a command asks Spark to do with a job."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from framework.api.job import Job
+from framework.batch.task import check_batch
+from framework.cli.job_target import Target
+from framework.spark.backfill.backfill import Wanted, sources_of
+from framework.spark.backfill.ranges import LOG
+from framework.spark.format.options import Where
+
+
+def wanted_of(found: Target, sources: Sequence[str], work: str | None) -> Wanted:
+    """Return what Spark is to do, with paths that executors understand. Raises ConfigError: not a job for it."""
+    check_batch(found.job)
+    reference, address = found.reference, found.place.address
+    if reference.endswith(".py"):
+        reference = str(Path(reference).absolute())
+    config = "" if address.config is None else str(address.config.absolute())
+    where = Where(address.url, config, str((found.place.directory / "log.db").absolute()))
+    own = str((found.place.directory / "spark").absolute())
+    paths = {
+        topic: path if path == LOG or "://" in path else str(Path(path).absolute())
+        for topic, path in sources_of(found.job, list(sources)).items()
+    }
+    return Wanted(found.job, reference, where, found.settings, paths, own if work is None else work)
+
+
+def of_stages(job: Job) -> str:
+    """Return how many stages a job has, in words, if it is more than one."""
+    return f" of {len(job.stages)} stages" if len(job.stages) > 1 else ""

@@ -1,0 +1,1 @@
+"""The core of an aligned task: alignment, early records, rollback."""

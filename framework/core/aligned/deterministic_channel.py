@@ -1,0 +1,103 @@
+"""What an aligned task knows of a channel whose producer is deterministic (A2b).
+
+What stands in such a channel is never taken back: a successor makes the same records again, with the same seqs (D3). So
+there are no versions, markers or restores in it. Records are taken by seq, like those of an external topic by offset;
+what comes again is dropped, once it was compared; how far the channel is in a version is part of the version's commit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from framework.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
+from framework.core.deterministic.merge import ALL
+from framework.errors import Halted
+from protocol.commit import ChannelCommit, Front
+from protocol.envelope import Header
+from protocol.frames import frame_count
+from protocol.ids import TopicPartition
+
+
+@dataclass(slots=True)
+class LogicalChannel:
+    """A function of the last commit and of what was read since; what was taken is in the state or the open layer."""
+
+    task: str  # for errors
+    producer: int
+    partition: TopicPartition
+    taken: int = 0  # last seq
+    upto: int = -1  # µs: nothing at or below it is still to come
+    generation: int = -1  # of the frame taken last; -1: none since the start
+    _since: int = -1  # µs: ``upto`` at the start
+    _digest: int = 0  # after ``taken``, if no frame was taken since the start
+    _last: tuple[Header, int, bytes] | None = None  # the frame taken last, and its offset
+    _decoded: Received | None = None  # the same, once it was asked for
+
+    @property
+    def digest(self) -> int:
+        """The channel's digest after the record taken last; it may take a decoding: for commits and restarts."""
+        last = self._received()
+        return self._digest if last is None else last.digest_at(len(last.pairs))
+
+    @property
+    def quiet_us(self) -> int:
+        """How much logical time has passed in the channel since its last record, or since the start of this task."""
+        last = self._received()
+        return self.upto - (self._since if last is None else last.pairs[-1][0])
+
+    def frame(self, offset: int, header: Header, value: bytes) -> int | None:
+        """Take a frame; return how many records at its head are known, None if all are. Raises Halted."""
+        count, known = frame_count(value), max(0, self.taken + 1 - header.seq)
+        if header.seq > self.taken + 1:
+            raise self._halted(offset, header, f"expected seq {self.taken + 1}: a record was lost")
+        if header.generation != self.generation and (known < count or self._last is not None):
+            text = difference(
+                self._received(), self.taken, self._digest, self._decode(header, offset, value, known), known
+            )
+            if text is not None:
+                raise self._halted(offset, header, text)
+        if known >= count:
+            return None
+        self.generation, self.taken = header.generation, header.seq + count - 1
+        self._last, self._decoded = (header, offset, value), None
+        return known
+
+    def heartbeat(self, offset: int, header: Header, t: int) -> None:
+        """Note that nothing up to ``t`` µs is still to come. Raises Halted if something before it was lost."""
+        if header.seq > self.taken + 1:
+            raise self._halted(offset, header, f"expected seq {self.taken + 1}: a record before the heartbeat was lost")
+        self.upto = max(self.upto, t)
+
+    def commit(self, version: int, resume: int) -> ChannelCommit:
+        """Return what a commit says of the channel, besides its front."""
+        return ChannelCommit(self.producer, max(self.generation, 0), version, self.taken, resume)
+
+    @property
+    def front(self) -> Front:
+        """How far the channel is."""
+        return Front(self.partition.topic, self.partition.partition, self.producer, self.upto, ALL, self.digest)
+
+    def reset(self, seq: int, fronts: Sequence[Front]) -> None:
+        """Go back to what a commit says."""
+        where = self.partition.topic, self.partition.partition, self.producer
+        [front] = [each for each in fronts if (each.topic, each.partition, each.producer) == where]
+        self.taken, self.upto, self._digest = seq, front.t, front.digest
+        self._since = front.t
+        self.generation, self._last, self._decoded = -1, None, None
+
+    def _received(self) -> Received | None:
+        if self._decoded is None and self._last is not None:
+            header, offset, value = self._last
+            self._decoded = self._decode(header, offset, value, 0)
+        return self._decoded
+
+    def _decode(self, header: Header, offset: int, value: bytes, known: int) -> Received:
+        frame = receive(header, offset, value, known)
+        if frame is None:
+            raise self._halted(offset, header, NOT_LOGICAL)
+        return frame
+
+    def _halted(self, offset: int, header: Header, text: str) -> Halted:
+        return Halted(
+            f"{self.task}: {self.partition} offset {offset}: producer {header.producer} generation {header.generation} "
+            f"seq {header.seq}: {text}"
+        )

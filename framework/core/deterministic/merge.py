@@ -1,0 +1,272 @@
+"""The inputs of a deterministic task: what was received of each channel, merged in the order of logical time (D1, D3).
+
+The key of a record is (t, source id, channel, seq); channels are numbered as they are sorted. A record may go when its
+key is at or below the bound of every channel: of what is at or below that, nothing is still to come in the channel.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Any
+
+from framework.core.actions import Run, Seek
+from framework.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
+from framework.errors import Halted
+from protocol.commit import ChannelCommit, Commit, Front, InputCommit
+from protocol.control import Heartbeat
+from protocol.envelope import Header
+from protocol.frames import frame_count
+from protocol.ids import TopicPartition
+
+ALL = (1 << 31) - 1  # in the place of a source id or a channel: all of them
+Bound = tuple[int, int, int]  # t in µs, source id, channel
+NOTHING: Bound = (-1, ALL, ALL)
+
+
+@dataclass(slots=True)
+class Channel:
+    """One FIFO of one producer in one partition; a function of the last commit and of what was read since."""
+
+    index: int
+    producer: int
+    partition: TopicPartition
+    received: int = 0  # last seq
+    processed: int = 0  # last seq
+    bound: Bound = NOTHING
+    generation: int = -1  # of the frame received last; -1: none since the start
+    digest: int = 0  # after ``received``, if there is no ``last``
+    last: Received | None = None  # received last
+    queue: deque[Received] = field(default_factory=deque)
+    skip_offset: int | None = None  # of the first frame that was not admitted
+
+    @property
+    def received_digest(self) -> int:
+        """The digest after the record received last."""
+        return self.digest if self.last is None else self.last.digest_at(len(self.last.pairs))
+
+    @property
+    def processed_digest(self) -> int:
+        """The digest after the record processed last."""
+        return self.queue[0].digest_at(self.queue[0].start) if self.queue else self.received_digest
+
+    @property
+    def processed_upto(self) -> int:
+        """The time up to which all records are processed, in µs."""
+        return self.queue[0].pairs[self.queue[0].start][0] - 1 if self.queue else upto(self.bound)
+
+
+def upto(bound: Bound) -> int:
+    """Return the time up to which a bound has everything behind it, in µs."""
+    return bound[0] if bound[1] == ALL else bound[0] - 1
+
+
+class Merge:
+    """All channels into one task. What is received and not processed is bounded; beyond it channels skip (D1)."""
+
+    def __init__(self, name: str, channels: Sequence[tuple[int, TopicPartition]], bytes_max: int) -> None:
+        self.name = name  # of the task, for errors
+        self.bytes_max = bytes_max
+        self.bytes = 0  # of the frames in the queues
+        ordered = sorted(channels)
+        self.channels = [Channel(index, *key) for index, key in enumerate(ordered)]
+        self.position: dict[TopicPartition, int] = {partition: 0 for _, partition in ordered}
+        self.latest = -1  # the last time that something was received of, in µs
+        self.seen: Counter[str] = Counter()
+        self._by_key = {(c.producer, c.partition): c for c in self.channels}
+        self._several = len(self.position) > 1
+
+    # --- what is read ---
+
+    def read(self, partition: TopicPartition, offset: int) -> None:
+        """Note that the message at ``offset`` was read (R5). Raises Halted if it lies before the position."""
+        if offset < self.position[partition]:
+            raise Halted(
+                f"{self.name}: {partition} offset {offset} was delivered at position {self.position[partition]}"
+            )
+        self.position[partition] = offset + 1
+
+    def frame(self, partition: TopicPartition, offset: int, header: Header, value: bytes) -> None:
+        """Take a frame: what is known is dropped, what is new waits for its turn (D3)."""
+        channel = self._channel(header, partition, offset)
+        if channel.skip_offset is not None:
+            return
+        count, known = frame_count(value), max(0, channel.received + 1 - header.seq)
+        if known >= count and (channel.last is None or header.generation == channel.generation):
+            self.seen["known records dropped"] += count
+            return
+        if header.seq > channel.received + 1:
+            raise Halted(self._at(partition, offset, header, f"expected seq {channel.received + 1}: a record was lost"))
+        if known < count and channel.queue and self.bytes + len(value) > self.bytes_max:
+            self.seen["frames skipped"] += 1
+            channel.skip_offset = offset
+            return
+        frame = receive(header, offset, value, known)
+        if frame is None:
+            raise Halted(self._at(partition, offset, header, NOT_LOGICAL))
+        if header.generation != channel.generation:
+            self._compare(channel, header, frame, known)
+        self.seen["known records dropped"] += min(known, count)
+        if known >= count:
+            return
+        if (*frame.pairs[known], channel.index) < channel.bound or sorted(frame.pairs) != frame.pairs:
+            text = f"logical time {frame.pairs[known]} after {channel.bound}: its producer went back in time"
+            raise Halted(self._at(partition, offset, header, text))
+        channel.generation, channel.last = header.generation, frame
+        channel.received, channel.bound = header.seq + count - 1, (*frame.pairs[-1], channel.index)
+        channel.queue.append(frame)
+        self.latest = max(self.latest, frame.pairs[-1][0])
+        self.bytes += frame.size
+
+    def _compare(self, channel: Channel, header: Header, frame: Received, known: int) -> None:
+        """Raise Halted if another incarnation of the producer has made other records of the same seqs (D3)."""
+        self.seen["digests compared"] += known < len(frame.pairs)
+        text = difference(channel.last, channel.received, channel.digest, frame, known)
+        if text is not None:
+            raise Halted(self._at(channel.partition, frame.offset, header, text))
+
+    def heartbeat(self, partition: TopicPartition, offset: int, heartbeat: Heartbeat) -> None:
+        """Take a heartbeat: nothing at or below it is still to come (D1)."""
+        header = heartbeat.header
+        channel = self._channel(header, partition, offset)
+        if channel.skip_offset is not None:
+            return
+        if header.seq > channel.received + 1:
+            text = f"expected seq {channel.received + 1}: a record before the heartbeat was lost"
+            raise Halted(self._at(partition, offset, header, text))
+        channel.bound = max(channel.bound, (heartbeat.t, heartbeat.source, ALL))
+        self.latest = max(self.latest, heartbeat.t)
+
+    # --- what is processed ---
+
+    @property
+    def upto(self) -> int:
+        """The time up to which nothing is still to come, in µs."""
+        return upto(min(channel.bound for channel in self.channels))
+
+    def take(self) -> tuple[list[Run], int]:
+        """Remove and return the next records in their order, and the time up to which all are processed with them.
+
+        At most one frame of each channel at a time: there may be more to take.
+        """
+        limit = min(channel.bound for channel in self.channels)
+        for channel in self.channels:
+            if len(channel.queue) > 1:
+                limit = min(limit, (*channel.queue[0].pairs[-1], channel.index))
+        cuts = []
+        for channel in self.channels:
+            if channel.queue:
+                head = channel.queue[0]
+                start, stop = head.start, _end(head, limit, channel.index)
+                if stop > start:
+                    cuts.append((channel, head, start, stop))
+        for channel, head, _, stop in cuts:
+            head.start, channel.processed = stop, head.seq + stop - 1
+            if stop == len(head.pairs):
+                channel.queue.popleft()
+                self.bytes -= head.size
+        self.seen["records"] += sum(stop - start for _, _, start, stop in cuts)
+        return self._runs(cuts), upto(limit)
+
+    def _runs(self, cuts: list[tuple[Channel, Received, int, int]]) -> list[Run]:
+        if len(cuts) == 1:
+            [(channel, head, start, stop)] = cuts
+            return [_run(channel.partition, _columns(head, start, stop))]
+        if not cuts:
+            return []
+        columns = [list(chain.from_iterable(part)) for part in zip(*(_columns(*cut[1:]) for cut in cuts), strict=True)]
+        pairs = list(chain.from_iterable(head.pairs[start:stop] for _, head, start, stop in cuts))
+        # stable, and the cuts are in the order of the channels: equal pairs stay in the order of channel and seq
+        order = sorted(range(len(pairs)), key=pairs.__getitem__)
+        if not self._several:
+            return [_run(cuts[0][0].partition, _ordered(columns, order))]
+        self.seen["records of several inputs merged"] += len(order)
+        partitions = [channel.partition for channel, _, start, stop in cuts for _ in range(start, stop)]
+        groups = groupby(order, key=partitions.__getitem__)
+        return [_run(partition, _ordered(columns, list(group))) for partition, group in groups]
+
+    def seeks(self) -> list[Seek]:
+        """Return where to read again: of channels that skip and have nothing left to process."""
+        stalled = [c for c in self.channels if c.skip_offset is not None and not c.queue]
+        offsets: dict[TopicPartition, int] = {}
+        for c in sorted(stalled, key=lambda c: c.skip_offset or 0):
+            offsets.setdefault(c.partition, c.skip_offset or 0)
+        for c in self.channels:
+            if c.skip_offset is not None and c.skip_offset >= offsets.get(c.partition, 1 << 62):
+                c.skip_offset = None
+        self.position |= offsets
+        self.seen["seeks back"] += len(offsets)
+        return [Seek(partition, offset) for partition, offset in offsets.items()]
+
+    # --- what is committed ---
+
+    def commit(self, version: int) -> tuple[tuple[InputCommit, ...], tuple[Front, ...]]:
+        """Return where a restart must read again, and how far each channel is processed."""
+        inputs: dict[TopicPartition, list[ChannelCommit]] = {partition: [] for partition in self.position}
+        fronts = []
+        for c in self.channels:
+            offset = self.position[c.partition] if c.skip_offset is None else c.skip_offset
+            if c.queue:
+                offset = min(offset, c.queue[0].offset)
+            inputs[c.partition].append(ChannelCommit(c.producer, max(c.generation, 0), version, c.processed, offset))
+            where = c.partition.topic, c.partition.partition, c.producer
+            fronts.append(Front(*where, c.processed_upto, ALL, c.processed_digest))
+        commits = (
+            InputCommit(partition.topic, partition.partition, min(c.recovery_offset for c in channels), tuple(channels))
+            for partition, channels in inputs.items()
+        )
+        return tuple(commits), tuple(fronts)
+
+    def reset(self, commit: Commit) -> None:
+        """Go back to a commit."""
+        time = commit.deterministic
+        fronts = {(f.producer, TopicPartition(f.topic, f.partition)): f for f in (time.fronts if time else ())}
+        for entry in commit.inputs:
+            partition = TopicPartition(entry.topic, entry.partition)
+            self.position[partition] = entry.resume
+            for c in entry.channels:
+                front, channel = fronts[c.producer, partition], self._by_key[c.producer, partition]
+                channel.received = channel.processed = c.seq
+                channel.bound, channel.digest = (front.t, front.source, ALL), front.digest
+
+    def _channel(self, header: Header, partition: TopicPartition, offset: int) -> Channel:
+        channel = self._by_key.get((header.producer, partition))
+        if channel is None:
+            raise Halted(self._at(partition, offset, header, "this producer does not belong to the stream"))
+        return channel
+
+    def _at(self, partition: TopicPartition, offset: int, header: Header, text: str) -> str:
+        return (
+            f"{self.name}: {partition} offset {offset}: producer {header.producer} generation {header.generation} "
+            f"seq {header.seq}: {text}"
+        )
+
+
+def _end(head: Received, limit: Bound, index: int) -> int:
+    """Return how many records of a frame may go by the limit."""
+    cut = bisect_right if index <= limit[2] else bisect_left
+    return cut(head.pairs, limit[:2], head.start)
+
+
+def _ordered(columns: list[list[Any]], order: list[int]) -> list[Sequence[Any]]:
+    if len(order) == 1:
+        return [column[order[0] : order[0] + 1] for column in columns]
+    pick = itemgetter(*order)
+    return [pick(column) for column in columns]
+
+
+def _columns(head: Received, start: int, stop: int) -> tuple[Sequence[Any], ...]:
+    """Return offsets, keys, values, timestamps, headers, times, sources of some records of a frame."""
+    keys, values, timestamps, headers, logical, _ = head.columns
+    assert logical is not None
+    columns: tuple[Sequence[Any], ...] = (keys, values, timestamps, headers or [None] * len(keys), *logical)
+    if stop - start < len(keys):
+        columns = tuple(column[start:stop] for column in columns)
+    return [head.offset] * (stop - start), *columns
+
+
+def _run(partition: TopicPartition, columns: Sequence[Sequence[Any]]) -> Run:
+    run = Run(partition, *columns)
+    return run if any(run.headers or ()) else run._replace(headers=None)

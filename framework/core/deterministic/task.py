@@ -1,0 +1,363 @@
+"""DeterministicCore: the life of one task whose output is a function of its input log alone (design 1.6, D1-D5).
+
+Theory of operation. No versions span tasks, there are no markers and no roll back: each task commits by its own timer,
+and what is lost in a crash is made again, the same. A source asks the log first: what it takes, and at which logical
+time, is appended as a decision; what it makes of it is sent when the decision is known to be valid (C2, C3). All others
+merge their channels by logical time (merge.py). A sink lets its outputs out in order, each time with a release in one
+transaction. Of these messages, commits and leases one is on its way at a time: ``_appending``. From a freeze on nothing
+is decided or released before the commit is in the changelog: a restart reads from there.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from framework.core.actions import (
+    Action,
+    AppendChangelog,
+    Committed,
+    Exit,
+    Freeze,
+    ProcessRecords,
+    ReadChangelog,
+    Seek,
+)
+from framework.core.commit import CommitRun
+from framework.core.deterministic.source import Deciding
+from framework.core.events import (
+    Acked,
+    Applied,
+    ChangelogAppended,
+    ChangelogEnd,
+    ChangelogRow,
+    DataWritten,
+    Event,
+    ExternalBatch,
+    ExternalProcessed,
+    InputGone,
+    InputRead,
+    Message,
+    OutputFrames,
+    Processed,
+    Ran,
+    Start,
+    Stop,
+    Tick,
+    VerdictFound,
+)
+from framework.core.lifecycle import Stage, Status
+from framework.core.startup import StartUp
+from framework.errors import ConfigError, Halted
+from protocol.changelog import (
+    ChangelogHeader,
+    ChangelogType,
+    Lease,
+    Release,
+    encode_decision,
+    encode_lease,
+    encode_release,
+)
+from protocol.commit import Commit, DeterministicCommit
+from protocol.control import decode_heartbeat
+from protocol.envelope import MessageType, decode_header
+from protocol.errors import DecodeError
+from protocol.ids import TopicPartition
+
+REST = 3  # times as long as a commit took, at least, until the next one: decisions and releases wait for commits
+
+
+class DeterministicCore(Deciding):
+    """One task. ``releases``: what it writes to topics outside waits for releases; else it leaves at once (D5)."""
+
+    # --- what the driver may ask ---
+
+    @property
+    def released(self) -> Mapping[TopicPartition, int]:
+        """Up to which seq of each external partition outputs had left the job at the start: made again, drop them."""
+        return self.start_up.fold.released
+
+    @property
+    def released_digests(self) -> Mapping[TopicPartition, Sequence[tuple[int, int]]]:
+        """Of each release since the last commit its last seq and the digest up to it: what is made again must agree."""
+        return self.start_up.fold.released_digests
+
+    @property
+    def heard(self) -> int:
+        """The last logical time in µs that something was received of: all sources must pass it."""
+        return self.merge.latest
+
+    def due_in_ms(self, mono_ms: float) -> float:
+        """Return in how many ms a Tick can do something; a minute if nothing depends on time."""
+        due = 60_000.0
+        if self.status is Status.RUNNING and self._at_rest:
+            if self.commit_run is None:
+                due = max(self.clock.next_due_ms(self.frozen + 1, int(mono_ms)), self._rest_until_ms - mono_ms)
+            if self._beats:
+                due = min(due, self.time.next_beat_ms(int(mono_ms * 1000)))
+        return due
+
+    # --- dispatch ---
+
+    def step(self, event: Event) -> Sequence[Action]:
+        """Take an event, return what must be done, in order. Raises Fenced, TransientError, Halted, ConfigError."""
+        actions: list[Action] = []
+        match event:
+            case Message():
+                self._message(event)
+                return []  # what it brings is taken when all that was read is here
+            case InputRead():
+                self._more = False
+            case Ran():
+                actions = self._ran(event)
+            case ExternalBatch():
+                actions = self._decide(event)
+            case Acked():
+                return self._on_acked(event)
+            case Tick():
+                self._mono_ms, self._open_bytes = event.mono_ms, event.open_bytes
+                self._mono_us = event.mono_us or event.mono_ms * 1000
+                self.time.hear(event.heard, self._mono_us)
+                actions = self._beat()
+            case ExternalProcessed():
+                self.ended[event.partition] = event.ended
+            case DataWritten():
+                actions = self._data_written(event)
+            case ChangelogAppended():
+                actions = self._changelog_appended(event)
+            case Applied():
+                actions = self._applied()
+            case ChangelogRow() | ChangelogEnd() | VerdictFound():
+                actions = self._changelog_read(event)
+            case InputGone(error):
+                return [ReadChangelog(self.start_up.ownership.doubted(self.generation, error))]
+            case Stop():
+                self._stopping = True
+            case Start():
+                self._mono_ms = event.mono_ms
+                self._start = StartUp(self.task.name, self.task.changelog, event, self._check)
+                self._bounds = event.bounds
+                return self._start.begin()
+            case Processed() | OutputFrames():
+                raise AssertionError(f"{self.task.name}: {event} has no place in deterministic mode")
+        return actions + self._pump()
+
+    def _on_acked(self, event: Acked) -> list[Action]:
+        self._acked = event.token
+        return self._pump() if self.awaits_answers else []
+
+    def _pump(self) -> list[Action]:
+        """Return what can be done now: a message for the changelog, a commit, the next records, a heartbeat."""
+        if self.status not in (Status.RUNNING, Status.GENESIS) or self.start_up.ownership.in_doubt:
+            return []
+        actions = self._append_next()
+        if self.status is Status.RUNNING and self._at_rest:
+            if self._closes:
+                if self._stop_closed:
+                    return actions + self._exit()
+                self._stop_closed = self._stopping
+                actions += self._freeze(max(self.frozen + 1, self.clock.boundary(self._mono_ms)))
+            if self.task.channels and not self._stop_closed:
+                actions += self._take()
+        return actions
+
+    @property
+    def _is_due(self) -> bool:
+        return self.clock.due(self.frozen + 1, self._mono_ms) and self._mono_ms >= self._rest_until_ms
+
+    # --- inputs ---
+
+    def _message(self, event: Message) -> None:
+        partition, offset, value = event.partition, event.offset, event.value
+        self.merge.read(partition, offset)
+        try:
+            header = decode_header(value)
+            if header.type is MessageType.FRAME:
+                self.merge.frame(partition, offset, header, value)
+                return
+            if header.type is MessageType.HEARTBEAT:
+                self.merge.heartbeat(partition, offset, decode_heartbeat(value))
+                return
+        except DecodeError as error:
+            raise Halted(
+                f"{self.task.name}: {partition} offset {offset}: {error}; "
+                "an internal topic must hold only what Grete wrote: find the writer"
+            ) from error
+        found = f"a {header.type.name} message"
+        raise Halted(f"{self.task.name}: {partition} offset {offset}: {found} has no place in deterministic mode")
+
+    def _take(self) -> list[Action]:
+        """Process what may go (D1); once nothing may, tell downstream up to when nothing will come."""
+        if self._layer_is_full and self.commit_run is not None:
+            return []
+        runs, upto = self.merge.take()
+        if runs or self._timer <= upto > self._upto:
+            self._processing, self._upto = True, max(self._upto, upto)
+            return [ProcessRecords(runs, upto)]
+        self._upto = max(self._upto, upto)
+        return [*self._heartbeats(self._upto), *self.merge.seeks()]
+
+    def _ran(self, event: Ran) -> list[Action]:
+        self._processing, self._open_bytes, self._timer = False, event.open_bytes, event.timer
+        if self.releases:
+            self._held += event.outputs
+            self._releasing |= dict(event.released)
+        if self._batches:
+            self._batches[-1].outputs = event
+            return self._batches_done()
+        actions = self._frames(event)
+        if self._replay:
+            decision = self._replay.popleft()
+            self._took(decision, event.next_offset)
+            return actions + self._replay_next()
+        return actions if self.task.channels else actions + self._heartbeats(self.time.floor)
+
+    # --- the own changelog ---
+
+    def _append_next(self) -> list[Action]:
+        """Append the next message, if none is on its way."""
+        if self._appending is not None:
+            return []
+        run = self.commit_run
+        if run is not None and run.stage is not Stage.APPLY:
+            actions = self._write_data(run)  # nothing is decided or released between a freeze and its commit
+            self._appending = ChangelogType.COMMIT if actions else None
+            return actions
+        if self.status is not Status.RUNNING:
+            return []
+        before = []
+        lease = self.time.next_lease(self._mono_us) if self._beats else None
+        if lease is not None:
+            before.append(encode_lease(self._header(ChangelogType.LEASE), Lease(lease)))
+        elif self.gathers:
+            return []
+        for batch in self._batches:
+            if not batch.logged and (batch.outputs is not None or not self.releases):
+                batch.logged = True
+                before.append(encode_decision(self._header(ChangelogType.DECISION), batch.decision))
+        outputs = 0
+        if self._held:  # all of it is decided by now
+            outputs, self._held = self._held, 0
+            before.append(encode_release(self._header(ChangelogType.RELEASE), self._release()))
+        if not before:
+            return []
+        *before, value = before
+        self._appending = ChangelogType(value[0] & 15)
+        sync = self.releases  # else what a power loss takes, it takes with all that came of it
+        return [AppendChangelog(value, self.generation, before=tuple(before), outputs=outputs, sync=sync)]
+
+    def _release(self) -> Release:
+        released, self._releasing = sorted(self._releasing.items()), {}
+        return Release(tuple((p, seq) for p, (seq, _) in released), tuple(digest for _, (_, digest) in released))
+
+    def _changelog_appended(self, event: ChangelogAppended) -> list[Action]:
+        self._mono_ms, self._mono_us = event.mono_ms, event.mono_us or event.mono_ms * 1000
+        if not event.fenced:
+            forward = max(event.append_time_ms, self.clock.now(event.mono_ms))  # no version spans tasks: none waits
+            self.clock.anchor(forward, event.mono_ms)
+            self.time.anchor(event.append_time_ms, self._mono_us)
+        if self.status is Status.STARTING:
+            return self.start_up.appended(event)
+        ownership, run = self.start_up.ownership, self.commit_run
+        if ownership.in_doubt:
+            return []  # the process ends: its successor finds what is valid (C4)
+        if event.fenced:
+            return [ReadChangelog(ownership.refused(self.generation))]
+        back = ownership.appended(event.offset, self.generation, event.trailing)
+        if self._appending is ChangelogType.COMMIT:
+            assert run is not None and run.stage is Stage.COMMIT
+            run.offset, run.append_time_ms, run.stage = event.offset, event.append_time_ms, Stage.VERIFY
+            self._rest_until_ms = event.mono_ms + REST * (event.mono_ms - self._frozen_ms)
+        if back is not None:
+            self.seen["read back"] += 1
+            return [ReadChangelog(back)]
+        return self._valid()
+
+    def _changelog_read(self, event: ChangelogRow | ChangelogEnd | VerdictFound) -> list[Action]:
+        if self.status is Status.STARTING:
+            return self._start_read(event)
+        ownership = self.start_up.ownership
+        if isinstance(event, ChangelogRow):
+            ownership.read_back(event.offset, event.value)
+            return []
+        ownership.read_back_done()
+        return self._valid()
+
+    def _valid(self) -> list[Action]:
+        """What was appended is valid: nothing of a newer generation stands before it (C3)."""
+        kind, self._appending = self._appending, None
+        if kind is ChangelogType.COMMIT:
+            return self._verified()
+        self.time.lease = self.time.lease_sent
+        for batch in self._batches:
+            batch.valid = batch.logged
+        return self._batches_done()
+
+    def _header(self, kind: ChangelogType) -> ChangelogHeader:
+        return self.start_up.ownership.header(kind)
+
+    # --- commit, start, stop ---
+
+    def _freeze(self, version: int) -> list[Action]:
+        inputs, fronts = self.merge.commit(version)
+        self.frozen, self._open_bytes, self._frozen_ms = version, 0, self._mono_ms
+        self.commit_run = CommitRun(
+            version=version,
+            last_token=self._token,
+            inputs=inputs,
+            external=self._external_inputs(),
+            outputs=self._output_seqs(),
+            known=(),
+            at_end=self.task.is_source and all(self.ended.values()),
+            deterministic=DeterministicCommit(self._taken, self._last_t, self.time.lease_sent, fronts),
+            held=self._held,
+        )
+        self._held, self._releasing = 0, {}
+        return [Freeze(version), *self._append_next()]
+
+    def _data_written(self, event: DataWritten) -> list[Action]:
+        message = self._commit_message(event)
+        assert self.commit_run is not None
+        return [AppendChangelog(message, self.generation, outputs=self.commit_run.held)]
+
+    def _applied(self) -> list[Action]:
+        run, commit = self.commit_run, self.committed
+        assert run is not None and run.stage is Stage.APPLY and commit is not None
+        self.commit_run = None
+        if self.status is Status.GENESIS:
+            return [Committed(run.version), *self._go_on()]
+        return [Committed(run.version), *self._trims(run, commit)]
+
+    def _positions(self) -> Mapping[TopicPartition, int]:
+        return self.merge.position
+
+    def _check(self, commit: Commit) -> None:
+        super()._check(commit)
+        if commit.deterministic is None:
+            raise ConfigError(
+                f"{self.task.name}: its last commit (version {commit.version}) is not one of deterministic mode: "
+                "a job keeps its modes: put them back, or give the job another name, under which it begins from its "
+                "inputs"
+            )
+
+    def _resume(self, commit: Commit) -> None:
+        super()._resume(commit)
+        assert commit.deterministic is not None
+        self.merge.reset(commit)
+        fold = self.start_up.fold
+        self._replay.extend(fold.decisions)
+        self._taken, self._last_t = commit.deterministic.position, commit.deterministic.last_t
+        fold.lease = max(fold.lease, commit.deterministic.lease)
+        last_t = fold.decisions[-1].last_t if fold.decisions else self._last_t
+        self.time.start(last_t, fold.lease)
+
+    def _go_on(self) -> list[Action]:
+        run = self.status is Status.STARTING and self.committed is not None and self.committed.run_id is not None
+        if run and not self._replay:
+            self.status = Status.GENESIS  # a run does not know where the outputs of this job will begin (D5)
+            return self._freeze(max(self.frozen + 1, self.clock.boundary(self._mono_ms)))
+        self.status = Status.RUNNING
+        return [*(Seek(partition, offset) for partition, offset in self.merge.position.items()), *self._replay_next()]
+
+    def _exit(self) -> list[Action]:
+        if self._acked < self._token or self._appending is not None or self._held:
+            return []
+        self.status = Status.STOPPED
+        return [Exit(0, f"stopped at version {self.frozen}")]

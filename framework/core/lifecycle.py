@@ -1,0 +1,34 @@
+"""Where a task, its start and its commit stand: each is one of a few named states."""
+
+from enum import Enum, auto
+
+
+class Status(Enum):
+    """Where a task stands."""
+
+    STARTING = auto()  # startup.py is at work
+    GENESIS = auto()  # the first commit of all is on its way (A2)
+    ANNOUNCING = auto()  # restore messages are not yet acknowledged (R2)
+    RUNNING = auto()
+    RECLAIMING = auto()  # rolling back: the claim of the next generation is on its way (C6)
+    STOPPED = auto()
+
+
+class Stage(Enum):
+    """What the commit waits for; the order is the obligation."""
+
+    OUTPUTS = auto()  # all outputs of the version acknowledged
+    DATA = auto()  # dirty keys and sweep sent
+    COMMIT = auto()  # commit message acknowledged
+    VERIFY = auto()  # nothing foreign before it (C3)
+    APPLY = auto()  # frozen layer and pointer in the store
+
+
+class Phase(Enum):
+    """Where a start stands."""
+
+    PROBING = auto()  # looking for a round start near the end of the changelog
+    READING = auto()  # folding the changelog up to its end
+    CLAIMING = auto()  # waiting for the own claim's offset
+    VERIFYING = auto()  # reading up to the own claim
+    DONE = auto()

@@ -1,0 +1,127 @@
+"""Puts one task together – core, overlay, user code, driver – the same for a worker and for the test kit."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from framework.api.graph import StageGraph
+from framework.core.aligned.task import TaskCore
+from framework.core.deterministic.task import DeterministicCore
+from framework.core.limits import Limits
+from framework.core.task_topology import wire
+from framework.core.topology import Topology
+from framework.errors import ConfigError
+from framework.execution.deterministic.driver import DeterministicDriver
+from framework.execution.deterministic.outputs import LogicalOutputs
+from framework.execution.deterministic.processor import LogicalProcessor
+from framework.execution.driver import COVERED, TaskDriver
+from framework.execution.outbox import MakeSinks, sinks_of
+from framework.execution.outputs import Outputs
+from framework.execution.processor import CheckKeys, Processor
+from framework.ports import Log, Spill, StateStore
+from framework.settings import Settings
+from framework.stores.overlay import Overlay
+from protocol.ids import TopicPartition
+from protocol.pointer import decode_pointer
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return what of the settings the core needs."""
+    return Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
+
+
+def store_names(graph: StageGraph) -> dict[int, str]:
+    """Return id → name of all stores of a stage's tasks, as a StateStore is opened with them."""
+    return {store_id: name for name, store_id in graph.store_ids().items()}
+
+
+def writes_outside(graph: StageGraph, topology: Topology) -> bool:
+    """Tell whether a stage's tasks write topics outside of the job."""
+    inside = {stream.user_topic for stream in topology.streams_out_of(graph.ordinal)}
+    written = graph.topics_written()
+    return bool(graph.dead_letters()) or any(topic.public or topic.name not in inside for topic in written)
+
+
+def _counts(graph: StageGraph, log: Log) -> Callable[[str], int | None]:
+    """Return what tells how many partitions of a topic outside a task writes to: as pinned, whatever it has now."""
+    return lambda topic: graph.pinned_counts.get(topic) or log.partitions(topic)
+
+
+def _connect(log: Log, owner: int, changelog: TopicPartition, pointer: bytes | None, *, transactions: bool) -> None:
+    """Let the log connect that by which outputs leave: on Kafka the first ones would wait half a second for it."""
+    if transactions:
+        log.transactional(changelog, -1 if pointer is None else decode_pointer(pointer).offset)
+    else:
+        log.produce(owner, COVERED, ())
+
+
+def _check_guarantee(graph: StageGraph, settings: Settings) -> None:
+    if graph.mode == "deterministic" and settings.guarantee != "exactly-once":
+        raise ConfigError(
+            f"stage {graph.name!r} is deterministic, which is exactly once: drop the setting guarantee = "
+            f"{settings.guarantee}, or the mode"
+        )
+
+
+def _overlay(graph: StageGraph, store: StateStore, settings: Settings) -> Overlay:
+    layer_bytes, clean_bytes = settings.layer_bytes_max, settings.clean_bytes_max
+    return Overlay(store, list(store_names(graph)), layer_bytes_max=layer_bytes, clean_bytes_max=clean_bytes)
+
+
+def assemble(
+    graph: StageGraph,
+    topology: Topology,
+    partition: int,
+    *,
+    owner: int,
+    log: Log,
+    store: StateStore,
+    spill: Spill,
+    settings: Settings,
+    mono_ms: Callable[[], float],
+    executor: Executor | None = None,
+    sinks: MakeSinks = sinks_of,
+    check_keys: CheckKeys | None = None,
+) -> TaskDriver:
+    """Return the driver of task (graph, partition) over an open store; ``owner`` marks its deliveries.
+
+    ``executor`` runs what may take long: by default at once, so that nothing happens beside the driver. ``sinks`` makes
+    the sinks of its files and tables: ``no_sinks`` where a past is only run again. ``check_keys`` sees the keys of
+    external inputs before they are processed.
+    """
+    _check_guarantee(graph, settings)
+    overlay = _overlay(graph, store, settings)
+    wiring, aligned = wire(topology, graph.ordinal, partition), settings.guarantee == "exactly-once"
+    at_once = graph.mode == "deterministic" and settings.release == "read-back"
+    outside = writes_outside(graph, topology)
+    releases = outside and not at_once
+    if outside:
+        _connect(log, owner, wiring.changelog, store.pointer(), transactions=aligned and releases)
+    if graph.mode == "deterministic":
+        logical = LogicalOutputs(graph, topology, settings, _counts(graph, log), wiring)
+        code = LogicalProcessor(graph, topology, partition, overlay, logical, settings, executor=executor, sinks=sinks)
+        code.check_keys = check_keys
+        return DeterministicDriver(
+            owner,
+            DeterministicCore(wiring, limits_of(settings), releases=releases),
+            log=log,
+            store=store,
+            overlay=overlay,
+            spill=spill,
+            runner=code,
+            settings=settings,
+            mono_ms=mono_ms,
+        )
+    outputs = Outputs(graph, topology, settings, _counts(graph, log))
+    runner = Processor(graph, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks)
+    runner.check_keys = check_keys
+    return TaskDriver(
+        owner,
+        TaskCore(wiring, limits_of(settings), aligned=aligned),
+        log=log,
+        store=store,
+        overlay=overlay,
+        spill=spill,
+        runner=runner,
+        settings=settings,
+        mono_ms=mono_ms,
+    )

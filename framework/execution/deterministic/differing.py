@@ -1,0 +1,93 @@
+"""Says which outputs a task has made differently the second time, with both records where they can be read (D5)."""
+
+from collections.abc import Sequence
+
+from framework.api.reader import PRODUCER, SEQ
+from framework.errors import FrameworkError, Halted, OffsetOutOfRange
+from framework.execution.deterministic.remade import OutputsDiffer
+from framework.ports import ExternalRecord, Log, LogRow
+from protocol.frames import decode_headers
+from protocol.ids import TopicPartition
+
+ROWS_MAX = 100_000  # from the end of a partition that are searched
+_BYTES = 1 << 20
+_WHAT_TO_DO = (
+    "A task of a deterministic job must make the same of the same input: no clock, no randomness, no order of a set; "
+    "`grete verify` finds the record. Once its code is deterministic, start the job under another name: what is "
+    "visible does not follow from the committed state"
+)
+
+
+def seq_of(cell: bytes | None, producer: bytes) -> int | None:
+    """Return the seq in a record's headers, if they name this producer."""
+    if cell is None or producer not in cell:
+        return None
+    headers = dict(decode_headers(cell))
+    return int(headers[SEQ]) if headers.get(PRODUCER) == producer and SEQ in headers else None
+
+
+def explained(error: OutputsDiffer, name: str, producer: bytes, log: Log) -> Halted:
+    """Return the halt of task ``name``: the range of seqs, and the record that differs if the topic may be read."""
+    one = error.first == error.last
+    seqs = f"output seq {error.first}" if one else f"one or more of the outputs seq {error.first} to {error.last}"
+    found = (
+        f"{name} is not deterministic: after a restart it made {seqs} in {error.partition} again, and not as "
+        f"{'it is' if one else 'they are'} visible there"
+    )
+    try:
+        named = _named(error, producer, log)
+    except (FrameworkError, OffsetOutOfRange) as refused:
+        right = f"the worker needs the right to read {error.partition.topic}"
+        named = f"Which record it is could not be read ({right}): {refused}"
+    return Halted(f"{found}. {named}. {_WHAT_TO_DO}")
+
+
+def _named(error: OutputsDiffer, producer: bytes, log: Log) -> str:
+    rows = _visible(error, producer, log)
+    for seq, record in enumerate(error.made, error.last - len(error.made) + 1):
+        if seq in rows:
+            offset, _, *was = rows[seq]
+            parts = _parts(was, record)
+            if parts:
+                return f"Seq {seq}, at offset {offset}: {'; '.join(parts)}"
+    if not rows:
+        return f"The records are not among the last {ROWS_MAX:,} of the partition, so the one that differs has no name"
+    return "The records that can still be compared are equal, so it is another one of the range"
+
+
+def _parts(was: Sequence[object], record: ExternalRecord) -> list[str]:
+    """Return in what a record differs: ``was`` is (timestamp, key, value, headers)."""
+    names = ("timestamp", "key", "value", "headers")
+    now = (record.timestamp_ms, record.key, record.value, record.headers)
+    parts = [f"{n} {b!r:.80} is visible, {a!r:.80} was made" for n, b, a in zip(names, was, now, strict=True) if a != b]
+    return parts[1:] if len(parts) > 1 and parts[0].startswith("timestamp") else parts
+
+
+def _visible(error: OutputsDiffer, producer: bytes, log: Log) -> dict[int, LogRow]:
+    """Return the visible records of the range, by seq."""
+    partition, (start, end) = error.partition, log.bounds(error.partition)
+    found: dict[int, LogRow] = {}
+    if error.offset is not None:
+        start = max(start, error.offset)
+        end = min(end, start + 1)
+    size, stop = 1_000, end
+    while stop > start and end - stop < ROWS_MAX and min(found, default=error.last + 1) > error.first:
+        begin = max(start, stop - size)
+        for row in _rows(log, partition, begin, stop):
+            seq = seq_of(row[5], producer)
+            if seq is not None and error.first <= seq <= error.last:
+                found.setdefault(seq, row)
+        size, stop = 2 * size, begin
+    log.leave(partition)
+    return found
+
+
+def _rows(log: Log, partition: TopicPartition, begin: int, stop: int) -> list[LogRow]:
+    found: list[LogRow] = []
+    while begin < stop:
+        rows = log.read(partition, begin, _BYTES)
+        if not rows:
+            break
+        found += [row for row in rows if row[0] < stop]
+        begin = rows[-1][0] + 1
+    return found

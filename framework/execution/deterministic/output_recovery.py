@@ -1,0 +1,95 @@
+"""What a restarted task looks for outside before it makes its outputs again: which of them stand there already (D5)."""
+
+from collections import deque
+
+from framework.errors import OffsetOutOfRange
+from framework.execution.deterministic.differing import seq_of
+from framework.execution.deterministic.ports import LogicalRunner
+from framework.execution.deterministic.remade import Visible
+from framework.logs.partition_reader import PartitionReader
+from framework.ports import Log, LogRow
+from protocol.commit import Commit
+from protocol.ids import TopicPartition
+
+LOOK_MS = 1_000  # between two looks where a partition ends
+
+
+class ReadBack:
+    """Reads what stands behind the places that the state knows, in every partition that the task may write to.
+
+    A predecessor that is not dead, or messages of a dead one that arrive later, come after what is read here: the same
+    records with the same seqs, for readers to drop.
+    """
+
+    def __init__(self, log: Log, bytes_max: int, code: LogicalRunner) -> None:
+        """``code`` knows the places, and gets the records that were found."""
+        self._log = log
+        self._bytes_max = bytes_max
+        self._code = code
+        self._left: deque[PartitionReader] = deque()  # what is still to be read
+        self._found: dict[TopicPartition, Visible] = {}  # records of this task
+        self._turn: deque[TopicPartition] = deque()  # which end to look for next
+        self._looked_ms = 0.0
+
+    def begin(self, last: Commit | None) -> None:
+        """Note what is to be read. Without a commit of a worker nothing can be out: what there is, others have made."""
+        is_first = last is None or last.run_id is not None
+        for partition, place in self._code.places.items():
+            start, end = self._log.bounds(partition)
+            if is_first:
+                self._code.stands(partition, end)
+            elif place < end:  # else the topic was made anew, and nothing of ours is in it
+                self._left.append(PartitionReader(self._log, partition, max(place, start), end))
+
+    def look(self, now_ms: float) -> None:
+        """Move one place on, now and then, just before a version is frozen: else where others write, all is read again.
+
+        Of what is sent before the freeze the version's state tells; what is sent after it stands behind the end of now.
+        """
+        if now_ms - self._looked_ms < LOOK_MS:
+            return
+        self._looked_ms = now_ms
+        if not self._turn:
+            self._turn.extend(self._code.places)
+        if self._turn:
+            partition = self._turn.popleft()
+            self._code.stands(partition, self._log.bounds(partition)[1])
+
+    @property
+    def pending(self) -> bool:
+        """Whether something is left to read: until then nothing may be made again."""
+        return bool(self._left)
+
+    def step(self) -> bool:
+        """Read on; False if there is nothing left to read, or nothing that can be read yet.
+
+        Raises TransientError if nothing comes for too long, though the log has more.
+        """
+        if not self._left:
+            return False
+        reader = self._left[0]
+        partition = reader.partition
+        try:
+            rows = reader.read(self._bytes_max)
+        except OffsetOutOfRange:  # its retention has gone on
+            start = self._log.bounds(partition)[0]
+            self._left[0] = PartitionReader(self._log, partition, max(reader.position, start), reader.end)
+            return True
+        if rows is None:
+            return False
+        for row in rows:
+            self._look_at(partition, row)
+        if rows and reader.position < reader.end:
+            return True
+        self._left.popleft()
+        self._log.leave(partition)
+        if not self._left:
+            for found in self._found.items():
+                self._code.read_back(*found)
+        return True
+
+    def _look_at(self, partition: TopicPartition, row: LogRow) -> None:
+        offset, _, _, key, value, cell = row
+        seq = seq_of(cell, self._code.producer_name)
+        if seq is not None:
+            self._found.setdefault(partition, Visible()).add(seq, offset, key, value, cell)

@@ -1,0 +1,300 @@
+"""What a task sends in deterministic mode: with the logical time of what it came from, and numbered for the outside."""
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from framework.api.graph import StageGraph
+from framework.api.reader import PRODUCER, SEQ, TIME
+from framework.core.task_topology import TaskWiring
+from framework.core.topology import Topology
+from framework.execution.deterministic.remade import (
+    Check,
+    Made,
+    Visible,
+    count,
+    pack_digest,
+    pack_released,
+    unpack_digest,
+    unpack_released,
+)
+from framework.execution.outputs import HELD_BYTES, Append, Buffer, Headers, Outputs
+from framework.ports import ExternalRecord
+from framework.settings import Settings
+from framework.stores.overlay import LayeredStore
+from protocol.frames import digest_records, encode_columns, encode_headers
+from protocol.ids import TopicPartition
+
+Key = tuple[int, int]  # logical time: t in µs, id of the source (D1)
+
+AT = b"logical time"  # in META: the key of what was processed last
+_KEY = struct.Struct(">qi")
+_NUMBER = struct.Struct(">q")
+_INT32 = struct.Struct(">i")
+_OURS = 3  # headers of an external record
+_ONLY_OURS = _INT32.pack(_OURS)
+_UNKNOWN = -1
+_new = tuple.__new__  # a call in C: the named tuple's own ways to make one are in Python
+_LENGTHS = [_INT32.pack(length) for length in range(32)]
+
+
+class LogicalBuffer(Buffer):
+    """The open frame of one partition, and the digest of all that went before it in its channel (D3)."""
+
+    __slots__ = ("digest", "logical")
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(partition)
+        self.digest = 0
+        self.logical: list[Key] = []
+
+    def drop_last(self) -> None:
+        """Take back the record appended last."""
+        super().drop_last()
+        self.logical.pop()
+
+    def clear(self) -> None:
+        """Empty all columns."""
+        super().clear()
+        self.logical.clear()
+
+    def frames(self, bytes_max: int) -> Iterator[tuple[TopicPartition, int, bytes]]:
+        """Yield (partition, count, body), as few frames as keep to ``bytes_max``; the digest goes on with each."""
+        headers = [*self.headers, *[None] * (len(self.keys) - len(self.headers))] if any(self.headers) else None
+        start = 0
+        for stop in self._cuts(bytes_max):
+            keys, values, times = self.keys[start:stop], self.values[start:stop], self.timestamps[start:stop]
+            cells = None if headers is None else headers[start:stop]
+            t, sources = zip(*self.logical[start:stop], strict=True)
+            yield (
+                self.partition,
+                stop - start,
+                encode_columns(keys, values, times, cells, logical=(t, sources), digest=self.digest),
+            )
+            self.digest = digest_records(self.digest, keys, values, times, cells, (t, sources))
+            start = stop
+
+
+class Outside:
+    """A partition outside of the job: the seq sent last, and what is made of it when a batch ends (D5).
+
+    ``end``: what was sent to it stands before this offset, as far as is known; -1: nothing is.
+    """
+
+    __slots__ = ("end", "made", "partition", "seq")
+
+    def __init__(self, made: Made, end: int) -> None:
+        self.partition = made.partition
+        self.made = made
+        self.end = end
+        self.seq = _UNKNOWN
+
+
+class LogicalOutputs(Outputs):
+    """All outputs of one task. ``at`` is the logical time that a record inherits: set it before user code runs.
+
+    Records for topics outside are numbered for each partition from 1; what is visible already is dropped, but only if
+    it is the same again (D5).
+    """
+
+    _state: LayeredStore
+
+    def __init__(
+        self,
+        stage: StageGraph,
+        topology: Topology,
+        settings: Settings,
+        partitions: Callable[[str], int | None],
+        task: TaskWiring,
+    ) -> None:
+        """``partitions`` gives the partition count of an external topic."""
+        super().__init__(stage, topology, settings, partitions)
+        self.at: Key = (0, task.producer)
+        self.released: dict[TopicPartition, int] = {}
+        self._checks: dict[TopicPartition, list[Check]] = {}  # of what is released
+        self._made: dict[TopicPartition, Made] = {}
+        self._outside: dict[TopicPartition, Outside] = {}
+        self._marked: list[tuple[Outside, int]] = []
+        self._time, self._time_header = _UNKNOWN, b""  # of the external record made last
+        self.producer_name = f"{topology.job}/{task.name}".encode()  # two jobs may write to one topic
+        self._before_seq = _header(PRODUCER, self.producer_name) + _name(SEQ)
+        self._streams = {
+            stream.topic: [LogicalBuffer(TopicPartition(stream.topic, p)) for p in range(stream.partitions)]
+            for stream in topology.streams_out_of(stage.ordinal)
+        }
+
+    def load(self, state: LayeredStore) -> None:
+        """Go on from what the state holds; senders are made anew after it."""
+        self._state, self._outside, self._made = state, {}, {}
+        raw = state.get(AT)
+        if raw is not None:
+            self.at = _KEY.unpack(raw)
+        for buffer in self._buffers():
+            raw = state.get(_digest_key(buffer.partition))
+            buffer.digest = 0 if raw is None else _NUMBER.unpack(raw)[0]
+        prefix = _released_key(None)
+        for key, raw in state.scan(prefix, prefix + b"\xff"):
+            partition, (seq, checks) = _partition_of(key[len(prefix) :]), unpack_released(raw)
+            self.go_on_after({partition: seq}, {partition: checks})
+
+    def go_on_after(
+        self, released: Mapping[TopicPartition, int], digests: Mapping[TopicPartition, Sequence[Check]]
+    ) -> None:
+        """Drop what is made again up to these seqs, which were visible before the restart; compare the digests."""
+        for partition, seq in released.items():
+            self.released[partition] = max(seq, self.released.get(partition, 0))
+            if partition in self._made:
+                self._made[partition].released = self.released[partition]
+        for partition, checks in digests.items():
+            self._checks.setdefault(partition, []).extend(checks)
+            if partition in self._made:
+                self._made[partition].expect(checks)
+
+    def read_back(self, partition: TopicPartition, visible: Visible) -> None:
+        """Drop what is made again of records that were read back, after comparing each."""
+        self.go_on_after({partition: visible.last}, {})
+        self._made[partition].visible = visible
+
+    @property
+    def places(self) -> Mapping[TopicPartition, int]:
+        """From where on there may be outputs of which the state does not tell; -1: it tells of none."""
+        return {partition: place.end for partition, place in self._outside.items()}
+
+    def stands(self, partition: TopicPartition, end: int) -> None:
+        """Take note that all that was sent to a partition so far stands before ``end``.
+
+        Not while records that were read back are still to be made again: a successor must read them, too.
+        """
+        if not self._made[partition].is_remaking:
+            self._outside[partition].end = end
+
+    def save(self, saved: dict[bytes, bytes]) -> None:
+        """Put what belongs to the state under its key. Nothing may be collected now."""
+        saved[AT] = _KEY.pack(*self.at)
+        for buffer in self._buffers():
+            if buffer.digest:
+                saved[_digest_key(buffer.partition)] = _NUMBER.pack(buffer.digest)
+        for place in self._outside.values():
+            if place.seq > 0:
+                saved[_sent_key(place.partition)] = _NUMBER.pack(place.seq)
+                saved[_digest_key(place.partition)] = pack_digest(place.made)
+            if place.end >= 0:
+                saved[_end_key(place.partition)] = _NUMBER.pack(place.end)
+        for partition, seq in self.released.items():  # the changelog tells only of releases since the last commit
+            checks = self._made[partition].checks if partition in self._made else ()
+            saved[_released_key(partition)] = pack_released(seq, checks)
+
+    def number(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
+        """Return and forget what goes outside and is not visible yet, in order and with its headers.
+
+        And the last seq and digest of each partition among it. Raises OutputsDiffer.
+        """
+        return count(self.take_external(), self._made)
+
+    def mark(self) -> None:
+        """Remember this moment for ``rollback``."""
+        super().mark()
+        if self._journal is not None:
+            self._marked = [(place, place.seq) for place in self._outside.values()]
+
+    def rollback(self) -> None:
+        """Take back all that was sent since ``mark``."""
+        super().rollback()
+        for place, seq in self._marked:
+            place.seq = seq
+
+    def _buffers(self) -> Iterator[LogicalBuffer]:
+        for buffers in self._streams.values():
+            for buffer in buffers:
+                assert isinstance(buffer, LogicalBuffer)
+                yield buffer
+
+    def _stream_append(self, streams: list[list[Buffer]]) -> tuple[Append, Sequence[tuple[Buffer, ...]]]:
+        append_all, places = super()._stream_append(streams)
+
+        def append(
+            place: tuple[LogicalBuffer, ...], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+        ) -> None:
+            append_all(place, key, value, timestamp, headers)
+            at = self.at
+            for buffer in place:
+                buffer.logical.append(at)
+
+        return append, places
+
+    def _external_append(self, topic: str) -> tuple[Append, Sequence[Outside]]:
+        _, partitions = super()._external_append(topic)
+        add, before, only = self._external.append, self._before_seq, _ONLY_OURS + self._before_seq
+        before_time, lengths = _name(TIME), _LENGTHS
+
+        def append(place: Outside, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+            place.seq = seq = (place.seq if place.seq >= 0 else self._sent(place.partition)) + 1
+            t = self.at[0]
+            if t != self._time:  # what one record has made has one time
+                text = b"%d" % t
+                self._time, self._time_header = t, before_time + lengths[len(text)] + text
+            number = b"%d" % seq
+            ours = lengths[len(number)] + number + self._time_header
+            cell = only + ours if not headers else _joined(encode_headers(headers), before + ours)
+            add(_new(ExternalRecord, (place.partition, key, value, timestamp, cell)))
+            self.external_bytes += HELD_BYTES + len(key or b"") + len(value or b"")
+
+        return append, [self._outside_at(partition) for partition in partitions]
+
+    def _outside_at(self, partition: TopicPartition) -> Outside:
+        place = self._outside.get(partition)
+        if place is None:
+            sent = self._sent(partition)
+            digest = unpack_digest(self._state.get(_digest_key(partition)), sent)
+            made = self._made[partition] = Made(partition, sent, digest, self.released.get(partition, 0))
+            made.expect(self._checks.get(partition, ()))
+            place = self._outside[partition] = Outside(made, self._number(_end_key(partition), -1))
+        return place
+
+    def _sent(self, partition: TopicPartition) -> int:
+        return self._number(_sent_key(partition), 0)
+
+    def _number(self, key: bytes, default: int) -> int:
+        raw = self._state.get(key)
+        return default if raw is None else int(_NUMBER.unpack(raw)[0])
+
+
+def is_of_outputs(key: bytes) -> bool:
+    """Tell whether an entry of META is about what was sent: a number, a digest, how far it is released."""
+    return key.startswith((b"digest ", b"sent ", b"released ", b"end "))
+
+
+def _joined(theirs: bytes, ours: bytes) -> bytes:
+    """Return one cell of the headers that the task gave and of ours."""
+    return _INT32.pack(_INT32.unpack_from(theirs)[0] + _OURS) + theirs[_INT32.size :] + ours
+
+
+def _name(name: str) -> bytes:
+    """Return the name of a header as it stands in a cell, before the length of its value."""
+    return _header(name, b"")[: -_INT32.size]
+
+
+def _header(name: str, value: bytes) -> bytes:
+    """Return one header as it stands in a cell."""
+    return encode_headers([(name, value)])[_INT32.size :]
+
+
+def _digest_key(partition: TopicPartition) -> bytes:
+    return b"digest %s" % str(partition).encode()
+
+
+def _released_key(partition: TopicPartition | None) -> bytes:
+    return b"released " + (b"" if partition is None else str(partition).encode())
+
+
+def _end_key(partition: TopicPartition) -> bytes:
+    return b"end %s" % str(partition).encode()
+
+
+def _partition_of(name: bytes) -> TopicPartition:
+    """Undo ``str`` of a partition."""
+    topic, _, number = name.decode().rstrip("]").rpartition("[")
+    return TopicPartition(topic, int(number))
+
+
+def _sent_key(partition: TopicPartition) -> bytes:
+    return b"sent %s" % str(partition).encode()

@@ -1,0 +1,61 @@
+"""What a driver asks of the user's code in deterministic mode; the processor beside it is the real one."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from framework.core.actions import Run
+from framework.execution.deterministic.remade import Check, Visible
+from framework.execution.ports import Runner
+from framework.ports import ExternalRecord, LogRow
+from protocol.ids import TopicPartition
+
+
+class LogicalRunner(Runner, Protocol):
+    """Runs the user's task over the overlay, by logical time."""
+
+    @property
+    def producer_name(self) -> bytes:
+        """What the outputs of this task name as their producer."""
+        ...
+
+    @property
+    def places(self) -> Mapping[TopicPartition, int]:
+        """From where on there may be outputs of which the state does not tell, by partition outside; -1: unknown."""
+        ...
+
+    def stands(self, partition: TopicPartition, end: int) -> None:
+        """Take note that all that was sent to a partition outside stands before ``end``."""
+        ...
+
+    def go_on_after(
+        self, released: Mapping[TopicPartition, int], digests: Mapping[TopicPartition, Sequence[Check]]
+    ) -> None:
+        """Drop external outputs up to these seqs, which are visible already; before anything is processed.
+
+        ``digests``: of what was released, to be compared with what is made again.
+        """
+        ...
+
+    def read_back(self, partition: TopicPartition, visible: Visible) -> None:
+        """Drop external outputs that were read back, and compare them with what is made again."""
+        ...
+
+    def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
+        """Process rows of an external input; the i-th has the logical time ``first_t`` + i."""
+        ...
+
+    def process_runs(self, runs: Sequence[Run], upto: int) -> None:
+        """Process merged records, and let time reach ``upto``."""
+        ...
+
+    def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
+        """Return and forget the collected outputs to topics outside of the job that are not visible yet.
+
+        And the last seq and digest of each partition among them. Raises OutputsDiffer.
+        """
+        ...
+
+    @property
+    def next_timer(self) -> int:
+        """The logical time in µs at which a timer may be due; 1 << 62: never."""
+        ...

@@ -1,0 +1,161 @@
+"""Runs one task's code in deterministic mode: everything that it sees is a function of its input log (D3)."""
+
+import struct
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from itertools import repeat
+
+from framework.api.context import LogicalContext
+from framework.api.graph import StageGraph
+from framework.api.task import Task
+from framework.core.actions import Run
+from framework.core.topology import Topology
+from framework.execution.deterministic.outputs import LogicalOutputs
+from framework.execution.deterministic.process_loops import LogicalSite, compile_logical
+from framework.execution.deterministic.remade import Check, Visible
+from framework.execution.outbox import MakeSinks, sinks_of
+from framework.execution.process_loops import Columns, Loop
+from framework.execution.processor import Processor
+from framework.execution.timers import Due
+from framework.ports import ExternalRecord, LogRow
+from framework.settings import Settings
+from framework.stores.overlay import Overlay
+from protocol.ids import TopicPartition, producer_id
+
+NO_TIMER = 1 << 62
+CALLS = b"calls"  # in META: how often ctx.random was called
+_INT64 = struct.Struct(">q")
+
+
+class LogicalProcessor(Processor):
+    """One task. Timers and windows go by logical time: what is due fires before a later record, or as time passes."""
+
+    def __init__(
+        self,
+        stage: StageGraph,
+        topology: Topology,
+        partition: int,
+        overlay: Overlay,
+        outputs: LogicalOutputs,
+        settings: Settings,
+        *,
+        executor: Executor | None = None,
+        sinks: MakeSinks = sinks_of,
+    ) -> None:
+        """``executor`` runs what the outbox does to its ``sinks``; by default at once."""
+        super().__init__(stage, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks)
+        self._logical = outputs
+        self._producer = producer_id(stage.ordinal, partition)
+        name = f"{topology.job}/{stage.name}/{partition}"
+        self._context = LogicalContext(name, lambda: outputs.at)
+        self._fires = bool(stage.windows) or stage.timers is not None
+
+    @property
+    def producer_name(self) -> bytes:
+        """What the outputs of this task name as their producer."""
+        return self._logical.producer_name
+
+    @property
+    def places(self) -> Mapping[TopicPartition, int]:
+        """From where on there may be outputs of which the state does not tell, by partition outside (D5)."""
+        return self._logical.places
+
+    def stands(self, partition: TopicPartition, end: int) -> None:
+        """Take note that all that was sent to a partition outside stands before ``end``."""
+        self._logical.stands(partition, end)
+
+    def go_on_after(
+        self, released: Mapping[TopicPartition, int], digests: Mapping[TopicPartition, Sequence[Check]]
+    ) -> None:
+        """Drop what is made again and was released before the restart, after comparing it (D5)."""
+        self._logical.go_on_after(released, digests)
+
+    def read_back(self, partition: TopicPartition, visible: Visible) -> None:
+        """Drop what is made again and was read back, after comparing it (D5)."""
+        self._logical.read_back(partition, visible)
+
+    def reset(self) -> None:
+        """Make a new task instance over the state as it is now."""
+        self._logical.load(self._meta)
+        raw = self._meta.get(CALLS)
+        self._context.calls = 0 if raw is None else _INT64.unpack(raw)[0]
+        super().reset()
+
+    def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
+        """Process rows of an external topic: the i-th has the logical time ``first_t`` + i µs (D2)."""
+        offsets, _, timestamps, keys, values, headers = zip(*rows, strict=True)
+        if self.check_keys is not None:
+            self.check_keys(partition, offsets, keys)
+        cells = headers if any(headers) else None
+        logical = list(zip(range(first_t, first_t + len(rows)), repeat(self._producer)))
+        self._loops[partition.topic](Columns(partition, offsets, 0, keys, values, timestamps, cells, logical))
+        if self._fires:
+            self._reach(first_t + len(rows) - 1)
+
+    def process_runs(self, runs: Sequence[Run], upto: int) -> None:
+        """Process records that were merged in logical order, then let time reach ``upto`` µs (D1)."""
+        for partition, offsets, keys, values, timestamps, headers, times, sources in runs:
+            logical = list(zip(times, sources, strict=True))
+            self._loops[partition.topic](Columns(partition, offsets, 0, keys, values, timestamps, headers, logical))
+        if self._fires:
+            self._reach(upto)
+
+    def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
+        """Return and forget what goes outside, with its headers, and last seq and digest of each partition (D5)."""
+        return self._logical.number()
+
+    @property
+    def next_timer(self) -> int:
+        """The logical time in µs at which a timer may be due."""
+        return min(NO_TIMER, self._timers.due * 1_000) if self._fires else NO_TIMER
+
+    def before_freeze(self, version: int) -> None:
+        """Write what belongs to the version's state and is kept in memory; nothing if nothing changed."""
+        super().before_freeze(version)
+        state: dict[bytes, bytes] = {CALLS: _INT64.pack(self._context.calls)}
+        self._logical.save(state)
+        for key, raw in state.items():
+            if self._saved.get(key) != raw:
+                self._meta.put(key, raw)
+                self._saved[key] = raw
+
+    def _bind_state(self, task: Task) -> None:
+        super()._bind_state(task)
+        task.ctx = self._context
+
+    def _compile(self, task: Task) -> dict[str, Loop]:
+        stage = self._stage
+        process = getattr(task, "process_batch" if stage.batch else "process")
+        site = LogicalSite(
+            stage.name,
+            self._partition,
+            self._overlay,
+            self._logical,
+            self._outbox,
+            self._timers,
+            self._fire if self._fires else None,
+            None,
+            self._before_record,
+        )
+        return {
+            topic: compile_logical(site, declared, process, batch=stage.batch)
+            for topic, declared in self._inputs.items()
+        }
+
+    def _before_record(self, time_us: int) -> None:
+        """Let time get to just before a record: what is due by then fires, and windows closed by then are closed."""
+        self._reach(time_us)
+        timers = self._timers
+        timers.now = max(timers.now, time_us // 1_000)
+
+    def _reach(self, time_us: int) -> None:
+        """Fire what is due at a µs or before. Stream time stays at what has happened: how far it may go is chance."""
+        timers, now = self._timers, time_us // 1_000
+        while timers.due <= now:
+            timers.now = max(timers.now, timers.due)
+            self._fire()
+
+    def _fire_one(self, due: Due) -> None:
+        outputs = self._logical
+        outputs.at = max((due.at * 1_000, self._producer), outputs.at)
+        super()._fire_one(due)

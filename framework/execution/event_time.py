@@ -1,0 +1,115 @@
+"""A task's event time: the minimum over its sources of what each has reached (E1). Pure: no clock, no I/O.
+
+A source is a channel (producer × stream partition) or an external partition. Of a channel counts the watermark that its
+producer sent last; of an external partition, and of a channel whose producer is deterministic, the highest timestamp
+read. An idle source does not count; if all are idle, time is at the highest that one has reached, whichever became idle
+last.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+
+from framework.execution.reserved_stores import EVENT_TIME
+from protocol.ids import TopicPartition
+
+Source = tuple[int, TopicPartition]  # producer id, or OUTSIDE
+
+OUTSIDE = -1  # the producer of an external partition
+BEFORE_ALL = -(1 << 63)  # what a source has reached before its first record or watermark
+AFTER_ALL = (1 << 63) - 1
+_ENTRY = struct.Struct(">iqb")  # producer, reached, idle
+
+
+class EventTime:
+    """What each source has reached, in ms. ``now`` never goes back.
+
+    While records of one source are processed (``begin`` to ``end``), ``now`` may rise with ``highest``, their highest
+    timestamp, up to ``ceiling``: what the other sources have reached.
+    """
+
+    def __init__(self, watermarked: Iterable[Source], read: Iterable[Source]) -> None:
+        """``watermarked``: sources that send watermarks; ``read``: those whose records say how far they are."""
+        self.now = BEFORE_ALL
+        self.ceiling = self.highest = BEFORE_ALL
+        self._read = dict.fromkeys(read)  # in their order: the saved bytes must not depend on a hash
+        self._reached = dict.fromkeys([*watermarked, *self._read], BEFORE_ALL)
+        self._idle: set[Source] = set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether every source is idle."""
+        return len(self._idle) == len(self._reached)
+
+    def is_idle(self, source: Source) -> bool:
+        """Whether this source is idle."""
+        return source in self._idle
+
+    def begin(self, source: Source) -> None:
+        """Records of ``source`` follow: it is not idle. Those of a channel do not move time, its watermarks do."""
+        self._idle.discard(source)
+        if source in self._read:
+            self.highest, self.ceiling = self._reached[source], self._least(source)
+        else:
+            self.highest, self.ceiling = BEFORE_ALL, BEFORE_ALL
+
+    def begin_merged(self) -> None:
+        """Records of all sources follow in the order of time, as in batch: each of them may move it."""
+        self.highest, self.ceiling = self.now, AFTER_ALL
+
+    def end(self, source: Source) -> None:
+        """The records of ``source`` are processed."""
+        if source in self._read:
+            self._reached[source] = max(self._reached[source], self.highest)
+            self._advance()
+
+    def watermark(self, source: Source, watermark: int, *, idle: bool) -> None:
+        """Take a watermark of a channel; one that is lower than a former one changes nothing."""
+        if watermark < self._reached[source]:
+            return
+        self._reached[source] = watermark
+        (self._idle.add if idle else self._idle.discard)(source)
+        self._advance()
+
+    def set_idle(self, source: Source) -> None:
+        """Take it that nothing comes from ``source`` for now: it holds nobody back until its next record."""
+        self._idle.add(source)
+        self._advance()
+
+    def save(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the state as (key, value): one entry for each partition."""
+        entries: dict[TopicPartition, list[bytes]] = {}
+        for source, reached in self._reached.items():
+            idle = source in self._idle and source not in self._read  # of those the clock of this process decided
+            entries.setdefault(source[1], []).append(_ENTRY.pack(source[0], reached, idle))
+        for partition, entry in entries.items():
+            yield _key(partition), b"".join(entry)
+
+    def load(self, now: int, get: Callable[[bytes], bytes | None]) -> None:
+        """Go back to a saved state. ``now``: the time that was saved; what is not in the state begins anew."""
+        self.now = now
+        self._idle = set()
+        for source in self._reached:
+            self._reached[source] = BEFORE_ALL
+        for partition in {partition for _, partition in self._reached}:
+            for producer, reached, idle in _ENTRY.iter_unpack(get(_key(partition)) or b""):
+                source = producer, partition
+                if source in self._reached:
+                    self._reached[source] = reached
+                    if idle:
+                        self._idle.add(source)
+
+    def _least(self, besides: Source | None = None) -> int:
+        """Return what every source that is not idle has reached, ``besides`` aside; AFTER_ALL if there is none."""
+        reached = self._reached
+        if not self._idle:
+            return min((reached[source] for source in reached if source != besides), default=AFTER_ALL)
+        return min(
+            (reached[source] for source in reached if source != besides and source not in self._idle), default=AFTER_ALL
+        )
+
+    def _advance(self) -> None:
+        self.now = max(self.now, max(self._reached.values()) if self.idle else self._least())
+
+
+def _key(partition: TopicPartition) -> bytes:
+    return EVENT_TIME + str(partition).encode()

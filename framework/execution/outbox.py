@@ -1,0 +1,282 @@
+"""The outbox of one task: outputs to files and tables wait in a reserved store, as state, until they are applied (S2).
+
+A version's outputs are committed with it, as blocks; then they are applied to each sink in order, beside the task's
+loop, and deleted in a later version. So what a sink lacks after a crash is still there, and what it has is known to it.
+"""
+
+import os
+import struct
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from framework.api.files import Files
+from framework.api.serdes import bytes_serde
+from framework.api.table import Table
+from framework.errors import ConfigError, Halted
+from framework.execution.outbox_executor import AtOnce, Background, Plan, Step
+from framework.settings import Settings
+from framework.sinks.discard import DiscardSink
+from framework.sinks.files import FilesSink, line_encoder
+from framework.sinks.open import sql_sinks
+from framework.sinks.sink import Entry, Owner, Sink
+from framework.sinks.sql import row_encoder
+from framework.stores.overlay import LayeredStore
+
+_NUMBER = struct.Struct(">Q")  # versions and block numbers: never negative
+_BLOCK, _VERSION = b"b", b"v"  # first byte of a key: a block by its number, or what a version holds
+_ACCOUNT, _NONCE = b"account", b"nonce"  # output → last version applied and deleted here; what tells us from a namesake
+_BLOCK_BYTES = 256 * 1024  # about; one step of an application
+_HELD_BYTES = 100  # of an entry, beyond its value
+_FILES, _TABLE = "files:", "table:"  # a target: a directory, or the attribute of the Output (a url may hold a secret)
+
+Outputs = dict[str, Files[Any] | Table[Any]]  # attribute of the task → where it goes
+MakeSinks = Callable[[Outputs], dict[str, Sink]]  # returns target → sink: the one place where a task gets its sinks
+
+
+def sinks_of(outputs: Outputs) -> dict[str, Sink]:
+    """Return target → sink; nothing is opened. Raises ConfigError."""
+    tables = {name: target for name, target in outputs.items() if isinstance(target, Table)}
+    sinks: dict[str, Sink] = {_TABLE + name: sink for name, sink in sql_sinks(tables).items()}
+    directories = {target.directory for target in outputs.values() if isinstance(target, Files)}
+    return sinks | {_FILES + directory: FilesSink(directory) for directory in sorted(directories)}
+
+
+def no_sinks(outputs: Outputs) -> dict[str, Sink]:
+    """Return target → a sink that opens and keeps nothing: for code that runs a past again, and only reads."""
+    return {target: DiscardSink(target) for target in map(_target_of, outputs, outputs.values())}
+
+
+def _target_of(attribute: str, output: Files[Any] | Table[Any]) -> str:
+    return _FILES + output.directory if isinstance(output, Files) else _TABLE + attribute
+
+
+class _Closed(msgspec.Struct, array_like=True):
+    """What a version holds: blocks first <= number < end, and the targets that the indexes in them mean."""
+
+    version: int
+    first: int
+    end: int
+    size: int
+    targets: list[str]
+
+
+class Outbox:
+    """What waits and what is on its way. ``reload`` comes first; ``work`` must be called often."""
+
+    def __init__(
+        self,
+        owner: tuple[str, str],
+        store: LayeredStore,
+        settings: Settings,
+        executor: Executor | None = None,
+        sinks: MakeSinks = sinks_of,
+    ) -> None:
+        """``owner``: job and task. ``executor`` runs what is done to the ``sinks`` made; by default at once."""
+        self.waiting_bytes = 0  # of committed versions that are not applied yet
+        self.ready = False  # the sinks have been seen to take what they are declared for
+        self._owner = owner
+        self._store = store
+        self._make_sinks = sinks
+        self._sinks: dict[str, Sink] = {}  # by target
+        self._targets: list[str] = []
+        self._open: list[tuple[int, bytes]] = []  # the block to come: (index of the target, value)
+        self._open_bytes = self._size = 0  # of that block; of all since the last version was closed
+        self._first = self._next = 0
+        self._closing: _Closed | None = None  # frozen, its commit is on its way
+        self._pending: deque[_Closed] = deque()
+        self._applied: list[_Closed] = []  # to delete in the next version
+        self._account: dict[str, int] = {}  # table → last version applied to its database
+        self._took: dict[str, int] = {}  # the same, of those in ``_applied``
+        self._nonce = b""
+        self._mark = (0, 0, 0, 0, self._open)
+        self._background = Background(
+            self._plan, AtOnce() if executor is None else executor, settings.backoff_ms, settings.backoff_ms_max
+        )
+
+    @property
+    def bytes(self) -> int:
+        """What waits for its version's commit."""
+        return self._size + (self._closing.size if self._closing else 0)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every committed output is applied."""
+        return self.ready and not self._pending
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it does not get on, if it does not."""
+        return self._background.trouble
+
+    def sender(self, attribute: str, target: Files[Any] | Table[Any]) -> Callable[..., None]:
+        """Return Output.send for these files or this table."""
+        index = len(self._targets)
+        self._targets.append(_target_of(attribute, target))
+        encode = line_encoder(target) if isinstance(target, Files) else row_encoder(target)
+
+        def send(_key: object, value: object, **_: object) -> None:
+            raw = encode(value)
+            self._open.append((index, raw))
+            size = len(raw) + _HELD_BYTES
+            self._size += size
+            self._open_bytes += size
+            if self._open_bytes >= _BLOCK_BYTES:
+                self._seal()
+
+        return send
+
+    def reload(self, outputs: Outputs) -> None:
+        """Start from the restored state: apply what its versions hold and the sinks may lack (S2).
+
+        Raises ConfigError for a table's url that is unusable; nothing is opened yet.
+        """
+        rows = self._store.scan(_VERSION, b"w")
+        self._pending = deque(msgspec.json.decode(row, type=_Closed) for _, row in rows)
+        self._first = self._next = self._pending[-1].end if self._pending else 0
+        self.waiting_bytes = sum(closed.size for closed in self._pending)
+        self._targets, self._applied, self._closing, self._took = [], [], None, {}
+        self._open, self._open_bytes, self._size = [], 0, 0
+        self._account = msgspec.json.decode(self._store.get(_ACCOUNT) or b"{}", type=dict[str, int])
+        self._nonce = self._store.get(_NONCE) or os.urandom(8).hex().encode()
+        if not self._sinks:
+            self._sinks = self._make_sinks(outputs)
+        self._background.restart()
+
+    def close_version(self, version: int) -> None:
+        """Note which blocks are the version's, and delete those that have been applied. Before the freeze."""
+        for closed in self._applied:
+            for number in range(closed.first, closed.end):
+                self._store.delete(_BLOCK + _NUMBER.pack(number))
+            self._store.delete(_VERSION + _NUMBER.pack(closed.version))
+        if self._applied and self._took:
+            self._account |= self._took
+            self._store.put(_ACCOUNT, msgspec.json.encode(self._account))
+        self._applied, self._took = [], {}
+        self._seal()
+        if self._next > self._first:
+            if self._store.get(_NONCE) is None and any(target.startswith(_TABLE) for target in self._targets):
+                self._store.put(_NONCE, self._nonce)
+            self._closing = _Closed(version, self._first, self._next, self._size, self._targets)
+            self._store.put(_VERSION + _NUMBER.pack(version), msgspec.json.encode(self._closing))
+            self._first, self._size = self._next, 0
+
+    def committed(self) -> None:
+        """The version closed last is committed and in the store: it may be applied."""
+        if self._closing is not None:
+            self._pending.append(self._closing)
+            self.waiting_bytes += self._closing.size
+            self._closing = None
+
+    def work(self, now_ms: float) -> bool:
+        """Do the next step towards the sinks; False if there is nothing to do now. After ``reload``.
+
+        Raises ConfigError if a sink cannot take what it is declared for, Halted if it refuses a version for good.
+        """
+        return (bool(self._pending) or not self._background.idle) and self._background.work(now_ms)
+
+    def due_in_ms(self, now_ms: float) -> float:
+        """Return in how many ms ``work`` may have something to do."""
+        return self._background.due_in_ms(now_ms)
+
+    def mark(self) -> None:
+        """Remember this moment for ``rollback``."""
+        self._mark = self._next, self._open_bytes, self._size, len(self._open), self._open
+
+    def rollback(self) -> None:
+        """Take back the entries since ``mark``; the blocks that were sealed since are undone by the overlay."""
+        self._next, self._open_bytes, self._size, length, self._open = self._mark
+        del self._open[length:]
+
+    def abandon(self) -> None:
+        """Let go of the sinks as the end of the process would. For hosts of many lives in one process."""
+        for sink in self._sinks.values():
+            sink.close()
+
+    def _seal(self) -> None:
+        """Put the open block into the store. A new list is begun: ``mark`` may hold the old one."""
+        if self._open:
+            self._store.put(_BLOCK + _NUMBER.pack(self._next), msgspec.msgpack.encode(self._open))
+            self._next += 1
+            self._open, self._open_bytes = [], 0
+
+    # --- Applying ---
+
+    def _plan(self) -> Plan:
+        """Open the sinks, then apply version by version as they are committed, each to one sink after the other."""
+        opened: set[int] = set()
+        for sink in list(self._sinks.values()):
+            yield from self._opened(sink, opened)
+        self.ready = True
+        while True:
+            if not self._pending:
+                yield None
+                continue
+            closed, took = self._pending[0], list[str]()
+            for sink, names in self._destinations(closed):
+                yield from self._opened(sink, opened)
+                if (yield from self._apply(closed, sink, names)):
+                    took += self._tables_of(sink)
+            self._applied.append(self._pending.popleft())
+            self._took |= dict.fromkeys(took, closed.version)
+            self.waiting_bytes -= closed.size
+
+    def _apply(self, closed: _Closed, sink: Sink, names: dict[int, str]) -> Generator[Step, Any, bool]:
+        """Apply to one sink what a version holds for it; return whether it holds anything."""
+        begun = False
+        for entries in self._entries(closed, names):
+            if not begun:
+                begun = yield partial(sink.begin, closed.version)
+                if not begun:
+                    return True
+            yield partial(sink.write, entries)
+        if begun:
+            yield sink.commit
+        return begun
+
+    def _opened(self, sink: Sink, opened: set[int]) -> Plan:
+        """Open a sink once in a plan. Raises Halted if it lacks what it had."""
+        if id(sink) in opened:
+            return
+        applied = yield partial(sink.open, Owner(*self._owner, self._nonce.decode()))
+        opened.add(id(sink))
+        known = max((self._account.get(target, -1) for target in self._tables_of(sink)), default=-1)
+        if applied is not None and applied < known:
+            job, task = self._owner
+            raise Halted(
+                f"{sink.name} has version {applied} of job {job!r}, task {task!r} (-1: none), but version {known} was "
+                "applied and is no longer kept here: was it restored from a backup, or is it another database? Restore "
+                f"what it lacks; if that may be missing, set version = {known} in that row of grete_applied"
+            )
+
+    def _tables_of(self, sink: Sink) -> list[str]:
+        return [target for target, each in self._sinks.items() if each is sink and target.startswith(_TABLE)]
+
+    def _destinations(self, closed: _Closed) -> Iterator[tuple[Sink, dict[int, str]]]:
+        """Yield (sink, index in its blocks → attribute) for each sink of a version. Raises ConfigError."""
+        found: dict[int, tuple[Sink, dict[int, str]]] = {}
+        for index, target in enumerate(closed.targets):
+            sink = self._sinks.get(target)
+            if sink is None and target.startswith(_FILES):  # declared when the version was made, and now no more
+                directory = Files(target.removeprefix(_FILES), bytes_serde)
+                sink = self._sinks[target] = self._make_sinks({"": directory})[target]
+            if sink is None:
+                raise ConfigError(
+                    f"task {self._owner[1]}: committed rows of output {target.removeprefix(_TABLE)!r} are not applied "
+                    "yet: declare the table under this name again, until they are"
+                )
+            found.setdefault(id(sink), (sink, {}))[1][index] = target.removeprefix(_TABLE)
+        yield from found.values()
+
+    def _entries(self, closed: _Closed, names: dict[int, str]) -> Iterator[list[Entry]]:
+        """Yield a sink's entries of a version, in their order, a block at a time: a version may be large."""
+        start, end = _NUMBER.pack(closed.first), _NUMBER.pack(closed.end)
+        for _, block in self._store.scan(_BLOCK + start, _BLOCK + end):
+            entries = msgspec.msgpack.decode(block, type=list[tuple[int, bytes]])
+            found = [(names[index], raw) for index, raw in entries if index in names]
+            if found:
+                yield found

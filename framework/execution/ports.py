@@ -1,0 +1,106 @@
+"""What a driver asks of the user's code: run it over frames and rows, hand over what it sent."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from framework.ports import ExternalRecord, LogRow
+from protocol.ids import TopicPartition
+
+
+class Waiting(Protocol):
+    """What committed outputs wait in until sinks without transactions of ours have them (S2)."""
+
+    ready: bool  # the sinks have been seen to take what they are declared for
+    waiting_bytes: int  # committed and not applied
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it does not get on, if it does not."""
+        ...
+
+    @property
+    def settled(self) -> bool:
+        """Whether every committed output is applied."""
+        ...
+
+    def work(self, now_ms: float) -> bool:
+        """Do the next step; False if there is nothing to do now."""
+        ...
+
+    def due_in_ms(self, now_ms: float) -> float:
+        """Return in how many ms ``work`` may have something to do."""
+        ...
+
+    def abandon(self) -> None:
+        """Let go of the sinks as the end of the process would."""
+        ...
+
+
+class Runner(Protocol):
+    """Runs the user's task over the overlay; framework.execution.processor is the real one."""
+
+    def reset(self) -> None:
+        """Make a new task instance over the committed state; drop collected outputs."""
+        ...
+
+    def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int) -> None:
+        """Process the records of a frame but for the first ``skip``, or take a watermark (E2)."""
+        ...
+
+    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+        """Process rows of an external input."""
+        ...
+
+    def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
+        """Take it that nothing comes from an external partition (or a deterministic producer) for now (E4)."""
+        ...
+
+    @property
+    def watermark(self) -> tuple[int, bool] | None:
+        """The event time to tell consumers, and whether the task is idle (E2); None: the task keeps none."""
+        ...
+
+    @property
+    def late_records(self) -> int:
+        """How many records windows have dropped as late since the process started."""
+        ...
+
+    def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
+        """Return and forget the collected outputs to streams: (partition, records, frame body)."""
+        ...
+
+    def take_external(self) -> list[ExternalRecord]:
+        """Return and forget the collected outputs to topics outside of the job."""
+        ...
+
+    @property
+    def external_bytes(self) -> int:
+        """Size of the collected outputs to topics outside of the job."""
+        ...
+
+    def before_freeze(self, version: int) -> None:
+        """Write what belongs to the state (event time, the outbox) into the open layer."""
+        ...
+
+    def after_commit(self) -> None:
+        """Let the outbox apply the version: it is committed and in the store (S2)."""
+        ...
+
+    @property
+    def outbox(self) -> Waiting | None:
+        """What waits for its sinks; None if there never is anything."""
+        ...
+
+    def close(self) -> None:
+        """Close the task's code: it has come to a graceful end."""
+        ...
+
+
+class Timeless:
+    """The part of a Runner that keeps no event time."""
+
+    watermark: tuple[int, bool] | None = None
+    late_records = 0
+
+    def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
+        """Do nothing."""

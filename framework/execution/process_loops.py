@@ -1,0 +1,326 @@
+"""The loops over the records of an input, one per error policy and form of ``process``, each compiled for its input.
+
+With "fail" nothing is kept per record: which one failed is worked out afterwards, from how far the keys were read.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from operator import length_hint
+from typing import Any, NamedTuple, TypeVar
+
+from framework.api.methods import ReturnError, refuse_return
+from framework.api.record import Record
+from framework.api.serdes import decode_error, functions_of
+from framework.api.topic import DeadLetter, Input
+from framework.errors import FrameworkError, SerdeError, TaskError
+from framework.execution.event_time import EventTime
+from framework.execution.outbox import Outbox
+from framework.execution.outputs import Outputs
+from framework.execution.timers import TimerQueue
+from framework.stores.overlay import Overlay
+from protocol.frames import decode_headers
+from protocol.ids import TopicPartition
+
+T = TypeVar("T")
+
+
+class Columns(NamedTuple):
+    """Records of one input partition, at least one. ``offset``: of the message that holds them all, or of each."""
+
+    source: TopicPartition
+    offset: int | Sequence[int]
+    first: int  # index of the first of them in its message
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps: Sequence[int]
+    headers: Sequence[bytes | None] | None
+    logical: Sequence[tuple[int, int]] = ()  # deterministic mode: (t in µs, source) of each (D1)
+
+    def offset_at(self, index: int) -> int:
+        """Return the offset of the message that holds the record."""
+        return self.offset if isinstance(self.offset, int) else self.offset[index]
+
+
+Loop = Callable[[Columns], None]
+Process = Callable[[Any], object]
+
+
+class TimerError(TaskError):
+    """A timer or window failed, not the record that moved the time: no dead letter, and it says itself where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What the loops of a task share. ``fire`` runs the timers that are due; None if the task declares none."""
+
+    stage: str
+    partition: int
+    overlay: Overlay
+    outputs: Outputs
+    outbox: Outbox
+    timers: TimerQueue
+    fire: Callable[[], None] | None
+    time: EventTime | None  # None: nothing here or behind the task goes by event time
+
+    def advance(self, timestamp: int) -> None:
+        """Let event time follow a record's timestamp as far as the other sources allow (E1), and fire what is due."""
+        time, timers = self.time, self.timers
+        if time is None:
+            return
+        time.highest = max(time.highest, timestamp)
+        reached = min(timestamp, time.ceiling)
+        if reached > timers.now:
+            time.now = timers.now = reached
+        if self.fire is not None and timers.due <= timers.now:
+            self.fire()
+
+
+def compile_loop(site: Site, declared: Input[Any, Any], process: Process, *, batch: bool) -> Loop:
+    """Return the loop for an input. ``process`` takes a record, or with ``batch`` a list of them."""
+    if isinstance(declared.errors, DeadLetter):
+        return _guarded_batches(site, declared, process) if batch else _guarded(site, declared, process)
+    if batch:
+        return _batches(site, declared, process)
+    return _plain(site, declared, process) if site.fire is None else _timed(site, declared, process)
+
+
+def compile_refusal(site: Site, declared: Input[Any, Any]) -> Callable[[Columns, Exception], None]:
+    """Return what is done with one row that is no record: a dead letter, or the error that says where it stands."""
+    if isinstance(declared.errors, DeadLetter):
+        write = letter_writer(site, declared)
+        return lambda columns, error: write(columns, 0, error)
+
+    def fail(columns: Columns, error: Exception) -> None:
+        raise failure(site, declared, columns, 0, error)
+
+    return fail
+
+
+def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
+    """Return the loop of a task without timers: decode and call."""
+    outputs, records_of, timed = site.outputs, decoder(declared), site.time is not None
+
+    def loop(columns: Columns) -> None:
+        keys = iter(columns.keys)
+        try:
+            for record in records_of(columns, keys):
+                outputs.timestamp = record.timestamp
+                if (returned := process(record)) is not None:
+                    refuse_return("process", returned)
+        except Exception as error:
+            raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
+        if timed:
+            site.advance(max(columns.timestamps))
+
+    return loop
+
+
+def _timed(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
+    """Return the loop of a task with timers or windows: event time may move with each record."""
+    outputs, records_of, advance = site.outputs, decoder(declared), site.advance
+
+    def loop(columns: Columns) -> None:
+        keys = iter(columns.keys)
+        try:
+            for record in records_of(columns, keys):
+                timestamp = outputs.timestamp = record.timestamp
+                if (returned := process(record)) is not None:
+                    refuse_return("process", returned)
+                advance(timestamp)
+        except Exception as error:
+            raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
+
+    return loop
+
+
+def _batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
+    """Return the loop, of one turn, of a task with process_batch."""
+    outputs, records_of = site.outputs, decoder(declared)
+
+    def loop(columns: Columns) -> None:
+        keys = iter(columns.keys)
+        outputs.timestamp = latest = max(columns.timestamps)
+        try:
+            records = list(records_of(columns, keys))
+        except Exception as error:
+            raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
+        try:
+            if (returned := process(records)) is not None:
+                refuse_return("process_batch", returned)
+        except Exception as error:
+            raise failure(site, declared, columns, None, error) from error
+        site.advance(latest)
+
+    return loop
+
+
+def _guarded(site: Site, declared: Input[Any, Any], process: Process, method: str = "process") -> Loop:
+    """Return the loop of an input with a dead-letter topic: a record that fails leaves nothing but its letter."""
+    overlay, outputs = site.overlay, site.outputs
+    topic, (key_of, value_of) = declared.topic.name, decoders(declared)
+    write = letter_writer(site, declared)
+
+    def loop(columns: Columns) -> None:
+        headers = repeat(None) if columns.headers is None else columns.headers
+        partition = columns.source.partition
+        for index, (key, value, timestamp, cell) in enumerate(
+            zip(columns.keys, columns.values, columns.timestamps, headers, strict=False)
+        ):
+            mark(site)
+            outputs.timestamp = timestamp
+            try:
+                offset = columns.offset_at(index)
+                record = Record(key_of(key), value_of(value), timestamp, headers_of(cell), topic, partition, offset)
+                if (returned := process(record)) is not None:
+                    refuse_return(method, returned)
+            except Exception as error:  # noqa: BLE001  # ours are raised again by write
+                undo(site)
+                write(columns, index, error)
+            else:
+                overlay.end_undo()
+                site.advance(timestamp)
+
+    return loop
+
+
+def _guarded_batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
+    """Return the loop of batches with a dead-letter topic: one that fails is undone and goes record by record."""
+    outputs, records_of = site.outputs, decoder(declared)
+    one_by_one = _guarded(site, declared, lambda record: process([record]), "process_batch")
+
+    def loop(columns: Columns) -> None:
+        mark(site)
+        outputs.timestamp = latest = max(columns.timestamps)
+        try:
+            if (returned := process(list(records_of(columns, iter(columns.keys))))) is not None:
+                refuse_return("process_batch", returned)
+        except Exception as error:
+            undo(site)
+            if is_ours(error):
+                raise
+            if isinstance(error, ReturnError):
+                raise failure(site, declared, columns, None, error) from error
+            one_by_one(columns)
+        else:
+            site.overlay.end_undo()
+            site.advance(latest)
+
+    return loop
+
+
+# --- Decoding ---
+
+
+def decoder(declared: Input[Any, Any]) -> Callable[[Columns, Iterator[bytes | None]], Iterator[Record[Any, Any]]]:
+    """Return what makes the records of a batch, lazily: column by column, so that no Python code runs per record."""
+    topic, nullable = declared.topic.name, decoders(declared)
+    bare = functions_of(declared.topic.key)[1], functions_of(declared.topic.value)[1]
+
+    def records_of(columns: Columns, keys: Iterator[bytes | None]) -> Iterator[Record[Any, Any]]:
+        key_of: Callable[[Any], Any] = nullable[0] if None in columns.keys else bare[0]
+        value_of: Callable[[Any], Any] = nullable[1] if None in columns.values else bare[1]
+        return map(
+            Record,
+            map(key_of, keys),
+            map(value_of, columns.values),
+            columns.timestamps,
+            repeat(()) if columns.headers is None else map(headers_of, columns.headers),
+            repeat(topic),
+            repeat(columns.source.partition),
+            repeat(columns.offset) if isinstance(columns.offset, int) else columns.offset,
+        )
+
+    return records_of
+
+
+def decoders(declared: Input[Any, Any]) -> tuple[Callable[[bytes | None], Any], Callable[[bytes | None], Any]]:
+    """Return the functions that decode a key and a value which may be null."""
+    return _nullable(functions_of(declared.topic.key)[1]), _nullable(functions_of(declared.topic.value)[1])
+
+
+def _nullable(decode: Callable[[bytes], T]) -> Callable[[bytes | None], T | None]:
+    return lambda data: None if data is None else decode(data)
+
+
+def headers_of(cell: bytes | None) -> tuple[tuple[str, bytes], ...]:
+    """Return a record's headers."""
+    return () if cell is None else decode_headers(cell)
+
+
+# --- Errors ---
+
+
+def is_ours(error: Exception) -> bool:
+    """Return whether the error is not the record's: the machine or a timer is in trouble, not this input."""
+    return isinstance(error, TimerError) or (isinstance(error, FrameworkError) and not isinstance(error, TaskError))
+
+
+def failure(
+    site: Site, declared: Input[Any, Any], columns: Columns, index: int | None, error: Exception
+) -> FrameworkError:
+    """Return the TaskError that says where the record (None: the batch) failed; errors of ours pass as they are."""
+    if isinstance(error, FrameworkError) and is_ours(error):
+        return error
+    if index is None:
+        which = f"offsets {columns.offset_at(0)} to {columns.offset_at(-1)}, batch of {len(columns.keys)} records"
+        cause = error
+    else:
+        which = f"offset {columns.offset_at(index)}, record {columns.first + index}"
+        cause = _cause(declared, columns, index, error)
+    where = f"stage {site.stage}, partition {site.partition}: topic {declared.topic.name} ({columns.source}), {which}"
+    return TaskError(f"{where}: {type(cause).__name__}: {cause}")
+
+
+def _cause(declared: Input[Any, Any], columns: Columns, index: int, error: Exception) -> Exception:
+    """Return the SerdeError if the record cannot be decoded, else the error: loops call bare functions of serdes."""
+    for serde, data in ((declared.topic.key, columns.keys[index]), (declared.topic.value, columns.values[index])):
+        try:
+            if data is not None:
+                serde.decode(data)
+        except Exception as refusal:  # noqa: BLE001  # a serde may raise anything
+            return refusal if isinstance(refusal, SerdeError) else decode_error(serde, data, refusal)
+    return error
+
+
+def mark(site: Site) -> None:
+    """Begin to remember what one record does."""
+    site.overlay.begin_undo()
+    site.outputs.mark()
+    site.outbox.mark()
+
+
+def undo(site: Site) -> None:
+    """Take back what was done since the mark. Timers are in the overlay: their heap only holds more than it need."""
+    site.overlay.undo()
+    site.outputs.rollback()
+    site.outbox.rollback()
+
+
+def letter_writer(site: Site, declared: Input[Any, Any]) -> Callable[[Columns, int, Exception], None]:
+    """Return what sends a failed record to the dead-letter topic, or raises the error if it is not the record's."""
+    assert isinstance(declared.errors, DeadLetter)
+    send = site.outputs.dead_letter(declared.errors.topic.name)
+
+    def write(columns: Columns, index: int, error: Exception) -> None:
+        if is_ours(error):
+            raise error
+        if isinstance(error, ReturnError):
+            raise failure(site, declared, columns, index, error) from error
+        cause = _cause(declared, columns, index, error)
+        cell = None if columns.headers is None else columns.headers[index]
+        headers = {
+            "grete.error": f"{type(cause).__name__}: {cause}",
+            "grete.stage": site.stage,
+            "grete.partition": str(site.partition),
+            "grete.topic": declared.topic.name,
+            "grete.source": str(columns.source),
+            "grete.offset": str(columns.offset_at(index)),
+            "grete.index": str(columns.first + index),
+        }
+        if columns.logical:  # where a batch begins depends on the moment
+            del headers["grete.index"]
+        added = tuple((name, text.encode(errors="replace")) for name, text in headers.items())
+        send(columns.keys[index], columns.values[index], columns.timestamps[index], (*headers_of(cell), *added))
+
+    return write

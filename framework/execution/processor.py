@@ -1,0 +1,335 @@
+"""Runs one task's code over its overlay, a frame or a poll batch at a time: the Runner of the task's driver."""
+
+import struct
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+from framework.api.graph import FIRST_USER_STORE, StageGraph
+from framework.api.methods import refuse_return, run_now
+from framework.api.task import Task
+from framework.api.timers import Timer
+from framework.api.topic import Input, Topic
+from framework.api.windows import TumblingWindow
+from framework.core.task_topology import TaskWiring, wire
+from framework.core.topology import Topology
+from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TaskError
+from framework.execution.binding import bind_store, bind_window, bound
+from framework.execution.event_time import BEFORE_ALL, OUTSIDE, EventTime, Source
+from framework.execution.outbox import MakeSinks, Outbox, sinks_of
+from framework.execution.outputs import Outputs
+from framework.execution.process_loops import Columns, Loop, Site, TimerError, compile_loop, compile_refusal
+from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN, pin_key
+from framework.execution.timers import Due, TimerQueue
+from framework.ports import ExternalRecord, LogRow
+from framework.settings import Settings
+from framework.stores.overlay import Overlay
+from protocol.control import Watermark, decode_watermark
+from protocol.envelope import MessageType, decode_header
+from protocol.errors import DecodeError
+from protocol.frames import decode_columns
+from protocol.ids import TopicPartition
+
+_INT64 = struct.Struct(">q")
+
+CheckKeys = Callable[[TopicPartition, Sequence[int], Sequence[bytes | None]], None]  # partition, offsets, keys
+
+
+class Processor:
+    """One task. ``reset`` comes first, once the state is restored, and again after each rollback.
+
+    Errors of user code and serdes come out as TaskError naming stage, partition, topic, offset and index, or go to the
+    input's dead-letter topic. Event time, timers, turns and the outbox are state in reserved stores (design 1.2).
+    """
+
+    def __init__(
+        self,
+        stage: StageGraph,
+        topology: Topology,
+        partition: int,
+        overlay: Overlay,
+        outputs: Outputs,
+        settings: Settings,
+        *,
+        executor: Executor | None = None,
+        sinks: MakeSinks = sinks_of,
+    ) -> None:
+        """``executor`` runs what the outbox does to its ``sinks``; by default at once."""
+        self.check_keys: CheckKeys | None = None  # of external inputs, before they are processed; set by assemble
+        self._stage = stage
+        self._partition = partition
+        self._overlay = overlay
+        self._outputs = outputs
+        self._where = f"stage {stage.name}, partition {partition}"
+        self._meta = overlay.store(META)
+        self._timers = TimerQueue(overlay.store(TIMERS))
+        self._time = event_time_of(wire(topology, stage.ordinal, partition))
+        self._grace_ms = max((window.grace_ms for window in stage.windows.values()), default=0)
+        self._late_before = 0  # records that windows dropped before the last reset
+        task = f"{stage.name}-{partition}"
+        self._outbox = Outbox((topology.job, task), overlay.store(OUTBOX), settings, executor, sinks)
+        self._applied = {
+            attribute: output.target
+            for attribute, output in stage.outputs.items()
+            if not isinstance(output.target, Topic)
+        }
+        self._inputs = self._inputs_by_log_topic(topology)
+        self._task: Task | None = None
+        self._windows: dict[str, TumblingWindow[Any, Any]] = {}
+        self._loops: dict[str, Loop] = {}
+        self._site: Site
+        self._saved: dict[bytes, bytes] = {}  # what META holds of event time and turn
+
+    def reset(self) -> None:
+        """Make a new task instance over the state as it is now; drop what was collected.
+
+        Raises ConfigError if the state belongs to other store declarations or a table's url is unusable, TaskError if
+        the task's ``init`` fails.
+        """
+        if self._task is not None:
+            self.close()
+        self._late_before = self.late_records
+        self._windows = {}
+        self._check_pins()
+        self._outputs.clear()
+        self._outbox.reload(self._applied)
+        self._saved = {key: raw for key in (STREAM_TIME, TURN) if (raw := self._meta.get(key)) is not None}
+        self._timers.reload(self._saved_number(STREAM_TIME, BEFORE_ALL))
+        if self._time is not None:
+            self._time.load(self._timers.now, self._meta.get)
+            self._saved |= {key: raw for key, _ in self._time.save() if (raw := self._meta.get(key)) is not None}
+        self._outputs.turn = self._saved_number(TURN, 0)
+        self._task = self._call("the class", self._stage.task)
+        self._bind_state(self._task)
+        self._call("init", partial(run_now, "init", self._task.init))
+        self._bind_outputs(self._task)
+        self._loops = self._compile(self._task)
+
+    def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int = 0) -> None:
+        """Process the records of a frame of a stream but for the first ``skip`` (A3), or a watermark (E2).
+
+        Raises Halted on a damaged message.
+        """
+        try:
+            header = decode_header(message)
+            if header.type is MessageType.WATERMARK:
+                self._take_watermark((header.producer, partition), decode_watermark(message))
+                return
+            keys, values, timestamps, headers, _, _ = decode_columns(message)
+        except DecodeError as error:
+            raise Halted(
+                f"{partition} at offset {offset}: {error}: the log is damaged, or of another release"
+            ) from error
+        if skip:
+            keys, values, timestamps = keys[skip:], values[skip:], timestamps[skip:]
+            headers = headers and headers[skip:]
+        if keys:
+            self._process(header.producer, Columns(partition, offset, skip, keys, values, timestamps, headers))
+
+    def process_columns(self, columns: Columns) -> None:
+        """Process records of any input, merged in the order of time; there is at least one."""
+        if self._time is not None:
+            self._time.begin_merged()
+        self._loops[columns.source.topic](columns)
+
+    def _process(self, producer: int, columns: Columns) -> None:
+        """Process records of one source: a channel, or an external partition."""
+        if self._time is None:
+            self._loops[columns.source.topic](columns)
+            return
+        source = producer, columns.source
+        self._time.begin(source)
+        self._loops[columns.source.topic](columns)
+        self._time.end(source)
+        self._time_moved()
+
+    def refuse(self, columns: Columns, reason: str) -> None:
+        """Let the input's error policy have one row of history that is no record at all. Raises TaskError: "fail"."""
+        compile_refusal(self._site, self._inputs[columns.source.topic])(columns, SerdeError(reason))
+
+    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+        """Process rows of an external topic."""
+        if rows:
+            offsets, _, timestamps, keys, values, headers = zip(*rows, strict=True)
+            if self.check_keys is not None:
+                self.check_keys(partition, offsets, keys)
+            cells = headers if any(headers) else None
+            self._process(OUTSIDE, Columns(partition, offsets, 0, keys, values, timestamps, cells))
+
+    def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
+        """Take it that nothing comes from a source for now, until its next record (E4). ``producer``: as in Source."""
+        if self._time is not None:
+            self._time.set_idle((producer, partition))
+            self._time_moved()
+
+    @property
+    def watermark(self) -> tuple[int, bool] | None:
+        """What to tell consumers: no record before this time (ms) is to be expected of this task; whether it is idle.
+
+        What a window sends when it closes is older than event time, by the grace and 1 ms at most.
+        """
+        if self._time is None:
+            return None
+        return max(BEFORE_ALL, self._time.now - self._grace_ms), self._time.idle
+
+    def _take_watermark(self, source: Source, message: Watermark) -> None:
+        if self._time is not None:
+            self._time.watermark(source, message.watermarks[-1], idle=message.idle)
+            self._time_moved()
+
+    def _time_moved(self) -> None:
+        assert self._time is not None
+        self._timers.now = self._time.now
+        if self._site.fire is not None and self._timers.due <= self._timers.now:
+            self._site.fire()
+
+    def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
+        """Return and forget what goes to streams, as (partition, records, frame body), in order of first use."""
+        return self._outputs.take()
+
+    def take_external(self) -> list[ExternalRecord]:
+        """Return and forget what goes to topics outside of the job."""
+        return self._outputs.take_external()
+
+    @property
+    def external_bytes(self) -> int:
+        """What sinks hold back: records not taken yet, and an outbox whose version is not committed yet (A8)."""
+        return self._outputs.external_bytes + self._outbox.bytes
+
+    @property
+    def late_records(self) -> int:
+        """Records that windows have dropped as late since the process started; a rollback may count some again."""
+        return self._late_before + sum(window.late for window in self._windows.values())
+
+    def before_freeze(self, version: int) -> None:
+        """Write what belongs to the version's state and is kept in memory; nothing if nothing changed."""
+        self._outbox.close_version(version)
+        for store_id, name in self._pins().items():
+            if self._meta.get(pin_key(store_id)) is None:
+                self._meta.put(pin_key(store_id), name.encode())
+        numbers = {STREAM_TIME: self._timers.now, TURN: self._outputs.turn}
+        state = {key: _INT64.pack(number) for key, number in numbers.items()}
+        if self._time is not None:
+            state.update(self._time.save())
+        for key, raw in state.items():
+            if self._saved.get(key) != raw:
+                self._meta.put(key, raw)
+                self._saved[key] = raw
+
+    def after_commit(self) -> None:
+        """Let committed outputs go to files and tables (S2)."""
+        self._outbox.committed()
+
+    @property
+    def outbox(self) -> Outbox:
+        """What goes to files and tables: the driver gives it time."""
+        return self._outbox
+
+    def close(self) -> None:
+        """Close the task instance. Raises TaskError if its ``close`` fails."""
+        task, self._task = self._task, None
+        if task is not None:
+            self._call("close", partial(run_now, "close", task.close))
+
+    # --- Binding ---
+
+    def _inputs_by_log_topic(self, topology: Topology) -> dict[str, Input[Any, Any]]:
+        inputs = {declared.topic.name: declared for declared in self._stage.inputs.values()}
+        streams = topology.streams_into(self._stage.ordinal)
+        internal = {stream.topic: inputs[stream.user_topic] for stream in streams}
+        return internal | {topic: inputs[topic] for topic in topology.externals_of(self._stage.ordinal)}
+
+    def _bind_state(self, task: Task) -> None:
+        """Give the instance its stores, timers and windows."""
+        ids, timers = self._stage.store_ids(), self._timers
+        for attribute, store in self._stage.stores.items():
+            setattr(task, attribute, bind_store(store, self._overlay.store(ids[store.name])))
+        self._windows = {}
+        for attribute, window in self._stage.windows.items():
+            layer, schedule = self._overlay.store(ids[window.name]), partial(timers.schedule, window.name)
+            self._windows[window.name] = bind_window(window, layer, schedule, lambda: timers.now)
+            setattr(task, attribute, self._windows[window.name])
+        if self._stage.timers is not None:
+            declared = getattr(self._stage.task, self._stage.timers)
+            schedule, cancel = partial(timers.schedule, ""), partial(timers.cancel, "")
+            setattr(task, self._stage.timers, bound(declared, schedule=schedule, cancel=cancel))
+
+    def _bind_outputs(self, task: Task) -> None:
+        """Give the instance its outputs: after ``init``, whose sends would be repeated at each start."""
+        for attribute, output in self._stage.outputs.items():
+            target = output.target
+            send = self._outputs.sender(target) if isinstance(target, Topic) else self._outbox.sender(attribute, target)
+            setattr(task, attribute, bound(output, send=send))
+
+    def _compile(self, task: Task) -> dict[str, Loop]:
+        stage = self._stage
+        process = getattr(task, "process_batch" if stage.batch else "process")
+        fire = self._fire if stage.windows or stage.timers is not None else None
+        site = Site(
+            stage.name, self._partition, self._overlay, self._outputs, self._outbox, self._timers, fire, self._time
+        )
+        self._site = site
+        return {
+            topic: compile_loop(site, declared, process, batch=stage.batch) for topic, declared in self._inputs.items()
+        }
+
+    # --- Timers ---
+
+    def _fire(self) -> None:
+        """Run the timers that are due, in order; those that they set may be due, too."""
+        while (due := self._timers.pop()) is not None:
+            try:
+                self._fire_one(due)
+            except Exception as error:
+                if isinstance(error, FrameworkError) and not isinstance(error, TaskError):
+                    raise
+                whose = f"window {due.owner}" if due.owner else f"timer {due.key!r}"
+                raise TimerError(f"{self._where}: {whose} at {due.at}: {type(error).__name__}: {error}") from error
+
+    def _fire_one(self, due: Due) -> None:
+        task: Any = self._task
+        if not due.owner:
+            self._outputs.timestamp = due.at
+            if (returned := task.on_timer(Timer(due.at, due.key))) is not None:
+                refuse_return("on_timer", returned)
+        elif (window := self._windows.get(due.owner)) is not None:
+            self._outputs.timestamp = due.at - window.grace_ms - 1  # the window's last ms
+            window.close(due.at, task.on_window)
+        else:
+            raise ConfigError(f"{self._where}: the state has timers of window {due.owner!r}: declare it again")
+
+    # --- State of our own ---
+
+    def _pins(self) -> dict[int, str]:
+        return {i: name for name, i in self._stage.store_ids().items() if i >= FIRST_USER_STORE}
+
+    def _check_pins(self) -> None:
+        """Raise ConfigError if a store id stood for another store when the state was written."""
+        for store_id, name in self._pins().items():
+            before = self._meta.get(pin_key(store_id))
+            if before is not None and before != name.encode():
+                raise ConfigError(
+                    f"{self._where}: store {name!r} has id {store_id}, which was {before.decode()!r} when the state "
+                    f"was written: declare {before.decode()!r} again as it was, it may stay unused"
+                )
+
+    def _saved_number(self, key: bytes, default: int) -> int:
+        raw = self._saved.get(key)
+        return default if raw is None else int(_INT64.unpack(raw)[0])
+
+    def _call(self, what: str, function: Callable[[], Any]) -> Any:
+        """Call user code outside of the loops. Raises TaskError naming the task."""
+        try:
+            return function()
+        except Exception as error:
+            raise TaskError(f"{self._where}: {what} raised {type(error).__name__}: {error}") from error
+
+
+def event_time_of(task: TaskWiring) -> EventTime | None:
+    """Return the event time of a task, None if nothing goes by it there or behind it (E1)."""
+    if not task.keeps_time:
+        return None
+    channels = [channel for channel in task.channels if channel[0] not in task.logical]
+    read = [channel for channel in task.channels if channel[0] in task.logical]
+    return EventTime(channels, [*read, *((OUTSIDE, partition) for partition in task.external)])

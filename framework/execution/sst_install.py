@@ -1,0 +1,61 @@
+"""The first start after a backfill: a store takes the files that it built, if the log confirms their commit (0017)."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from framework.errors import StoreCorrupted
+from framework.logs.partition_reader import rows
+from framework.ports import LogReader
+from framework.stores.rocksdb import RocksStore
+from framework.stores.sst_snapshot import Prebuilt, remove
+from protocol.changelog import ChangelogType, decode_changelog_header
+from protocol.commit import decode_commit
+from protocol.errors import DecodeError
+from protocol.ids import TopicPartition
+from protocol.pointer import Pointer, decode_pointer, encode_pointer
+
+logger = logging.getLogger("grete")
+
+
+def take_prebuilt(
+    directory: Path, store: RocksStore, stores: Mapping[int, str], log: LogReader, changelog: TopicPartition
+) -> None:
+    """Fill a store that is behind them from the files in ``directory``, and delete them; log what became of them.
+
+    Whatever is wrong with them, the store is left as it is, or empty: the task's start reads the changelog then (R1).
+    Raises TransientError: the disk is full, or the log does not answer.
+    """
+    if not directory.is_dir():
+        return
+    where = {"directory": str(directory)}
+    try:
+        built = Prebuilt(directory, stores)
+        own = store.pointer()
+        if own is None or decode_pointer(own).offset < built.pointer.offset:
+            _check_commit(log, changelog, built.pointer)
+            store.ingest(list(built.files()), encode_pointer(built.pointer))
+            logger.info("state taken from files of a backfill", extra=where)
+    except StoreCorrupted as error:
+        logger.warning("files of a backfill cannot be used, reading the changelog", extra=where | {"error": str(error)})
+    remove(directory)
+
+
+def _check_commit(log: LogReader, changelog: TopicPartition, pointer: Pointer) -> None:
+    """Raise StoreCorrupted unless the changelog holds the commit: else the start would take its log for a short one."""
+    start, end = log.bounds(changelog)
+    inside = start <= pointer.offset < end
+    row = next(rows(log, changelog, pointer.offset, pointer.offset + 1), None) if inside else None
+    try:
+        if row is not None and row[0] == pointer.offset:
+            value = row[4] or b""
+            if decode_changelog_header(value).type is ChangelogType.COMMIT:
+                commit = decode_commit(value)
+                if (commit.generation, commit.version, commit.nonce) == pointer[1:]:
+                    return
+    except DecodeError:
+        pass  # the start will say it
+    raise StoreCorrupted(
+        f"{changelog}, which has offsets {start} to {end}, has no commit of version {pointer.version} at "
+        f"{pointer.offset}: they are of another log, or out of date"
+    )

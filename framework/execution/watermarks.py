@@ -1,0 +1,151 @@
+"""When a task tells its consumers of its event time (E2), and which of its inputs are idle (E4)."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from framework.core.aligned.deterministic_channel import LogicalChannel
+from framework.core.aligned.state import Status
+from framework.core.aligned.task import TaskCore
+from framework.core.deterministic.task import DeterministicCore
+from framework.execution.event_time import BEFORE_ALL, OUTSIDE
+from framework.execution.input_reader import Inbox
+from framework.execution.ports import Runner
+from framework.settings import Settings
+from protocol.ids import TopicPartition
+
+EVERY_MS = 5  # between two watermarks, or a ms for each partition: more often costs more than it brings
+A_VERSION = 20  # watermarks at most: what they lead to leaves the job with its version
+NEVER_MS = float("inf")
+Watermark = tuple[int, bool]  # event time in ms, whether the task is idle
+
+
+class EventTimeOut:
+    """What a driver does about the event time of its task, which the runner keeps. Times are the driver's clock.
+
+    Watermarks are held back for a moment: each of them goes to every partition.
+    """
+
+    def __init__(self, core: TaskCore | DeterministicCore, runner: Runner, inbox: Inbox, settings: Settings) -> None:
+        task, self._core, self._runner, self._inbox = core.task, core, runner, inbox
+        partitions = len(task.timed_outputs)
+        every_ms = max(EVERY_MS, partitions, settings.interval_ms // A_VERSION)
+        self._every_ms = every_ms if partitions else NEVER_MS
+        self._told_ms = -NEVER_MS
+        self._told: Watermark = BEFORE_ALL, False
+        self._channels = core.inputs.logical if isinstance(core, TaskCore) and task.keeps_time else {}
+        external = task.external if task.keeps_time else ()
+        self._idle = IdleInputs(external, settings.event_time_idle_ms, logical=bool(self._channels))
+
+    def reset(self) -> None:
+        """The state was rolled back: what was told and noted since its commit does not count."""
+        self._told = BEFORE_ALL, False
+        self._idle.reset()
+
+    def active(self, partition: TopicPartition, now_ms: float) -> None:
+        """An input is read from anew, or has brought something."""
+        self._idle.active(partition, now_ms)
+
+    def look_for_idle(self, now_ms: float) -> bool:
+        """Tell the code of inputs that have brought nothing for a while (E4); return whether there are any."""
+        if now_ms < self._idle.due_ms:
+            return False
+        idle = [*self._idle.idle_channels(self._channels)]
+        idle += [(OUTSIDE, partition) for partition in self._idle.idle_partitions(now_ms, self._inbox.where)]
+        for source in idle:
+            self._runner.source_is_idle(*source)
+        return bool(idle)
+
+    @property
+    def all_idle(self) -> bool:
+        """Whether no external partition can hold event time back any more, and consumers were told so."""
+        return not self._idle.active_partitions and not self.has_news
+
+    @property
+    def has_news(self) -> bool:
+        """Whether consumers are still to be told of the event time as it is."""
+        return self._every_ms < NEVER_MS and self._runner.watermark not in (None, self._told)
+
+    @property
+    def late_records(self) -> int:
+        """How many records windows have dropped as late since the process started (E5)."""
+        return self._runner.late_records
+
+    def take(self, now_ms: float, *, at_once: bool = False) -> Watermark | None:
+        """Return the event time if consumers are to be told of it now (E2), and take it for told."""
+        if not self.has_news or self._core.status is not Status.RUNNING:
+            return None
+        if now_ms < self._told_ms + self._every_ms and not at_once:
+            return None
+        watermark = self._runner.watermark
+        assert watermark is not None
+        self._told, self._told_ms = watermark, now_ms
+        return watermark
+
+    def due_in_ms(self, now_ms: float) -> float:
+        """Return in how many ms there is something to tell or to look for."""
+        due_ms = min(self._idle.due_ms, self._told_ms + self._every_ms if self.has_news else NEVER_MS)
+        return max(0.0, due_ms - now_ms)
+
+
+class IdleInputs:
+    """External partitions that were read to their end and have brought nothing for a while."""
+
+    def __init__(self, partitions: Sequence[TopicPartition], idle_ms: int, *, logical: bool) -> None:
+        """``logical``: the task reads channels of deterministic producers, too."""
+        self._idle_ms = idle_ms
+        self._looks_ms = idle_ms / 4 if logical else NEVER_MS
+        self._partitions = frozenset(partitions)
+        self._since: dict[TopicPartition, float] = {}  # of those that are not idle
+        self._left: dict[TopicPartition, tuple[int, int]] = {}  # position and end, where something was left
+        self._told: dict[tuple[int, TopicPartition], int] = {}  # channels that are idle, and the seq taken last
+        self.due_ms = 0.0 if logical else NEVER_MS
+
+    def active(self, partition: TopicPartition, now_ms: float) -> None:
+        """The partition is read from anew, or has brought something."""
+        if partition in self._partitions:
+            self._since[partition] = now_ms
+            self._left.pop(partition, None)
+            self.due_ms = min(self.due_ms, now_ms + self._idle_ms)
+
+    @property
+    def active_partitions(self) -> int:
+        """How many partitions are not idle."""
+        return len(self._since)
+
+    def reset(self) -> None:
+        """The state was reset: which channels are idle must be told again."""
+        self._told.clear()
+
+    def idle_partitions(
+        self, now_ms: float, where: Callable[[TopicPartition], tuple[int, int] | None]
+    ) -> list[TopicPartition]:
+        """Return the partitions that have become idle. ``where``: their position and end; None: rows are at hand.
+
+        What stands before an end need not be a record (S1): if the end stays and nothing comes, nothing is there.
+        """
+        idle = []
+        for partition, since in list(self._since.items()):
+            if now_ms - since < self._idle_ms:
+                continue
+            found = where(partition)
+            if found is not None and (found[0] >= found[1] or self._left.get(partition) == found):
+                idle.append(partition)
+                del self._since[partition]
+                continue
+            self._since[partition] = now_ms
+            if found is not None:
+                self._left[partition] = found
+        least = min(self._since.values(), default=NEVER_MS) + self._idle_ms
+        self.due_ms = min(least, now_ms + self._looks_ms)
+        return idle
+
+    def idle_channels(
+        self, channels: Mapping[tuple[int, TopicPartition], LogicalChannel]
+    ) -> list[tuple[int, TopicPartition]]:
+        """Return the channels of deterministic producers that have become idle, by the log's own time."""
+        idle = [
+            key
+            for key, channel in channels.items()
+            if self._told.get(key) != channel.taken and channel.quiet_us >= self._idle_ms * 1_000
+        ]
+        self._told |= {key: channels[key].taken for key in idle}
+        return idle

@@ -1,0 +1,1 @@
+"""A job on this machine and in its log: directory, code, topics, metadata."""

@@ -1,0 +1,112 @@
+"""What a job's metadata says of the partitioners of its inputs, and of the last rescale."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from framework.api.graph import StageGraph
+from framework.api.job import Job
+from framework.core.partitioners import Partitioner
+from framework.errors import ConfigError
+from protocol.ids import TopicPartition
+from protocol.partitioner import crc32_partition_of, partition_of
+
+if TYPE_CHECKING:
+    from framework.logs.address import Notes, NotesReader
+
+Place = Callable[[bytes, int], int]  # key, partitions → partition
+Places = Mapping[int, Place]  # by stage
+
+RESCALED = "rescaled"  # the note of how many partitions a job got, and where its inputs ended then
+_FORMAT = 1
+
+
+class Rescaled(NamedTuple):
+    """The last rescale: from the offsets ``ends`` on (others: 0) records are where their keys belong now."""
+
+    before: int | None  # partitions until then, None: of an older release, which did not note it
+    ends: dict[TopicPartition, int]
+
+
+def rescaled(notes: "NotesReader", job: Job) -> Rescaled | None:
+    """Return the rescale that gave the job its partitions, None if there was none."""
+    raw = notes.meta_get(RESCALED)
+    note = {} if raw is None else json.loads(raw)
+    if note.get("partitions") != job.partitions:
+        return None  # of a rescale that came to nothing
+    ends = {TopicPartition(topic, number): end for topic, number, end in note["ends"]}
+    return Rescaled(note.get("before"), ends)
+
+
+def rescale_note(partitions: int, before: int, ends: Mapping[TopicPartition, int]) -> dict[str, bytes]:
+    """Return the note that ``rescaled`` reads."""
+    note = {"partitions": partitions, "before": before, "ends": [[*partition, end] for partition, end in ends.items()]}
+    return {RESCALED: json.dumps(note).encode()}
+
+
+def pinned(notes: "NotesReader", topics: Iterable[str]) -> dict[str, Partitioner]:
+    """Return topic → partitioner of the inputs that have one pinned. Raises ConfigError: by a newer release."""
+    found = {topic: raw for topic in topics if (raw := notes.meta_get(_key(topic))) is not None}
+    return {topic: _decoded(topic, raw) for topic, raw in found.items()}
+
+
+def pin(notes: "Notes", topic: str, partitioner: Partitioner) -> Partitioner:
+    """Pin the partitioner of an input unless one is pinned; return the one that is."""
+    known = pinned(notes, [topic])
+    if not known:
+        note = {"format": _FORMAT, "partitioner": partitioner.value}
+        notes.produce_with_meta([], {_key(topic): json.dumps(note).encode()}, sync=True)
+    return known.get(topic, partitioner)
+
+
+def pin_like(notes: "NotesReader", job: Job, target_notes: "Notes", target: Job) -> None:
+    """Pin for a second job, of the same stages, what is pinned for the first: its state is placed by it."""
+    for stage, other in zip(job.stages, target.stages, strict=False):
+        topics, others = (each.topology().externals_of(stage.ordinal) for each in (job, target))
+        known = pinned(notes, topics)
+        for topic, name in zip(topics, others, strict=False):
+            if topic in known and has_state(other):
+                pin(target_notes, name, known[topic])
+
+
+def placed_by(notes: "NotesReader", job: Job) -> Places:
+    """Return stage → where the keys of its state belong: as those of its inputs, by murmur2 if none is pinned.
+
+    Raises ConfigError if only the producer knows where a key belongs.
+    """
+    found: dict[int, Place] = {}
+    for stage in job.stages:
+        found[stage.ordinal] = partition_of
+        partitioners = pinned(notes, job.topology().externals_of(stage.ordinal)) if has_state(stage) else {}
+        for topic, partitioner in partitioners.items():
+            if partitioner is Partitioner.OWN:
+                raise ConfigError(
+                    f"stage {stage.name}: the records of topic {topic} are partitioned by neither murmur2 nor CRC32, "
+                    "so only their producer knows to which partition a key goes: run the history of the job through "
+                    "a job with the new number of partitions instead: grete backfill"
+                )
+            if partitioner is Partitioner.CRC32:
+                found[stage.ordinal] = crc32_partition_of
+    return found
+
+
+def has_state(stage: StageGraph) -> bool:
+    """Tell whether the tasks of a stage keep anything by key: only then does it matter where a key is."""
+    return bool(stage.stores or stage.windows or stage.timers)
+
+
+def _key(topic: str) -> str:
+    return f"partitioner {topic}"
+
+
+def _decoded(topic: str, raw: bytes) -> Partitioner:
+    try:
+        note = json.loads(raw)
+        if note["format"] == _FORMAT:
+            return Partitioner(note["partitioner"])
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ConfigError(
+        f"the job's metadata says of topic {topic} what this release cannot read: {raw[:100]!r}: "
+        "run the job with the release that wrote it, or a later one"
+    )

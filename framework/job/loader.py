@@ -1,0 +1,71 @@
+"""Finding and importing the code of a job."""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from framework.api.job import Job
+from framework.errors import ConfigError, FrameworkError
+
+if TYPE_CHECKING:
+    pass
+
+
+def load_job(reference: str) -> Job:
+    """Return the ``job`` of a module (``tasks.word_count``) or file (``word_count.py``).
+
+    Raises ConfigError saying what is missing, or what the module raised and where; errors of ours pass as they are.
+    """
+    try:
+        module = _load_file(Path(reference)) if reference.endswith(".py") else _load_module(reference)
+    except FrameworkError:
+        raise
+    except Exception as error:  # user code
+        raise ConfigError(f"{reference} cannot be loaded: {type(error).__name__}: {error}{_where(error)}") from error
+    job = getattr(module, "job", None)
+    if not isinstance(job, Job):
+        found = "nothing" if job is None else f"a {type(job).__name__}"
+        raise ConfigError(f"{reference} must define job = Job(...); its name 'job' is bound to {found}")
+    return job
+
+
+def _where(error: Exception) -> str:
+    """Return where user code raised; a SyntaxError says so itself."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (
+        f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames and not isinstance(error, SyntaxError) else ""
+    )
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"no file {path}: give the path of a Python file that defines job = Job(...)")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} cannot be loaded as Python")
+    sys.path.insert(0, str(path.parent.resolve()))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # before it runs: dataclasses and pickle look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[path.stem]
+        raise
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            raise ConfigError(
+                f"no module {name!r}: give a module such as tasks.word_count, or the path of a file"
+            ) from error
+        raise

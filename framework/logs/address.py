@@ -1,0 +1,188 @@
+"""Opens the log that a command line names."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from framework.errors import ConfigError, Halted
+from framework.logs.embedded import EmbeddedLog, EmbeddedReader
+from framework.ports import Log, LogReader
+
+if TYPE_CHECKING:
+    from framework.logs.kafka.job_metadata import KafkaNotes, KafkaNotesReader
+
+    Notes = EmbeddedLog | KafkaNotes
+    NotesReader = EmbeddedReader | KafkaNotesReader
+
+EMBEDDED, KAFKA = "embedded", "kafka://"
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):\d{1,5}")
+
+
+class LogAddress(NamedTuple):
+    """Which log, as a command line names it. Of the options only their file's name: they may be secret."""
+
+    url: str = EMBEDDED
+    config: Path | None = None
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it is a file in the job's directory."""
+        return self.url == EMBEDDED
+
+    def arguments(self) -> list[str]:
+        """Return what a worker's command line says of it."""
+        return [f"--log={self.url}", *([] if self.config is None else [f"--kafka-config={self.config.absolute()}"])]
+
+
+IN_DIRECTORY = LogAddress()
+
+
+def check_address(address: LogAddress) -> str:
+    """Return Kafka's hosts, "" for the embedded log. Raises ConfigError for a url that is neither."""
+    url = address.url
+    hosts = url.removeprefix(KAFKA)
+    if url != EMBEDDED and (hosts == url or not all(_HOST.fullmatch(host) for host in hosts.split(","))):
+        shown = url if "@" not in url else "(it has a password, so it is not shown)"
+        raise ConfigError(
+            f"log {shown}: write {EMBEDDED} or {KAFKA}host:port[,host:port]; users and passwords are options (sasl.*)"
+        )
+    return "" if url == EMBEDDED else hosts
+
+
+def open_log(
+    url: str, path: Path, options: dict[str, str] | None = None, *, group: str = "grete", create: bool = True
+) -> Log:
+    """Return ``embedded`` (the file ``path``) or ``kafka://host:port[,host:port…]``. ``options`` are librdkafka's.
+
+    ``create``: make the file if there is none. Raises ConfigError for another url, and what the log raises.
+    """
+    hosts = check_address(LogAddress(url))
+    if not hosts:
+        return EmbeddedLog(path, create=create)
+    from framework.logs.kafka import KafkaLog
+
+    return KafkaLog(hosts, options, group=group)
+
+
+def open_address(address: LogAddress, path: Path, *, group: str = "grete", create: bool = True) -> Log:
+    """Return the log at an address, with the options in its file. Raises what ``open_log`` and the file raise."""
+    options = None if address.config is None else read_options(address.config)
+    return open_log(address.url, path, options, group=group, create=create)
+
+
+def open_reader(address: LogAddress, path: Path, *, group: str = "grete") -> LogReader:
+    """Return the reading half of the log at an address; ``path``: the file of an embedded one. It can write nothing.
+
+    Raises ConfigError if there is no file, and what the log and the file of options raise.
+    """
+    hosts = check_address(address)
+    if not hosts:
+        return EmbeddedReader(path)
+    options = None if address.config is None else read_options(address.config)
+    from framework.logs.kafka import KafkaReader
+
+    return KafkaReader.connect(hosts, options, group=group)
+
+
+def read_notes(log: LogReader, job: str) -> "NotesReader":
+    """Return what a log keeps beside a job's topics, to be read. Nothing is made where nothing is kept yet."""
+    if isinstance(log, EmbeddedReader):
+        return log
+    from framework.logs.kafka import KafkaReader
+    from framework.logs.kafka.job_metadata import KafkaNotesReader
+
+    assert isinstance(log, KafkaReader)
+    return KafkaNotesReader(log, job)
+
+
+def open_notes(log: Log, job: str) -> "Notes":
+    """Return what a log keeps beside a job's topics: its guarantee, and what was fed."""
+    if isinstance(log, EmbeddedLog):
+        return log
+    from framework.logs.kafka import KafkaLog
+    from framework.logs.kafka.job_metadata import KafkaNotes
+
+    assert isinstance(log, KafkaLog)
+    return KafkaNotes(log, job)
+
+
+def grow_topic(log: Log, topic: str, partitions: int, *, plain: bool = False) -> None:
+    """Make sure that a topic has so many partitions; what is in it stays where it is. Raises ConfigError: it has more.
+
+    On Kafka, workers that watch it halt.
+    """
+    if not isinstance(log, EmbeddedLog):
+        from framework.logs.kafka import KafkaLog
+
+        assert isinstance(log, KafkaLog)
+    log.create_topic(topic, partitions, plain=plain, grow=True)
+
+
+def pin_topics(log: Log, notes: "Notes", topics: Sequence[str]) -> None:
+    """Pin which topics these are at the first run. Raises Halted if one of them was deleted and made anew since."""
+    fresh = check_topics(log, notes, topics)
+    if fresh:
+        notes.produce_with_meta([], fresh)
+
+
+def check_topics(log: Log, notes: "NotesReader", topics: Sequence[str]) -> dict[str, bytes | None]:
+    """Return what is to be pinned of these topics, which are there; write nothing.
+
+    Raises Halted if one of them was deleted and made anew since the first run.
+    """
+    if isinstance(log, EmbeddedLog):
+        return {}  # nobody deletes a topic of a file
+    from framework.logs.kafka import KafkaLog
+    from framework.logs.kafka.admin import MADE_ANEW
+
+    assert isinstance(log, KafkaLog)
+    fresh: dict[str, bytes | None] = {}
+    for topic, identity in log.identities(topics).items():
+        pinned = notes.meta_get(f"topic {topic}")
+        if not identity:
+            continue
+        if pinned is None:
+            fresh[f"topic {topic}"] = identity.encode()
+        elif pinned != identity.encode():
+            raise Halted(f"topic {topic} was deleted and made anew since the job first ran: {MADE_ANEW}")
+    return fresh
+
+
+def refuse_compacted(log: Log, topics: Mapping[str, str]) -> None:
+    """Refuse inputs of deterministic stages that Kafka compacts; ``topics``: the stage that reads each.
+
+    Raises ConfigError. Only warns where the broker does not let the worker see a topic's settings.
+    """
+    if isinstance(log, EmbeddedLog):
+        return  # it has no compaction
+    from framework.logs.kafka import KafkaLog
+
+    assert isinstance(log, KafkaLog)
+    for topic, stage in topics.items():
+        log.refuse_compacted(topic, stage)
+
+
+def read_options(path: Path) -> dict[str, str]:
+    """Return the options in a file of lines NAME=VALUE, with librdkafka's names; # begins a comment line.
+
+    Raises ConfigError naming the line, never what stands in it.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ConfigError(f"--kafka-config {path}: {reason}: name a file of lines NAME=VALUE") from None
+    options: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith(("#", "!")):
+            continue
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not equals or not name:
+            raise ConfigError(f"--kafka-config {path}, line {number} (not shown, it may be secret): write NAME=VALUE")
+        if name in options:
+            raise ConfigError(f"--kafka-config {path}, line {number}: {name} stands there twice: leave one")
+        options[name] = value
+    from framework.logs.kafka.config import hidden
+
+    return hidden(options)

@@ -1,0 +1,168 @@
+"""What Kafka's errors mean to us, and what to do about them."""
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from framework.errors import ConfigError, FrameworkError, Halted, OffsetOutOfRange, TransientError
+from framework.logs.kafka.tls_diagnosis import diagnosis
+
+REPEAT_S = (
+    10.0  # a line of librdkafka's that differs in its numbers only is logged this often: it tries 20 times a second
+)
+KINDS_MAX = 1_000
+
+logger = logging.getLogger("grete.kafka")
+logger.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
+
+_TOO_LARGE = (
+    "too large: raise the topic's max.message.bytes (or the broker's message.max.bytes) and the Kafka option "
+    "message.max.bytes, or lower the setting frame_bytes_max; no record may be larger"
+)
+# What a user needs where the broker says no and the caller has not named it.
+_ACCESS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Write on the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Read on the group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Write on a topic, or IdempotentWrite on the cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Write and Describe on the transactional id",
+}
+_ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
+    code: (kind, advice)
+    for kind, advice, codes in (
+        (
+            ConfigError,
+            "the broker refuses who we are: check the options sasl.username, sasl.password and sasl.mechanism",
+            (
+                KafkaError._AUTHENTICATION,
+                KafkaError.SASL_AUTHENTICATION_FAILED,
+                KafkaError.UNSUPPORTED_SASL_MECHANISM,
+            ),
+        ),
+        (ConfigError, "no secure connection: check security.protocol and the options ssl.*", (KafkaError._SSL,)),
+        (
+            ConfigError,
+            "no permission: grant this user {access} (docs/kafka.md has all that is needed)",
+            tuple(_ACCESS),
+        ),
+        (
+            ConfigError,
+            "lower the option producer.transaction.timeout.ms, or raise the broker's transaction.max.timeout.ms",
+            (KafkaError.INVALID_TRANSACTION_TIMEOUT,),
+        ),
+        (
+            ConfigError,
+            "there is no such topic or partition: create it first",
+            (
+                KafkaError.UNKNOWN_TOPIC_OR_PART,
+                KafkaError._UNKNOWN_TOPIC,
+                KafkaError._UNKNOWN_PARTITION,
+            ),
+        ),
+        (
+            ConfigError,
+            "the broker does not allow this: check the topic's cleanup.policy and the broker's policies",
+            (KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG, KafkaError.INVALID_REPLICATION_FACTOR),
+        ),
+        (
+            ConfigError,
+            "the broker is too old: Grete needs Kafka 2.5 or newer",
+            (KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE),
+        ),
+        (
+            Halted,
+            _TOO_LARGE,
+            (KafkaError.MSG_SIZE_TOO_LARGE,),
+        ),
+        (
+            Halted,
+            "acknowledged messages were lost: were replicas lost, or was unclean.leader.election.enable on?",
+            (KafkaError._LOG_TRUNCATION,),
+        ),
+        (OffsetOutOfRange, "the log does not hold it", (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)),
+    )
+    for code in codes
+}
+
+
+def failure(error: KafkaError, doing: str, access: str = "") -> FrameworkError:
+    """Return our error for one of Kafka's. ``doing`` begins its text. What is not known passes by itself: try again.
+
+    ``access`` is what a user needs for it, as "Write on topic x".
+    """
+    kind, advice = _ADVICE.get(_cause(error), (TransientError, "is the broker up?"))
+    return kind(f"{doing}: {error.str()} ({error.name()}): {advice.format(access=access or _ACCESS.get(error.code()))}")
+
+
+def _cause(error: KafkaError) -> int:
+    """Return the error's code; where librdkafka stopped rather than leave a gap, that of the reason in its text."""
+    if error.code() == KafkaError._GAPLESS_GUARANTEE:
+        return next((code for code in _ADVICE if KafkaError(code).str() in error.str()), error.code())
+    return error.code()
+
+
+def failed(exception: KafkaException, doing: str, access: str = "") -> FrameworkError:
+    """Return our error for the error inside of an exception."""
+    return failure(exception.args[0], doing, access)
+
+
+class Troubles:
+    """What the clients of one log report on the side: the last error is the reason when a call then times out."""
+
+    def __init__(self, scrub: Callable[[str], str]) -> None:
+        """``scrub`` hides secrets."""
+        self._scrub = scrub
+        self._config: dict[str, Any] = {}
+        self._logged: dict[str, float] = {}  # when a line was logged last, by its text without numbers
+        self.last = ""
+        self.refused: KafkaError | None = None  # trying again will not help
+
+    def heard(self, error: KafkaError) -> None:
+        """Take librdkafka's error callback."""
+        if not self.last or error.code() != KafkaError._ALL_BROKERS_DOWN:  # what comes before that says why
+            self.last = self._scrub(error.str())
+        lag_tools_only = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+        if _ADVICE.get(error.code(), (TransientError,))[0] is ConfigError and not lag_tools_only:
+            self.refused = error
+
+    def log(self, level: int, text: str, *parts: object) -> None:
+        """Take a line that librdkafka logs, as a logger would: pass it on without secrets, and not again at once."""
+        line = self._scrub(text % parts)
+        kind, now = _NUMBER.sub("", line), time.monotonic()
+        if now - self._logged.get(kind, -REPEAT_S) >= REPEAT_S:
+            if len(self._logged) >= KINDS_MAX:
+                self._logged.clear()
+            self._logged[kind] = now
+            logger.log(level, "%s", line)
+
+    def made(self, client: Callable[..., Any], config: dict[str, Any]) -> Any:
+        """Return a client that reports here. Raises ConfigError for an option that librdkafka does not take."""
+        self._config = config
+        try:
+            return client(config | {"error_cb": self.heard}, logger=self)
+        except (KafkaException, ValueError, TypeError) as error:
+            text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            raise ConfigError(f"a Kafka option is refused: {self._scrub(text)}") from None  # the cause may show secrets
+
+    def no_answer(self, bootstrap: str, waited_s: float) -> FrameworkError:
+        """Return the error for a broker that does not answer."""
+        found = "" if _is_about_access(self.refused) else diagnosis(bootstrap, self._config)
+        if found:
+            return ConfigError(f"Kafka at {bootstrap}: {found}")
+        if self.refused is not None:
+            return failure(self.refused, f"Kafka at {bootstrap}")
+        return TransientError(
+            f"Kafka at {bootstrap} did not answer for {waited_s:.0f} s{': ' if self.last else ''}{self.last}: "
+            "is it up, and is the address right?"
+        )
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def _is_about_access(error: KafkaError | None) -> bool:
+    """Whether a broker was talked to and refused: then a handshake would find nothing."""
+    return error is not None and error.code() != KafkaError._SSL

@@ -1,0 +1,1 @@
+"""Running recorded input through a task again, to find an error."""

@@ -1,0 +1,140 @@
+"""What a deterministic job's log holds of its past: decisions, commits and the state at one of them, outputs by seq."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from framework.core.changelog_fold import ChangelogFold
+from framework.core.task_topology import TaskWiring
+from framework.errors import ConfigError
+from framework.logs.partition_reader import rows_left
+from framework.ports import LogReader, LogRow
+from protocol.changelog import ChangelogType, Decision, decode_changelog_header, decode_data, decode_decision
+from protocol.commit import Commit
+from protocol.envelope import MessageType, decode_header
+from protocol.frames import decode_columns, decode_headers
+from protocol.ids import TopicPartition
+
+NOT_COMPARED = {"grete.offset"}  # where a dead letter stood in a stream: another replay cuts it otherwise
+
+State = dict[tuple[int, bytes], bytes]  # (store id, key) → value
+
+Place = tuple[TopicPartition, int | str]  # and the producer: by its id in a stream, outside by its name
+
+
+class Made(NamedTuple):
+    """One output: what was made, at which logical time, where it came from."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: tuple[tuple[str, bytes], ...]
+    t: int
+
+
+@dataclass
+class Past:
+    """What one changelog tells. ``commits``: those with the whole state known, and all that follows by the log."""
+
+    commits: list[Commit] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+
+
+def rows_of(log: LogReader, partition: TopicPartition) -> Iterator[LogRow]:
+    """Yield what stands in a partition up to its present end."""
+    return rows_left(log, partition, *log.bounds(partition))
+
+
+def past_of(log: LogReader, changelog: TopicPartition) -> Past:
+    """Read a whole changelog (C2)."""
+    past, fold = Past(), ChangelogFold(str(changelog), log.bounds(changelog)[0])
+    for row in rows_of(log, changelog):
+        value = row[4] or b""
+        void = fold.void_messages
+        closed = fold.feed(row[0], value)
+        if closed is not None and fold.complete:
+            if closed.commit.run_id is not None:  # state from outside: nothing of before leads to it
+                past.commits.clear()
+            past.commits.append(closed.commit)
+        if decode_changelog_header(value).type is ChangelogType.DECISION and fold.void_messages == void:
+            decision = decode_decision(value)
+            if not past.decisions or decision.first_t > past.decisions[-1].last_t:  # else a repeat
+                past.decisions.append(decision)
+    return past
+
+
+def state_at(log: LogReader, changelog: TopicPartition, version: int) -> State:
+    """Return the state of a task as of its commit of ``version``."""
+    state: State = {}
+    fold = ChangelogFold(str(changelog), log.bounds(changelog)[0])
+    for row in rows_of(log, changelog):
+        closed = fold.feed(row[0], row[4] or b"")
+        if closed is None:
+            continue
+        for message in closed.messages:
+            stores, keys, values, reset_stores = decode_data(message)
+            for store in reset_stores or ():
+                state = {place: value for place, value in state.items() if place[0] != store}
+            for store, key, value in zip(stores, keys, values, strict=True):
+                if value is None:
+                    state.pop((store, key), None)
+                else:
+                    state[store, key] = value
+        if closed.commit.version == version:
+            break
+    return state
+
+
+def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[Place, dict[int, Made]]:
+    """Return what of deterministic tasks stands in the streams that a task reads: (partition, producer) → seq → record.
+
+    Of an aligned task these are the channels of its ``logical`` producers.
+    """
+    channels = [channel for channel in wiring.channels if channel[0] in (wiring.logical or {channel[0]})]
+    found: dict[Place, dict[int, Made]] = {channel[::-1]: {} for channel in channels}
+    for partition in dict.fromkeys(partition for _, partition in channels):
+        for row in rows_of(log, partition):
+            value = row[4] or b""
+            header = decode_header(value)
+            if header.type is not MessageType.FRAME:
+                continue
+            keys, values, timestamps, headers, logical, _ = decode_columns(value)
+            assert logical is not None
+            records = found[partition, header.producer]
+            for index, (key, cell, timestamp, t) in enumerate(zip(keys, values, timestamps, logical[0], strict=True)):
+                ours = () if headers is None or headers[index] is None else decode_headers(headers[index] or b"")
+                records.setdefault(header.seq + index, Made(key, cell, timestamp, ours, t))
+    return found
+
+
+def made_outside(log: LogReader, topic: str) -> dict[Place, dict[int, Made]]:
+    """Return what deterministic tasks have sent to an external topic: (partition, producer) → seq → record."""
+    found: dict[Place, dict[int, Made]] = {}
+    for number in range(log.partitions(topic) or 0):
+        partition = TopicPartition(topic, number)
+        for _, _, timestamp, key, value, cell in rows_of(log, partition):
+            pairs = decode_headers(cell) if cell else ()
+            ours = dict(pairs)
+            if "grete.seq" not in ours:
+                continue  # somebody else's
+            headers = tuple((name, text) for name, text in pairs if name not in NOT_COMPARED)
+            records = found.setdefault((partition, ours["grete.producer"].decode()), {})
+            records.setdefault(int(ours["grete.seq"]), Made(key, value, timestamp, headers, int(ours["grete.t"])))
+    return found
+
+
+def decided_rows(log: LogReader, partition: TopicPartition, decisions: list[Decision]) -> list[LogRow]:
+    """Return the rows of an external input that were decided on. Raises ConfigError if they are not all there."""
+    ours = [d for d in decisions if TopicPartition(d.topic, d.partition) == partition]
+    if not ours:
+        return []
+    count = sum(decision.records for decision in ours)
+    rows = [row for row in rows_of(log, partition) if row[0] >= ours[0].first_offset][:count]
+    if len(rows) < count or rows[0][0] != ours[0].first_offset:
+        raise ConfigError(
+            f"{partition}: of the {count} records from offset {ours[0].first_offset} on, which were taken in, the "
+            f"topic holds {len(rows)}: verify a later stretch by --since, or keep the topic longer"
+        )
+    if rows[-1][0] - rows[0][0] + 1 != count:
+        raise ConfigError(f"{partition} was written in transactions: its offsets have gaps, which a replay cannot have")
+    return rows

@@ -1,0 +1,237 @@
+"""Runs a stretch of a deterministic job's past again, in memory, and compares the outputs with those in the log (D3).
+
+The same driver, core and code run over a log in memory. Its changelogs hold the state of one commit of each task, and
+of each source the decisions that follow: no choice is left, and every output must come out as it stands in the log.
+The replay only reads what belongs to the job: it holds the log by its ``LogReader`` half, which has no method that
+writes, and what the tasks send to files and tables is dropped (``no_sinks``).
+"""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from framework.api.job import Job
+from framework.core.deterministic.task import DeterministicCore
+from framework.core.task_topology import TaskWiring, wire
+from framework.errors import ConfigError, FrameworkError
+from framework.execution.outbox import no_sinks
+from framework.job.topics import create_topics
+from framework.logs.memory import MemoryLog, MemoryLogData
+from framework.ports import LogReader
+from framework.replay.recorded import Made, Past, State, decided_rows, made_in_streams, made_outside, past_of, state_at
+from framework.settings import Settings
+from framework.state.commits import all_wirings
+from framework.testing.task_host import Faults, HostedTask
+from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data, encode_decision
+from protocol.commit import Commit, encode_commit
+from protocol.ids import TopicPartition, split_producer_id
+
+STEPS_MAX = 20_000  # of time passing without end: 100 s of heartbeats
+_CLAIM = Claim(b"grete verify past", "verify", 0, 0)._replace(nonce=b"verify the past.")
+
+
+class Difference(NamedTuple):
+    """The first output that came out otherwise. ``before``: as the log holds it, ``now``: as it was made, if it was."""
+
+    partition: TopicPartition
+    producer: str
+    seq: int
+    before: Made
+    now: Made | None
+
+
+class Found(NamedTuple):
+    """What a replay has shown. ``halted``: why it did not get to its end."""
+
+    records: int  # taken in by sources
+    compared: int  # outputs that stand in the log and were made again
+    difference: Difference | None
+    halted: str | None
+
+
+class _Untrimmed(MemoryLog):
+    """Keeps what was sent, to be compared."""
+
+    def trim(self, partition: TopicPartition, before: int) -> None:
+        """Do nothing."""
+
+
+def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Found:
+    """Run the past of a job again, from the commits of its sources at version ``since`` or the first ones after it.
+
+    Raises ConfigError if the log does not hold enough of it.
+    """
+    wirings = _in_order(job)
+    pasts = {wiring.producer: past_of(log, wiring.changelog) for wiring in wirings}
+    begins = _begins(wirings, pasts, since)
+    now_ms = [1 + max((d.last_t for past in pasts.values() for d in past.decisions), default=0) // 1_000]
+    data = MemoryLogData(lambda: now_ms[0])
+    _create_topics(job, log, MemoryLog(data))
+    records = 0
+    for wiring in wirings:
+        begin, decisions = begins[wiring.producer], pasts[wiring.producer].decisions
+        last_t = -1 if begin.deterministic is None else begin.deterministic.last_t
+        decisions = [decision for decision in decisions if decision.first_t > last_t]
+        state = state_at(log, wiring.changelog, begin.version)
+        for value in _changelog(begin, state):
+            data.append(wiring.changelog, None, value, None, None)
+        for number, decision in enumerate(decisions, 1):
+            header = ChangelogHeader(ChangelogType.DECISION, 2, number, 0)
+            data.append(wiring.changelog, None, encode_decision(header, decision), None, None)
+        for partition in wiring.external:
+            rows = decided_rows(log, partition, decisions)
+            into = data.partition(partition)
+            external = {TopicPartition(e.topic, e.partition): e.offset for e in begin.external}
+            into.start = rows[0][0] if rows else external.get(partition, 0)
+            into.rows = rows
+            records += len(rows)
+    halted = _run(job, settings, data, now_ms, records)
+    return _compare(job, wirings, log, MemoryLog(data), records, halted)
+
+
+def _create_topics(job: Job, log: LogReader, memory: MemoryLog) -> None:
+    """Create the topics of the replay. An output topic has as many partitions as in ``log``, not as the job."""
+    for topic in job.external_sinks():
+        memory.create_topic(topic, log.partitions(topic) or job.partitions, plain=True)
+    topology = job.topology()
+    read = {topic for stage in job.stages for topic in topology.externals_of(stage.ordinal)}
+    create_topics(job, memory, fed=read)  # what is there stays
+
+
+def _in_order(job: Job) -> list[TaskWiring]:
+    """Return the wirings of the deterministic tasks, producers before their consumers."""
+    topology = job.topology()
+    ordinals: list[int] = []
+    left = [stage for stage in job.stages if stage.mode == "deterministic"]
+    if not left:
+        raise ConfigError(f"job {job.name!r} has no deterministic stage: there is nothing to verify")
+    while left:
+        ready = [s for s in left if all(up.producer in ordinals for up in topology.streams_into(s.ordinal))]
+        ordinals += [stage.ordinal for stage in ready]
+        left = [stage for stage in left if stage not in ready]
+    return [wire(topology, ordinal, p) for ordinal in ordinals for p in range(job.partitions)]
+
+
+def _begins(wirings: list[TaskWiring], pasts: dict[int, Past], since: int) -> dict[int, Commit]:
+    """Return a commit of each task such that its producers, from theirs on, make all that it has not included."""
+    begins: dict[int, Commit] = {}
+    for wiring in wirings:
+        for commit in pasts[wiring.producer].commits:
+            if commit.version >= since and _follows(commit, begins):
+                begins[wiring.producer] = commit
+                break
+        else:
+            raise ConfigError(
+                f"{wiring.name}: its changelog holds no commit to begin with: nothing is committed yet, or too little "
+                "is kept (setting history_ms), or --since is too late"
+            )
+    return begins
+
+
+def _follows(commit: Commit, begins: dict[int, Commit]) -> bool:
+    for entry in commit.inputs:
+        for channel in entry.channels:
+            sent = {(o.topic, o.partition): o.next_seq for o in begins[channel.producer].outputs}
+            if channel.seq < sent[entry.topic, entry.partition] - 1:
+                return False
+    return True
+
+
+def _changelog(begin: Commit, state: State) -> Iterator[bytes]:
+    """Yield a changelog of one commit that holds the state, and the claim of the generation after it."""
+    yield encode_claim(ChangelogHeader(ChangelogType.CLAIM, 1, 0, 0), _CLAIM)
+    messages = []
+    if state:
+        stores, keys = zip(*state, strict=True)
+        header = ChangelogHeader(ChangelogType.DATA, 1, 1, 0)
+        messages.append(encode_data(header, stores, keys, list(state.values())))
+    digest = 0
+    for message in messages:
+        digest = zlib.crc32(message, digest)
+        yield message
+    commit = replace(
+        begin,
+        generation=1,
+        previous=-1,
+        lineage=(),
+        data_count=len(messages),
+        data_digest=digest,
+        attempt=0,
+        run_id=None,
+        cursor=b"",
+        round_start=0,
+        base=0,
+        rounds=(),
+        nonce=_CLAIM.nonce,
+        inputs=tuple(
+            replace(e, resume=0, channels=tuple(replace(c, recovery_offset=0, generation=0) for c in e.channels))
+            for e in begin.inputs
+        ),
+    )
+    yield encode_commit(ChangelogHeader(ChangelogType.COMMIT, 1, 1 + len(messages), 0), commit)
+    yield encode_claim(ChangelogHeader(ChangelogType.CLAIM, 2, 0, 0), _CLAIM)
+
+
+def _run(job: Job, settings: Settings, data: MemoryLogData, now_ms: list[int], records: int) -> str | None:
+    """Let all tasks run until what was decided has gone through; return why that failed."""
+    tasks = [
+        HostedTask(stage, job.topology(), p, settings, lambda: now_ms[0], connect=_Untrimmed, sinks=no_sinks)
+        for stage in job.stages
+        if stage.mode == "deterministic"
+        for p in range(job.partitions)
+    ]
+    last_t = now_ms[0] * 1_000
+    try:
+        for _ in range(STEPS_MAX):
+            while sum(task.work(data, Faults(0, 0)) for task in tasks):
+                pass
+            if sum(task.counters["replayed records"] for task in tasks) >= records and all(
+                _is_through(task, last_t) for task in tasks
+            ):
+                return None
+            now_ms[0] += settings.heartbeat_ms
+    except FrameworkError as error:
+        return str(error)
+    return "time does not pass: the job does not come to its end"
+
+
+def _is_through(task: HostedTask, last_t: int) -> bool:
+    core = None if task.process is None else task.process.driver.core
+    if not isinstance(core, DeterministicCore) or task.process is None or not task.process.driver.running:
+        return False
+    return not core.task.channels or (core.merge.upto >= last_t and not core.merge.bytes)
+
+
+def _task_name(job: Job, producer: int | str) -> str:
+    if isinstance(producer, str):
+        return producer.rpartition("/")[2]
+    stage, number = split_producer_id(producer)
+    return f"{job.stages[stage].name}-{number}"
+
+
+def _compare(
+    job: Job, wirings: list[TaskWiring], real: LogReader, again: LogReader, records: int, halted: str | None
+) -> Found:
+    """Compare what stands in both logs, record by record; the first difference is that of the least logical time."""
+    compared = 0
+    differences: list[tuple[int, int, Difference]] = []
+    readers = [wiring for wiring in wirings if wiring.channels]
+    readers += [wiring for wiring in all_wirings(job) if wiring.logical]
+    pairs = [(made_in_streams(real, wiring), made_in_streams(again, wiring)) for wiring in readers]
+    pairs += [(made_outside(real, topic), made_outside(again, topic)) for topic in job.external_sinks()]
+    for place, (before, now) in enumerate(pairs):
+        for (partition, producer), made in before.items():
+            remade = now.get((partition, producer), {})
+            first = min(remade, default=1)
+            reach = max((each.t for each in remade.values()), default=-1)
+            name = _task_name(job, producer)
+            for seq, was in made.items():
+                if seq < first:
+                    continue
+                found = remade.get(seq)
+                compared += found is not None
+                if found != was and (found is not None or was.t <= reach):
+                    differences.append((was.t, place, Difference(partition, name, seq, was, found)))
+    difference = min(differences, key=lambda each: each[:2])[2] if differences else None
+    return Found(records, compared, difference, halted)

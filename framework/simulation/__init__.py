@@ -1,5 +1,0 @@
-"""The simulator: the real core, driver and overlay under a seeded scheduler (docs/SIMULATION.md)."""
-
-from framework.simulation.run import Result, run_seed
-
-__all__ = ["Result", "run_seed"]

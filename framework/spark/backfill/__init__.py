@@ -1,0 +1,1 @@
+"""A job's code over its history, on Spark."""

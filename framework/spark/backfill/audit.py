@@ -1,0 +1,105 @@
+"""``grete audit``: the state of each task, recomputed in batch from its recorded inputs, against its changelog."""
+
+import shutil
+import uuid
+from typing import TYPE_CHECKING, NamedTuple
+
+from framework.api.graph import StageGraph
+from framework.errors import ConfigError
+from framework.ports import LogReader
+from framework.spark.backfill.backfill import Plans, Telling, Wanted, Watching, outside_of, pasts_of
+from framework.spark.backfill.plans import Report
+from framework.spark.backfill.ranges import LOG, Until, check_placed, cover
+from framework.spark.backfill.schema import STATE
+from framework.spark.backfill.stages import Stages
+from framework.state.bulk_write import check_used_up
+from framework.state.commits import all_wirings
+from framework.state.snapshots import Snapshot, snapshots
+from protocol.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHOWN_MAX = 100
+
+
+class Difference(NamedTuple):
+    """A key that differs: None where it is missing."""
+
+    stage: str
+    partition: int
+    store: str
+    key: bytes
+    found: bytes | None  # in the changelog
+    expected: bytes | None  # recomputed
+
+
+class Audited(NamedTuple):
+    """What was compared, and what differs: how many keys, and the first of them."""
+
+    version: int
+    reports: list[Report]
+    wrong: int
+    differences: list[Difference]
+
+
+def audit(spark: "SparkSession", wanted: Wanted, log: LogReader, telling: Telling, *, aligned: bool) -> Audited:
+    """Recompute and compare, at the newest version that every task has committed; the job may run meanwhile.
+
+    Raises ConfigError: there is no such version, or its inputs are not there any more; TaskError.
+    """
+    job = wanted.job
+    pasts = pasts_of(spark, job, wanted.sources)
+    found = snapshots(log, job, aligned=aligned)
+    if "deterministic" in job.modes:  # no version spans its tasks: they are of one moment when all is used up
+        check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), found, strict=True)])
+    stood = Until(now=False, offsets=_positions(found))
+    ends = {topic: past.ends for topic, past in pasts.items()}
+    covered = cover(log, [(wiring, None) for wiring in all_wirings(job)], ends, stood)
+    check_whole(log, wanted, covered.resume)
+    check_placed(log, job, covered, ends)
+    version = max(snapshot.commit.version for snapshot in found)
+    work = f"{wanted.work}/audit-{uuid.uuid4().hex}"
+    files = {topic: past.until(covered.resume, topic) for topic, past in pasts.items()}
+    plans = Plans(wanted, files, covered, outside_of(job, log))
+    differences: list[Difference] = []
+    wrong = 0
+    try:
+        stages = Stages(spark, job, plans.pasts(), work)
+        with Watching(spark, telling):
+            reports = stages.run(
+                lambda stage: plans.of(stage, version, snapshots=_of_stage(found, job.partitions, stage)),
+                lambda name: telling.note(f"stage {name} …"),
+            )
+            for stage in job.stages:
+                rows = stages.rows(stage, STATE)
+                wrong += rows.count()
+                names = {number: name for name, number in stage.store_ids().items()}
+                for row in rows.orderBy("task", "store", "key").limit(SHOWN_MAX - len(differences)).collect():
+                    cells = (None if row[name] is None else bytes(row[name]) for name in ("key", "value", "headers"))
+                    key, value, expected = cells
+                    differences.append(
+                        Difference(stage.name, row["task"], names[row["store"]], key or b"", value, expected)
+                    )
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return Audited(version, reports, wrong, differences)
+
+
+def _positions(found: list[Snapshot]) -> dict[TopicPartition, int]:
+    return {TopicPartition(e.topic, e.partition): e.offset for each in found for e in each.commit.external}
+
+
+def _of_stage(found: list[Snapshot], partitions: int, stage: StageGraph) -> tuple[Snapshot, ...]:
+    return tuple(found[stage.ordinal * partitions : (stage.ordinal + 1) * partitions])
+
+
+def check_whole(log: LogReader, wanted: Wanted, read: dict[TopicPartition, int]) -> None:
+    """Refuse an audit from a log that no longer has the beginning."""
+    for partition in read:
+        start = log.bounds(partition)[0]
+        if start > 0 and wanted.sources.get(partition.topic, LOG) == LOG:
+            raise ConfigError(
+                f"{partition} starts at offset {start:,}: what was before is not in the log any more, so the state "
+                f"cannot be recomputed from it; give the archive of the topic: --from {partition.topic}=PATH"
+            )

@@ -1,0 +1,244 @@
+"""``grete backfill``: a job's state from its history, by its own task classes, in Spark; live tasks go on from there.
+
+The driver claims every task first, so nothing moves any more; then it decides how far the history goes. Executors run
+the tasks and write their state as attempts of a run (``framework.state.bulk_write``); the driver commits and decides.
+Before that nothing counts: a backfill that dies is run again.
+"""
+
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from framework.api.definition import define, encode_definition
+from framework.api.graph import StageGraph
+from framework.api.job import Job
+from framework.errors import ConfigError
+from framework.execution.build import store_names
+from framework.job.directory import Place
+from framework.ports import ExternalRecord, Log, LogReader
+from framework.settings import Settings
+from framework.spark.backfill.history import Past, read_files
+from framework.spark.backfill.plans import Report, StagePlan
+from framework.spark.backfill.ranges import LOG, Cover, Until, check_placed, cover
+from framework.spark.backfill.schema import OUTPUT
+from framework.spark.backfill.stages import Stages, has_one_channel
+from framework.spark.format.options import Where
+from framework.state.bulk_write import Run, begin, commit
+from framework.state.pinning import output_counts
+from framework.state.snapshots import Snapshot
+from framework.stores.sst_snapshot import publish
+from protocol.ids import TopicPartition
+from protocol.pointer import Pointer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POLL_S = 0.2
+
+
+class Wanted(NamedTuple):
+    """What is to be done. ``sources``: external topic → path, or ``kafka``. ``work``: shared by all executors."""
+
+    job: Job
+    reference: str  # how executors find the code
+    where: Where
+    settings: Settings
+    sources: Mapping[str, str]
+    work: str
+    outputs: bool = False  # of the past are sent, too
+
+
+class Done(NamedTuple):
+    """What was done."""
+
+    run: Run
+    cover: Cover
+    reports: list[Report]
+
+
+class Telling(Protocol):
+    """Who is told meanwhile."""
+
+    def note(self, text: str) -> None:
+        """Say something."""
+        ...
+
+    def bar(self, name: str, done: int, total: int) -> None:
+        """Say how far something is."""
+        ...
+
+
+def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: Log, telling: Telling) -> Done:
+    """Do it. The topics must be there. Raises ConfigError, TaskError, Fenced, Halted; then nothing has changed."""
+    if wanted.outputs and "deterministic" in wanted.job.modes:
+        raise ConfigError("--outputs: outputs of a deterministic job have numbers and times that only a live one gives")
+    pasts = pasts_of(spark, wanted.job, wanted.sources)
+    run = begin(log, wanted.job, wanted.settings, outputs=wanted.outputs)
+    telling.note(f"every task of {wanted.job.name} is claimed: workers that were running are fenced")
+    ends = {topic: past.ends for topic, past in pasts.items()}
+    covered = cover(log, [(task.wiring, task.base) for task in run.tasks], ends, until)
+    check_placed(log, wanted.job, covered, ends)
+    for note in covered.notes:
+        telling.note(note)
+    work = f"{wanted.work}/{run.run_id}"
+    plans = Plans(
+        wanted, {t: p.until(covered.resume, t) for t, p in pasts.items()}, covered, outside_of(wanted.job, log)
+    )
+    try:
+        stages = Stages(spark, wanted.job, plans.pasts(), work)
+        with Watching(spark, telling):
+            reports = stages.run(
+                lambda stage: plans.of(stage, run.version, run=run), lambda name: telling.note(f"stage {name} …")
+            )
+        written = [report.written for report in reports if report.written is not None]
+        sent = list(outputs_of(stages, wanted)) if wanted.outputs else []
+        pointers = commit(log, run, written, settings=wanted.settings, full=True, external=covered.resume, outputs=sent)
+        _publish(wanted, run, pointers, reports, telling)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return Done(run, covered, reports)
+
+
+def _publish(wanted: Wanted, run: Run, pointers: list[Pointer], reports: list[Report], telling: Telling) -> None:
+    """Leave the tasks' files where workers look; nothing that fails here takes anything from the run."""
+    place = Place(wanted.where.directory)
+    for report in reports:
+        if report.written is None or not report.built:
+            continue
+        number = report.written.task
+        stores = store_names(wanted.job.stages[number // wanted.job.partitions])
+        name = run.tasks[number].wiring.name
+        try:
+            publish(Path(report.built), place.prebuilt(name), pointers[number], stores, report.files)
+        except OSError as error:
+            telling.note(f"{name}: its files cannot be put in place, so its worker will read the changelog: {error}")
+
+
+def outputs_of(stages: Stages, wanted: Wanted) -> Iterator[ExternalRecord]:
+    """Yield what the tasks have sent outside, task by task, in their order. Raises ConfigError if it is too much."""
+    size = 0
+    for stage in stages.job.stages:
+        rows = stages.rows(stage, OUTPUT).orderBy("task", "first")
+        for row in rows.select("topic", "partition", "key", "value", "timestamp", "headers").toLocalIterator():
+            key, value, headers = (
+                None if row[name] is None else bytes(row[name]) for name in ("key", "value", "headers")
+            )
+            size += len(key or b"") + len(value or b"") + len(headers or b"")
+            if size > wanted.settings.layer_bytes_max:
+                raise ConfigError(
+                    f"--outputs: more than layer_bytes_max = {wanted.settings.layer_bytes_max} bytes, which go out in "
+                    "one transaction: raise it, or leave the outputs of the past out"
+                )
+            yield ExternalRecord(TopicPartition(row["topic"], row["partition"]), key, value, row["timestamp"], headers)
+
+
+class Plans(NamedTuple):
+    """Makes the plans of the stages."""
+
+    wanted: Wanted
+    files: dict[str, Past]  # by topic
+    covered: Cover
+    outside: dict[str, int]
+
+    def of(
+        self,
+        stage: StageGraph,
+        version: int,
+        *,
+        run: Run | None = None,
+        snapshots: tuple[Snapshot, ...] | None = None,
+    ) -> StagePlan:
+        """Return the plan of a stage whose state is written by a run, or compared with snapshots."""
+        wanted = self.wanted
+        return StagePlan(
+            job=wanted.reference,
+            stage=stage.ordinal,
+            settings=wanted.settings,
+            outside=self.outside,
+            version=version,
+            outputs=wanted.outputs,
+            run=run,
+            snapshots=snapshots,
+            where=wanted.where,
+            tails=self.covered.tails,
+            files=frozenset(self.files),
+            from_rows=has_one_channel(wanted.job, stage),
+            definition=encode_definition(define(wanted.job, self.outside)),
+            built="" if run is None or "://" in wanted.work else f"{wanted.work}/{run.run_id}/_files",
+        )
+
+    def pasts(self) -> dict[int, dict[str, Past]]:
+        """Return stage → topic → what its external inputs have in files."""
+        topology = self.wanted.job.topology()
+        return {
+            stage.ordinal: {t: self.files[t] for t in topology.externals_of(stage.ordinal) if t in self.files}
+            for stage in self.wanted.job.stages
+        }
+
+
+def pasts_of(spark: "SparkSession", job: Job, sources: Mapping[str, str]) -> dict[str, Past]:
+    """Return the history of each topic that comes from files. Raises ConfigError."""
+    return {topic: read_files(spark, path, job.partitions) for topic, path in sources.items() if path != LOG}
+
+
+def sources_of(job: Job, texts: list[str]) -> dict[str, str]:
+    """Return external topic → where its history comes from, of texts ``[TOPIC=]PATH|kafka``. Raises ConfigError."""
+    topology = job.topology()
+    topics = sorted({topic for stage in job.stages for topic in topology.externals_of(stage.ordinal)})
+    if texts == [LOG]:
+        return dict.fromkeys(topics, LOG)
+    sources: dict[str, str] = {}
+    for text in texts:
+        topic, equals, path = text.partition("=")
+        if not equals or topic not in topics:
+            if len(topics) > 1:
+                raise ConfigError(f"--from {text}: write TOPIC=PATH or TOPIC={LOG}; topics: {', '.join(topics)}")
+            topic, path = topics[0], text
+        if topic in sources:
+            raise ConfigError(
+                f"--from {text}: {topic} has a history already: give a folder, or a pattern such as *.parquet"
+            )
+        sources[topic] = path
+    missing = [topic for topic in topics if topic not in sources]
+    if missing:
+        raise ConfigError(f"--from says nothing of {', '.join(missing)}: add --from {missing[0]}=PATH, or ={LOG}")
+    return sources
+
+
+def outside_of(job: Job, log: LogReader) -> dict[str, int]:
+    """Return the partition counts of the topics that a job writes."""
+    return output_counts(job, log)
+
+
+class Watching:
+    """Shows how many of Spark's tasks are done, as long as the block lasts."""
+
+    def __init__(self, spark: "SparkSession", telling: Telling) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._telling = telling
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        """Stop looking."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        done = total = 0
+        seen: dict[int, tuple[int, int]] = {}
+        while not self._over.wait(POLL_S):
+            for number in self._tracker.getActiveStageIds():
+                info = self._tracker.getStageInfo(number)
+                if info is not None:
+                    seen[number] = info.numCompletedTasks, info.numTasks
+            done, total = (sum(column) for column in zip(*seen.values(), strict=True)) if seen else (0, 0)
+            if total:
+                self._telling.bar("Spark tasks", done, total)
+        if total:
+            self._telling.bar("Spark tasks", total, total)

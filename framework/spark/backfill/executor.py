@@ -1,0 +1,253 @@
+"""What runs in Spark's executors: one task of the job over its past, and what comes out of it as Arrow batches.
+
+Plain functions over iterators of batches, so that they can be tested without Spark.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from heapq import merge
+from typing import Any
+
+import msgspec
+
+from framework.api.definition import decode_definition, take_over
+from framework.api.job import Job
+from framework.batch.record_order import Channel, Piece, piece_of_frame, pieces_of_rows
+from framework.batch.task import OUTSIDE, BatchTask, Frame, channels_of
+from framework.job.loader import load_job
+from framework.logs.partition_reader import rows
+from framework.spark.backfill.blocks import rows_of
+from framework.spark.backfill.plans import Report, StagePlan
+from framework.spark.backfill.results import counted, differences, handed_on, write
+from framework.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, batch, cells
+from protocol.envelope import Header, MessageType, encode_header
+from protocol.frames import encode_columns, encode_headers
+from protocol.ids import TopicPartition
+
+_FRAME_HEADER = encode_header(Header(MessageType.FRAME, 0, 0, 0, 0))
+
+
+def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[Any]) -> Iterator[Any]:
+    """Run one task; yield batches of SCHEMA: frames and outputs as they come, then a report.
+
+    Its state goes to the changelog as ``attempt``, or is compared; else it is yielded, too.
+    """
+    job = _job(plan)
+    stage = job.stages[plan.stage]
+    task = BatchTask(job, stage, partition, plan.settings, plan.outside, outputs=plan.outputs)
+    letters = {topic.name for topic in stage.dead_letters()}
+    report = Report(partition, 0, 0, 0, 0, 0)
+    try:
+        for sent in task.run(_pieces(plan, job, partition, batches, report)):
+            if isinstance(sent[0], Frame):
+                yield _frames(job, partition, sent)
+                continue
+            if plan.outputs:
+                yield _outputs(partition, report.outputs, sent)
+            report.outputs += len(sent)
+            report.letters += sum(record.partition.topic in letters for record in sent) if letters else 0
+        state = counted(report, task.state(plan.version, outbox=plan.outputs))
+        if plan.run is not None:
+            write(plan, plan.run, job, partition, attempt, state, report)
+        elif plan.snapshots is not None:
+            yield from differences(plan, plan.snapshots[partition], job, partition, state)
+        else:
+            yield from handed_on(partition, state)
+        report.records, report.refused = sum(task.records.values()), task.refused
+        report.outputs += task.dropped
+        yield batch(1, kind=REPORT, task=partition, value=[msgspec.json.encode(report)])
+    finally:
+        task.close()
+
+
+def cut_pieces(plan: StagePlan, topic: str, partition: int, batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield one external input of one task as pieces, its rows and its tail, for a stage with several channels."""
+    report = Report(partition, 0, 0, 0, 0, 0)
+    for piece in _external(plan, _job(plan), topic, partition, batches, report):
+        columns = piece.columns
+        body = encode_columns(columns.keys, columns.values, columns.timestamps, columns.headers)
+        offsets = b"".join(columns.offset_at(i).to_bytes(8, "big", signed=True) for i in range(len(columns.keys)))
+        yield batch(
+            1,
+            kind=PIECE,
+            topic=[columns.source.topic],
+            partition=partition,
+            start=[piece.start],
+            channel=[piece.channel],
+            first=[piece.first],
+            value=[_FRAME_HEADER + body],
+            offsets=[offsets],
+            refused=[piece.refused],
+        )
+
+
+# --- Input ---
+
+
+def _job(plan: StagePlan) -> Job:
+    return _job_of(plan.job, plan.definition)
+
+
+@lru_cache(maxsize=4)
+def _job_of(reference: str, definition: bytes) -> Job:
+    job = load_job(reference)
+    if definition:
+        take_over(decode_definition(definition), job)
+    return job
+
+
+def _pieces(plan: StagePlan, job: Job, partition: int, batches: Iterable[Any], report: Report) -> Iterable[Piece]:
+    if plan.from_rows:
+        (topic,) = job.topology().externals_of(plan.stage)
+        return _external(plan, job, topic, partition, batches, report)
+    channels = channels_of(job.topology(), plan.stage, partition)
+    logs = [
+        pieces_of_rows(source, number, _log_rows(plan, source), plan.settings.batch_bytes_max)
+        for (producer, source), number in channels.items()
+        if producer == OUTSIDE and source in plan.tails and source.topic not in plan.files
+    ]
+    return merge(_read_pieces(batches), *logs, key=lambda piece: piece[:3])
+
+
+def _read_pieces(batches: Iterable[Any]) -> Iterator[Piece]:
+    """Yield the pieces of sorted batches of SCHEMA."""
+    for found in batches:
+        names = ("topic", "partition", "start", "channel", "first", "value", "offsets", "refused")
+        for topic, number, start, channel, first, message, offsets, refused in zip(
+            *(found.column(name).to_pylist() for name in names), strict=True
+        ):
+            source = TopicPartition(topic, number)
+            if offsets is None:
+                yield piece_of_frame(source, start, channel, first, message)
+                continue
+            piece = piece_of_frame(source, start, channel, first, message)
+            places = [int.from_bytes(offsets[i : i + 8], "big", signed=True) for i in range(0, len(offsets), 8)]
+            yield piece._replace(columns=piece.columns._replace(offset=places), refused=refused)
+
+
+def _external(
+    plan: StagePlan, job: Job, topic: str, partition: int, batches: Iterable[Any], report: Report
+) -> Iterator[Piece]:
+    """Yield the pieces of one of a task's external inputs: of its rows, then of its tail in the log."""
+    source, number = TopicPartition(topic, partition), job.topology().externals_of(plan.stage).index(topic)
+    channel = Channel(source, -1 - number, plan.settings.batch_bytes_max)
+    yield from _row_pieces(channel, rows_of(batches), report)
+    for offsets, _, timestamps, keys, values, headers in _log_batches(plan, source):
+        yield from channel.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
+
+
+def _row_pieces(channel: Channel, parts: Iterable[Any], report: Report) -> Iterator[Piece]:
+    """Yield the pieces of one input's rows: in order, each offset once."""
+    last, place = -1, 0
+    for part in parts:
+        count = len(part)
+        if "offset" in part.schema.names:
+            offsets = part.column("offset").to_pylist()
+        else:
+            offsets = list(range(place, place + count))
+            place += count
+        columns = [
+            offsets,
+            part.column("timestamp").to_pylist(),
+            cells(part.column("key")),
+            cells(part.column("value")),
+        ]
+        headers = part.column("headers").to_pylist() if "headers" in part.schema.names else None
+        columns.append(None if headers is None else [_header_cell(cell) for cell in headers])
+        refused = part.column("refused")
+        if refused.null_count == count and last < offsets[0] and _rises(part):
+            last = offsets[-1]
+            yield from channel.pieces(*columns)
+            continue
+        begin = 0
+        for index, (offset, reason) in enumerate(zip(offsets, refused.to_pylist(), strict=True)):
+            if reason is None and offset > last:
+                last = offset
+                continue
+            yield from channel.pieces(*_span(columns, begin, index))
+            begin = index + 1
+            if reason is None:
+                report.repeats += 1
+            else:
+                yield channel.refused(-1 if offset is None else offset, columns[3][index], reason)
+        yield from channel.pieces(*_span(columns, begin, count))
+
+
+def _span(columns: Sequence[Any], begin: int, end: int) -> tuple[Any, ...]:
+    return tuple(None if column is None else column[begin:end] for column in columns)
+
+
+def _rises(part: Any) -> bool:
+    """Whether the offsets, none of them null, rise from row to row."""
+    if "offset" not in part.schema.names:
+        return True
+    offsets = part.column("offset").to_numpy(zero_copy_only=False)
+    return bool((offsets[1:] > offsets[:-1]).all())
+
+
+def _header_cell(cell: Sequence[dict[str, Any]] | None) -> bytes | None:
+    return encode_headers([(each["key"], each["value"] or b"") for each in cell]) if cell else None
+
+
+def _log_rows(plan: StagePlan, source: TopicPartition) -> Iterator[Any]:
+    tail = plan.tails.get(source)
+    if tail is None or tail.begin >= tail.end:
+        return
+    log = plan.where.open()
+    try:
+        yield from rows(log, source, *tail)
+    finally:
+        log.close()
+
+
+def _log_batches(plan: StagePlan, source: TopicPartition) -> Iterator[tuple[Any, ...]]:
+    """Yield a log's rows in columns: offsets, append times, timestamps, keys, values, headers."""
+    batch_: list[Any] = []
+    for row in _log_rows(plan, source):
+        batch_.append(row)
+        if len(batch_) == 1_000:
+            yield tuple(zip(*batch_, strict=True))
+            batch_ = []
+    if batch_:
+        yield tuple(zip(*batch_, strict=True))
+
+
+# --- Output ---
+
+
+def _frames(job: Job, task: int, frames: Sequence[Frame]) -> Any:
+    topology = job.topology()
+    consumers = {stream.topic: stream.consumer for stream in topology.streams}
+    channels = [
+        channels_of(topology, consumers[frame.partition.topic], frame.partition.partition)[
+            frame.producer, frame.partition
+        ]
+        for frame in frames
+    ]
+    return batch(
+        len(frames),
+        kind=FRAME,
+        task=task,
+        topic=[frame.partition.topic for frame in frames],
+        partition=[frame.partition.partition for frame in frames],
+        start=[frame.start for frame in frames],
+        channel=channels,
+        first=[frame.first for frame in frames],
+        value=[frame.message for frame in frames],
+    )
+
+
+def _outputs(task: int, first: int, records: Sequence[Any]) -> Any:
+    places, keys, values, timestamps, headers = (list(column) for column in zip(*records, strict=True))
+    return batch(
+        len(records),
+        kind=OUTPUT,
+        task=task,
+        topic=[place.topic for place in places],
+        partition=[place.partition for place in places],
+        first=list(range(first, first + len(records))),
+        timestamp=timestamps,
+        key=keys,
+        value=values,
+        headers=headers,
+    )

@@ -1,0 +1,150 @@
+"""A job's history as rows that its tasks can take: from files, partitioned as live records are (design 2.5).
+
+Files have columns key, value, timestamp, and if they are a topic's archive partition and offset. Key and value are
+binary or text (a struct becomes JSON), timestamp is a timestamp or ms.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from framework.errors import ConfigError
+from framework.spark.backfill.blocks import DDL, ORDER, cutter
+from protocol.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_CORRUPT = "_corrupt_record"  # where Spark puts a line that is not JSON
+_JSON = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
+_BYTES, _TEXT = {"binary"}, {"string"}
+_NESTED = ("struct", "map", "array")
+
+
+class Past(NamedTuple):
+    """The rows of one external input: where they stand, timestamp, key, value, refused.
+
+    ``ends``: by partition, the offset after its last row; then they stand at a partition and an offset. None if the
+    files have no offsets: they stand in a file.
+    """
+
+    rows: "DataFrame"
+    ends: dict[int, int] | None
+
+    def by_partition(self, partitions: int) -> "DataFrame":
+        """Return a Spark partition for each of the job's, in order: rows, or blocks of them (``blocks.rows_of``)."""
+        from pyspark.sql import functions as f
+
+        if self.ends is not None:
+            return self.rows.repartitionById(partitions, f.col("partition")).sortWithinPartitions("offset")
+        blocks = self.rows.mapInArrow(cutter(partitions), DDL)
+        return blocks.repartitionById(partitions, f.col("partition")).sortWithinPartitions(*ORDER)
+
+    def until(self, resume: Mapping[TopicPartition, int], topic: str) -> "Past":
+        """Return it without the rows that live tasks will read."""
+        from pyspark.sql import functions as f
+
+        if self.ends is None:
+            return self
+        rows = self.rows
+        for partition, end in self.ends.items():
+            offset = resume[TopicPartition(topic, partition)]
+            if offset < end:
+                late = (f.col("partition") == partition) & (f.col("offset") >= offset)
+                rows = rows.where(~f.coalesce(late, f.lit(False)))
+        return self._replace(rows=rows)
+
+
+def read_files(spark: "SparkSession", path: str, partitions: int) -> Past:
+    """Return the history of an external input. Raises ConfigError: no such files, wrong columns."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as f
+
+    try:
+        if path.rstrip("/").endswith(_JSON) or _holds_json(spark, path):
+            found = spark.read.json(path)
+        else:
+            found = spark.read.parquet(path)
+    except AnalysisException as error:
+        raise ConfigError(f"history {path}: {str(error).splitlines()[0]}") from error
+    types = {name: kind.dataType.simpleString() for name, kind in ((field.name, field) for field in found.schema)}
+    archived = "offset" in types and "partition" in types
+    _check_columns(path, types, archived=archived)
+    key, value = _bytes(found, "key", types), _bytes(found, "value", types)
+    timestamp = f.col("timestamp") if types["timestamp"] in ("bigint", "int") else f.unix_millis("timestamp")
+    reason = f.when(timestamp.isNull(), f.lit("the row has no timestamp"))
+    raw = value
+    if _CORRUPT in types:
+        reason = f.when(f.col(_CORRUPT).isNotNull(), f.lit("the line is not JSON")).otherwise(reason)
+        raw = f.coalesce(f.col(_CORRUPT).cast("binary"), value)
+    if archived:
+        partition = f.col("partition").cast("int")
+        anywhere = f.crc32(f.coalesce(raw, f.lit(b""))) % partitions
+        reason = f.when(partition.isNull() | f.col("offset").isNull(), "the row has no partition or offset").otherwise(
+            reason
+        )
+        place = [
+            f.coalesce(partition, anywhere).cast("int").alias("partition"),
+            f.col("offset").cast("bigint").alias("offset"),
+        ]
+    else:
+        place = [
+            f.col("_metadata.file_path").alias("_path"),
+            f.col("_metadata.file_block_start").alias("_block"),
+        ]
+    headers = [f.col("headers")] if "headers" in types else []
+    rows = found.select(
+        *place,
+        timestamp.alias("timestamp"),
+        key.alias("key"),
+        raw.alias("value"),
+        *headers,
+        reason.alias("refused"),
+    )
+    return Past(rows, _ends(path, rows, partitions) if archived else None)
+
+
+def _check_columns(path: str, types: dict[str, str], *, archived: bool) -> None:
+    wanted = {"key": (*_BYTES, *_TEXT, *_NESTED), "value": (*_BYTES, *_TEXT, *_NESTED), "timestamp": ("timestamp",)}
+    for name, kinds in wanted.items():
+        if name not in types:
+            raise ConfigError(f"history {path}: no column {name}: need key, value, timestamp; found {', '.join(types)}")
+        numbers = ("bigint", "int", "timestamp_ntz") if name == "timestamp" else ("void",)
+        if not types[name].startswith(kinds) and types[name] not in numbers:
+            raise ConfigError(f"history {path}: column {name} is {types[name]}: need {' or '.join(kinds[:2])}")
+    if not archived and ("offset" in types or "partition" in types):
+        raise ConfigError(f"history {path}: of the columns partition and offset it has one only: need both, or none")
+    if "headers" in types and types["headers"] != "array<struct<key:string,value:binary>>":
+        raise ConfigError(
+            f"history {path}: column headers is {types['headers']}: need array<struct<key:string,value:binary>>"
+        )
+
+
+def _bytes(found: "DataFrame", name: str, types: dict[str, str]) -> "Column":
+    from pyspark.sql import functions as f
+
+    column = found[name]
+    if types[name].startswith(_NESTED):
+        column = f.to_json(column)
+    return column.cast("binary")
+
+
+def _ends(path: str, rows: "DataFrame", partitions: int) -> dict[int, int]:
+    """Return the end of each partition. Raises ConfigError if there are partitions that the job does not have."""
+    from pyspark.sql import functions as f
+
+    found = rows.where("refused is null").groupBy("partition").agg(f.max("offset").alias("last")).collect()
+    ends = {row["partition"]: row["last"] + 1 for row in found}
+    strange = sorted(number for number in ends if not 0 <= number < partitions)
+    if strange:
+        raise ConfigError(
+            f"history {path} has rows of partition {strange[0]}, and the job has {partitions} partitions: its offsets "
+            "belong to another topic, or to another job's partition count; leave the columns partition and offset out "
+            "to partition by key, or rescale the job"
+        )
+    return ends
+
+
+def _holds_json(spark: "SparkSession", path: str) -> bool:
+    """Whether the first file of a directory, wherever it is, is JSON."""
+    names = [row[0] for row in spark.read.format("binaryFile").load(path).select("path").limit(20).collect()]
+    return any(name.endswith(_JSON) for name in names) and not any(name.endswith(".parquet") for name in names)

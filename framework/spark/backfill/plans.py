@@ -1,0 +1,53 @@
+"""What an executor is told, and what it answers."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from framework.settings import Settings
+from framework.spark.format.options import Where
+from framework.state.bulk_write import Run, Written
+from framework.state.snapshots import Snapshot
+from framework.stores.sst_snapshot import SstFile
+from protocol.ids import TopicPartition
+
+
+class Tail(NamedTuple):
+    """What of an external input is read from the log, after what comes from files: begin <= offset < end."""
+
+    begin: int
+    end: int
+
+
+class StagePlan(NamedTuple):
+    """How a stage is run; all that an executor needs."""
+
+    job: str  # how the code is found
+    stage: int
+    settings: Settings
+    outside: dict[str, int]  # partition counts of the topics that the job writes
+    version: int
+    outputs: bool  # wanted: to topics, and in the outbox
+    run: Run | None  # writes the state to the changelogs
+    snapshots: tuple[Snapshot, ...] | None  # compares the state with these, of the stage's tasks
+    where: Where
+    tails: dict[TopicPartition, Tail]
+    files: frozenset[str]  # topics whose history comes from files; their tails follow it
+    from_rows: bool  # batches are rows of the one external input; else pieces
+    definition: bytes = b""  # of the job, with the ids of its stores
+    built: str = ""  # the directory for the state as files, beside the changelog; none if empty
+
+
+class Report(msgspec.Struct):
+    """What one task did."""
+
+    task: int
+    records: int
+    refused: int
+    repeats: int  # rows of an offset that had been there
+    outputs: int  # to topics outside of the job
+    letters: int  # dead letters, of these
+    keys: int = 0  # of the state
+    written: Written | None = None  # the attempt that wrote it to the changelog
+    built: str = ""  # where that attempt left the same as files
+    files: list[SstFile] = []

@@ -1,0 +1,95 @@
+"""What is done with the state that a task's past has made: written to its changelog, compared with it, or handed on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from framework.api.graph import RESERVED_STORES
+from framework.api.job import Job
+from framework.batch.task import StateRow
+from framework.execution.build import store_names
+from framework.spark.backfill.plans import Report, StagePlan
+from framework.spark.backfill.schema import STATE, batch
+from framework.state.bulk_write import Attempt, Run
+from framework.state.snapshots import Snapshot, contents, segments
+from framework.stores.sst_snapshot import Builder
+
+_STATE_ROWS, _STATE_BYTES = 10_000, 4 << 20  # of one batch
+
+
+def counted(report: Report, state: Iterator[StateRow]) -> Iterator[StateRow]:
+    """Count the keys that pass."""
+    for report.keys, row in enumerate(state, 1):
+        yield row
+
+
+def _chunks(state: Iterator[StateRow]) -> Iterator[list[StateRow]]:
+    """Yield the state in parts of a bounded size."""
+    taken: list[StateRow] = []
+    size = 0
+    for row in state:
+        taken.append(row)
+        size += len(row[1]) + len(row[2])
+        if len(taken) == _STATE_ROWS or size >= _STATE_BYTES:
+            yield taken
+            taken, size = [], 0
+    if taken:
+        yield taken
+
+
+def write(
+    plan: StagePlan, run: Run, job: Job, partition: int, number: int, state: Iterator[StateRow], report: Report
+) -> None:
+    """Write the state to the task's changelog, where every store starts empty, and as files for its worker."""
+    stores, task = sorted(store_names(job.stages[plan.stage])), plan.stage * job.partitions + partition
+    if plan.built:
+        report.built = f"{plan.built}/{task}-{number}"
+    builder = Builder(Path(report.built)) if report.built else None
+    log = plan.where.open_to_write()
+    try:
+        attempt = Attempt(log, run, task, number, stores)
+        for taken in _chunks(state):
+            columns = list(zip(*taken, strict=True))
+            attempt.add(*columns)
+            if builder is not None:
+                builder.add(*columns)
+        report.written = attempt.close()
+        report.files = [] if builder is None else builder.close()
+    finally:
+        log.close()
+
+
+def handed_on(task: int, state: Iterator[StateRow]) -> Iterator[Any]:
+    """Yield the state as batches."""
+    for taken in _chunks(state):
+        stores, keys, values = (list(column) for column in zip(*taken, strict=True))
+        yield batch(len(taken), kind=STATE, task=task, store=stores, key=keys, value=values)
+
+
+def differences(plan: StagePlan, snapshot: Snapshot, job: Job, task: int, state: Iterator[StateRow]) -> Iterator[Any]:
+    """Yield a row for each key that differs: ``value`` is the changelog's, ``headers`` what it should be."""
+    stage = job.stages[plan.stage]
+    stores = frozenset(store_names(stage)) - {RESERVED_STORES["_outbox"]}
+    if stage.mode == "deterministic":  # logical times, and digests of them
+        stores -= {RESERVED_STORES["_meta"]}
+    log = plan.where.open()
+    try:
+        found = contents(segments(log, snapshot), stores)
+    finally:
+        log.close()
+    wrong: list[tuple[int, bytes, bytes | None, bytes | None]] = []
+    for store, key, value in state:
+        entry = found.get(store, {}).pop(key, (None, 0))
+        if entry[0] != value and store in stores:
+            wrong.append((store, key, entry[0], value))
+    wrong += [
+        (store, key, entry[0], None)
+        for store, entries in found.items()
+        for key, entry in entries.items()
+        if entry[0] is not None
+    ]
+    for begin in range(0, len(wrong), _STATE_ROWS):
+        stores_, keys, values, expected = (
+            list(column) for column in zip(*wrong[begin : begin + _STATE_ROWS], strict=True)
+        )
+        yield batch(len(keys), kind=STATE, task=task, store=stores_, key=keys, value=values, headers=expected)

@@ -1,0 +1,163 @@
+"""All stages of a job over its past, on Spark: a task runs in an executor, what it sends goes to the next stage.
+
+What a stage gives is written down (Parquet in a working directory that all executors share) before the next one reads
+it: user code may give something else when it runs again, and the state of one attempt must not meet another's output.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from framework import errors
+from framework.api.graph import StageGraph
+from framework.api.job import Job
+from framework.batch.task import channels_of, stages_in_order
+from framework.spark.backfill.executor import cut_pieces, run_stage
+from framework.spark.backfill.history import Past
+from framework.spark.backfill.plans import Report, StagePlan
+from framework.spark.backfill.schema import DDL, FRAME, PIECE, REPORT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_REMOTE = re.compile(r"^(?:framework|protocol)\.errors\.(\w+): (.*)", re.MULTILINE)
+_ADAPTIVE = "spark.sql.adaptive.enabled"
+_PIECE_COLUMNS = ["topic", "partition", "start", "channel", "first", "value", "offsets", "refused"]
+
+Pasts = Mapping[int, dict[str, Past]]  # stage ordinal → topic → of its external inputs that come from files
+Progress = Callable[[str, int, int], None]  # what, done, total
+
+
+class Stages(NamedTuple):
+    """A job's past, ready to be run."""
+
+    spark: "SparkSession"
+    job: Job
+    pasts: Pasts
+    work: str  # a directory that all executors share
+
+    def run(self, plan_of: Callable[[StageGraph], StagePlan], done: Callable[[str], None]) -> list[Report]:
+        """Run stage by stage; return every task's report. Raises what a task raises.
+
+        ``done`` is told of each stage.
+        """
+        reports: list[Report] = []
+        for stage in stages_in_order(self.job):
+            plan = plan_of(stage)
+            done(stage.name)
+            with failures(), _every_task(self.spark):
+                self._input(stage, plan).mapInArrow(_runner(plan), DDL).write.partitionBy("kind").parquet(
+                    self.path(stage), mode="overwrite"
+                )
+                reports += self._reports(stage)
+        return reports
+
+    def path(self, stage: StageGraph) -> str:
+        """Return where a stage's rows are."""
+        return f"{self.work}/{stage.name}"
+
+    def rows(self, stage: StageGraph, kind: int) -> "DataFrame":
+        """Return the rows of one kind that a stage has given."""
+        return self.spark.read.schema(DDL).parquet(self.path(stage)).where(f"kind = {kind}")
+
+    def _reports(self, stage: StageGraph) -> list[Report]:
+        found = self.rows(stage, REPORT).select("value").collect()
+        reports = [msgspec.json.decode(bytes(row[0]), type=Report) for row in found]
+        missing = set(range(self.job.partitions)) - {report.task for report in reports}
+        if missing or len(reports) != self.job.partitions:
+            raise errors.Halted(f"stage {stage.name}: {len(reports)} reports of {self.job.partitions} tasks: {missing}")
+        return reports
+
+    def _input(self, stage: StageGraph, plan: StagePlan) -> "DataFrame":
+        """Return what the tasks of a stage read from Spark: a partition each, in order."""
+        from pyspark.sql import functions as f
+
+        job, pasts, number = self.job, self.pasts.get(stage.ordinal, {}), self.job.partitions
+        if plan.from_rows and not pasts:
+            return self.spark.range(0, number, 1, number).where(
+                "id < 0"
+            )  # the log's records are read where they are used
+        if plan.from_rows:
+            (past,) = pasts.values()
+            return past.by_partition(number)
+        parts = [
+            past.by_partition(number)
+            .mapInArrow(_cutter(plan, topic), DDL)
+            .where(f"kind = {PIECE}")
+            .select(*_PIECE_COLUMNS)
+            for topic, past in pasts.items()
+        ]
+        for stream in job.topology().streams_into(stage.ordinal):
+            frames = self.rows(job.stages[stream.producer], FRAME).where(f.col("topic") == stream.topic)
+            parts.append(frames.select(*_PIECE_COLUMNS))
+        if not parts:
+            return self.spark.range(0, number, 1, number).where("id < 0").select(*_no_pieces())
+        pieces = parts[0]
+        for part in parts[1:]:
+            pieces = pieces.unionByName(part)
+        return pieces.repartitionById(number, f.col("partition")).sortWithinPartitions("start", "channel", "first")
+
+
+@contextmanager
+def _every_task(spark: "SparkSession") -> Iterator[None]:
+    """Keep Spark from leaving out tasks whose input is empty (adaptive execution does): each must write its state."""
+    before = spark.conf.get(_ADAPTIVE)
+    spark.conf.set(_ADAPTIVE, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_ADAPTIVE, before or "true")
+
+
+def has_one_channel(job: Job, stage: StageGraph) -> bool:
+    """Tell whether the tasks of a stage read one external input and nothing else."""
+    channels = channels_of(job.topology(), stage.ordinal, 0)
+    return len(channels) == 1 and next(iter(channels.values())) < 0
+
+
+def _no_pieces() -> list[str]:
+    kinds = dict(field.split() for field in DDL.split(", "))
+    return [f"cast(null as {kinds[name]}) {name}" for name in _PIECE_COLUMNS]
+
+
+def _runner(plan: StagePlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def run(batches: Iterable[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        return run_stage(plan, context.partitionId(), int(context.taskAttemptId()) + 1, batches)
+
+    return run
+
+
+def _cutter(plan: StagePlan, topic: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def cut(batches: Iterable[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        return cut_pieces(plan, topic, context.partitionId(), batches)
+
+    return cut
+
+
+class failures:  # noqa: N801  # used as a function
+    """Raises what an executor raised as the error that it is, if it is one of ours, without Spark's trace."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Look for an error of ours in what Spark says."""
+        found = _REMOTE.findall(str(error)) if error is not None else []
+        if found and not isinstance(error, errors.FrameworkError):
+            name, text = found[-1]
+            ours: type[errors.FrameworkError] = getattr(errors, name, errors.FrameworkError)
+            raise ours(text) from None

@@ -1,0 +1,1 @@
+"""The Spark data source: reading and writing topics, state and changelogs."""

@@ -1,0 +1,100 @@
+"""The newest value of each key out of data messages, column by column: no Python object for an entry.
+
+What the fold of a changelog hands over is verified already (count and digest, R1), so the bytes are cut as they stand.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from framework.core.changelog_fold import Segment
+from protocol.changelog import CHANGELOG_HEADER_SIZE
+
+_PREFIX = 9  # flags, count, crc32 (protocol/README.md, "Data")
+_TIDY_ROWS = 1 << 20  # at least so many before what was overwritten is thrown away
+
+
+class Newest:
+    """The entries of one store. ``numbers``: of the segments that wrote them, in the order they were fed."""
+
+    def __init__(self, store: int) -> None:
+        self._store = store
+        self._keys: list[Any] = []
+        self._values: list[Any] = []
+        self._numbers: list[Any] = []
+        self._rows = self._tidy = 0
+
+    def feed(self, segments: Iterable[Segment]) -> None:
+        """Take what valid commits close, oldest first."""
+        for number, segment in enumerate(segments):
+            for message in segment.messages:
+                self._message(message, number)
+            if self._rows > max(_TIDY_ROWS, 2 * self._tidy):
+                self._compact()
+
+    def columns(self) -> tuple[Any, Any, Any]:
+        """Return (keys, values, numbers) of what is there now: two large binary arrays, one of int64."""
+        self._compact()
+        if not self._keys:
+            return pa.array([], pa.large_binary()), pa.array([], pa.large_binary()), pa.array([], pa.int64())
+        columns = self._keys[0], self._values[0], pa.array(self._numbers[0])
+        if not self._values[0].null_count:
+            return columns
+        there = self._values[0].is_valid()
+        keys, values, numbers = (column.filter(there) for column in columns)
+        return keys, values, numbers
+
+    def _message(self, message: bytes, number: int) -> None:
+        at = CHANGELOG_HEADER_SIZE
+        is_reset, count = message[at], int.from_bytes(message[at + 1 : at + 5], "big")
+        at += _PREFIX
+        if is_reset:
+            resets = int.from_bytes(message[at : at + 2], "big")
+            if self._store in np.frombuffer(message, ">i2", resets, at + 2):
+                self._keys, self._values, self._numbers, self._rows, self._tidy = [], [], [], 0, 0
+            at += 2 + 2 * resets
+        stores = np.frombuffer(message, ">i2", count, at)
+        key_sizes = np.frombuffer(message, ">i4", count, at + 2 * count)
+        value_sizes = np.frombuffer(message, ">i4", count, at + 6 * count)
+        at += 10 * count
+        ours = stores == self._store
+        if not ours.any():
+            return
+        data = pa.py_buffer(message)
+        keys = _cut(data, at, key_sizes)
+        values = _cut(data, at + int(key_sizes.sum(dtype=np.int64)), value_sizes)
+        if not ours.all():
+            keys, values = keys.filter(pa.array(ours)), values.filter(pa.array(ours))
+        self._keys.append(keys)
+        self._values.append(values)
+        self._numbers.append(np.full(len(keys), number, np.int64))
+        self._rows += len(keys)
+
+    def _compact(self) -> None:
+        """Keep the last entry of each key."""
+        if not self._keys:
+            return
+        keys, values = pa.concat_arrays(self._keys), pa.concat_arrays(self._values)
+        self._rows = self._tidy = len(keys)
+        codes = keys.dictionary_encode()
+        if len(codes.dictionary) == len(keys):  # none is there twice
+            self._keys, self._values, self._numbers = [keys], [values], [np.concatenate(self._numbers)]
+            return
+        last = np.zeros(len(codes.dictionary), np.int64)
+        last[codes.indices.to_numpy()] = np.arange(len(keys))  # of equal codes the last one stays
+        kept = pa.array(np.sort(last))
+        self._keys, self._values = [keys.take(kept)], [values.take(kept)]
+        self._numbers = [np.concatenate(self._numbers)[kept.to_numpy()]]
+        self._rows = self._tidy = len(kept)
+
+
+def _cut(data: Any, at: int, sizes: Any) -> Any:
+    """Return the large binary array of cells that stand one after another; a size of -1 is a null."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(np.maximum(sizes, 0), out=offsets[1:])
+    nulls = sizes < 0
+    valid = pa.py_buffer(np.packbits(~nulls, bitorder="little").tobytes()) if nulls.any() else None
+    buffers = [valid, pa.py_buffer(offsets), data.slice(at, int(offsets[-1]))]
+    return pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers)

@@ -1,0 +1,107 @@
+"""The options of the formats: which job, where its log is, what of it."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from framework.api.graph import StageGraph
+from framework.api.job import Job
+from framework.api.store import Store
+from framework.errors import ConfigError
+from framework.job.loader import load_job
+from framework.job.metadata import pinned_settings
+from framework.logs.address import EMBEDDED, LogAddress, open_address, open_reader
+from framework.ports import Log, LogReader
+from framework.settings import Settings, from_environment
+
+_GROUP = "grete-spark"
+_COMMON = {"job", "log", "directory", "kafkaconfig"}
+
+
+class Where(NamedTuple):
+    """Where a job's log is: all that an executor needs to open it. The options' file must be there on every host."""
+
+    url: str
+    config: str
+    file: str  # of the embedded log
+
+    @property
+    def directory(self) -> Path:
+        """The job's directory."""
+        return Path(self.file).parent
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it is a file in the job's directory."""
+        return self.url == EMBEDDED
+
+    def open(self) -> LogReader:
+        """Open the log to read it. Raises ConfigError, TransientError."""
+        config = Path(self.config) if self.config else None
+        return open_reader(LogAddress(self.url, config), Path(self.file), group=_GROUP)
+
+    def open_to_write(self, *, create: bool = False) -> Log:
+        """Open the log; ``create``: make its file if there is none. Raises ConfigError, TransientError."""
+        config = Path(self.config) if self.config else None
+        return open_address(LogAddress(self.url, config), Path(self.file), group=_GROUP, create=create)
+
+
+class Options(NamedTuple):
+    """What all formats are told: the job and its log."""
+
+    job: Job
+    where: Where
+    own: dict[str, str]  # those of one format
+
+    def is_aligned(self, log: LogReader) -> bool:
+        """Whether the job's versions hold for all tasks together (exactly once)."""
+        return self.settings(log).guarantee == "exactly-once"
+
+    def settings(self, log: LogReader) -> Settings:
+        """Return the settings of the environment, with the guarantee that the job was made with."""
+        return pinned_settings(self.job, log, from_environment(dict(os.environ)))
+
+
+def read_options(options: Mapping[str, str], form: str, known: set[str]) -> Options:
+    """Return what the options say; Spark gives their names in lower case. Raises ConfigError."""
+    own = {name.lower(): value for name, value in options.items()}
+    unknown = sorted(own.keys() - _COMMON - known - {"path"})
+    if unknown:
+        raise ConfigError(
+            f"format {form}: unknown option {unknown[0]!r}: known are {', '.join(sorted(_COMMON | known))}"
+        )
+    if "job" not in own:
+        raise ConfigError(f"format {form}: option job is missing: a module such as tasks.word_count, or a file")
+    job = load_job(own["job"])
+    url, config = own.get("log", EMBEDDED), own.get("kafkaconfig", "")
+    directory = Path(own.get("directory") or Path(".grete") / job.name).absolute()
+    where = Where(url, config and str(Path(config).absolute()), str(directory / "log.db"))
+    return Options(job, where, own)
+
+
+def version_of(text: str | None) -> int | None:
+    """Return the version that an option names. Raises ConfigError."""
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ConfigError(f"option version = {text!r}: a version is a number, as grete checkpoints shows it") from error
+
+
+def find_store(options: Options) -> tuple[StageGraph, Store[Any, Any]]:
+    """Return the store that the options name, and its stage. Raises ConfigError listing all there are."""
+    wanted = options.own.get("store", "")
+    stage_name, _, store_name = wanted.rpartition("/")
+    every = [
+        (stage, store)
+        for stage in options.job.stages
+        for store in (*stage.stores.values(), *(window.panes for window in stage.windows.values()))
+    ]
+    found = [(g, s) for g, s in every if s.name == store_name and stage_name in ("", g.name)]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(f"{stage.name}/{store.name}" for stage, store in every) or "none"
+    reason = "is missing" if not wanted else f"= {wanted!r}: {'several are' if found else 'none is'} called so"
+    raise ConfigError(f"option store {reason}: job {options.job.name!r} has {known}")

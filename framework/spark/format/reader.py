@@ -1,0 +1,238 @@
+"""What a Spark task does: read one partition of the log, yield Arrow batches. Nothing in here needs Spark."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from framework.api.job import Job
+from framework.core.changelog_fold import is_void
+from framework.core.task_topology import TaskWiring
+from framework.core.topology import Stream
+from framework.errors import Halted, OffsetOutOfRange
+from framework.logs.partition_reader import rows
+from framework.ports import LogReader
+from framework.spark.format.columns import Column
+from framework.spark.format.latest_values import Newest
+from framework.spark.format.options import Where
+from framework.state.commits import all_wirings, last_commit
+from framework.state.snapshots import Snapshot, commits, segments
+from protocol.commit import Commit
+from protocol.envelope import MessageType, decode_header
+from protocol.errors import DecodeError
+from protocol.frames import decode_columns
+from protocol.ids import LineageEntry, TopicPartition, producer_id
+
+BATCH_ROWS = 65_536
+
+
+class StatePlan(NamedTuple):
+    """What to read of a changelog: one store, at ``version``."""
+
+    version: int
+    store: int
+    name: str
+    key: Column
+    value: Column
+
+
+def state(where: Where, plan: StatePlan, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+    """Yield the entries of one store of one task: key, value, store, partition, version, and who wrote it where."""
+    log = where.open()
+    try:
+        written: list[tuple[int, int, int]] = []  # (version, generation, offset) of each commit
+        parts = _noting(segments(log, snapshot), written)
+        newest = Newest(plan.store)
+        newest.feed(parts)
+        keys, values, numbers = newest.columns()
+    finally:
+        log.close()
+    versions, generations, offsets = (pa.array(column, pa.int64()) for column in zip(*written, strict=True))
+    partition = snapshot.changelog.partition
+    for start in range(0, len(keys), BATCH_ROWS):
+        by = numbers.slice(start, BATCH_ROWS)
+        count = len(by)
+        yield pa.RecordBatch.from_arrays(
+            [
+                plan.key.decoded(keys.slice(start, BATCH_ROWS)),
+                plan.value.decoded(values.slice(start, BATCH_ROWS)),
+                pa.repeat(plan.name, count),
+                pa.repeat(pa.scalar(partition, pa.int32()), count),
+                pa.repeat(pa.scalar(plan.version, pa.int64()), count),
+                versions.take(by),
+                generations.take(by).cast(pa.int32()),
+                offsets.take(by),
+            ],
+            names=["key", "value", "store", "partition", "version", "written", "generation", "offset"],
+        )
+
+
+def _noting(parts: Iterator[Any], written: list[tuple[int, int, int]]) -> Iterator[Any]:
+    for segment in parts:
+        written.append((segment.commit.version, segment.commit.generation, segment.offset))
+        yield segment
+
+
+# --- commits ---
+
+COMMITS_DDL = (
+    "stage string, partition int, offset bigint, append_time timestamp, generation int, version bigint, "
+    "previous bigint, data_count int, base bigint, round_start bigint, at_end boolean, "
+    "fingerprint bigint, run_id string, nonce binary, "
+    "lineage array<struct<generation:int,restored:bigint>>, "
+    "inputs array<struct<topic:string,partition:int,resume:bigint>>, "
+    "external array<struct<topic:string,partition:int,offset:bigint>>, "
+    "outputs array<struct<topic:string,partition:int,next_seq:bigint>>"
+)
+_LINEAGE = pa.list_(pa.struct([("generation", pa.int32()), ("restored", pa.int64())]))
+_PLACE = [("topic", pa.string()), ("partition", pa.int32())]
+_COMMITS = pa.schema(
+    [
+        ("stage", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("append_time", pa.timestamp("us", "UTC")),
+        ("generation", pa.int32()),
+        ("version", pa.int64()),
+        ("previous", pa.int64()),
+        ("data_count", pa.int32()),
+        ("base", pa.int64()),
+        ("round_start", pa.int64()),
+        ("at_end", pa.bool_()),
+        ("fingerprint", pa.int64()),
+        ("run_id", pa.string()),
+        ("nonce", pa.binary()),
+        ("lineage", _LINEAGE),
+        ("inputs", pa.list_(pa.struct([*_PLACE, ("resume", pa.int64())]))),
+        ("external", pa.list_(pa.struct([*_PLACE, ("offset", pa.int64())]))),
+        ("outputs", pa.list_(pa.struct([*_PLACE, ("next_seq", pa.int64())]))),
+    ]
+)
+
+
+def commits_of(where: Where, stage: str, wiring: TaskWiring) -> Iterator[pa.RecordBatch]:
+    """Yield the valid commits of one task, oldest first."""
+    log = where.open()
+    try:
+        found = [
+            {
+                "stage": stage,
+                "partition": wiring.changelog.partition,
+                "offset": at.offset,
+                "append_time": at.append_time_ms * 1000,
+            }
+            | _fields(at.commit)
+            for at in commits(log, wiring)
+        ]
+    finally:
+        log.close()
+    yield from pa.Table.from_pylist(found, schema=_COMMITS).to_batches(BATCH_ROWS)
+
+
+def _fields(commit: Commit) -> dict[str, Any]:
+    names = {field.name for field in fields(commit)} & set(_COMMITS.names)
+    return {name: _plain(getattr(commit, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    """Return tuples of the protocol's records as lists of dicts with the fields that the table has."""
+    if not isinstance(value, tuple):
+        return value
+    names = ("generation", "restored", "topic", "partition", "resume", "offset", "next_seq")
+    return [{name: getattr(entry, name) for name in names if hasattr(entry, name)} for entry in value]
+
+
+# --- streams ---
+
+
+class Producer(NamedTuple):
+    """What a producer of a stream has committed."""
+
+    name: str
+    version: int
+    lineage: tuple[LineageEntry, ...]
+
+
+class StreamPlan(NamedTuple):
+    """How to read a partition of a stream."""
+
+    key: Column
+    value: Column
+    producers: Mapping[int, Producer]
+    aligned: bool
+
+
+def producers_of(log: LogReader, job: Job, stream: Stream) -> dict[int, Producer]:
+    """Return producer id → what it has committed; those that have committed nothing are left out."""
+    found = {}
+    ids = {producer_id(stream.producer, number) for number in range(job.partitions)}
+    for wiring in all_wirings(job):
+        if wiring.producer in ids and (last := last_commit(log, wiring.changelog)) is not None:
+            found[wiring.producer] = Producer(wiring.name, last.commit.version, last.commit.lineage)
+    return found
+
+
+def stream(where: Where, plan: StreamPlan, partition: TopicPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the committed records of one partition, a batch a frame: no void ones (R3), none twice (K1)."""
+    log = where.open()
+    try:
+        start, end = log.bounds(partition)
+        reader = _Frames(plan, partition)
+        for row in rows(log, partition, start, end):
+            batch = reader.batch(row[0], row[4] or b"")
+            if batch is not None:
+                yield batch
+    except OffsetOutOfRange as error:
+        raise Halted(f"{partition} was trimmed while it was read: its job is running; read it again") from error
+    finally:
+        log.close()
+
+
+class _Frames:
+    """Decides which records of a partition count: committed ones of a valid incarnation, each once."""
+
+    def __init__(self, plan: StreamPlan, partition: TopicPartition) -> None:
+        self._plan = plan
+        self._partition = partition
+        self._next: dict[tuple[int, int], int] = {}  # by producer (and generation, where repeats are allowed): next seq
+
+    def batch(self, offset: int, message: bytes) -> pa.RecordBatch | None:
+        """Return the records of one message that count, None if there are none. Raises Halted: damaged, or a gap."""
+        try:
+            header = decode_header(message)
+            producer = self._plan.producers.get(header.producer)
+            if header.type is not MessageType.FRAME or producer is None:
+                return None
+            if self._plan.aligned and (
+                header.version > producer.version or is_void(producer.lineage, header.generation, header.version)
+            ):
+                return None
+            columns = decode_columns(message)
+        except DecodeError as error:
+            raise Halted(f"{self._partition} offset {offset}: {error}; the stream is damaged") from error
+        channel = (header.producer, 0 if self._plan.aligned else header.generation)
+        known = self._next.get(channel, header.seq)
+        if header.seq > known:
+            raise Halted(
+                f"{self._partition} offset {offset}: seq {header.seq} after {known - 1} of {producer.name}: "
+                "records are lost"
+            )
+        skip = known - header.seq
+        self._next[channel] = max(known, header.seq + len(columns.keys))
+        count = len(columns.keys) - skip
+        if count <= 0:
+            return None
+        plan = self._plan
+        return pa.RecordBatch.from_arrays(
+            [
+                plan.key.array(columns.keys[skip:]),
+                plan.value.array(columns.values[skip:]),
+                pa.array([1000 * time_ms for time_ms in columns.timestamps[skip:]], pa.timestamp("us", "UTC")),
+                pa.repeat(pa.scalar(self._partition.partition, pa.int32()), count),
+                pa.repeat(producer.name, count),
+                pa.repeat(pa.scalar(header.version, pa.int64()), count),
+                pa.array(range(known, known + count), pa.int64()),
+            ],
+            names=["key", "value", "timestamp", "partition", "producer", "version", "seq"],
+        )

@@ -1,0 +1,232 @@
+"""The three data sources. Planning looks into the log on the driver; each changelog or stream partition is one task."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
+
+from framework.core.task_topology import wire
+from framework.errors import ConfigError
+from framework.spark.format.columns import Column, column
+from framework.spark.format.options import Options, Where, find_store, read_options, version_of
+from framework.spark.format.reader import COMMITS_DDL, StatePlan, StreamPlan, commits_of, producers_of, state, stream
+from framework.spark.format.writer import StateWriter, state_writer
+from framework.state.pinning import check_readable
+from framework.state.snapshots import snapshots
+from protocol.ids import TopicPartition
+
+
+class Part(InputPartition):
+    """What one Spark task reads."""
+
+    def __init__(self, where: Where, number: int, what: Any) -> None:
+        super().__init__(number)
+        self.where = where
+        self.what = what
+
+
+class _Reader(DataSourceReader):
+    """Reads what ``partitions`` planned. ``equal``: filters on columns that decide what is read at all."""
+
+    def __init__(self, options: Options, *pushed: str) -> None:
+        self.options = options
+        self.pushed = ("partition", *pushed)
+        self.equal: dict[str, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Take nothing to the executors: a partition says all, and the job's code need not be there."""
+        return {}
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Take the filters that choose partitions or the version; Spark applies the others."""
+        for wanted in filters:
+            if isinstance(wanted, EqualTo) and wanted.attribute[0] in self.pushed:
+                known = self.equal.setdefault(wanted.attribute[0], wanted.value)
+                if known == wanted.value:
+                    continue
+            yield wanted
+
+    def chosen(self, number: int) -> bool:
+        """Whether a partition is wanted."""
+        return bool(self.equal.get("partition", number) == number)
+
+
+# --- format("changelog") ---
+
+
+class ChangelogSource(DataSource):
+    """Committed state of one store: key, value, and where each entry was written.
+
+    Options: job, store (``stage/store`` where several stages have one), version (None: the newest that all tasks have
+    committed), directory or log, kafkaConfig. A filter ``version = …`` is the same as the option.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``format`` takes."""
+        return "changelog"
+
+    def schema(self) -> str:
+        """Return the columns; key and value as their serdes say, JSON as its text."""
+        options = read_options(self.options, self.name(), {"store", "version"})
+        _, store = find_store(options)
+        columns = (column("key", store.key), column("value", store.value))
+        return ", ".join(c.ddl for c in columns) + (
+            ", store string, partition int, version bigint, written bigint, generation int, offset bigint"
+        )
+
+    def reader(self, schema: Any) -> "_StateReader":
+        """Return the reader of one query."""
+        return _StateReader(read_options(self.options, self.name(), {"store", "version"}), "version")
+
+    def writer(self, schema: Any, overwrite: bool) -> StateWriter:
+        """Claim every task of the job, and return what writes (framework.spark.format.writer)."""
+        return state_writer(read_options(self.options, self.name(), {"store", "offsets"}), schema, overwrite=overwrite)
+
+
+class _StateReader(_Reader):
+    def partitions(self) -> Sequence[Part]:
+        """Plan: every task of the store's stage, at one version."""
+        options = self.options
+        wanted = self.equal.get("version", version_of(options.own.get("version")))
+        log = options.where.open()
+        try:
+            check_readable(options.job, log)
+            stage, store = find_store(options)  # with the ids that its state has
+            found = snapshots(log, options.job, wanted, aligned=options.is_aligned(log))
+        finally:
+            log.close()
+        first = stage.ordinal * options.job.partitions
+        plan = StatePlan(
+            version=0,
+            store=stage.store_ids()[store.name],
+            name=store.name,
+            key=column("key", store.key),
+            value=column("value", store.value),
+        )
+        parts = found[first : first + options.job.partitions]
+        version = min(snapshot.commit.version for snapshot in found) if wanted is None else wanted
+        return [
+            Part(options.where, number, (plan._replace(version=version), snapshot))
+            for number, snapshot in enumerate(parts)
+            if self.chosen(number)
+        ] or [Part(options.where, -1, None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield Arrow batches of one changelog partition."""
+        assert isinstance(partition, Part)
+        if partition.what is not None:
+            plan, snapshot = partition.what
+            yield from state(partition.where, plan, snapshot)
+
+
+# --- format("commits") ---
+
+
+class CommitsSource(DataSource):
+    """Every valid commit that the changelogs still hold, with all that it says. Options: job, directory or log."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``format`` takes."""
+        return "commits"
+
+    def schema(self) -> str:
+        """Return the columns."""
+        return COMMITS_DDL
+
+    def reader(self, schema: Any) -> "_CommitsReader":
+        """Return the reader of one query."""
+        return _CommitsReader(read_options(self.options, self.name(), set()))
+
+
+class _CommitsReader(_Reader):
+    def partitions(self) -> Sequence[Part]:
+        """Plan: every changelog partition."""
+        options = self.options
+        topology = options.job.topology()
+        changelogs = [
+            (stage.name, wire(topology, stage.ordinal, number))
+            for stage in topology.stages
+            for number in range(stage.partitions)
+            if self.chosen(number)
+        ]
+        return [Part(options.where, number, what) for number, what in enumerate(changelogs)] or [
+            Part(options.where, -1, None)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield Arrow batches of one changelog partition."""
+        assert isinstance(partition, Part)
+        if partition.what is not None:
+            yield from commits_of(partition.where, *partition.what)
+
+
+# --- format("stream") ---
+
+
+class StreamSource(DataSource):
+    """The committed records that a stream between two stages still holds. Options: job, topic, directory or log.
+
+    What every consumer has committed is trimmed (K3), so this is the recent part. ``topic``: the name in the job's
+    code, or ``producer/topic/consumer`` where several stages write or read it.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``format`` takes."""
+        return "stream"
+
+    def schema(self) -> str:
+        """Return the columns; key and value as their serdes say."""
+        key, value = _topic_columns(read_options(self.options, self.name(), {"topic"}))[1:]
+        return (
+            f"{key.ddl}, {value.ddl}, timestamp timestamp, partition int, producer string, version bigint, seq bigint"
+        )
+
+    def reader(self, schema: Any) -> "_StreamReader":
+        """Return the reader of one query."""
+        return _StreamReader(read_options(self.options, self.name(), {"topic"}))
+
+
+class _StreamReader(_Reader):
+    def partitions(self) -> Sequence[Part]:
+        """Plan: every partition of the stream, up to its present end."""
+        options = self.options
+        stream, key, value = _topic_columns(options)
+        log = options.where.open()
+        try:
+            producers = producers_of(log, options.job, stream)
+            aligned = options.is_aligned(log)
+        finally:
+            log.close()
+        plan = StreamPlan(key, value, producers, aligned=aligned)
+        return [
+            Part(options.where, number, (plan, TopicPartition(stream.topic, number)))
+            for number in range(stream.partitions)
+            if self.chosen(number)
+        ] or [Part(options.where, -1, None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield Arrow batches of one partition."""
+        assert isinstance(partition, Part)
+        if partition.what is not None:
+            yield from stream(partition.where, *partition.what)
+
+
+def _topic_columns(options: Options) -> tuple[Any, Column, Column]:
+    """Return (stream, key column, value column) that option topic names. Raises ConfigError listing all there are."""
+    job, wanted = options.job, options.own.get("topic", "")
+    topology = job.topology()
+    names = {s.topic: _stream_name(options, s) for s in topology.streams}
+    found = [s for s in topology.streams if wanted in (s.user_topic, names[s.topic])]
+    if len(found) != 1:
+        reason = "is missing" if not wanted else f"= {wanted!r}: {'several are' if found else 'no stream is'} called so"
+        raise ConfigError(f"option topic {reason}: job {job.name!r} has {', '.join(names.values()) or 'no streams'}")
+    topic = next(t for t in job.stages[found[0].consumer].topics_read() if t.name == found[0].user_topic)
+    return found[0], column("key", topic.key), column("value", topic.value)
+
+
+def _stream_name(options: Options, stream: Any) -> str:
+    stages = options.job.stages
+    return f"{stages[stream.producer].name}/{stream.user_topic}/{stages[stream.consumer].name}"

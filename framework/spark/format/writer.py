@@ -1,0 +1,229 @@
+"""``df.write.format("changelog")``: state into changelogs, all of it or nothing of it (design 2.5, 1.8).
+
+The driver claims every task when the query is planned, Spark tasks write data as attempts, the driver commits the
+attempts that Spark names, and decides. What else was written – by retries, by a speculative twin, by an executor that
+was thought dead – is data of attempts that no commit names.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from framework.errors import ConfigError
+from framework.job.metadata import pin_guarantee
+from framework.job.topics import create_topics
+from framework.logs.address import open_notes
+from framework.settings import Settings
+from framework.spark.format.columns import Column, column
+from framework.spark.format.options import Options, Where, find_store, read_options
+from framework.state.bulk_write import Attempt, Run, Written, abort, begin, commit
+from framework.state.graph_pinning import check_graph
+from framework.state.pinning import check_definition, pin_definition
+from protocol.ids import TopicPartition
+from protocol.partitioner import partition_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_OF_DRIVER = (1 << 31) - 1  # an attempt of the driver itself; Spark's never come so far
+_ENCODED = {"stage": "string", "store": "string", "partition": "int", "key": "binary", "value": "binary"}
+
+
+class Target(NamedTuple):
+    """Which rows go where: of one store with its serdes, or, encoded already, of all stores by name."""
+
+    key: Column
+    value: Column
+    store: tuple[int, int] | None  # (first task of the stage in Run.tasks, store id)
+    stages: dict[str, tuple[int, dict[str, int]]]  # name → (first task, store name → id)
+    resets: tuple[tuple[int, ...], ...]  # by task: the stores that start empty
+    partitions: int
+
+
+@dataclass
+class TaskWrites(WriterCommitMessage):
+    """What one Spark task has written, by task of the job."""
+
+    written: tuple[Written, ...]
+
+
+class StateWriter(DataSourceArrowWriter):
+    """One run. Made and ended on the driver; ``write`` runs in the executors."""
+
+    def __init__(
+        self,
+        where: Where,
+        run: Run,
+        target: Target,
+        settings: Settings,
+        external: dict[TopicPartition, int],
+        *,
+        full: bool,
+    ) -> None:
+        self._where, self._run, self._target, self._full = where, run, target, full
+        self._settings, self._external = settings, external
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWrites:
+        """Write the rows of one Spark task as an attempt: one Spark task for each partition of the job."""
+        context = TaskContext.get()
+        assert context is not None
+        number = context.taskAttemptId() + 1  # 0 is the driver's
+        log = self._where.open_to_write()
+        attempts: dict[int, Attempt] = {}
+        try:
+            for batch in iterator:
+                for task, stores, keys, values in rows_of(self._target, batch):
+                    if task not in attempts:
+                        attempts[task] = Attempt(log, self._run, task, number, self._target.resets[task])
+                    attempts[task].add(stores, keys, values)
+            return TaskWrites(tuple(attempt.close() for attempt in attempts.values()))
+        finally:
+            log.close()
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit what the attempts that Spark chose have written, and decide the run."""
+        written = [each for message in messages if isinstance(message, TaskWrites) for each in message.written]
+        log = self._where.open_to_write()
+        try:
+            resets = self._target.resets
+            silent = {task for task, reset in enumerate(resets) if reset} - {each.task for each in written}
+            attempts = (Attempt(log, self._run, task, _OF_DRIVER, resets[task]) for task in sorted(silent))
+            written += [attempt.close() for attempt in attempts]  # nothing of the new state is there: that is said, too
+            commit(log, self._run, written, settings=self._settings, full=self._full, external=self._external)
+        finally:
+            log.close()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave nothing but a void tail."""
+        log = self._where.open_to_write()
+        try:
+            abort(log, self._run)
+        finally:
+            log.close()
+
+
+def state_writer(options: Options, schema: Any, *, overwrite: bool) -> StateWriter:
+    """Check the columns, claim every task, and return the writer. Raises ConfigError, Halted, Fenced."""
+    job = options.job
+    log = options.where.open_to_write(create=True)
+    try:
+        check_definition(job, log)
+        target = _target(options, schema, overwrite=overwrite)
+        settings = options.settings(log)
+        check_graph(job, log)
+        create_topics(job, log, None if options.where.embedded else ())
+        notes = open_notes(log, job.name)
+        pin_guarantee(notes, job.name, settings, job.modes)
+        pin_definition(job, log, notes, None)
+        external = _offsets(options)
+        for partition, offset in external.items():
+            if not log.bounds(partition)[0] <= offset <= log.bounds(partition)[1]:
+                raise ConfigError(f"option offsets: {partition} {offset} is outside of {log.bounds(partition)}")
+        run = begin(log, job, settings)
+    finally:
+        log.close()
+    return StateWriter(options.where, run, target, settings, external, full=overwrite and target.store is None)
+
+
+def _target(options: Options, schema: Any, *, overwrite: bool) -> Target:
+    job = options.job
+    found = {field.name: field.dataType.simpleString() for field in schema.fields}
+    stages = {stage.name: (stage.ordinal * job.partitions, stage.store_ids()) for stage in job.stages}
+    key, value = Column("key", "bytes"), Column("value", "bytes")
+    store, wanted = None, dict(_ENCODED)
+    resets = tuple(tuple(sorted(stage.store_ids().values())) for stage in job.stages for _ in range(job.partitions))
+    if "store" in options.own:
+        stage, declared = find_store(options)
+        key, value = column("key", declared.key), column("value", declared.value)
+        store = stage.ordinal * job.partitions, stage.store_ids()[declared.name]
+        wanted = {"partition": "int", **dict(c.ddl.split() for c in (key, value))}
+        first, store_id = store
+        resets = tuple((store_id,) if first <= task < first + job.partitions else () for task in range(len(resets)))
+    if found != wanted:
+        raise ConfigError(
+            f"format changelog: columns {_ddl(found)}; it takes {_ddl(wanted)}: framework.spark.partitioned adds "
+            "the partition, from the key"
+        )
+    if not overwrite:
+        resets = ((),) * len(resets)
+    return Target(key, value, store, stages, resets, job.partitions)
+
+
+def _ddl(columns: dict[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in sorted(columns.items()))
+
+
+def _offsets(options: Options) -> dict[TopicPartition, int]:
+    """Return option offsets, as {"topic": {"0": 12}}: the first records that are not included. Raises ConfigError."""
+    topology, count = options.job.topology(), options.job.partitions
+    known = {
+        TopicPartition(topic, number)
+        for stage in topology.stages
+        for topic in topology.externals_of(stage.ordinal)
+        for number in range(count)
+    }
+    try:
+        given = json.loads(options.own.get("offsets", "{}"))
+        found = {TopicPartition(topic, int(p)): int(o) for topic, each in given.items() for p, o in each.items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ConfigError(f'option offsets: {error}: write {{"topic": {{"0": 12, "1": 15}}}}') from error
+    if not found.keys() <= known or min(found.values(), default=0) < 0:
+        raise ConfigError(f"option offsets: the job reads {', '.join(map(str, sorted(known)))} from outside: {found}")
+    return found
+
+
+def rows_of(
+    target: Target, batch: pa.RecordBatch
+) -> Iterator[tuple[int, Sequence[int], list[bytes], list[bytes | None]]]:
+    """Yield (task, store ids, keys, values) of a batch, by task. Raises ConfigError for a row that fits nowhere."""
+    keys = target.key.cells(batch.column("key"))
+    values = target.value.cells(batch.column("value"))
+    numbers = batch.column("partition").to_pylist()
+    if None in keys or any(number is None or not 0 <= number < target.partitions for number in numbers):
+        raise ConfigError(
+            f"a key is null, or a partition is not one of 0 to {target.partitions - 1}: is the job's count another now?"
+        )
+    if target.store is not None:
+        first, store_id = target.store
+        tasks, stores = [first + number for number in numbers], [store_id] * len(keys)
+    else:
+        tasks, stores = [], []
+        names = zip(batch.column("stage").to_pylist(), batch.column("store").to_pylist(), numbers, strict=True)
+        for stage, store, number in names:
+            first, ids = target.stages.get(stage, (0, {}))
+            if store not in ids:
+                raise ConfigError(f"there is no store {stage}/{store}: the job has {sorted(target.stages)}")
+            tasks.append(first + number)
+            stores.append(ids[store])
+    if len(set(tasks)) == 1:
+        yield tasks[0], stores, [key for key in keys if key is not None], values
+        return
+    for task in sorted(set(tasks)):
+        at = [index for index, each in enumerate(tasks) if each == task]
+        yield task, [stores[i] for i in at], [keys[i] or b"" for i in at], [values[i] for i in at]
+
+
+def partitioned(frame: "DataFrame", **options: str) -> "DataFrame":
+    """Return a table of key and value with its partition, in one Spark task for each: as ``format`` takes it.
+
+    ``options``: those of the format, store among them. The partition is that of the key, by murmur2 as everywhere.
+    """
+    from pyspark.sql.functions import col
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    read = read_options(options, "changelog", {"store", "offsets"})
+    _, store = find_store(read)
+    key, count = column("key", store.key), read.job.partitions
+
+    def number(keys: pa.Array) -> pa.Array:
+        return pa.array([0 if cell is None else partition_of(cell, count) for cell in key.cells(keys)], pa.int32())
+
+    number.__annotations__ = {"keys": pa.Array, "return": pa.Array}  # Spark looks at them, and wants no text
+    place = arrow_udf(number, "int")  # type: ignore[call-overload]  # Arrow's own types
+    numbered = frame.select("key", "value").withColumn("partition", place(col("key")))
+    return numbered.repartitionById(count, col("partition"))

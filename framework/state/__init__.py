@@ -1,0 +1,1 @@
+"""Committed state as others than the task see it: read, write in bulk, move."""

@@ -1,0 +1,151 @@
+"""Looks into a job from outside and only reads: what is committed, what is used up, what a kill has voided."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from framework.api.job import Job
+from framework.core.task_topology import TaskWiring, wire
+from framework.ports import LogReader
+from framework.state.log_reader import read_messages
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_verdict
+from protocol.commit import Commit, decode_commit
+from protocol.envelope import MessageType, decode_header
+from protocol.frames import frame_count
+from protocol.ids import TopicPartition
+
+_WINDOW = 8  # messages read at first from the end of a partition; grows until what is searched is found
+_BETWEEN = MessageType.MARKER, MessageType.WATERMARK
+_COUNT_STEP = 100  # messages held at once while a whole changelog is read
+
+
+class CommittedAt(NamedTuple):
+    """A valid commit and its offset in the changelog."""
+
+    offset: int
+    append_time_ms: int
+    commit: Commit
+
+
+class Latest:
+    """The last valid commit of the messages fed (C2), and their highest generation; that of a run after its verdict."""
+
+    def __init__(self) -> None:
+        self.found: CommittedAt | None = None
+        self.top = 0
+        self.count = 0
+        self._run: CommittedAt | None = None  # of a run without a verdict
+
+    @property
+    def undecided(self) -> CommittedAt | None:
+        """The commit of a run behind the last one, if no verdict on it was among the messages."""
+        return self._run
+
+    def feed(self, offset: int, append_time_ms: int, value: bytes) -> None:
+        """Take the next message."""
+        header = decode_changelog_header(value)
+        if header.generation < self.top:
+            return
+        self.top = header.generation
+        if header.type is ChangelogType.COMMIT:
+            at = CommittedAt(offset, append_time_ms, decode_commit(value))
+            if self.found is not None and at.commit.version <= self.found.commit.version:
+                return  # a repeat of an at-least-once log: versions rise from one valid commit to the next
+            if at.commit.run_id is None:
+                if self._run is not None and at.commit.previous == self._run.commit.version:
+                    self.count += 1  # it builds on the run's commit
+                self._take(at)
+            elif self._run is None or self._run.commit.run_id != at.commit.run_id:
+                self._run = at
+        elif header.type is ChangelogType.VERDICT and self._run is not None:
+            run_id, counts = decode_verdict(value)
+            if run_id == self._run.commit.run_id:
+                if counts:
+                    self._take(self._run)
+                self._run = None
+
+    def _take(self, at: CommittedAt) -> None:
+        self.found, self._run = at, None
+        self.count += 1
+
+
+LastCommit = Callable[[TopicPartition], CommittedAt | None]  # of a changelog: how to find it, if not by a look back
+
+
+def all_wirings(job: Job) -> list[TaskWiring]:
+    """Return the wiring of every task of the job, stage by stage."""
+    topology = job.topology()
+    return [
+        wire(topology, stage.ordinal, partition) for stage in topology.stages for partition in range(stage.partitions)
+    ]
+
+
+def last_commit(log: LogReader, changelog: TopicPartition) -> CommittedAt | None:
+    """Return the last valid commit (C2), judged from a window at the end of the changelog; None if there is none."""
+    return end_of(log, changelog)[0]
+
+
+def end_of(log: LogReader, changelog: TopicPartition) -> tuple[CommittedAt | None, int]:
+    """Return the last valid commit of a changelog, and its highest generation."""
+    latest = latest_of(log, changelog)
+    return latest.found, latest.top
+
+
+def latest_of(log: LogReader, changelog: TopicPartition) -> Latest:
+    """Return what the end of a changelog tells, as far back as the last valid commit."""
+    window = _WINDOW
+    while True:
+        start, end = log.bounds(changelog)
+        begin = max(start, end - window)
+        latest = Latest()
+        for message in read_messages(log, changelog, begin, end):
+            latest.feed(*message)
+        if latest.found is not None or begin == start:
+            return latest
+        window *= 8
+
+
+def count_commits(log: LogReader, changelog: TopicPartition) -> int:
+    """Return the number of valid commits (C2) in what is left of a changelog."""
+    latest = Latest()
+    position, end = log.bounds(changelog)
+    while position < end and (messages := read_messages(log, changelog, position, min(end, position + _COUNT_STEP))):
+        for message in messages:
+            latest.feed(*message)
+        position = messages[-1][0] + 1
+    return latest.count
+
+
+def external_ends(log: LogReader, job: Job) -> dict[TopicPartition, int]:
+    """Return where each external input ends now."""
+    return {partition: log.bounds(partition)[1] for wiring in all_wirings(job) for partition in wiring.external}
+
+
+def uncommitted_records(log: LogReader, wiring: TaskWiring) -> int:
+    """Return how many records of this task stand in its streams beyond its last commit: what its death voids."""
+    last, generation = end_of(log, wiring.changelog)
+    version = 0 if last is None else last.commit.version
+    return sum(_labelled_above(log, partition, wiring.producer, generation, version) for partition in wiring.outputs)
+
+
+def _labelled_above(log: LogReader, partition: TopicPartition, producer: int, generation: int, version: int) -> int:
+    """Count records of one generation in a channel whose label is above ``version``.
+
+    From the end backwards: labels do not fall in a channel, and a generation begins with its restore (R2). What earlier
+    generations left there was void before.
+    """
+    start, end = log.bounds(partition)
+    window = _WINDOW
+    while True:
+        begin = max(start, end - window)
+        complete, count = begin == start, 0
+        for _, _, value in read_messages(log, partition, begin, end):
+            header = decode_header(value)
+            if (header.producer, header.generation) != (producer, generation):
+                continue
+            if header.type is MessageType.FRAME and header.version > version:
+                count += frame_count(value)
+            elif header.type not in _BETWEEN:  # frames of V + 1 may stand before marker V (A8)
+                complete = True
+        if complete:
+            return count
+        window *= 8

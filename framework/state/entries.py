@@ -1,0 +1,62 @@
+"""The committed entries of a task, and in which portions they are written into another job."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from framework.api.graph import StageGraph
+from framework.errors import FrameworkError
+from framework.execution.build import store_names
+from framework.ports import Log, LogReader
+from framework.state.bulk_write import Run, abort
+from framework.state.snapshots import Snapshot, contents, live, segments
+
+if TYPE_CHECKING:
+    pass
+
+
+ROWS = 10_000  # written or copied at once
+
+
+Row = tuple[int, bytes, bytes]  # store id, key, value
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What was written: entries by "stage/store", at ``version`` of the job that has them now."""
+
+    version: int
+    entries: Counter[str]
+
+
+def entries_of(log: LogReader, graph: StageGraph, snapshot: Snapshot) -> Iterator[Row]:
+    """Yield all state of one task at a version, store by store. One task's state is in memory."""
+    stores = contents(segments(log, snapshot), frozenset(store_names(graph)))
+    for store, entries in stores.items():
+        keys, values, _ = live(entries)
+        for key, value in zip(keys, values, strict=True):
+            yield store, key, value
+
+
+def chunks(found: Iterator[Row]) -> Iterator[tuple[list[int], list[bytes], list[bytes | None]]]:
+    """Yield entries as columns, at most ROWS of them at once."""
+    stores: list[int] = []
+    keys: list[bytes] = []
+    values: list[bytes | None] = []
+    for store, key, value in found:
+        stores.append(store)
+        keys.append(key)
+        values.append(value)
+        if len(keys) == ROWS:
+            yield stores, keys, values
+            stores, keys, values = [], [], []
+    if keys:
+        yield stores, keys, values
+
+
+def give_up(log: Log, run: Run) -> None:
+    """Make a run void; if the log does not take that either, the next run will do it."""
+    with contextlib.suppress(FrameworkError):
+        abort(log, run)

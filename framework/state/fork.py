@@ -1,0 +1,135 @@
+"""Starting a new job from a checkpoint of an existing one."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from framework.api.job import Job
+from framework.core.task_topology import TaskWiring
+from framework.errors import ConfigError, OffsetOutOfRange
+from framework.execution.build import store_names
+from framework.execution.deterministic.outputs import is_of_outputs
+from framework.execution.reserved_stores import META, OUTBOX
+from framework.job.key_metadata import pin_like, placed_by
+from framework.logs.address import open_notes, read_notes
+from framework.logs.partition_reader import rows
+from framework.ports import ExternalRecord, Log, LogReader
+from framework.settings import Settings
+from framework.state.bulk_write import Attempt, Written, begin, check_used_up, commit
+from framework.state.commits import all_wirings
+from framework.state.entries import ROWS, Moved, Row, chunks, entries_of, give_up
+from framework.state.rescale import check_inputs, check_keys, spread_state
+from framework.state.snapshots import Snapshot, fold_to_end
+from protocol.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from framework.logs.address import Notes
+
+
+def fork(
+    log: LogReader,
+    job: Job,
+    snapshots: list[Snapshot],
+    target_log: Log,
+    target: Job,
+    settings: Settings,
+    *,
+    copy: bool,
+    by_key: bool = False,
+) -> Moved:
+    """Give a job that has not run yet the state of another one, at the version of these snapshots.
+
+    It reads on where that version had come to. ``copy``: the inputs are copied from there into its own log; else both
+    jobs read the same topics. Outputs that wait for a sink stay with the first job. A second job with another number of
+    partitions has topics of its own, so the version must have used up the first one's; ``by_key``: as of ``rescale``.
+    Raises ConfigError: the jobs do not fit, or the second one has run.
+    """
+    _check_fit(job, target)
+    spread = target.partitions != job.partitions
+    places = placed_by(read_notes(log, job.name), job) if spread else {}
+    if spread:
+        check_inputs(log, job, [snapshot.commit for snapshot in snapshots])
+        check_keys(log, job, snapshots, places, by_key=by_key)
+    check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), snapshots, strict=True)])
+    for wiring in all_wirings(target):
+        if target_log.bounds(wiring.changelog)[1] and fold_to_end(target_log, wiring, settled=False).last is not None:
+            raise _has_run(target, wiring)
+    positions = {TopicPartition(e.topic, e.partition): e.offset for each in snapshots for e in each.commit.external}
+    if copy:
+        positions = {} if spread else _copy_inputs(log, open_notes(target_log, target.name), target_log, positions)
+    pin_like(read_notes(log, job.name), job, open_notes(target_log, target.name), target)
+    run = begin(target_log, target, settings)
+    entries: Counter[str] = Counter()
+    written: list[Written] = []
+    try:
+        for task in run.tasks:
+            if task.base is not None:  # by a worker that has started since
+                raise _has_run(target, task.wiring)
+        if spread:
+            written, entries = spread_state(log, job, snapshots, target_log, run, target.partitions, places)
+        for number, snapshot in enumerate(() if spread else snapshots):
+            graph = job.stages[number // job.partitions]
+            names = store_names(graph)
+            attempt = Attempt(target_log, run, number, 1, sorted(names))
+            for chunk in chunks(row for row in entries_of(log, graph, snapshot) if not _stays(row)):
+                attempt.add(*chunk)
+                entries.update(f"{graph.name}/{names[store]}" for store in chunk[0] if store != META)
+            written.append(attempt.close())
+        commit(target_log, run, written, settings=settings, full=True, external=positions)
+    except BaseException:
+        give_up(target_log, run)
+        raise
+    return Moved(run.version, entries)
+
+
+def _has_run(target: Job, wiring: TaskWiring) -> ConfigError:
+    return ConfigError(f"job {target.name!r} has run, {wiring.name} has commits: give the second job a new name")
+
+
+def _stays(row: Row) -> bool:
+    """Tell whether an entry belongs to what the first job has sent: the second one begins to count anew."""
+    store, key, _ = row
+    return store == OUTBOX or (store == META and is_of_outputs(key))
+
+
+def _check_fit(job: Job, target: Job) -> None:
+    """Refuse a second job that would read the state wrongly."""
+    if target.modes != job.modes:
+        raise ConfigError(f"{job.name!r} is {job.modes}, {target.name!r} {target.modes}: need the same mode")
+    if target.name == job.name:
+        raise ConfigError(f"both jobs are called {job.name!r}: give the second one another name")
+    if target.partitions != job.partitions and "deterministic" in job.modes:
+        counts = f"{job.name!r} has {job.partitions} partitions, {target.name!r} {target.partitions}"
+        raise ConfigError(f"{counts}: need equal, as the jobs are deterministic")
+    for stage, other in zip(job.stages, target.stages, strict=False):
+        ours, theirs = stage.store_ids(), other.store_ids()
+        lost = [name for name, store in ours.items() if theirs.get(name) != store]
+        if stage.name != other.name or lost:
+            raise ConfigError(
+                f"stage {stage.ordinal} is {stage.name} with {', '.join(ours)} in {job.name!r}, and {other.name} with "
+                f"{', '.join(theirs)} in {target.name!r}: a fork may only add stages and stores, after the others"
+            )
+    if len(target.stages) < len(job.stages):
+        raise ConfigError(f"job {target.name!r} has no stage {job.stages[len(target.stages)].name}, {job.name!r} has")
+
+
+def _copy_inputs(
+    log: LogReader, notes: "Notes", target_log: Log, positions: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Copy what a version had not read yet. Return where to begin. Raises ConfigError: trimmed, or there already."""
+    begin_at = {}
+    for partition, position in positions.items():
+        start, end = target_log.bounds(partition)
+        if end:
+            raise ConfigError(f"{partition} of the second job holds {end - start:,} records: choose another directory")
+        begin_at[partition] = 0
+        batch: list[ExternalRecord] = []
+        try:
+            for _, _, timestamp_ms, key, value, headers in rows(log, partition, position, log.bounds(partition)[1]):
+                batch.append(ExternalRecord(partition, key, value, timestamp_ms, headers))
+                if len(batch) == ROWS:
+                    notes.produce_with_meta(batch, {})
+                    batch = []
+        except OffsetOutOfRange as error:
+            raise ConfigError(f"what the version had not read yet is gone: {error}: choose a later version") from error
+        notes.produce_with_meta(batch, {})
+    return begin_at

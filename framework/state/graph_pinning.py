@@ -1,0 +1,252 @@
+"""Pins the graph of a job in its metadata, and holds its code against it and against the last commits at each start.
+
+A graph may grow: stages are added after the others, which may read what those write. Tasks of both codes work side by
+side then, so all that the code before can still do is allowed to it. Everything else is refused, before anything is
+written. What a task's own commit says is checked by the core, too (framework.core.graph_check): here all tasks of a
+process are looked at before the first of them writes.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from framework.api.job import Job
+from framework.core.graph_check import WAY_BACK, check_commit
+from framework.core.task_topology import TaskWiring
+from framework.core.topology import Stage, Stream, Topology, stream_topic
+from framework.errors import ConfigError
+from framework.execution.changelog_writer import find_verdict
+from framework.logs.address import read_notes
+from framework.ports import LogReader
+from framework.state.commits import all_wirings, latest_of
+from protocol.commit import Commit
+from protocol.errors import DecodeError
+from protocol.ids import split_producer_id
+
+if TYPE_CHECKING:
+    from framework.logs.address import Notes
+
+GRAPH = "graph"  # the key in the job metadata
+_FORMAT = 1
+_FORK = (
+    "start the code that has it; or go on without it in a job of another name, with the state of this one: "
+    "grete fork JOB SECOND_JOB"
+)
+
+
+def check_graph(job: Job, log: LogReader, tasks: Sequence[TaskWiring] | None = None) -> None:
+    """Hold a job's code against its pinned graph and the last commits of ``tasks`` (None: all); write nothing.
+
+    ``job`` takes over under which fingerprints the job has run. Raises ConfigError: what has changed, with a way out.
+    """
+    ours, pinned = job.topology(), _pinned(job, log)
+    if pinned is None:
+        commits = _commits(log, all_wirings(job))  # of a job made before graphs were pinned, or of none at all
+        first, known = _first_of(ours, [commit for _, commit in commits])
+    else:
+        commits = _commits(log, all_wirings(job) if tasks is None else tasks)
+        _compare(pinned, ours)
+        if pinned.stages[0].partitions == ours.stages[0].partitions:
+            first, known = pinned.first, pinned.known | pinned.fingerprints()
+        else:
+            first, known = _rescaled(pinned, ours, [commit for _, commit in commits])
+        _check_added(pinned, ours, commits, tasks)
+    for wiring, commit in commits:
+        check_commit(wiring, commit)
+    job.keep_fingerprints(first, known)
+
+
+def know_graph(job: Job, log: LogReader) -> None:
+    """Let a job take over under which fingerprints it has run, so that its commits can be read; refuse nothing."""
+    pinned = _pinned(job, log)
+    if pinned is not None and _continues(pinned, job.topology()):
+        job.keep_fingerprints(pinned.first, pinned.known | pinned.fingerprints())
+
+
+def _continues(pinned: Topology, ours: Topology) -> bool:
+    """Tell whether one of the two graphs is the other one with stages added last, or they are equal."""
+    common = min(len(pinned.stages), len(ours.stages))
+    return pinned.without_last(common).fingerprint() == ours.without_last(common).fingerprint()
+
+
+def _pinned(job: Job, log: LogReader) -> Topology | None:
+    raw = read_notes(log, job.name).meta_get(GRAPH)
+    return None if raw is None else decode_graph(job.name, raw)
+
+
+def check_whole(job: Job, log: LogReader) -> None:
+    """Refuse code that lacks a stage of the job, where all of a job's state is to be written. Raises ConfigError."""
+    check_graph(job, log)
+    pinned = _pinned(job, log)
+    lacks = () if pinned is None else pinned.stages[len(job.stages) :]
+    if lacks:
+        names = ", ".join(repr(stage.name) for stage in lacks)
+        raise ConfigError(f"job {job.name!r} has the stages {names}, too: use the code that has them")
+
+
+def pin_graph(job: Job, notes: "Notes") -> None:
+    """Write the graph of a job that was checked, if it is new or has grown."""
+    raw, ours = notes.meta_get(GRAPH), job.topology()
+    pinned = None if raw is None else decode_graph(job.name, raw)
+    same = pinned is not None and pinned.stages[0].partitions == ours.stages[0].partitions
+    if same and pinned is not None and len(pinned.stages) >= len(ours.stages):
+        return
+    notes.produce_with_meta([], {GRAPH: encode_graph(ours)})
+
+
+def encode_graph(topology: Topology) -> bytes:
+    """Return a graph as the job metadata holds it."""
+    first = topology.fingerprint() if topology.first is None else topology.first
+    names = [stage.name for stage in topology.stages]
+    described = {
+        "format": _FORMAT,
+        "partitions": topology.stages[0].partitions,
+        "stages": [
+            {"number": n, "name": name, "mode": "deterministic" if n in topology.deterministic else "aligned"}
+            for n, name in enumerate(names)
+        ],
+        "streams": [
+            {"topic": stream.user_topic, "from": names[stream.producer], "to": names[stream.consumer]}
+            for stream in topology.streams
+        ],
+        "first": f"{first:016x}",  # text: not every reader of JSON keeps 63 bits
+        "known": [f"{each:016x}" for each in sorted(topology.known)],
+    }
+    return json.dumps(described).encode()
+
+
+def decode_graph(job: str, raw: bytes) -> Topology:
+    """Return a pinned graph, without the topics from outside. Raises ConfigError: a later release has written it."""
+    found: dict[str, Any] = json.loads(raw)
+    if found["format"] != _FORMAT:
+        raise ConfigError(
+            f"job {job!r}: its graph is pinned in format {found['format']}, and this release of Grete knows format "
+            f"{_FORMAT}: start it with the release that it ran with last"
+        )
+    numbers = {stage["name"]: stage["number"] for stage in found["stages"]}
+    partitions = found["partitions"]
+    return Topology(
+        job,
+        tuple(Stage(stage["name"], stage["number"], partitions) for stage in found["stages"]),
+        tuple(
+            Stream(stream_topic(job, s["from"], s["topic"], s["to"]), numbers[s["from"]], numbers[s["to"]], partitions)
+            for s in found["streams"]
+        ),
+        deterministic=frozenset(stage["number"] for stage in found["stages"] if stage["mode"] == "deterministic"),
+        first=int(found["first"], 16),
+        known=frozenset(int(each, 16) for each in found["known"]),
+    )
+
+
+def _commits(log: LogReader, tasks: Sequence[TaskWiring]) -> list[tuple[TaskWiring, Commit]]:
+    """Return the tasks that have committed, with their last commits."""
+    commits = []
+    for wiring in tasks:
+        if wiring.changelog.partition >= (log.partitions(wiring.changelog.topic) or 0):
+            continue
+        try:
+            latest = latest_of(log, wiring.changelog)
+        except DecodeError:
+            continue  # a damaged changelog: the task halts, and says so
+        found, run = latest.found, latest.undecided
+        if run is not None:  # its verdict is in the changelog of task (0, 0) at first
+            counts = find_verdict(log, wiring.decider, run.commit.run_id or "")
+            found = run if counts else found
+        if found is not None:
+            commits.append((wiring, found.commit))
+    return commits
+
+
+def _first_of(ours: Topology, commits: Sequence[Commit]) -> tuple[int | None, frozenset[int]]:
+    """Return of a job without a pinned graph under which fingerprint it first ran, and all that its commits show."""
+    known = frozenset(commit.fingerprint for commit in commits)
+    graphs = [ours.without_last(count).fingerprint() for count in range(1, len(ours.stages) + 1)]
+    return next((each for each in graphs if each in known & ours.fingerprints()), None), known
+
+
+def _rescaled(pinned: Topology, ours: Topology, commits: Sequence[Commit]) -> tuple[int | None, frozenset[int]]:
+    """Return the fingerprints of a job whose pinned partitions are not the code's: a rescale was killed before its end.
+
+    Raises ConfigError unless the commits say so.
+    """
+    first, known = _first_of(ours, commits)
+    if first is None:
+        before, now = pinned.stages[0].partitions, ours.stages[0].partitions
+        raise ConfigError(
+            f"job {ours.job!r} has {before} partitions, not {now} as in this code: write "
+            f"Job(…, partitions={before}); to have more: grete rescale JOB --partitions={now}"
+        )
+    return first, known
+
+
+def _compare(pinned: Topology, ours: Topology) -> None:
+    """Refuse code whose stages are not those of the graph, in their order, or whose streams between them differ."""
+    common = min(len(pinned.stages), len(ours.stages))
+    changes = []
+    for before, now in zip(pinned.stages, ours.stages, strict=False):
+        number = before.ordinal
+        if before.name != now.name:
+            changes.append(f"stage number {number} was {before.name!r} and is {now.name!r}")
+        elif (number in pinned.deterministic) != (number in ours.deterministic):
+            modes = ["aligned", "deterministic"]
+            was, now_is = modes[number in pinned.deterministic], modes[number in ours.deterministic]
+            changes.append(f"stage {before.name!r} was {was} and is {now_is}")
+    if not changes:
+        old, new = _edges(pinned, common), _edges(ours, common)
+        changes += [f"{edge} is gone" for edge in sorted(old - new)] + [f"{edge} is new" for edge in sorted(new - old)]
+        back = (stream for stream in ours.streams if stream.consumer < common <= stream.producer)
+        changes += [
+            f"stage {ours.stages[s.consumer].name!r} reads {s.user_topic!r} from {ours.stages[s.producer].name!r}, "
+            "which was added later"
+            for s in back
+        ]
+    if changes:
+        order = ", ".join(repr(stage.name) for stage in pinned.stages)
+        raise ConfigError(
+            f"the graph of job {ours.job!r} has changed: {'; '.join(changes)}. It has run with the stages {order}, in "
+            f"this order: {WAY_BACK}"
+        )
+
+
+def _edges(topology: Topology, count: int) -> set[str]:
+    """Return the streams between the first stages, as one reads them."""
+    names, prefix = [stage.name for stage in topology.stages], len(topology.job) + 1
+    found = (stream for stream in topology.streams if max(stream.producer, stream.consumer) < count)
+    return {
+        f"the stream {stream.topic[prefix:]!r} from {names[stream.producer]!r} to {names[stream.consumer]!r}"
+        for stream in found
+    }
+
+
+def _check_added(
+    pinned: Topology,
+    ours: Topology,
+    commits: Sequence[tuple[TaskWiring, Commit]],
+    tasks: Sequence[TaskWiring] | None,
+) -> None:
+    """Refuse code without the stages that were added last, where one of its tasks has sent to them (1.2).
+
+    Of an aligned task its last commit tells. A deterministic one sends before it commits, so it may have: what it made
+    without that stage afterwards would have other numbers there.
+    """
+    added = {stream.topic: stream for stream in pinned.streams if stream.consumer >= len(ours.stages)}
+    for wiring, commit in commits:
+        for sent in commit.outputs:
+            if sent.topic in added:
+                reader = pinned.stages[added[sent.topic].consumer].name
+                raise ConfigError(
+                    f"{wiring.name}: since its last commit (version {commit.version}) it sends to stage {reader!r} of "
+                    f"job {ours.job!r}, and this code has no such stage: {_FORK}"
+                )
+    hosted = {stage.ordinal for stage in ours.stages} if tasks is None else {_number(wiring) for wiring in tasks}
+    for stream in added.values():
+        if stream.producer in hosted & ours.deterministic:
+            sender, reader = ours.stages[stream.producer].name, pinned.stages[stream.consumer].name
+            raise ConfigError(
+                f"stage {sender!r} is deterministic and sends to stage {reader!r} of job {ours.job!r}, and this code "
+                f"has no such stage: {_FORK}"
+            )
+
+
+def _number(wiring: TaskWiring) -> int:
+    return split_producer_id(wiring.producer)[0]

@@ -1,0 +1,166 @@
+"""Reads the newest committed state of a job, while it runs or not, on any machine.
+
+A local store answers only if the changelog says that it has what is committed: the worker may have moved to another
+machine since, and then the store here is of the past. What cannot answer is read from its changelog.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from framework.api.job import Job
+from framework.api.store import Store
+from framework.core.changelog_fold import ChangelogFold
+from framework.core.task_topology import TaskWiring
+from framework.errors import ConfigError, OffsetOutOfRange
+from framework.execution.changelog_writer import find_verdict
+from framework.logs.partition_reader import rows
+from framework.ports import LogReader
+from framework.state.commits import all_wirings
+from framework.state.local_reader import StateReader, decoded_row, place_of, store_named
+from framework.state.snapshots import contents, live, newest, refuse_other_graph, segments
+from protocol.partitioner import partition_of
+from protocol.pointer import Pointer, decode_pointer
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+APPLY_S_MAX = 2.0  # how long a worker gets to apply what it has committed; then the changelog is read
+_PAUSE_S = 0.02
+
+
+class NewestReader:
+    """Offers what a StateReader does. Each read sees at least what was committed before it began."""
+
+    def __init__(self, log: LogReader, job: Job, directory: Path, say: Callable[[str], None]) -> None:
+        """``directory``: of the local stores. ``say`` gets a line for each task that its changelog answers for.
+
+        The log is closed with this reader.
+        """
+        self._log, self._job, self._say = log, job, say
+        self._directory = directory
+        self._local = StateReader(directory, job)
+        self._wirings = {wiring.name: wiring for wiring in all_wirings(job)}
+
+    def store(self, name: str) -> Store[Any, Any]:
+        """Return the store of that name; ``stage/store`` where several stages have one. Raises ConfigError."""
+        return store_named(self._job, name)
+
+    def find(self, store: Store[K, V], key: K) -> Iterator[tuple[int, V]]:
+        """Yield (partition, value) from each partition that has the key: the one of murmur2(key) is asked first."""
+        wanted = store.key.encode(key)
+        first = partition_of(wanted, self._job.partitions)
+        for partition in (first, *(p for p in range(self._job.partitions) if p != first)):
+            if self._is_current(store, partition):
+                value = self._local.at(store, key, partition)
+                if value is not None:
+                    yield partition, value
+            else:
+                yield from (
+                    (partition, decoded_row(store, raw_key, raw)[1])
+                    for raw_key, raw in self._rows(store, partition)
+                    if raw_key == wanted
+                )
+
+    def prefix(self, store: Store[K, V], prefix: K) -> Iterator[tuple[K, V]]:
+        """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
+        return self._scan(store, store.key.encode(prefix))
+
+    def all(self, store: Store[K, V]) -> Iterator[tuple[K, V]]:
+        """Yield every (key, value)."""
+        return self._scan(store, b"")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the files and the log."""
+        self._local.close()
+        self._log.close()
+
+    def _scan(self, store: Store[K, V], prefix: bytes) -> Iterator[tuple[K, V]]:
+        for partition in range(self._job.partitions):
+            if self._is_current(store, partition):
+                yield from self._local.starting(store, prefix, partition)
+            else:
+                for key, raw in self._rows(store, partition):
+                    if key.startswith(prefix):
+                        yield decoded_row(store, key, raw)
+
+    def _rows(self, store: Store[Any, Any], partition: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries of one task, in key order, from its changelog; none before its first commit."""
+        stage, number = place_of(self._job, store)
+        snapshot = newest(self._log, self._wirings[f"{stage.name}-{partition}"])
+        if snapshot is None:
+            return
+        keys, values, _ = live(contents(segments(self._log, snapshot), frozenset({number}))[number])
+        yield from sorted(zip(keys, values, strict=True))
+
+    # --- which of the two answers ---
+
+    def _is_current(self, store: Store[Any, Any], partition: int) -> bool:
+        stage, _ = place_of(self._job, store)
+        wiring = self._wirings[f"{stage.name}-{partition}"]
+        reason = self._why_not(wiring)
+        if reason is not None:
+            self._say(f"{wiring.name}: read from its changelog: {reason}")
+        return reason is None
+
+    def _why_not(self, wiring: TaskWiring) -> str | None:
+        """Return why the local store of a task may not answer, None if it has all that is committed now."""
+        pointer = self._pointer(wiring)
+        if pointer is None:
+            return f"there is no committed state of it in {self._directory}"
+        try:
+            fold = self._fold_from(wiring, pointer)
+        except OffsetOutOfRange:
+            fold = None
+        if fold is None:
+            return f"the commit that the state in {self._directory} ends with is not in it (any more)"
+        if fold.last is None or fold.last_offset == pointer.offset or self._applied(wiring, fold, pointer):
+            return None
+        return (
+            f"the state in {self._directory} ends with version {pointer.version} of generation {pointer.generation}, "
+            f"and version {fold.last.version} of generation {fold.last.generation} is committed"
+        )
+
+    def _pointer(self, wiring: TaskWiring) -> Pointer | None:
+        try:
+            raw = self._local.pointer(wiring.name)
+        except ConfigError:  # no such directory
+            return None
+        return None if raw is None else decode_pointer(raw)
+
+    def _fold_from(self, wiring: TaskWiring, pointer: Pointer) -> ChangelogFold | None:
+        """Return the fold of a changelog from the commit that a store names on; None if that is another message.
+
+        A worker that was replaced never applies a commit that does not count, so the first one does (R1).
+        """
+        changelog = wiring.changelog
+        fold = ChangelogFold(str(changelog), pointer.offset)
+        for row in rows(self._log, changelog, pointer.offset, self._log.bounds(changelog)[1]):
+            fold.feed(row[0], row[4] or b"")
+            commit = fold.base
+            if commit is None or (commit.generation, commit.version, commit.nonce) != pointer[1:]:
+                return None
+        if fold.base is None:
+            return None
+        if self._log.partitions(changelog.topic) != self._job.partitions:
+            refuse_other_graph(self._log, wiring, fold.base)
+        if fold.undecided is not None:
+            fold.decide(fold.undecided, bool(find_verdict(self._log, wiring.decider, fold.undecided)))
+        return fold
+
+    def _applied(self, wiring: TaskWiring, fold: ChangelogFold, pointer: Pointer) -> bool:
+        """Wait for the worker that committed it to apply it here; False if it is another process, or does not."""
+        deadline = time.monotonic() + APPLY_S_MAX
+        while fold.top == pointer.generation and time.monotonic() < deadline:
+            now = self._pointer(wiring)
+            if now is not None and now.offset >= fold.last_offset:
+                return True
+            time.sleep(_PAUSE_S)
+        return False

@@ -1,0 +1,124 @@
+"""Who has a job's tasks: the claims in its changelogs, and whether a process that made one is still at work.
+
+A command that rewrites a job claims its tasks, which fences every worker. So it asks here first: a worker on another
+machine holds no lock that could be seen. This may miss a worker (it hangs, or commits seldom); nothing is lost then, as
+what it commits before the claim is found after it.
+"""
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from framework.api.job import Job
+from framework.core.changelog_fold import ChangelogFold
+from framework.core.task_topology import TaskWiring
+from framework.errors import ConfigError
+from framework.logs.partition_reader import batch
+from framework.ports import Log, LogRow
+from framework.settings import Settings
+from framework.state.commits import all_wirings
+from framework.state.snapshots import fold_to_end
+from protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, decode_claim
+
+WATCH_S_MAX = 60.0
+_INTERVALS = 2  # each task of a live job commits once an interval, also when nothing comes
+_MORE_S = 2.0
+_LOOK_MS = 100.0
+_SAME_S = 5.0  # a process says when it started; the system's answer is that much off at most
+
+
+def refuse_if_owned(log: Log, job: Job, settings: Settings) -> None:
+    """Raise ConfigError, naming the process, if one is at work on a task of the job.
+
+    On this machine that is known by its process id. Elsewhere its changelogs tell: they are watched for two intervals.
+    """
+    watched: dict[TaskWiring, Claim | None] = {}
+    ends = {wiring: log.bounds(wiring.changelog)[1] for wiring in all_wirings(job)}
+    watch_s = settings.interval_ms / 1000
+    for wiring in ends:
+        fold = fold_to_end(log, wiring, settled=False)
+        if fold.top == 0 or _has_ended(fold):
+            continue
+        claim = _claim_of(log, wiring, fold.top)
+        if claim is None or claim.host != platform.node()[:200]:
+            watched[wiring] = claim
+            watch_s = max(watch_s, _interval_s(fold))
+        elif _is_alive(claim):
+            raise _at_work(wiring, claim, "is alive")
+    _watch(log, watched, ends, min(_INTERVALS * watch_s + _MORE_S, WATCH_S_MAX))
+
+
+def _claim_of(log: Log, wiring: TaskWiring, generation: int) -> Claim | None:
+    """Return the claim of the highest generation, found by bisection; None if it was trimmed."""
+    changelog = wiring.changelog
+    low, end = log.bounds(changelog)
+    high = end
+    while low < high:
+        middle = (low + high) // 2
+        found = batch(log, changelog, middle, 1)
+        if not found or found[0][0] >= high or _header(found[0]).generation >= generation:
+            high = middle
+        else:
+            low = found[0][0] + 1
+    found = batch(log, changelog, low, 1) if low < end else []
+    if not found or _header(found[0])[:2] != (ChangelogType.CLAIM, generation):
+        return None
+    return decode_claim(found[0][4] or b"")
+
+
+def _header(row: LogRow) -> ChangelogHeader:
+    return decode_changelog_header(row[4] or b"")
+
+
+def _has_ended(fold: ChangelogFold) -> bool:
+    """Whether the last owner was a bulk write whose commit counts: it is over."""
+    last = fold.last
+    return last is not None and last.run_id is not None and last.generation == fold.top
+
+
+def _interval_s(fold: ChangelogFold) -> float:
+    """Return about how long the last owner took from one commit to the next: their numbers are times in ms."""
+    last = fold.last
+    return 0.0 if last is None or last.previous <= 0 else (last.version - last.previous) / 1000
+
+
+def _watch(
+    log: Log, watched: Mapping[TaskWiring, Claim | None], ends: Mapping[TaskWiring, int], seconds: float
+) -> None:
+    by = time.monotonic() + seconds
+    while watched and time.monotonic() < by:
+        for wiring, claim in watched.items():
+            end = log.bounds(wiring.changelog)[1]
+            new = batch(log, wiring.changelog, ends[wiring], 1) if end > ends[wiring] else []
+            if new:  # else only the mark of a transaction stands there
+                raise _at_work(wiring, claim, f"has written offset {new[0][0]:,} of {wiring.changelog} just now")
+        log.wait(_LOOK_MS)
+
+
+def _is_alive(claim: Claim) -> bool:
+    """Whether the process that made a claim on this machine is there; another one may have its id by now."""
+    if claim.pid == os.getpid():
+        return False  # this very process does not run tasks
+    try:
+        os.kill(claim.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    try:
+        state, *_, start = Path(f"/proc/{claim.pid}/stat").read_text().rpartition(")")[2].split()[:20]
+        (booted,) = (line.split()[1] for line in Path("/proc/stat").read_text().splitlines() if line[:5] == "btime")
+    except (OSError, ValueError):
+        return True  # not a Linux: nothing more is known
+    started_s = int(booted) + int(start) / os.sysconf("SC_CLK_TCK")
+    return state not in "ZX" and started_s <= claim.started_ms / 1000 + _SAME_S
+
+
+def _at_work(wiring: TaskWiring, claim: Claim | None, how: str) -> ConfigError:
+    who = "a process whose claim is trimmed"
+    if claim is not None:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(claim.started_ms / 1000))
+        who = f"process {claim.pid} on {claim.host}, started {since},"
+    return ConfigError(f"{wiring.name} has a worker: {who} {how}: stop the job's workers there first, then ask again")

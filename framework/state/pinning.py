@@ -1,0 +1,207 @@
+"""Pins the definition of a job in its metadata, and holds its code against it at each start and before each read."""
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from framework.api.definition import (
+    Definition,
+    changes_of_job,
+    changes_of_state,
+    decode_definition,
+    define,
+    encode_definition,
+    refuse_changes,
+    take_over,
+)
+from framework.api.job import Job
+from framework.core.task_topology import TaskWiring, wire
+from framework.core.topology import changelog_topic
+from framework.errors import ConfigError
+from framework.execution.changelog_writer import find_verdict
+from framework.execution.reserved_stores import META, pin_key
+from framework.logs.address import read_notes
+from framework.ports import LogReader
+from framework.state.commits import last_commit
+from framework.state.local_reader import DEFINITION
+from framework.state.snapshots import Snapshot, contents, fold_to_end, live, segments
+from framework.stores.store_directory import make_private
+from protocol.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from framework.logs.address import Notes
+
+_DEFINITION = "definition"  # the key in the job metadata
+_IDS_MAX = 1 << 15  # of the overlay
+
+logger = logging.getLogger("grete.definition")  # commands show its lines to the person at the terminal
+
+
+def check_definition(job: Job, log: LogReader) -> Definition | None:
+    """Hold a job's code against its definition, and take over what that has settled; nothing is written.
+
+    Return the definition, None before the first start with a release that pins it. Raises ConfigError naming all that
+    changed and may not, each with a way.
+    """
+    definition = _definition_of(job, log)
+    if definition is None:
+        job.pin(_ids_of_state(job, log), {})
+        return None
+    definition = _without_unused(definition, job, log)
+    refuse_changes(job, changes_of_job(definition, job))
+    take_over(definition, job)
+    _check_outputs(definition, job, log)
+    return definition
+
+
+def check_readable(job: Job, log: LogReader) -> Definition | None:
+    """Let a job's code read the state that its log has; return what ``check_definition`` does.
+
+    Raises ConfigError: the code would misread it.
+    """
+    definition = _definition_of(job, log)
+    if definition is None:
+        job.pin(_ids_of_state(job, log), {})
+        return None
+    refuse_changes(job, changes_of_state(definition, job))
+    take_over(definition, job)
+    return definition
+
+
+def take_state_of(first: Job, second: Job) -> None:
+    """Give a job that gets the state of another one the ids of its stores. Raises ConfigError: it would misread them.
+
+    ``first`` was checked.
+    """
+    definition = define(first, {})
+    refuse_changes(second, changes_of_state(definition, second))
+    take_over(definition, second)
+
+
+def pin_definition(job: Job, log: LogReader, notes: "Notes", state: Path | None) -> None:
+    """Write the definition of a job that was checked, if it is new or has grown; a copy goes beside its ``state``.
+
+    The job's topics are there.
+    """
+    raw, before = encode_definition(define(job, output_counts(job, log))), notes.meta_get(_DEFINITION)
+    used = None if before is None else _without_unused(decode_definition(before), job, log)
+    if before is not None and used is not None and len(used["stages"]) > len(job.stages):
+        raw = before  # this is the code before stages were added, beside workers that have them
+    if raw != before:
+        if before is None and _has_run(job, log):
+            logger.warning(
+                "job %s has run with a release that pinned no definition: it is taken from the code as it is now, and "
+                "each later start is held against it (said once)",
+                job.name,
+            )
+        notes.produce_with_meta([], {_DEFINITION: raw})
+    take_over(decode_definition(raw), job)
+    if state is not None:
+        copy_definition(raw, state)
+
+
+def repin_outputs(job: Job, log: LogReader, notes: "Notes") -> None:
+    """Write the definition of a job that stands still with the partition counts that its outputs have now."""
+    counts = {topic: count for topic in job.external_sinks() if (count := log.partitions(topic)) is not None}
+    notes.produce_with_meta([], {_DEFINITION: encode_definition(define(job, counts))})
+
+
+def output_counts(job: Job, log: LogReader) -> dict[str, int]:
+    """Return to how many partitions of each topic outside the job writes: as pinned; of a new topic, all it has."""
+    pinned = job.stages[0].pinned_counts
+    return {topic: pinned.get(topic) or log.partitions(topic) or job.partitions for topic in job.external_sinks()}
+
+
+def copy_definition(raw: bytes, state: Path) -> None:
+    """Leave a definition beside the stores of a directory, for those who read them without the log."""
+    make_private(state)
+    path = state / DEFINITION
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_bytes() == raw:
+            return
+    scratch = state / f"{DEFINITION}.{os.getpid()}"
+    scratch.write_bytes(raw)
+    scratch.replace(path)
+
+
+def _definition_of(job: Job, log: LogReader) -> Definition | None:
+    raw = read_notes(log, job.name).meta_get(_DEFINITION)
+    return None if raw is None else decode_definition(raw)
+
+
+def _without_unused(definition: Definition, job: Job, log: LogReader) -> Definition:
+    """Return a definition without stages that were added and never committed: the code before them may come back."""
+    known = {stage.name for stage in job.stages}
+    stages = [s for s in definition["stages"] if s["name"] in known or _has_committed(log, job.name, s["name"])]
+    return {**definition, "stages": stages}
+
+
+def _has_committed(log: LogReader, job: str, stage: str) -> bool:
+    changelog = changelog_topic(job, stage)
+    count = log.partitions(changelog) or 0
+    return any(last_commit(log, TopicPartition(changelog, number)) is not None for number in range(count))
+
+
+def _check_outputs(definition: Definition, job: Job, log: LogReader) -> None:
+    """Refuse an output topic that has lost partitions; tell of one that has more than the job writes to."""
+    for topic, pinned in definition["outputs"].items():
+        found = log.partitions(topic) if topic in job.external_sinks() else None
+        if found is None or found == pinned:
+            continue
+        if found < pinned:
+            raise ConfigError(
+                f"output topic {topic} has {found} partitions, and job {job.name!r} has written to {pinned}: it was "
+                f"made anew: give it as many again: kafka-topics.sh --alter --topic {topic} --partitions {pinned}"
+            )
+        logger.warning(
+            "output topic %s has %d partitions, and job %s goes on writing to the first %d, which it began with, so "
+            "that keys stay where they are: a job of another name (grete fork) writes to all of them",
+            topic,
+            found,
+            job.name,
+            pinned,
+        )
+
+
+# --- State of releases that pinned no definition ----------------------------------------------------------------------
+
+
+def _ids_of_state(job: Job, log: LogReader) -> dict[str, dict[str, int]]:
+    """Return the ids that the state notes, of stages with windows: there a new store would move those declared."""
+    ids = {}
+    for stage in job.stages:
+        if stage.windows and log.partitions(job.topology().changelog(stage.ordinal)) is not None:
+            noted = _noted_ids(job, log, stage.ordinal)
+            ids[stage.name] = {name: number for name, number in noted.items() if name in stage.store_names()}
+    return ids
+
+
+def _noted_ids(job: Job, log: LogReader, ordinal: int) -> dict[str, int]:
+    """Return store name → id as the first task of a stage that has committed notes it; one task's state is read."""
+    for number in range(min(job.partitions, log.partitions(job.topology().changelog(ordinal)) or 0)):
+        wiring = wire(job.topology(), ordinal, number)
+        found = _last_snapshot(log, wiring)
+        if found is not None:
+            keys, values, _ = live(contents(segments(log, found), frozenset({META}))[META])
+            ids = {pin_key(store_id): store_id for store_id in range(_IDS_MAX)}
+            return {value.decode(): ids[key] for key, value in zip(keys, values, strict=True) if key in ids}
+    return {}
+
+
+def _last_snapshot(log: LogReader, wiring: TaskWiring) -> Snapshot | None:
+    """Return one task at its last commit, also if that was of a job with fewer stages."""
+    fold = fold_to_end(log, wiring, settled=False)
+    if fold.undecided is not None:
+        fold.decide(fold.undecided, bool(find_verdict(log, wiring.decider, fold.undecided)))
+    if fold.last is None:
+        return None
+    return Snapshot(wiring.name, wiring.changelog, fold.last_offset, fold.start, fold.last)
+
+
+def _has_run(job: Job, log: LogReader) -> bool:
+    """Tell whether a task has been started: its claim is in its changelog."""
+    topology = job.topology()
+    changelogs = [wire(topology, s.ordinal, number).changelog for s in job.stages for number in range(job.partitions)]
+    return any(log.bounds(changelog)[1] for changelog in changelogs)

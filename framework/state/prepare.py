@@ -1,0 +1,59 @@
+"""What a job needs before it runs or is read: topics, metadata, and code that fits what is committed."""
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from framework.api.job import Job
+from framework.core.task_topology import TaskWiring
+from framework.job.directory import Place, check_guarantee, missing_topics
+from framework.job.metadata import pin_guarantee
+from framework.logs.address import check_topics, open_notes, pin_topics, read_notes, refuse_compacted
+from framework.ports import Log
+from framework.settings import Settings
+from framework.state.graph_pinning import check_graph, pin_graph
+from framework.state.pinning import check_definition, pin_definition, take_state_of
+
+if TYPE_CHECKING:
+    from framework.logs.address import Notes
+
+
+def prepare(
+    job: Job,
+    log: Log,
+    place: Place,
+    settings: Settings,
+    fed: Collection[str] = (),
+    tasks: Sequence[TaskWiring] | None = None,
+    *,
+    state_of: Job | None = None,
+) -> "Notes":
+    """Make and check what a job needs of its log, and return its notes; ``fed``: the external inputs fed from here.
+
+    ``tasks`` are those that will run in this process, None: all. ``state_of``: a job whose state this one is to get.
+    ``job`` takes over what its definition holds of ids and counts. A start that is refused writes nothing: all checks
+    come first. Raises ConfigError, also if the code changes what it may not, Halted (a topic was made anew).
+    """
+    found = read_notes(log, job.name)
+    check_guarantee(found, job.name, settings, job.modes)
+    check_graph(job, log, tasks)
+    if check_definition(job, log) is None and state_of is not None:
+        take_state_of(state_of, job)
+    missing = missing_topics(job, log, None if place.address.embedded else fed)
+    topology = job.topology()
+    stages = ((stage, job.stages[stage.ordinal].mode) for stage in topology.stages)
+    deterministic = [stage for stage, mode in stages if mode == "deterministic"]
+    absent = {topic for topic, _, _ in missing}
+    theirs = {topic: s.name for s in deterministic for topic in topology.externals_of(s.ordinal) if topic not in absent}
+    refuse_compacted(log, theirs)
+    changelogs = (topology.changelog(stage.ordinal) for stage in topology.stages)
+    read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
+    pinned = sorted({*changelogs, *read, *(stream.topic for stream in topology.streams)})
+    check_topics(log, found, [topic for topic in pinned if topic not in absent])
+    for topic, partitions, plain in missing:
+        log.create_topic(topic, partitions, plain=plain)
+    notes = open_notes(log, job.name)
+    pin_guarantee(notes, job.name, settings, job.modes)
+    pin_graph(job, notes)
+    pin_topics(log, notes, pinned)
+    pin_definition(job, log, notes, place.state_directory)
+    return notes

@@ -1,0 +1,39 @@
+"""Rebuilds the local stores of a job from its changelogs, as of a checkpoint."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from framework.api.job import Job
+from framework.execution.build import store_names
+from framework.execution.changelog_writer import apply_segment
+from framework.ports import LogReader
+from framework.settings import Settings
+from framework.state.snapshots import Snapshot, segments
+from framework.stores.rocksdb import RocksMemory
+from framework.stores.rocksdb_open import open_store
+from protocol.pointer import Pointer, encode_pointer
+
+
+def replay(
+    log: LogReader, job: Job, snapshots: list[Snapshot], directory: Path, settings: Settings
+) -> Iterator[tuple[str, int]]:
+    """Rebuild the stores of all tasks below ``directory`` from the changelogs; yield (task, entries applied).
+
+    What is there is wiped. A worker that finds them goes on from these commits. Raises TransientError: one is in use.
+    """
+    memory = RocksMemory(settings.rocksdb_bytes)
+    for number, snapshot in enumerate(snapshots):
+        graph = job.stages[number // job.partitions]
+        store = open_store(directory / snapshot.task, store_names(graph), memory)
+        try:
+            store.wipe()
+            count = 0
+            for segment in segments(log, snapshot):
+                count += sum(apply_segment(str(snapshot.changelog), store, message) for message in segment.messages)
+            store.flush()
+            commit_ = snapshot.commit
+            pointer = Pointer(snapshot.offset, commit_.generation, commit_.version, commit_.nonce)
+            store.write((), encode_pointer(pointer))
+        finally:
+            store.close()
+        yield snapshot.task, count

@@ -1,0 +1,239 @@
+"""State on the move: into another job (fork), over more partitions (rescale).
+
+What a job has committed is read from its changelogs (framework.state.snapshots) and written as a run, which counts as a
+whole or not at all (framework.state.bulk_write). Which partition an entry belongs to is the hard part of a rescale: a
+store's partition is that of the records that were processed, which its keys need not tell. So they are looked at first.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from framework.api.job import Job
+from framework.core.task_topology import TaskWiring
+from framework.errors import ConfigError
+from framework.execution.build import store_names
+from framework.execution.reserved_stores import EVENT_TIME, META, OUTBOX, STREAM_TIME, TIMERS, TURN
+from framework.job.key_metadata import Place, Places, placed_by
+from framework.job.metadata import note_rescale
+from framework.logs.address import grow_topic, open_notes, read_notes
+from framework.logs.partition_reader import rows
+from framework.ports import Log, LogReader
+from framework.settings import Settings
+from framework.state.bulk_write import Attempt, Run, Written, begin, check_used_up, commit
+from framework.state.commits import all_wirings
+from framework.state.entries import Moved, chunks, entries_of, give_up
+from framework.state.graph_pinning import check_whole, pin_graph
+from framework.state.owners import refuse_if_owned
+from framework.state.pinning import repin_outputs
+from framework.state.snapshots import Snapshot, fold_to_end, newest
+from protocol.commit import Commit
+from protocol.ids import TopicPartition
+
+if TYPE_CHECKING:
+    pass
+
+BITS_MIN = 20  # of evidence that a store is keyed as the records are: a chance of one in a million to be wrong
+_TIMER_NAME = 8  # in a timer's key: 8 bytes of time, a byte of length, owner, key (framework.execution.timers)
+
+
+# --- rescale ----------------------------------------------------------------------------------------------------------
+
+
+def partitions_of(log: LogReader, job: Job) -> int:
+    """Return with how many partitions the job has run: its topics may have more already. Raises ConfigError."""
+    topics, wiring = log.partitions(job.topology().changelog(0)), all_wirings(job)[0]
+    last = None if topics is None else fold_to_end(log, wiring, settled=False).last
+    if last is None or topics is None:
+        raise ConfigError(f"job {job.name!r} has committed nothing yet: write the number of partitions into its code")
+    for count in range(1, topics + 1):
+        if last.fingerprint in job.of(count).topology().fingerprints():
+            return count
+    raise ConfigError(
+        f"job {job.name!r} has run with other stages, or with more than the {topics} partitions of its topics: "
+        "rescale with the code it ran with"
+    )
+
+
+def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded: bool, by_key: bool = False) -> Moved:
+    """Give a job that stands still more partitions; each entry goes where its key belongs. Its code must say so next.
+
+    ``by_key``: the caller knows that the stores are keyed as the records are, where the keys cannot show it. Raises
+    ConfigError, before anything is changed, for what cannot be rescaled.
+    """
+    if "deterministic" in job.modes:
+        raise ConfigError(f"job {job.name!r} is deterministic: it cannot be rescaled once it has run (decision 0020)")
+    before = partitions_of(log, job)
+    old, new = job.of(before), job.of(partitions)
+    check_whole(old, log)
+    if partitions <= before:
+        raise ConfigError(
+            f"job {job.name!r} has {before} partitions, and topics cannot lose any: rescale to more than that, or "
+            f"write a job of {partitions} under another name, on Kafka with other input topics, too, and: grete fork"
+        )
+    refuse_if_owned(log, old, settings)
+    lasts = [_last(log, wiring) for wiring in all_wirings(old)]
+    check_used_up([(wiring, snapshot.commit) for wiring, snapshot in zip(all_wirings(old), lasts, strict=True)])
+    check_inputs(log, old, [snapshot.commit for snapshot in lasts])
+    places = placed_by(read_notes(log, job.name), old)
+    if not embedded:
+        _check_topics(log, old, partitions)
+    check_keys(log, old, lasts, places, by_key=by_key)
+    _note_ends(log, old, new)
+    _grow(log, new, embedded=embedded)
+    repin_outputs(new, log, open_notes(log, job.name))  # all is committed and used up: no output comes a second time
+    run = begin(log, new, settings)
+    try:
+        claimed = _claimed(log, old, run)
+        if [each.commit for each in claimed] != [each.commit for each in lasts]:  # by a worker that was not seen
+            lasts, places = claimed, placed_by(read_notes(log, job.name), old)
+            check_keys(log, old, lasts, places, by_key=by_key)
+            _note_ends(log, old, new)
+        check_inputs(log, old, [snapshot.commit for snapshot in lasts])
+        written, entries = spread_state(log, old, lasts, log, run, partitions, places)
+        commit(log, run, written, settings=settings, full=True)
+    except BaseException:
+        give_up(log, run)
+        raise
+    pin_graph(new, open_notes(log, job.name))
+    return Moved(run.version, entries)
+
+
+def _note_ends(log: Log, old: Job, new: Job) -> None:
+    inputs = {partition for wiring in all_wirings(old) for partition in wiring.external}
+    note_rescale(log, new, old.partitions, {partition: log.bounds(partition)[1] for partition in sorted(inputs)})
+
+
+def _claimed(log: Log, old: Job, run: Run) -> list[Snapshot]:
+    """Return the tasks of a job at the commits that the claims of a run have found: nothing can follow these (C2)."""
+    bases = {task.wiring.changelog: task for task in run.tasks}
+    found = []
+    for wiring in all_wirings(old):
+        task = bases[wiring.changelog]
+        if task.base is None:
+            raise ConfigError(f"{wiring.name} has committed nothing yet: run the job until it has")
+        begin_at = max(log.bounds(wiring.changelog)[0], task.base.base)
+        found.append(Snapshot(wiring.name, wiring.changelog, task.base_offset, begin_at, task.base))
+    return found
+
+
+def spread_state(
+    log: LogReader, old: Job, snapshots: list[Snapshot], into: Log, run: Run, partitions: int, places: Places
+) -> tuple[list[Written], Counter[str]]:
+    """Write all state of a job as attempts of a run, over another number of partitions; return them, and entries."""
+    entries: Counter[str] = Counter()
+    tasks = [(graph, number) for graph in old.stages for number in range(partitions)]
+    attempts = [Attempt(into, run, at, 1, sorted(store_names(graph))) for at, (graph, _) in enumerate(tasks)]
+    for graph in old.stages:
+        names, stream_times = store_names(graph), []
+        own = attempts[graph.ordinal * partitions : (graph.ordinal + 1) * partitions]
+        for snapshot in snapshots[graph.ordinal * old.partitions : (graph.ordinal + 1) * old.partitions]:
+            for stores, keys, values in chunks(entries_of(log, graph, snapshot)):
+                stream_times += [
+                    v for s, k, v in zip(stores, keys, values, strict=True) if (s, k) == (META, STREAM_TIME)
+                ]
+                for number, chunk in _placed(stores, keys, values, partitions, places[graph.ordinal]).items():
+                    own[number].add(*chunk)
+                    entries.update(f"{graph.name}/{names[store]}" for store in chunk[0] if store != META)
+        if stream_times:  # the least: no window or timer of a slower partition may be taken for late
+            least = min(value for value in stream_times if value is not None)
+            for attempt in own:
+                attempt.add([META], [STREAM_TIME], [least])
+    return [attempt.close() for attempt in attempts], entries
+
+
+def _placed(
+    stores: list[int], keys: list[bytes], values: list[bytes | None], partitions: int, place: Place
+) -> dict[int, tuple[list[int], list[bytes], list[bytes | None]]]:
+    """Return the entries by new partition. Notes on stores go everywhere; turns and event time do not."""
+    placed: dict[int, tuple[list[int], list[bytes], list[bytes | None]]] = {}
+    for store, key, value in zip(stores, keys, values, strict=True):
+        if store == META:
+            numbers = range(0 if key in (STREAM_TIME, TURN) or key.startswith(EVENT_TIME) else partitions)
+        else:
+            numbers = range(at := place(_key_of(store, key), partitions), at + 1)
+        for number in numbers:
+            into = placed.setdefault(number, ([], [], []))
+            into[0].append(store)
+            into[1].append(key)
+            into[2].append(value)
+    return placed
+
+
+def _key_of(store: int, key: bytes) -> bytes:
+    """Return the part of a key that decides its partition: of a timer, what the task has called it."""
+    return key[_TIMER_NAME + 1 + key[_TIMER_NAME] :] if store == TIMERS else key
+
+
+def _last(log: LogReader, wiring: TaskWiring) -> Snapshot:
+    found = newest(log, wiring)  # a run that died is voided by the one to come
+    if found is None:
+        raise ConfigError(f"{wiring.name} has committed nothing yet: run the job until it has")
+    return found
+
+
+def check_inputs(log: LogReader, old: Job, lasts: list[Commit]) -> None:
+    """Refuse unless every record is used up, for its key's state goes elsewhere, and it stays; refuse windows."""
+    for last in lasts:
+        for entry in last.external:
+            at = TopicPartition(entry.topic, entry.partition)
+            if next(rows(log, at, entry.offset, log.bounds(at)[1]), None) is not None:
+                raise ConfigError(
+                    f"{at} has records from offset {entry.offset:,} on that the job has not read: stop what writes "
+                    "there, and run the job until its input is used up (grete run), then ask again"
+                )
+    for stage in old.stages:
+        if stage.windows:
+            raise ConfigError(f"stage {stage.name} has windows, closed by a partition's stream time: {_BACKFILL}")
+
+
+def _check_topics(log: LogReader, old: Job, partitions: int) -> None:
+    """Refuse unless the inputs, which are others' on Kafka, have their partitions already."""
+    for topic in dict.fromkeys(topic for stage in old.stages for topic in old.topology().externals_of(stage.ordinal)):
+        found = log.partitions(topic)
+        if found != partitions:
+            raise ConfigError(
+                f"topic {topic} has {found} partitions: give it {partitions} while nothing writes there: "
+                f"kafka-topics.sh --alter --topic {topic} --partitions {partitions}"
+            )
+
+
+_BACKFILL = "it cannot be rescaled; run its history through a job with other partitions instead: grete backfill"
+
+
+def check_keys(log: LogReader, old: Job, lasts: list[Snapshot], places: Places, *, by_key: bool) -> None:
+    """Refuse a store whose keys do not tell where they belong, by what is there now."""
+    count, seen = old.partitions, Counter[str]()
+    for number, snapshot in enumerate(lasts):
+        graph, partition = old.stages[number // count], number % count
+        names = store_names(graph)
+        for store, key, _ in entries_of(log, graph, snapshot):
+            name = f"{graph.name}/{names[store]}"
+            if store == OUTBOX:
+                raise ConfigError(f"stage {graph.name} writes files or tables, task by task: {_BACKFILL}")
+            if store == META:
+                continue
+            if (belongs := places[graph.ordinal](_key_of(store, key), count)) != partition:
+                raise ConfigError(
+                    f"store {name}: key {key!r} is in partition {partition}, and its own key would be in "
+                    f"{belongs}: it is not keyed as the records are: {_BACKFILL}"
+                )
+            seen[name] += 1
+    for name, keys in seen.items():
+        if keys * (count.bit_length() - 1) < BITS_MIN and not by_key:
+            raise ConfigError(
+                f"store {name}: {keys} keys in {count} partitions do not show that it is keyed as the records are: if "
+                "you know that it is, say --by-key"
+            )
+
+
+def _grow(log: Log, new: Job, *, embedded: bool) -> None:
+    """Give every topic of the job its partitions."""
+    topology, count = new.topology(), new.partitions
+    for stage in topology.stages:
+        grow_topic(log, topology.changelog(stage.ordinal), count)
+    for stream in topology.streams:
+        grow_topic(log, stream.topic, count)
+    if embedded:
+        inputs = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
+        for topic in (*inputs, *new.external_sinks()):
+            grow_topic(log, topic, count, plain=True)

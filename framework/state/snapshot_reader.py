@@ -1,0 +1,58 @@
+"""Reads the state of a job as of a version, from its changelogs: no worker, and no local state, is needed."""
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from framework.api.job import Job
+from framework.api.store import Store
+from framework.ports import LogReader
+from framework.state.local_reader import decoded_row, place_of, store_named
+from framework.state.snapshots import Snapshot, contents, live, segments
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class PastReader:
+    """Offers what a StateReader does. One store of one task is in memory at a time."""
+
+    def __init__(self, log: LogReader, job: Job, found: list[Snapshot]) -> None:
+        """``found``: every task, as ``history.snapshots`` gives them. The log is closed with this reader."""
+        self._log, self._job, self._found = log, job, found
+
+    def store(self, name: str) -> Store[Any, Any]:
+        """Return the store of that name; ``stage/store`` where several stages have one. Raises ConfigError."""
+        return store_named(self._job, name)
+
+    def find(self, store: Store[K, V], key: K) -> Iterator[tuple[int, V]]:
+        """Yield (partition, value) from each partition that has the key."""
+        wanted = store.key.encode(key)
+        for partition, raw_key, raw in self._rows(store):
+            if raw_key == wanted:
+                yield partition, decoded_row(store, raw_key, raw)[1]
+
+    def prefix(self, store: Store[K, V], prefix: K) -> Iterator[tuple[K, V]]:
+        """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
+        wanted = store.key.encode(prefix)
+        return (decoded_row(store, key, raw) for _, key, raw in self._rows(store) if key.startswith(wanted))
+
+    def all(self, store: Store[K, V]) -> Iterator[tuple[K, V]]:
+        """Yield every (key, value)."""
+        return (decoded_row(store, key, raw) for _, key, raw in self._rows(store))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the log."""
+        self._log.close()
+
+    def _rows(self, store: Store[Any, Any]) -> Iterator[tuple[int, bytes, bytes]]:
+        stage, number = place_of(self._job, store)
+        first = stage.ordinal * self._job.partitions
+        for partition, snapshot in enumerate(self._found[first : first + self._job.partitions]):
+            keys, values, _ = live(contents(segments(self._log, snapshot), frozenset({number}))[number])
+            yield from sorted((partition, key, value) for key, value in zip(keys, values, strict=True))

@@ -1,0 +1,347 @@
+"""The committed past of a job, as its changelogs hold it: which versions are there, and what state each had (K2).
+
+Reads only, and needs no worker. A version is searched by a few reads; what is then folded decides whether it is valid.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby, repeat
+from typing import NamedTuple
+
+from framework.api.job import Job
+from framework.core.changelog_fold import ChangelogFold, Segment
+from framework.core.startup import TAIL
+from framework.core.task_topology import TaskWiring
+from framework.errors import ConfigError, Halted, OffsetOutOfRange
+from framework.execution.changelog_writer import find_verdict
+from framework.logs.partition_reader import rows
+from framework.ports import LogReader, LogRow
+from framework.state.commits import CommittedAt, all_wirings
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_data, decode_verdict
+from protocol.commit import Commit, decode_commit
+from protocol.errors import DecodeError
+from protocol.ids import TopicPartition
+
+Entries = dict[bytes, tuple[bytes | None, int]]  # key → (value, index of the commit that wrote it); None: deleted
+
+
+class Snapshot(NamedTuple):
+    """One task at one version: its state is the fold of its changelog from ``begin`` up to the commit at ``offset``."""
+
+    task: str
+    changelog: TopicPartition
+    offset: int
+    begin: int
+    commit: Commit
+
+
+def commits(log: LogReader, wiring: TaskWiring) -> Iterator[CommittedAt]:
+    """Yield every valid commit (C2) that the changelog still holds, oldest first, those of decided runs among them.
+
+    Raises Halted if it is damaged.
+    """
+    changelog = wiring.changelog
+    start, end = log.bounds(changelog)
+    fold = ChangelogFold(str(changelog), start)
+    run: CommittedAt | None = None  # without a verdict
+    for offset, append_time_ms, _, _, value, _ in rows(log, changelog, start, end):
+        segment = fold.feed(offset, value or b"")
+        if segment is not None:
+            if run is not None and run.commit.version in (segment.commit.version, segment.commit.previous):
+                yield run
+            if run is None or run.offset != segment.offset:
+                yield CommittedAt(offset, append_time_ms, segment.commit)
+            run = None
+        elif fold.undecided is not None and (run is None or run.commit.run_id != fold.undecided):
+            run = CommittedAt(offset, append_time_ms, decode_commit(value or b""))
+    if run is not None and find_verdict(log, wiring.decider, run.commit.run_id or ""):
+        yield run
+
+
+def fold_to_end(log: LogReader, wiring: TaskWiring, *, settled: bool = True) -> ChangelogFold:
+    """Return the fold of a changelog as it is now, from the start of its last complete round on (R1).
+
+    ``settled``: a run that is the last commit has got its verdict; without one, a ConfigError says what to do. Raises
+    Halted if the changelog is damaged.
+    """
+    changelog = wiring.changelog
+    start, end = log.bounds(changelog)
+    base = start
+    for row in rows(log, changelog, max(start, end - TAIL), end):
+        commit = _commit_in(changelog, row)
+        base = base if commit is None else max(base, commit.base)
+    fold = ChangelogFold(str(changelog), base)
+    for row in rows(log, changelog, base, end):
+        fold.feed(row[0], row[4] or b"")
+    if settled and fold.undecided is not None:
+        counts = find_verdict(log, wiring.decider, fold.undecided)
+        if counts is None:
+            raise ConfigError(
+                f"{wiring.name}: the run {fold.undecided} is not decided: it is at work, or it has died: look for it, "
+                "then run it again, or settle it: grete backfill JOB --resume or --abort"
+            )
+        fold.decide(fold.undecided, counts)
+    return fold
+
+
+def newest(log: LogReader, wiring: TaskWiring) -> Snapshot | None:
+    """Return one task at its last commit, whatever the others have; None if it has committed nothing.
+
+    A bulk write without a verdict does not count. Raises ConfigError: another graph; Halted: a damaged changelog.
+    """
+    fold = fold_to_end(log, wiring, settled=False)
+    if fold.undecided is not None:
+        fold.decide(fold.undecided, bool(find_verdict(log, wiring.decider, fold.undecided)))
+    if fold.last is None:
+        return None
+    refuse_other_graph(log, wiring, fold.last)
+    return Snapshot(wiring.name, wiring.changelog, fold.last_offset, fold.start, fold.last)
+
+
+def snapshots(log: LogReader, job: Job, version: int | None = None, *, aligned: bool = True) -> list[Snapshot]:
+    """Return every task at ``version`` (None: the newest that all have committed), in the order of ``all_wirings``.
+
+    A source closes its versions by its own clock: it stands at its first one that is not lower. Without alignment (1.5,
+    D4) there is no common version, and such a task stands at its last one that is not higher. Some task has committed
+    exactly ``version``. Raises ConfigError: nothing is committed yet, not this version (names the nearest), by another
+    graph, or not retained any more.
+    """
+    wirings = all_wirings(job)
+    there = log.partitions(wirings[0].changelog.topic) or job.partitions
+    if there < job.partitions:
+        raise ConfigError(
+            f"job {job.name!r} has {job.partitions} partitions in its code, and {wirings[0].changelog.topic} has "
+            f"{there}: write Job(…, partitions={there}), or rescale it first"
+        )
+    lasts = [_last_at_most(log, wiring, None) for wiring in wirings]
+    for wiring, last in zip(wirings, lasts, strict=True):
+        if last is None:
+            raise ConfigError(f"task {wiring.name} has committed nothing yet: there is no version to read")
+    local = {wiring.producer for wiring in wirings if wiring.deterministic or not aligned}
+    inner = [wiring for wiring in wirings if not wiring.is_source and wiring.producer not in local]
+    aligned_ones = [wiring for wiring in wirings if wiring.producer not in local]
+    if version is not None:
+        _check_known(log, job, inner or aligned_ones or wirings, version, by_all=bool(inner))
+    found = version
+    if found is None and aligned_ones:
+        ends = (last.commit.version for last in lasts if last is not None and last.commit.producer not in local)
+        found = _common(log, inner, min(ends))
+
+    def at(wiring: TaskWiring) -> CommittedAt:
+        if wiring.producer in local:
+            return _at_most(log, wiring, version)
+        assert found is not None
+        return _first_at_least(log, wiring, found) if wiring.is_source else _at_most(log, wiring, found)
+
+    return [_snapshot(log, wiring, at(wiring)) for wiring in wirings]
+
+
+def segments(log: LogReader, snapshot: Snapshot) -> Iterator[Segment]:
+    """Yield what the valid commits up to a snapshot wrote, oldest first: all of its state, and what it overwrote (R1).
+
+    Raises ConfigError at the end if the snapshot's commit turns out void, or has been trimmed; Halted if it is damaged.
+    """
+    task, changelog, offset, begin, commit = snapshot
+    fold = ChangelogFold(str(changelog), begin)
+    try:
+        for row in rows(log, changelog, begin, offset + 1):
+            segment = fold.feed(row[0], row[4] or b"")
+            if segment is not None:
+                yield segment
+        if fold.undecided is not None:  # it is known to count, or it would not be a snapshot
+            segment = fold.decide(fold.undecided, counts=True)
+            if segment is not None:
+                yield segment
+    except OffsetOutOfRange as error:
+        raise _not_retained(task, commit.version) from error
+    if fold.last != commit:  # by its content: an at-least-once log may hold it twice
+        raise ConfigError(
+            f"task {task}: the commit of version {commit.version} at offset {offset} of {changelog} is void, it is of "
+            "a process that had been replaced: read another version"
+        )
+    if not fold.complete:
+        raise _not_retained(task, commit.version)
+
+
+def contents(parts: Iterable[Segment], wanted: frozenset[int]) -> dict[int, Entries]:
+    """Return the entries of the wanted stores, by store id, after these segments."""
+    stores: dict[int, Entries] = {store: {} for store in wanted}
+    for number, segment in enumerate(parts):
+        for message in segment.messages:
+            _apply(stores, message, number)
+    return stores
+
+
+def _apply(stores: dict[int, Entries], message: bytes, number: int) -> None:
+    """Apply a data message as a bootstrap does."""
+    try:
+        data = decode_data(message)
+    except DecodeError as error:
+        raise Halted(f"a data message of the changelog: {error}; it is damaged: restore the topic") from error
+    for reset in data.reset_stores or ():
+        if reset in stores:
+            stores[reset].clear()
+    start = 0
+    for store, run in groupby(data.stores):
+        end = start + sum(1 for _ in run)
+        if store in stores:
+            written = zip(data.values[start:end], repeat(number), strict=False)
+            stores[store].update(zip(data.keys[start:end], written, strict=False))
+        start = end
+
+
+# --- searching: versions do not fall from one valid commit to the next ---
+
+
+def _commit_in(changelog: TopicPartition, row: LogRow) -> Commit | None:
+    """Return the commit in a row, None if it is another message. Raises Halted: damaged, or of a newer build."""
+    try:
+        is_commit = decode_changelog_header(row[4] or b"").type is ChangelogType.COMMIT
+        return decode_commit(row[4] or b"") if is_commit else None
+    except DecodeError as error:
+        raise Halted(f"{changelog} offset {row[0]}: {error}; the changelog is damaged") from error
+
+
+def _first_commit(log: LogReader, wiring: TaskWiring, begin: int, end: int) -> CommittedAt | None:
+    """Return the first commit message at or after ``begin``, valid or not, but none of a run that does not count."""
+    for row in rows(log, wiring.changelog, begin, end):
+        commit = _commit_in(wiring.changelog, row)
+        if commit is not None and (commit.run_id is None or _counts(log, wiring, row[0], commit)):
+            return CommittedAt(row[0], row[1], commit)
+    return None
+
+
+def _counts(log: LogReader, wiring: TaskWiring, offset: int, commit: Commit) -> bool:
+    """Tell whether a run's commit counts: by its verdict, here or at task (0, 0), or by the next commit."""
+    top = commit.generation
+    for row in rows(log, wiring.changelog, offset + 1, log.bounds(wiring.changelog)[1]):
+        following, message = _commit_in(wiring.changelog, row), row[4] or b""
+        header = decode_changelog_header(message)
+        if header.generation < top:
+            continue  # void (C2): of a process that had been replaced
+        top = header.generation
+        if following is not None and following.run_id != commit.run_id:  # else a repeat of an at-least-once log
+            return following.previous == commit.version
+        if header.type is ChangelogType.VERDICT:
+            verdict = decode_verdict(message)
+            if verdict.run_id == commit.run_id:
+                return verdict.counts
+    return bool(find_verdict(log, wiring.decider, commit.run_id or ""))
+
+
+def _last_at_most(log: LogReader, wiring: TaskWiring, version: int | None) -> CommittedAt | None:
+    """Return the last commit whose version is not above ``version`` (None: the last of all), by bisection."""
+    low, end = log.bounds(wiring.changelog)
+    high, best = end, None
+    while low < high:
+        middle = (low + high) // 2
+        found = _first_commit(log, wiring, middle, high)
+        if found is None or (version is not None and found.commit.version > version):
+            high = middle
+        else:
+            best, low = found, found.offset + 1
+    return best
+
+
+def _at_most(log: LogReader, wiring: TaskWiring, version: int | None) -> CommittedAt:
+    found = _last_at_most(log, wiring, version)
+    if found is None:
+        raise ConfigError(f"task {wiring.name} has no version up to {version}: it began later, or it is not retained")
+    return found
+
+
+def _first_from(log: LogReader, wiring: TaskWiring, version: int) -> CommittedAt | None:
+    """Return the first commit whose version is not below ``version``."""
+    before = _last_at_most(log, wiring, version - 1)
+    start, end = log.bounds(wiring.changelog)
+    return _first_commit(log, wiring, start if before is None else before.offset + 1, end)
+
+
+def _first_at_least(log: LogReader, wiring: TaskWiring, version: int) -> CommittedAt:
+    found = _first_from(log, wiring, version)
+    if found is None:
+        raise ConfigError(f"task {wiring.name}, a source, has not committed version {version} or a later one yet")
+    return found
+
+
+def _common(log: LogReader, wirings: list[TaskWiring], version: int) -> int:
+    """Return the highest version up to ``version`` that each of these tasks has committed as such."""
+    while True:
+        lower = min((_at_most(log, wiring, version).commit.version for wiring in wirings), default=version)
+        if lower == version:
+            return version
+        version = lower
+
+
+def _check_known(log: LogReader, job: Job, wirings: list[TaskWiring], version: int, *, by_all: bool) -> None:
+    """Raise ConfigError unless all of these tasks, or one of them, have committed exactly this version."""
+    before = _nearest_before(log, wirings, version, by_all=by_all)
+    if before == version:
+        return
+    first = _nearest_after(log, wirings, 0, by_all=by_all)
+    newest_of_all = max(_at_most(log, wiring, None).commit.version for wiring in wirings)
+    last = _nearest_before(log, wirings, newest_of_all, by_all=by_all)
+    if first is None or last is None:
+        near = "there is no version that was"
+    elif before is None:
+        near = f"it began later, or it is not retained any more; the first that was is {first}, the last {last}"
+    else:
+        after = _nearest_after(log, wirings, version, by_all=by_all)
+        behind = "" if after is None else f", the nearest after it {after}"
+        near = f"the nearest before it that was is {before}{behind}; the first is {first}, the last {last}"
+    who = "every task" if by_all else "a task"
+    raise ConfigError(f"version {version} was not committed by {who} of job {job.name!r}: {near}")
+
+
+def _nearest_before(log: LogReader, wirings: list[TaskWiring], version: int, *, by_all: bool) -> int | None:
+    """Return the highest version up to ``version`` that all of these tasks, or one of them, have committed."""
+    while True:
+        found = [_last_at_most(log, wiring, version) for wiring in wirings]
+        versions = {-1 if at is None else at.commit.version for at in found}
+        nearest = min(versions) if by_all else max(versions)
+        if nearest < 0:
+            return None
+        if not by_all or len(versions) == 1:
+            return nearest
+        version = nearest
+
+
+def _nearest_after(log: LogReader, wirings: list[TaskWiring], version: int, *, by_all: bool) -> int | None:
+    """Return the lowest version from ``version`` on that all of these tasks, or one of them, have committed."""
+    while True:
+        found = [_first_from(log, wiring, version) for wiring in wirings]
+        versions = {at.commit.version for at in found if at is not None}
+        if not versions or (by_all and None in found):
+            return None
+        if not by_all or len(versions) == 1:
+            return min(versions)
+        version = max(versions)
+
+
+def _snapshot(log: LogReader, wiring: TaskWiring, at: CommittedAt) -> Snapshot:
+    refuse_other_graph(log, wiring, at.commit)
+    begin = max(log.bounds(wiring.changelog)[0], at.commit.base)
+    if begin > at.offset:
+        raise _not_retained(wiring.name, at.commit.version)
+    return Snapshot(wiring.name, wiring.changelog, at.offset, begin, at.commit)
+
+
+def refuse_other_graph(log: LogReader, wiring: TaskWiring, commit: Commit) -> None:
+    """Raise ConfigError for a commit of another graph: of fewer partitions, what is read would be a part of it."""
+    if commit.fingerprint not in wiring.fingerprints:
+        raise ConfigError(
+            f"task {wiring.name}: version {commit.version} was committed with other stages or another number of "
+            f"partitions (its changelog has {log.partitions(wiring.changelog.topic)}): read it with the code of then"
+        )
+
+
+def _not_retained(task: str, version: int) -> ConfigError:
+    return ConfigError(
+        f"task {task}: version {version} is no longer retained (setting history_ms): read a later one, or the newest"
+    )
+
+
+def live(entries: Entries) -> tuple[list[bytes], list[bytes], list[int]]:
+    """Return the columns key, value, index of the commit that wrote it, of what is not deleted."""
+    kept = [(key, *cell) for key, cell in entries.items() if cell[0] is not None]
+    columns = list(zip(*kept, strict=True)) or [(), (), ()]
+    return [*columns[0]], [*columns[1]], [*columns[2]]

@@ -1,0 +1,167 @@
+"""A task in the hands of a process that is no worker: claimed (C1), appended to, and verified (C3)."""
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from framework.core.ownership import NOWHERE, TailCheck
+from framework.core.task_topology import TaskWiring
+from framework.errors import Fenced, OffsetOutOfRange, TransientError
+from framework.execution.changelog_writer import find_verdict
+from framework.logs.partition_reader import rows
+from framework.ports import Delivery, ExternalRecord, Log
+from framework.state.snapshots import fold_to_end
+from protocol.changelog import (
+    ChangelogHeader,
+    ChangelogType,
+    Claim,
+    Verdict,
+    encode_claim,
+    encode_verdict,
+)
+from protocol.commit import Commit
+from protocol.ids import LineageEntry, TopicPartition
+
+ACK_S_MAX = 600.0  # an append that takes longer has an unknown outcome (C4)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """One task. ``begin``: the offset behind its claim, made at ``time_ms``; ``base``: the last commit that counts."""
+
+    wiring: TaskWiring
+    generation: int
+    nonce: bytes
+    transactional: bool
+    begin: int = 0
+    time_ms: int = 0
+    base: Commit | None = None
+    base_offset: int = -1
+    lineage: tuple[LineageEntry, ...] = ()
+    next_seq: int = 1
+    lease: int = 0  # deterministic: heartbeats up to it may have been sent, in µs
+    went_on: bool = False  # deterministic: something was decided or released since ``base``
+
+    @property
+    def changelog(self) -> TopicPartition:
+        """Return its changelog."""
+        return self.wiring.changelog
+
+    def header(self, kind: ChangelogType) -> ChangelogHeader:
+        """Return the header of the next message that is no attempt's data."""
+        return ChangelogHeader(kind, self.generation, self.next_seq, 0)
+
+
+def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: bool = True) -> Claimed:
+    """Claim a task, and read up to the own claim (C1). ``settle``: a run that waits for its verdict here gets it.
+
+    At task (0, 0) it is void: whoever made it can no longer decide it. Elsewhere it gets a copy of what was decided
+    there. Raises Fenced if nothing was; TransientError, Halted as the log does.
+    """
+    if transactional:
+        log.transactional(wiring.changelog)
+    fold = fold_to_end(log, wiring, settled=False)
+    own = Claim(os.urandom(16), platform.node()[:200], os.getpid(), time.time_ns() // 1_000_000)
+    while True:
+        task = Claimed(wiring, fold.top + 1, own.nonce, transactional)
+        message = encode_claim(task.header(ChangelogType.CLAIM)._replace(seq=0), own)
+        (sent,) = append(log, task, [message], sync=True, may_lose=True)
+        end, behind = log.bounds(wiring.changelog)[1], sent.offset + 1
+        lost = sent.fenced
+        for row in rows(log, wiring.changelog, fold.next_offset, end if lost else behind, acknowledged=behind):
+            lost = lost or (row[0] == sent.offset and fold.top >= task.generation)
+            fold.feed(row[0], row[4] or b"")
+        if not lost:
+            break
+    if fold.next_offset <= sent.offset:
+        raise TransientError(f"{wiring.changelog}: the own claim at offset {sent.offset} cannot be read yet: try again")
+    task = replace(task, begin=sent.offset + 1 + sent.trailing, time_ms=sent.append_time_ms)
+    if settle and fold.undecided is not None:
+        verdict = Verdict(fold.undecided, counts=False)
+        if wiring.changelog != wiring.decider:
+            decided = find_verdict(log, wiring.decider, verdict.run_id)
+            if decided is None:
+                raise _fenced(task, f"another process is settling the run {verdict.run_id}")
+            verdict = verdict._replace(counts=decided)
+        append(log, task, [encode_verdict(task.header(ChangelogType.VERDICT), verdict)], sync=True)
+        task = replace(task, next_seq=task.next_seq + 1)
+        fold.decide(*verdict)
+    went_on = bool(fold.decisions or fold.released)
+    task = replace(task, base=fold.last, base_offset=fold.last_offset, lineage=fold.lineage)
+    return replace(task, lease=fold.lease, went_on=went_on)
+
+
+def append(
+    log: Log,
+    task: Claimed,
+    messages: Sequence[bytes],
+    *,
+    sync: bool = False,
+    may_lose: bool = False,
+    outputs: Sequence[ExternalRecord] = (),
+) -> list[Delivery]:
+    """Append messages to a task's changelog and wait for them; ``outputs`` become visible with the last (S1).
+
+    Raises Fenced if the log refuses them because of a newer generation, TransientError if it does not answer.
+    """
+    last = len(messages) - 1
+    sync = sync or task.transactional  # where this process writes in transactions, only that ends one
+    try:
+        for token, message in enumerate(messages):
+            ends = token == last
+            log.send(
+                0,
+                token + 1,
+                task.changelog,
+                message,
+                fence=task.generation,
+                sync=sync and ends,
+                outputs=outputs if ends else (),
+            )
+    except TransientError:  # its transactional id was taken over: by whom, the changelog tells (S1)
+        if task.begin:
+            check = TailCheck(str(task.changelog), NOWHERE, task.generation, task.begin)
+            _look(log, task, check, task.begin, log.bounds(task.changelog)[1])
+        raise
+    found: dict[int, Delivery] = {}
+    by = time.monotonic() + ACK_S_MAX
+    while len(found) <= last:
+        for delivery in log.poll():
+            found[delivery.token] = delivery
+        if len(found) <= last:
+            if time.monotonic() > by:
+                raise TransientError(f"{task.changelog}: no answer to {last + 1} messages in {ACK_S_MAX:.0f} s (C4)")
+            log.wait(50)
+    sent = [found[token + 1] for token in range(last + 1)]
+    if not may_lose and any(delivery.fenced for delivery in sent):
+        raise _fenced(task, "the log refuses its messages")
+    return sent
+
+
+def verify(log: Log, task: Claimed, begin: int, own: int) -> int:
+    """Return the offset behind the own message at ``own``, from ``begin`` to which nothing newer stands (C3).
+
+    Raises Fenced if there is something newer; Halted, TransientError if the own message cannot be read.
+    """
+    check = TailCheck(str(task.changelog), own, task.generation, begin)
+    _look(log, task, check, begin, own + 1, acknowledged=own + 1)
+    check.done()
+    return own + 1
+
+
+def _look(log: Log, task: Claimed, check: TailCheck, begin: int, end: int, *, acknowledged: int = 0) -> None:
+    try:
+        for offset, _, _, _, value, _ in rows(log, task.changelog, begin, end, acknowledged=acknowledged):
+            newer = check.row(offset, value or b"")
+            if newer is not None:
+                raise _fenced(task, f"generation {newer} claimed at offset {offset}")
+    except OffsetOutOfRange as error:
+        raise _fenced(task, f"its changelog was trimmed: {error}") from error
+
+
+def _fenced(task: Claimed, reason: str) -> Fenced:
+    return Fenced(
+        f"{task.wiring.name}: {reason}; the run of generation {task.generation} is void: stop the job's workers"
+    )

@@ -1,0 +1,323 @@
+"""The state store in production: one RocksDB a task, one column family a store, one memory budget a process."""
+
+import contextlib
+import shutil
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DbClosedError,
+    DBCompressionType,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+)
+
+from framework.errors import ConfigError, FrameworkError, StoreCorrupted, TransientError
+from framework.ports import Write
+from framework.stores.memory import check_same_name, unknown_store
+from framework.stores.rocksdb_manifest import check_manifest
+from framework.stores.sst_ingest import BulkLoad, hand_over
+from framework.stores.store_directory import StoreDirectory
+from protocol.ids import check_name
+
+POINTER = b"pointer"  # key in the default column family
+_LOADING = "load.part"  # a file on its way into RocksDB
+_MiB = 1 << 20
+_TRANSIENT = (
+    "No space left",
+    "quota exceeded",
+    "Too many open files",
+    "File too large",
+    "Input/output error",
+    "lock hold by",
+)
+_REPLAY_BYTES_MAX = 8 * _MiB  # not flushed, so replayed when the store is opened after a kill, at 40 ms a MiB
+_LOAD_BYTES_MAX = 32 * _MiB  # of one task during a restore, on top of the budget; smaller means more, smaller files
+
+
+class RocksMemory:
+    """What all stores of the process share: one block cache. Memtables are charged to it, so it is the whole budget."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """Take a budget in bytes (setting rocksdb_bytes). Raises ConfigError below 8 MiB."""
+        if bytes_max < 8 * _MiB:
+            raise ConfigError(f"setting rocksdb_bytes = {bytes_max}: RocksDB needs at least {8 * _MiB}")
+        self.bytes_max = bytes_max
+        self._cache = Cache(bytes_max)
+        # At half of the budget in memtables the largest is flushed. Never stall: a stalled write would hold the GIL.
+        self._buffers = WriteBufferManager.new_write_buffer_manager_with_cache(bytes_max // 2, False, self._cache)
+
+    def used(self) -> int:
+        """Return the bytes in use now, by all stores together: blocks, indexes, filters, memtables."""
+        return self._cache.get_usage()
+
+    def options(self) -> Options:
+        """Return the options of a database and of each of its column families: the same ones at every start."""
+        table = BlockBasedOptions()
+        table.set_block_cache(self._cache)
+        table.set_bloom_filter(10, block_based=False)
+        table.set_cache_index_and_filter_blocks(True)  # otherwise they live outside of the budget
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.create_missing_column_families(True)
+        options.set_block_based_table_factory(table)
+        options.set_write_buffer_manager(self._buffers)
+        options.set_write_buffer_size(min(_REPLAY_BYTES_MAX, self.bytes_max // 4))
+        options.set_max_total_wal_size(_REPLAY_BYTES_MAX)  # of all column families together
+        options.set_arena_block_size(min(_MiB, self.bytes_max // 256))  # many small stores must fit in the budget
+        options.set_atomic_flush(True)  # all column families of a database reach the disk at the same point
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_max_background_jobs(2)
+        options.set_max_open_files(64)  # a process hosts many databases and may have 1,024 descriptors
+        options.set_keep_log_file_num(2)
+        options.set_max_log_file_size(_MiB)
+        options.set_stats_dump_period_sec(0)
+        options.set_stats_persist_period_sec(0)
+        return options
+
+
+class RocksStore:
+    """ports.StateStore on RocksDB. The pointer is in the default column family, in a batch with the data it covers."""
+
+    def __init__(self, directory: Path, stores: Mapping[int, str], memory: RocksMemory) -> None:
+        """Open or make the store. Store ids may be added at any start; those on disk and not named stay as they are.
+
+        Raises TransientError if another process has it open, ConfigError if the directory cannot be used or a store id
+        had another name, StoreCorrupted if RocksDB cannot read it (then ``directory.wipe_directory`` and open again).
+        """
+        for name in stores.values():
+            check_name("store", name.removeprefix("_"))  # the runtime's own stores begin with it
+        self._names = dict(stores)
+        self._memory = memory
+        self._loads: dict[int, BulkLoad] = {}  # by store id; in RocksDB after the next flush
+        self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
+        self._directory = StoreDirectory(directory)
+        try:
+            self._open()
+        except BaseException:
+            self._directory.close()
+            raise
+
+    def _open(self) -> None:
+        path = self._directory.path
+        options = self._memory.options()
+        families = {_family(store, name): self._memory.options() for store, name in self._names.items()}
+        try:
+            on_disk = self._families_on_disk(path)
+            # All must be opened, and with these options: RocksDB would take its defaults for those left out.
+            families |= {family: self._memory.options() for family in on_disk}
+            self._db = Rdict(str(path), options, column_families=families)
+        except FrameworkError:
+            raise
+        except Exception as error:
+            raise self._failure("open", error) from error
+        self._stores = {store: self._db.get_column_family(_family(store, name)) for store, name in self._names.items()}
+        self._handles = {
+            store: self._db.get_column_family_handle(_family(store, name)) for store, name in self._names.items()
+        }
+        self._closed = False
+
+    def _families_on_disk(self, path: Path) -> list[str]:
+        if not (path / "CURRENT").exists():
+            if any(path.glob("*.sst")) or any(path.glob("MANIFEST-*")):
+                raise StoreCorrupted(f"{path} has data but no CURRENT file: wipe it and bootstrap")
+            return []
+        check_manifest(path)
+        families = sorted(set(Rdict.list_cf(str(path), Options(raw_mode=True))) - {"default"})
+        for family in families:
+            number, _, name = family.partition(".")
+            if not number.isdecimal():
+                raise ConfigError(f"{path} is a RocksDB of another program (column family {family!r}): choose another")
+            if int(number) in self._names:
+                check_same_name(int(number), name, self._names[int(number)])
+        return families
+
+    def pointer(self) -> bytes | None:
+        """Return the pointer written last, or None. Raises StoreCorrupted."""
+        try:
+            return self._db.get(POINTER)
+        except Exception as error:
+            raise self._failure("read the pointer of", error) from error
+
+    def get(self, store: int, key: bytes) -> bytes | None:
+        """Return the value or None. Raises StoreCorrupted; ConfigError for an unknown store id."""
+        if self._loads:
+            self.flush()
+        try:
+            return self._stores[store].get(key)
+        except Exception as error:
+            raise self._failure("read", error, store) from error
+
+    def scan(self, store: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value), start <= key < end, in key order, as of the call. Raises StoreCorrupted, also midway."""
+        if self._loads:
+            self.flush()
+        options = ReadOptions()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        try:
+            iterator = self._stores[store].iter(options)
+            iterator.seek(start)
+        except Exception as error:
+            raise self._failure("scan", error, store) from error
+        scan = _Scan(iterator, options)
+        self._scans.add(scan)
+        return self._rows(scan, store)
+
+    def _rows(self, scan: "_Scan", store: int) -> Iterator[tuple[bytes, bytes]]:
+        while (iterator := scan.iterator) is not None:
+            try:
+                if not iterator.valid():
+                    iterator.status()  # the end, or a block that cannot be read: only the status tells
+                    return
+                row = iterator.key(), iterator.value()
+                iterator.next()
+            except Exception as error:
+                raise self._failure("scan", error, store) from error
+            del iterator  # or a suspended scan would keep the database open after close
+            yield row
+        raise FrameworkError(f"a scan of store {store} in {self._directory.path} outlived it: scan again")
+
+    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
+        """Apply all writes and the pointer atomically.
+
+        Raises TransientError if the disk is full, ConfigError for an unknown store id; nothing is written then.
+        """
+        if self._loads:
+            self.flush()
+        batch = WriteBatch(raw_mode=True)
+        put, delete, handle_of = batch.put, batch.delete, self._handles.get
+        for store, key, value in writes:
+            handle = handle_of(store)
+            if handle is None:
+                raise self._failure("write", KeyError(store))
+            if value is None:
+                delete(key, handle)
+            else:
+                put(key, value, handle)
+        if pointer is not None:
+            put(POINTER, pointer)
+        try:
+            self._db.write(batch)
+        except Exception as error:
+            raise self._failure("write", error) from error
+
+    def load(self, store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Apply one data message's columns to one store, in memory up to a bound (see ``flush``).
+
+        Raises ConfigError for an unknown store id, TransientError if the disk is full, ValueError for columns of
+        different lengths.
+        """
+        if store not in self._handles:
+            raise self._failure("load", KeyError(store))
+        self._loads.setdefault(store, BulkLoad()).add(keys, values)
+        if sum(load.size_bytes for load in self._loads.values()) > _LOAD_BYTES_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        """Make what was loaded survive a kill. Reads and ``write`` do it first, so no pointer covers what is not there.
+
+        It does not survive before: a bootstrap that is interrupted starts over, from the same pointer or from none, so
+        logging it would be wasted. Raises TransientError if the disk is full.
+        """
+        try:
+            for store in list(self._loads):
+                self._loads[store].ingest(self._stores[store], self._memory.options(), self._directory.path / _LOADING)
+                del self._loads[store]
+        except Exception as error:
+            raise self._failure("load", error) from error
+
+    def ingest(self, files: Sequence[tuple[int, Path]], pointer: bytes) -> None:
+        """Take (store id, SST file) instead of all that is there, then the pointer. The files stay where they are.
+
+        Files of one store must not overlap. Raises TransientError if the disk is full; ConfigError for an unknown store
+        id; StoreCorrupted if RocksDB refuses a file: the store is empty then, or has no pointer.
+        """
+        for store, _ in files:
+            if store not in self._handles:
+                raise self._failure("ingest into", KeyError(store))
+        self.wipe()
+        try:
+            for number, (store, file) in enumerate(files):
+                own = self._directory.path / f"{_LOADING}-{number}"
+                _link(file, own)
+                hand_over(self._stores[store], own)
+        except Exception as error:
+            raise self._failure("ingest into", error) from error
+        self.write((), pointer)
+
+    def wipe(self) -> None:
+        """Empty all stores and the pointer: close, rename the directory, delete it, open a new one, all under lock."""
+        self._close_database()
+        self._directory.wipe()
+        self._open()
+
+    def close(self) -> None:
+        """Release the database and the lock; running scans end with an error. A second close does nothing."""
+        self._close_database()
+        self._directory.close()
+
+    def _close_database(self) -> None:
+        if self._closed:
+            return
+        for scan in list(self._scans):
+            scan.iterator = None
+        self._handles.clear()
+        for database in (*self._stores.values(), self._db):  # each is flushed: the pointer's family last
+            # After a failed write RocksDB complains once more; every write that succeeded is in its log.
+            with contextlib.suppress(Exception):
+                database.close()
+        self._loads.clear()
+        self._closed = True
+
+    def _failure(self, what: str, error: Exception, store: int | None = None) -> FrameworkError:
+        """Return what the caller must do about an error of rocksdict, which has one exception class for all of them."""
+        text = str(error)
+        where = (
+            f"cannot {what} {self._directory.path}" + (f", store {store}" if store is not None else "") + f": {text}"
+        )
+        if isinstance(error, KeyError) and not self._closed:
+            return unknown_store(error.args[0], self._names)
+        if isinstance(error, DbClosedError | KeyError):
+            return FrameworkError(f"{where}: it was closed")
+        if isinstance(error, TypeError):
+            return ConfigError(f"{where}: keys and values must be bytes")
+        if any(words in text for words in _TRANSIENT):
+            return TransientError(f"{where}: free the disk or its owner and start again")
+        if any(words in text for words in ("Permission denied", "Read-only file system")):
+            return ConfigError(f"{where}: this process must be able to write there")
+        return StoreCorrupted(f"{where}: wipe it and bootstrap")
+
+
+class _Scan:
+    """Holds the iterator of one scan, so that close can take it away.
+
+    And its options: RocksDB only points to the bytes of the bound, which rocksdict frees with the options. Without them
+    a scan ended early, or went on beyond its end.
+    """
+
+    __slots__ = ("__weakref__", "iterator", "options")
+
+    def __init__(self, iterator: RdictIter, options: ReadOptions) -> None:
+        self.iterator: RdictIter | None = iterator
+        self.options = options
+
+
+def _link(file: Path, own: Path) -> None:
+    """Give a file a second name: another disk, or file system, gets a copy."""
+    try:
+        own.hardlink_to(file)
+    except OSError:
+        shutil.copyfile(file, own)
+
+
+def _family(store: int, name: str) -> str:
+    return f"{store}.{name}"

@@ -1,0 +1,22 @@
+"""Opening the RocksDB store of a task, and wiping one that cannot be opened."""
+
+import logging
+from pathlib import Path
+
+from framework.errors import StoreCorrupted
+from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.store_directory import wipe_directory
+
+logger = logging.getLogger("grete")
+
+
+def open_store(directory: Path, stores: dict[int, str], memory: RocksMemory) -> RocksStore:
+    """Open a task's store; wipe a corrupt one: the changelog is the truth. Raises TransientError if it is in use."""
+    try:
+        return RocksStore(directory, stores, memory)
+    except StoreCorrupted as error:
+        logger.warning(
+            "store wiped, bootstrapping from the changelog", extra={"directory": str(directory), "error": str(error)}
+        )
+        wipe_directory(directory)
+        return RocksStore(directory, stores, memory)

@@ -1,0 +1,193 @@
+"""One task of the kit, as a process of its own would host it: what a crash takes and what it leaves."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from framework.api.graph import StageGraph
+from framework.core.aligned.task import TaskCore
+from framework.core.topology import Topology
+from framework.execution.build import assemble, store_names
+from framework.execution.driver import TaskDriver
+from framework.execution.outbox import MakeSinks, sinks_of
+from framework.logs.memory import MemoryLog, MemoryLogData
+from framework.settings import Settings
+from framework.stores.memory import MemoryDisk, MemoryStore
+from framework.stores.spill import MemorySpill
+
+ODDS = 40  # steps of a task per crash: few enough that a task seldom gets through a whole version
+
+
+class Faults:
+    """Crashes still to come, at moments that a seed chooses."""
+
+    def __init__(self, crashes: int, seed: int) -> None:
+        self.left = crashes
+        self._random = random.Random(seed)  # noqa: S311  # a choice that can be repeated is the point
+
+    def strike(self) -> bool:
+        """Whether to crash now: once in about ODDS steps, as long as crashes are left."""
+        if self.left == 0 or self._random.randrange(ODDS):
+            return False
+        self.left -= 1
+        return True
+
+    def host_lost(self) -> bool:
+        """Whether the crash takes the disk with it."""
+        return self._random.randrange(3) == 0
+
+
+@dataclass(slots=True)
+class Process:
+    """What a crash takes."""
+
+    driver: TaskDriver
+    log: MemoryLog
+
+
+@dataclass(slots=True)
+class HostedTask:
+    """One task: its place in the job, its disk, and while it lives its process."""
+
+    graph: StageGraph
+    topology: Topology
+    partition: int
+    settings: Settings
+    clock: Callable[[], int]
+    disk: MemoryDisk = field(default_factory=MemoryDisk)
+    hosts: int = 1
+    starts: int = 0
+    process: Process | None = None
+    past: Counter[str] = field(default_factory=Counter)  # counters of processes that are gone
+    connect: Callable[[MemoryLogData], MemoryLog] = MemoryLog
+    sinks: MakeSinks = sinks_of
+
+    @property
+    def name(self) -> str:
+        """Stage and partition."""
+        return f"{self.graph.name}-{self.partition}"
+
+    @property
+    def status(self) -> str:
+        """How it does, for messages."""
+        return "dead" if self.process is None else self.process.driver.core.status.name.lower()
+
+    @property
+    def counters(self) -> Counter[str]:
+        """What all processes of this task have counted."""
+        if self.process is None:
+            return self.past
+        return self.past + self.process.driver.counters + self.process.driver.core.seen
+
+    @property
+    def version(self) -> int:
+        """The last committed version; -1: none."""
+        committed = None if self.process is None else self.process.driver.core.committed
+        return -1 if committed is None else committed.version
+
+    @property
+    def idle_in(self) -> int | None:
+        """The open version, if none of the task's external inputs holds event time back; else None."""
+        driver = None if self.process is None else self.process.driver
+        if driver is None or not (driver.running and driver.event_time.all_idle):
+            return None
+        return driver.core.frozen + 1
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that it was given is processed and committed. Only of a task that has nothing to do."""
+        if self.process is None or not self.process.driver.running:
+            return False
+        outbox = self.process.driver.outbox
+        if outbox is not None and not outbox.settled:
+            return False
+        if self.process.driver.event_time.has_news:
+            return False
+        core, log = self.process.driver.core, self.process.log
+        if core.committed is None or core.commit_run is not None:
+            return False
+        if isinstance(core, TaskCore) and (core.inputs.included or core.inputs.early.bytes):
+            return False
+        external = {(entry.topic, entry.partition): entry.offset for entry in core.committed.external}
+        return all(external.get(place) == offset == log.bounds(place)[1] for place, offset in core.external.items())
+
+    def start(self, data: MemoryLogData) -> Process:
+        """Start a process over what is on the disk."""
+        settings, clock, log = self.settings, self.clock, self.connect(data)
+        driver = assemble(
+            self.graph,
+            self.topology,
+            self.partition,
+            owner=0,
+            log=log,
+            store=MemoryStore(store_names(self.graph), self.disk),
+            spill=MemorySpill(),
+            settings=settings,
+            mono_ms=lambda: float(clock()),
+            sinks=self.sinks,
+        )
+        self.process = Process(driver, log)
+        self.starts += 1
+        nonce = b"%16d" % self.starts  # different at each start of the task: that is what it is for
+        driver.start(nonce=nonce, host=f"host-{self.hosts}", pid=self.starts, wall_ms=clock())
+        return self.process
+
+    def crash(self, *, other_host: bool = False) -> None:
+        """End the process between two steps; with ``other_host`` the next one finds an empty disk."""
+        self.past = self.counters
+        if self.process is not None:
+            self.process.driver.abandon()
+        self.process = None
+        if other_host:
+            self.disk = MemoryDisk()
+            self.hosts += 1
+
+    def work(self, data: MemoryLogData, faults: Faults) -> bool:
+        """Do all that there is to do now, or crash on the way. Return whether anything was done."""
+        process = self.process or self.start(data)
+        busy = False
+        try:
+            while process.driver.tick():
+                busy = True
+                if faults.strike():
+                    self.crash(other_host=faults.host_lost())
+                    return True
+            for delivery in process.log.poll():
+                process.driver.delivered(delivery)
+                busy = True
+        except Exception:
+            self.crash()
+            raise
+        return busy
+
+    def stop(self) -> None:
+        """Ask for a graceful stop."""
+        if self.process is not None:
+            self.process.driver.stop()
+
+    def wind_up(self, data: MemoryLogData, faults: Faults) -> bool:
+        """Do as ``work`` does, but start nothing; once the process has ended well, let it go."""
+        process = self.process
+        if process is None:
+            return False
+        busy = self.work(data, faults)
+        if process.driver.exit is not None:
+            self.crash()
+        return busy
+
+    def due_in_ms(self) -> int:
+        """Return in how many ms there may be something to do."""
+        return 0 if self.process is None else int(self.process.driver.due_in_ms())
+
+    def senders(self) -> list[int]:
+        """Return the producer ids of aligned tasks with records that are processed and not committed here."""
+        core = None if self.process is None else self.process.driver.core
+        if not isinstance(core, TaskCore):
+            return []
+        return [producer for producer, _ in core.inputs.included if producer not in core.task.logical]
+
+    def rows(self, store: str) -> Iterator[tuple[bytes, bytes]]:
+        """Return (key, value) of what a store holds on disk: only what is committed gets there (A9)."""
+        store_id = self.graph.store_ids()[store]
+        return MemoryStore({store_id: store}, self.disk).scan(store_id, b"", None)

@@ -1,0 +1,208 @@
+"""A whole job on this machine: its topics, its workers, and how far they have come."""
+
+import time
+from collections import Counter, deque
+from collections.abc import Collection
+from types import TracebackType
+from typing import Self
+
+from framework.api.job import Job
+from framework.errors import Fenced, FrameworkError
+from framework.job.directory import Place
+from framework.settings import Settings
+from framework.state.commits import all_wirings, count_commits, external_ends, last_commit
+from framework.state.prepare import prepare
+from framework.worker.completion import all_committed, passed, reached, used_up
+from framework.worker.progress import Watch
+from framework.worker.supervisor import Supervisor
+from framework.worker.worker import EXIT_DONE, EXIT_FENCED
+from protocol.ids import TopicPartition
+
+STILL_S = 0.5  # nothing was committed for so long, and the ends stood still
+
+
+class LocalRun:
+    """The one supervisor of a job's directory. ``poll`` must be called often: it is what restarts the dead."""
+
+    def __init__(
+        self,
+        job: Job,
+        reference: str,
+        place: Place,
+        settings: Settings,
+        *,
+        fed: Collection[str] = (),
+    ) -> None:
+        """Make the topics, also the inputs that are ``fed`` here; start nothing yet.
+
+        Raises ConfigError: a second supervisor, another job's directory, a topic that is missing or wrong.
+        """
+        self.job = job
+        self.place = place
+        self.settings = settings
+        fixed_hashes = "deterministic" in job.modes
+        self.supervisor = Supervisor(place, reference, range(job.partitions), settings, fixed_hashes=fixed_hashes)
+        try:
+            self.log = place.open_log()
+            self.notes = prepare(job, self.log, place, settings, fed)
+        except BaseException:
+            self.supervisor.close()
+            raise
+        self.watch = Watch(self.log)
+        self._external = {str(partition): partition for partition in external_ends(self.log, job)}
+        self._committed = self._committed_in_log()
+        self._through = dict(self._committed)
+        self._reached: tuple[dict[TopicPartition, int], int] | None = (
+            None  # ends, the version by which they are committed
+        )
+        self._seen: list[tuple[int, int]] = []  # committed and end by external input, when they last changed
+        self._seen_s = 0.0
+        self._cut: dict[TopicPartition, int] = {}
+        self._versions = {wiring.name: -1 for wiring in all_wirings(job)}  # as the workers last said
+        self._late: dict[tuple[str, int], int] = {}  # (task, start of its worker) → late records
+        self._pending: dict[TopicPartition, deque[tuple[int, int]]] = {p: deque() for p in self._external.values()}
+
+    @property
+    def aligned(self) -> bool:
+        """Whether the job runs exactly once."""
+        return self.settings.guarantee == "exactly-once"
+
+    def poll(self, timeout_ms: float) -> None:
+        """Let the supervisor work. Raises Halted, Fenced, FrameworkError if a worker is gone and will not come back."""
+        self.supervisor.poll(timeout_ms)
+        for worker in self.supervisor.workers.values():
+            if worker.exit_code == EXIT_FENCED:
+                raise Fenced(
+                    f"worker {worker.partition} was fenced: another process has taken its partition; "
+                    "look for a second supervisor or worker on this job"
+                )
+            if worker.exit_code == EXIT_DONE:
+                raise FrameworkError(f"worker {worker.partition} was stopped from outside: start the job again")
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Return where the external inputs end now."""
+        return external_ends(self.log, self.job)
+
+    def committed(self) -> dict[TopicPartition, int]:
+        """Return how far the external inputs are committed by the tasks that read them, as the workers last said."""
+        for worker in self.supervisor.workers.values():
+            for name, task in worker.status.items():
+                self._versions[name] = max(self._versions[name], task["version"])
+                for external, offset in task["positions"].items():
+                    partition = self._external[external]
+                    if offset > self._committed.get(partition, 0):
+                        self._committed[partition] = offset
+                        self._pending[partition].append((task["version"], offset))
+        return self._committed
+
+    def troubles(self) -> dict[str, str]:
+        """Return task → why its sink does not take what it should, of those in trouble."""
+        statuses = [worker.status for worker in self.supervisor.workers.values()]
+        return {
+            name: task["sink_trouble"] for status in statuses for name, task in status.items() if task["sink_trouble"]
+        }
+
+    def late(self) -> dict[str, int]:
+        """Return task → records that its windows have dropped as late since this run began, as the workers last said.
+
+        A worker that is started again counts from 0: what its predecessor has said stays.
+        """
+        for worker in self.supervisor.workers.values():
+            for name, task in worker.status.items():
+                self._late[name, worker.starts] = task["late"]
+        counts = Counter[str]()
+        for (name, _), count in self._late.items():
+            counts[name] += count
+        return counts
+
+    def versions(self) -> dict[str, int]:
+        """Return task → last committed version, as the workers last said; -1: nothing heard yet."""
+        self.committed()
+        return self._versions
+
+    def through(self) -> dict[TopicPartition, int]:
+        """Return how far the external inputs have come through all stages: in versions that every task committed."""
+        version = min(self.versions().values())
+        for partition, pending in self._pending.items():
+            while pending and pending[0][0] <= version:
+                self._through[partition] = pending.popleft()[1]
+        return self._through
+
+    def drained(self, ends: dict[TopicPartition, int]) -> bool:
+        """Tell whether everything before ``ends`` is used up and committed (A2b). The log decides, not the statuses."""
+        ends = self._readable(ends)
+        committed = self.committed()
+        if any(committed.get(partition, 0) < end for partition, end in ends.items()):
+            return False
+        statuses = [worker.status for worker in self.supervisor.workers.values()]
+        if not all(status and all(task["settled"] for task in status.values()) for status in statuses):
+            return False  # a sink has not taken everything; for what it gets after this look, a graceful stop waits
+        last = self.watch.last_commit
+        if "deterministic" in self.job.modes and not passed(self.log, self.job, ends, last):
+            return False
+        if self.job.modes == "deterministic":
+            return True
+        if not self.aligned:
+            return self._idle_in() is not None and used_up(self.log, self.job, ends, last)
+        if self._reached is None or self._reached[0] != ends:
+            version, idle_in = reached(self.log, self.job, ends, last), self._idle_in()
+            self._reached = None if version is None or idle_in is None else (dict(ends), max(version, idle_in))
+        # not below the version in which they got there: sources close versions on and on, and are always ahead
+        return self._reached is not None and all_committed(self.log, self.job, self._reached[1], last)
+
+    def _idle_in(self) -> int | None:
+        """Return a version that has what comes of it that all inputs are idle (E4); None: they are not yet.
+
+        Where only one partition is read, its last record has brought event time to where it ends.
+        """
+        if len(self._external) < 2 or not self.job.topology().timed:
+            return 0
+        tasks = [task for worker in self.supervisor.workers.values() for task in worker.status.values()]
+        idle = [task["idle_in"] for task in tasks]
+        return None if None in idle else max(idle, default=None)
+
+    def _readable(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the ends without what nobody can read there, as the marks of a producer's transactions on Kafka (S1).
+
+        That is looked for only once nothing moves: it costs a look back.
+        """
+        committed = self.committed()
+        state = [(committed.get(partition, 0), end) for partition, end in ends.items()]
+        if state != self._seen:
+            self._seen, self._seen_s, self._cut = state, time.monotonic(), {}
+        if time.monotonic() - self._seen_s > STILL_S and not self._cut:
+            for partition, end in ends.items():
+                position = max(committed.get(partition, 0), self.log.bounds(partition)[0])
+                more = self.log.read(partition, position, 1) or self.log.bounds(partition)[1] > position
+                self._cut[partition] = end if more else min(end, position)
+        return {partition: self._cut.get(partition, end) for partition, end in ends.items()}
+
+    def commits(self) -> int:
+        """Return how many valid commits the changelogs hold, of all tasks together. Reads all of them."""
+        return sum(count_commits(self.log, wiring.changelog) for wiring in all_wirings(self.job))
+
+    def stop(self) -> None:
+        """Stop all workers gracefully (R6)."""
+        self.supervisor.stop()
+
+    def close(self) -> None:
+        """End what still runs, and release the directory."""
+        self.supervisor.close()
+        self.log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def _committed_in_log(self) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for wiring in all_wirings(self.job):
+            last = last_commit(self.log, wiring.changelog) if wiring.external else None
+            for entry in () if last is None else last.commit.external:
+                found[TopicPartition(entry.topic, entry.partition)] = entry.offset
+        return found

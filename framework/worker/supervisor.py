@@ -1,0 +1,223 @@
+"""Runs the workers of a job on this machine: one process a partition, restarted with back-off, by exit code (C5)."""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from framework.errors import Halted
+from framework.job.directory import Place
+from framework.settings import Settings, changed
+from framework.worker.process_main import Orders
+from framework.worker.process_pool import Spawner
+from framework.worker.worker import EXIT_CRASHED, EXIT_DONE, EXIT_FENCED, EXIT_HALTED
+
+LINE_BYTES_MAX = 64 * 1024  # of a status that never ends; then it is dropped
+NEWS_MAX = 100
+TAIL_BYTES = 32 * 1024  # of a worker's log, searched for its last words
+
+
+@dataclass
+class WorkerProcess:
+    """One worker as its supervisor sees it."""
+
+    partition: int
+    process: subprocess.Popen[bytes] | None = None
+    pipe: int = -1
+    status: dict[str, Any] = field(default_factory=dict)
+    version: int = -1  # highest version that one of its tasks reported
+    starts: int = 0
+    crashes: int = 0  # in a row, without a commit in between
+    restart_at: float = 0.0
+    exit_code: int | None = None  # of a process that is not to be restarted
+    killed: bool = False  # by us: no news to anybody
+    line: bytes = b""
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None
+
+
+class Supervisor:
+    """Starts workers, takes their statuses, restarts the dead. One a directory; ``poll`` must be called often."""
+
+    def __init__(
+        self,
+        place: Place,
+        reference: str,
+        partitions: Sequence[int],
+        settings: Settings,
+        *,
+        fixed_hashes: bool = False,
+    ) -> None:
+        """Become the supervisor of this place; ``fixed_hashes``: for deterministic jobs, see Spawner.
+
+        Raises ConfigError if there is one already.
+        """
+        self._place = place
+        self._reference = reference
+        self._settings = settings
+        self._spawner = Spawner(fixed_hashes=fixed_hashes)
+        self._lock = place.lock_supervisor()
+        self._selector = selectors.DefaultSelector()
+        self._stopping = False
+        self.news: list[
+            str
+        ] = []  # crashes since somebody looked and cleared it; a supervisor without a screen need not
+        self.workers = {partition: WorkerProcess(partition) for partition in partitions}
+
+    def poll(self, timeout_ms: float = 100) -> None:
+        """Start what is due, take statuses, notice deaths. Raises Halted if a worker halted, or always crashes."""
+        now = time.monotonic()
+        for worker in self.workers.values():
+            if not worker.running and worker.exit_code is None and not self._stopping and now >= worker.restart_at:
+                self._start(worker)
+        for key, _ in self._selector.select(timeout_ms / 1000):
+            self._read(key.data)
+        for worker in self.workers.values():
+            if worker.process is not None and worker.process.poll() is not None:
+                self._died(worker, worker.process.returncode)
+        if not self._stopping and all(_takes_input(worker) for worker in self.workers.values()):
+            self._spawner.warm()  # for the next restart; now it is in nobody's way
+
+    def stop(self) -> None:
+        """Ask every worker to stop gracefully (R6) and wait; what does not end in time is killed, which is safe."""
+        self._stopping = True
+        self._spawner.close()
+        for worker in self.workers.values():
+            if worker.process is not None:
+                worker.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + self._settings.shutdown_ms / 1000 + 2
+        while any(worker.running for worker in self.workers.values()):
+            if time.monotonic() > deadline:
+                for worker in self.workers.values():
+                    self.kill(worker.partition)
+            self.poll(20)
+
+    def kill(self, partition: int) -> None:
+        """End a worker by SIGKILL; the next poll restarts it."""
+        worker = self.workers[partition]
+        if worker.process is not None:
+            worker.killed, worker.status = True, {}  # what it said last is not true of the dead
+            worker.process.kill()
+            worker.process.wait()
+
+    def close(self) -> None:
+        """End what still runs, and give up the place."""
+        self._stopping = True
+        self._spawner.close()
+        for worker in self.workers.values():
+            self.kill(worker.partition)
+            self._forget(worker)
+        self._selector.close()
+        os.close(self._lock)
+
+    def _start(self, worker: WorkerProcess) -> None:
+        place = self._place
+        orders = Orders(
+            job=self._reference,
+            partition=worker.partition,
+            directory=str(place.directory),
+            log=place.address.url,
+            kafka_config=None if place.address.config is None else str(place.address.config),
+            settings=changed(self._settings),
+            output=str(place.worker_log(worker.partition)),
+        )
+        worker.process, worker.pipe = self._spawner.start(orders)
+        worker.status, worker.line, worker.starts = {}, b"", worker.starts + 1
+        worker.killed = False
+        self._selector.register(worker.pipe, selectors.EVENT_READ, worker)
+
+    def _read(self, worker: WorkerProcess) -> None:
+        try:
+            data = os.read(worker.pipe, LINE_BYTES_MAX)
+        except BlockingIOError:
+            return
+        if not data:
+            self._selector.unregister(worker.pipe)
+            os.close(worker.pipe)
+            worker.pipe = -1
+            return
+        *lines, rest = (worker.line + data).split(b"\n")
+        worker.line = rest if len(rest) < LINE_BYTES_MAX else b""
+        for line in lines:
+            try:
+                worker.status = json.loads(line)
+            except ValueError:
+                continue  # a line cut short by a full pipe
+            version = max((task["version"] for task in worker.status.values()), default=-1)
+            if version > worker.version:
+                worker.version, worker.crashes = version, 0
+
+    def _died(self, worker: WorkerProcess, code: int) -> None:
+        if worker.pipe >= 0:
+            self._read(worker)
+        self._forget(worker)
+        if code in (EXIT_DONE, EXIT_FENCED):
+            worker.exit_code = code
+        elif code == EXIT_HALTED:
+            worker.exit_code = code
+            raise Halted(f"worker {worker.partition} halted: {self.last_words(worker.partition)}")
+        elif not self._stopping:
+            self._plan_restart(worker, code)
+
+    def _plan_restart(self, worker: WorkerProcess, code: int) -> None:
+        """Wait before the next start: not at all after the first crash, then longer and longer."""
+        settings = self._settings
+        worker.crashes += 1
+        if worker.crashes > settings.crashes_max:
+            worker.exit_code = EXIT_CRASHED
+            raise Halted(
+                f"worker {worker.partition} crashed {worker.crashes} times without a commit between (code {code}): "
+                f"{self.last_words(worker.partition)}"
+            )
+        wait_ms = (
+            0 if worker.crashes == 1 else min(settings.backoff_ms << (worker.crashes - 2), settings.backoff_ms_max)
+        )
+        worker.restart_at = time.monotonic() + wait_ms / 1000
+        if not worker.killed:
+            text = f"worker {worker.partition} crashed, code {code}: {self.last_words(worker.partition)}"
+            self.news = [*self.news[-NEWS_MAX + 1 :], f"{text}; restart in {wait_ms / 1000:.1f} s"]
+
+    def _forget(self, worker: WorkerProcess) -> None:
+        worker.process, worker.status = None, {}
+        if worker.pipe >= 0:
+            self._selector.unregister(worker.pipe)
+            os.close(worker.pipe)
+            worker.pipe = -1
+
+    def last_words(self, partition: int) -> str:
+        """Return the error that ended a worker, from its log."""
+        path = self._place.worker_log(partition)
+        for line in reversed(_tail(path).splitlines()):
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                if line.startswith('{"'):
+                    continue  # ours, cut short by a full disk
+                entry = {"level": "ERROR", "event": line.strip()}  # not ours: a traceback's last line, a signal's name
+            if entry.get("level") in ("ERROR", "CRITICAL") and entry["event"]:
+                text = ": ".join(str(entry[name]) for name in ("event", "error", "exc_info") if entry.get(name))
+                return f"{text} (log: {path})"
+            if entry.get("level") == "INFO":
+                break  # an earlier error was not its last word
+        return f"it left no word (log: {path})"
+
+
+def _takes_input(worker: WorkerProcess) -> bool:
+    return bool(worker.status) and all(task["status"] == "running" for task in worker.status.values())
+
+
+def _tail(path: Path) -> str:
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+        return file.read().decode("utf-8", "replace")

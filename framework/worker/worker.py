@@ -1,0 +1,315 @@
+"""A worker process: the tasks of one partition, of all stages or of one, over one log. One thread, one loop."""
+
+import gc
+import json
+import logging
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from pythonjsonlogger.json import JsonFormatter
+
+from framework.api.graph import StageGraph
+from framework.api.job import Job
+from framework.errors import ConfigError, Fenced, FrameworkError, Halted, StoreCorrupted
+from framework.execution.build import assemble, store_names
+from framework.execution.deterministic.driver import DeterministicDriver
+from framework.execution.driver import TaskDriver
+from framework.execution.outbox_executor import OwnThread
+from framework.execution.sst_install import take_prebuilt
+from framework.job.directory import Place
+from framework.job.key_check import JobKeys
+from framework.ports import Log
+from framework.settings import Settings
+from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.rocksdb_open import open_store
+from framework.stores.spill import FileSpill
+from framework.stores.store_directory import wipe_directory
+from protocol.ids import TopicPartition
+
+EXIT_DONE, EXIT_CRASHED, EXIT_FENCED, EXIT_HALTED = 0, 1, 3, 4  # C5
+TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
+STATUS_MS = 100
+LATE_LOG_MS = 60_000  # between two lines about late records
+STATUS_RESTORING_MS = 20  # a restore may be over soon, and somebody watches its bar
+
+logger = logging.getLogger("grete")
+
+
+def mono_ms() -> float:
+    """Return the monotonic clock in ms."""
+    return time.monotonic() * 1000
+
+
+class Worker:
+    """Hosts the tasks of ``partition``. ``report`` takes a status for the supervisor, about ten times a second."""
+
+    def __init__(
+        self,
+        job: Job,
+        partition: int,
+        log: Log,
+        place: Place,
+        settings: Settings,
+        *,
+        stage: str | None = None,
+        keys: JobKeys | None = None,
+        report: Callable[[dict[str, object]], None] = lambda _status: None,
+    ) -> None:
+        """Open the stores of the tasks; ``keys`` checks those of external inputs, None: nothing does.
+
+        Raises ConfigError for a partition or stage that the job has not.
+        """
+        stages = stages_of(job, partition, stage)
+        self._log = log
+        self._settings = settings
+        self.report = report
+        self.publish: Callable[[dict[TopicPartition, int]], None] = lambda _positions: None  # to tools outside
+        self._published: dict[TopicPartition, int] = {}
+        self._reported_ms, self._late, self._late_due_ms = 0.0, 0, 0.0  # late: records, as last logged
+        self._heard = 0  # the last logical time that has reached a task here
+        self._stop_by: float | None = None  # set by a signal handler, seen by the loop
+        self._stopping = False
+        self._stores: list[RocksStore] = []
+        self._directories: list[Path] = []
+        memory = RocksMemory(settings.rocksdb_bytes)
+        self.drivers: list[TaskDriver] = []
+        for owner, graph in enumerate(stages):
+            task, stores = f"{graph.name}-{partition}", store_names(graph)
+            directory = place.state(task)
+            store = open_store(directory, stores, memory)
+            self._stores.append(store)
+            changelog = TopicPartition(job.topology().changelog(graph.ordinal), partition)
+            take_prebuilt(place.prebuilt(task), store, stores, log, changelog)
+            self._directories.append(directory)
+            self.drivers.append(
+                assemble(
+                    graph,
+                    job.topology(),
+                    partition,
+                    owner=owner,
+                    log=log,
+                    store=store,
+                    spill=FileSpill(directory.with_name(f"{directory.name}.early")),
+                    settings=settings,
+                    mono_ms=mono_ms,
+                    executor=OwnThread(),
+                    check_keys=None if keys is None else keys.check_of(graph, partition),
+                )
+            )
+
+        self._logical = [driver for driver in self.drivers if isinstance(driver, DeterministicDriver)]
+        # sources come last in a turn: what has reached the others lets them promise at once
+        self._sources = [driver for driver in self.drivers if driver.wiring.is_source]
+        self._behind = [driver for driver in self.drivers if not driver.wiring.is_source]
+
+    def run(self) -> int:
+        """Run until stopped; return the exit code (C5)."""
+        for driver in self.drivers:
+            driver.start(
+                nonce=os.urandom(16), host=platform.node()[:200], pid=os.getpid(), wall_ms=int(time.time() * 1000)
+            )
+        self._status(force=True)
+        while any(driver.exit is None for driver in self.drivers):
+            more = False  # to do before anything else comes: a driver whose ``tick`` is False waits for something
+            for driver in self._behind:
+                more |= self._turn(driver)
+            self._tell()
+            for driver in self._sources:
+                more |= self._turn(driver)
+            more |= self._poll()
+            self._status()
+            if self._stop_by is not None and self._stop_timed_out(self._stop_by):
+                return EXIT_DONE  # a crash is always safe (R6)
+            if not more:
+                timeout_ms = min(STATUS_MS, *(max(0.5, driver.due_in_ms()) for driver in self.drivers))
+                self._log.wait(timeout_ms, answers=self._awaits_answers())
+        self._status(force=True)
+        return EXIT_DONE
+
+    def _turn(self, driver: TaskDriver) -> bool:
+        """Let a task do what it can, for a while; return whether there is more to do at once."""
+        more, ends = False, mono_ms() + TURN_MS
+        while driver.tick():
+            if driver.urgent:
+                driver.urgent = False
+                more |= self._poll()
+            if mono_ms() > ends:
+                return True
+        return more
+
+    def _awaits_answers(self) -> bool:
+        """Whether a task can go on when the log has answered: of aligned ones each commit waits for its frames."""
+        return len(self._logical) < len(self.drivers) or any(driver.awaits_answers for driver in self._logical)
+
+    def _tell(self) -> None:
+        """Let the sources here know of the last logical time: somebody waits for them."""
+        heard = max((driver.heard for driver in self._logical), default=0)
+        if heard > self._heard:
+            self._heard = heard
+            for driver in self._logical:
+                driver.hear(heard)
+
+    def _poll(self) -> bool:
+        """Let what was sent leave, and tell of what has arrived; return whether a task can do something about it."""
+        more = False
+        for delivery in self._log.poll():
+            more |= self.drivers[delivery.owner].delivered(delivery)
+        return more
+
+    def stop(self) -> None:
+        """Begin a graceful stop (R6); safe to call from a signal handler."""
+        if self._stop_by is None:
+            self._stop_by = mono_ms() + self._settings.shutdown_ms
+
+    def _stop_timed_out(self, stop_by: float) -> bool:
+        if not self._stopping:
+            self._stopping = True
+            for driver in self.drivers:
+                driver.stop()
+        if mono_ms() < stop_by:
+            return False
+        logger.warning("stop timed out", extra={"waited_ms": self._settings.shutdown_ms})
+        return True
+
+    def close(self) -> None:
+        """Release stores and log."""
+        for store in self._stores:
+            store.close()
+        self._log.close()
+
+    def wipe(self) -> None:
+        """Give up the local stores: one of them is damaged, and the changelog is the truth."""
+        self.close()
+        for directory in self._directories:
+            wipe_directory(directory)
+
+    def _status(self, *, force: bool = False) -> None:
+        now = mono_ms()
+        since = now - self._reported_ms
+        if not force and since < STATUS_RESTORING_MS:
+            return
+        if force or since >= STATUS_MS or not all(driver.running for driver in self.drivers):
+            self._reported_ms = now
+            self.report({driver.wiring.name: task_status(driver) for driver in self.drivers})
+            self._publish()
+            self._warn_of_late(now)
+
+    def _warn_of_late(self, now: float) -> None:
+        """Log how many records windows have dropped as late, once a minute while there are more (E5)."""
+        late = {driver.wiring.name: driver.event_time.late_records for driver in self.drivers}
+        if sum(late.values()) > self._late and now >= self._late_due_ms:
+            self._late, self._late_due_ms = sum(late.values()), now + LATE_LOG_MS
+            logger.warning(
+                "late records dropped", extra={"late": {task: count for task, count in late.items() if count}}
+            )
+
+    def _publish(self) -> None:
+        """Publish how far external inputs are committed, where that has changed: seldom enough for any cluster."""
+        commits = (driver.core.committed for driver in self.drivers)
+        positions = {
+            TopicPartition(e.topic, e.partition): e.offset for c in commits if c is not None for e in c.external
+        }
+        if positions != self._published:
+            self._published = positions
+            self.publish(positions)
+
+
+def stages_of(job: Job, partition: int, stage: str | None) -> list[StageGraph]:
+    """Return the stages whose tasks a worker hosts. Raises ConfigError: the job has no such partition or stage."""
+    stages = [job.stage(stage)] if stage is not None else list(job.stages)
+    if not 0 <= partition < job.partitions:
+        raise ConfigError(f"job {job.name!r} has partitions 0 to {job.partitions - 1}, not {partition}")
+    return stages
+
+
+def task_status(driver: TaskDriver) -> dict[str, object]:
+    """Return what a supervisor shows of a task: plain values."""
+    core = driver.core
+    return {
+        "status": driver.status.name.lower(),
+        "generation": core.generation,
+        "version": -1 if core.committed is None else core.committed.version,
+        "positions": {
+            str(TopicPartition(e.topic, e.partition)): e.offset
+            for e in (() if core.committed is None else core.committed.external)
+        },
+        "restore": list(driver.restore.progress),
+        "counters": dict(driver.counters),
+        "seen": dict(core.seen),
+        "late": driver.event_time.late_records,
+        "idle_in": core.frozen + 1 if driver.running and driver.event_time.all_idle else None,
+        "settled": driver.outbox is None or driver.outbox.settled,
+        "sink_trouble": None if driver.outbox is None else driver.outbox.trouble,
+    }
+
+
+def run_worker(make: Callable[[], Worker]) -> int:
+    """Make and run a worker with signals, logs and exit codes."""
+    worker: Worker | None = None
+    gc.freeze()  # what is imported stays: no collection need look at it
+    gc.set_threshold(50_000, 20, 50)  # ours makes no cycles, but thousands of tuples that a version holds on to
+    try:
+        worker = make()
+
+        def on_signal(_signum: int, _frame: FrameType | None) -> None:
+            assert worker is not None
+            worker.stop()
+
+        signal.signal(signal.SIGTERM, on_signal)
+        signal.signal(signal.SIGINT, on_signal)
+        logger.info("worker started", extra={"tasks": [driver.wiring.name for driver in worker.drivers]})
+        code = worker.run()
+        logger.info("worker done", extra={"code": code})
+    except Fenced as error:
+        logger.warning("fenced", extra={"error": str(error)})
+        code = EXIT_FENCED
+    except (Halted, ConfigError) as error:
+        logger.error("halted", extra={"error": str(error)})  # noqa: TRY400  # the text says it all
+        code = EXIT_HALTED
+    except StoreCorrupted as error:
+        logger.error("store corrupted, wiped: the next start bootstraps", extra={"error": str(error)})  # noqa: TRY400  # as above
+        if worker is not None:
+            worker.wipe()
+        code = EXIT_CRASHED
+    except FrameworkError as error:
+        logger.error("crashed", extra={"error": str(error), "cause": repr(error.__cause__)})  # noqa: TRY400  # as above
+        code = EXIT_CRASHED
+    except Exception:
+        logger.exception("crashed by an error that Grete did not foresee")
+        code = EXIT_CRASHED
+    if code == EXIT_DONE and worker is not None:
+        worker.close()
+    return code
+
+
+def report_to(handle: int, gone: Callable[[], None]) -> Callable[[dict[str, object]], None]:
+    """Return a reporter that writes JSON lines to a supervisor's pipe; ``gone`` is called when nobody reads it.
+
+    A supervisor that is slow is no reason to wait. One that is gone has a successor that needs this worker's place.
+    """
+    os.set_blocking(handle, False)
+
+    def report(status: dict[str, object]) -> None:
+        try:
+            os.write(handle, json.dumps(status).encode() + b"\n")
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            gone()
+
+    return report
+
+
+def configure_logs() -> None:
+    """Log lines of this process: one JSON object each, to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    names = {"levelname": "level", "message": "event"}
+    handler.setFormatter(JsonFormatter("%(levelname)s %(message)s", rename_fields=names, timestamp=True))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("grete.definition").handlers.clear()  # its lines are among the others

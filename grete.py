@@ -1,0 +1,39 @@
+"""Grete: exactly-once stream processing. This is the whole public API; `framework` may change."""
+
+from framework.api.context import Context
+from framework.api.files import Files
+from framework.api.job import Job
+from framework.api.reader import Once
+from framework.api.record import Record
+from framework.api.serdes import Serde, avro, bytes_serde, int64, json, utf8
+from framework.api.store import Store
+from framework.api.table import Table
+from framework.api.task import Task
+from framework.api.timers import Timer, Timers
+from framework.api.topic import DeadLetter, Input, Output, Topic
+from framework.api.windows import TumblingWindow, Window
+
+__all__ = [
+    "Context",
+    "DeadLetter",
+    "Files",
+    "Input",
+    "Job",
+    "Once",
+    "Output",
+    "Record",
+    "Serde",
+    "Store",
+    "Table",
+    "Task",
+    "Timer",
+    "Timers",
+    "Topic",
+    "TumblingWindow",
+    "Window",
+    "avro",
+    "bytes_serde",
+    "int64",
+    "json",
+    "utf8",
+]

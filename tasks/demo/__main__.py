@@ -1,0 +1,257 @@
+"""`make demo`: indexes a folder while workers are killed; then the proof that nothing was lost or doubled."""
+
+import contextlib
+import os
+import sysconfig
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from framework.cli import report_errors
+from framework.cli.feeding import Feeding, Stop, described, show
+from framework.cli.job_target import Target, digest, settings_of
+from framework.cli.options import Directory, KafkaConfig, Set
+from framework.cli.progress import Screen
+from framework.errors import ConfigError
+from framework.feeds.folder import FolderFeed
+from framework.job.directory import Place
+from framework.logs.address import KAFKA, LogAddress, check_address
+from framework.settings import Settings, with_texts
+from framework.state.local_reader import StateReader
+from framework.testing.broker import find_broker
+from framework.worker.local_job import LocalRun
+from protocol.ids import TopicPartition
+from tasks.demo import watch
+from tasks.demo.kills import Chaos
+from tasks.demo.recount import Audit, audit, recorded
+from tasks.demo.search import Lookup, found
+from tasks.inverted_index import WORD, documents, job
+
+REFERENCE = "tasks.inverted_index"
+QUERIES = ('"import os"', '"exactly once"', "thread lock", 'sqlite3 "with open"')
+GUARANTEES = ("exactly-once", "at-least-once")
+OWN_BROKER = "kafka"
+SMALL_WORK = 10  # documents: with fewer there is no time for kills
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the first part of the demonstration did."""
+
+    documents: int
+    seconds: float
+    commits: int
+    kills: Chaos
+
+
+def demo(
+    folder: Path | None,
+    guarantee: str,
+    directory: Path | None,
+    *,
+    address: LogAddress,
+    spark: str,
+    follow: bool,
+    query: str,
+    kills: int,
+    sets: Sequence[str] | None,
+) -> None:
+    """Run the demonstration. Raises typer.Exit(1) if the index differs although exactly once was asked for."""
+    if address.url != OWN_BROKER:
+        check_address(address)
+    audited = _spark() if spark not in ("", "0") else None
+    root = (Path(sysconfig.get_path("stdlib")) if folder is None else folder).absolute()
+    if not root.is_dir():
+        raise ConfigError(f"DIR={root}: no such folder: name one with text files in it")
+    if guarantee not in GUARANTEES:
+        raise ConfigError(f"GUARANTEE={guarantee}: it is {' or '.join(GUARANTEES)}")
+    settings = with_texts(settings_of(sets), {"guarantee": guarantee})
+    directory = _default_directory(root, guarantee, address) if directory is None else directory
+    screen = Screen(Console())
+    screen.note(f"Indexing {root}\nin {directory}, {guarantee}, {job.partitions} worker processes")
+    stop = Stop()
+    with (
+        _log(address, directory, screen) as found,
+        LocalRun(job, REFERENCE, place := Place(directory, address=found), settings, fed=[documents.name]) as local,
+        StateReader(place.state_directory, job) as reader,
+    ):
+        feed = FolderFeed(local.notes, documents.name, root, exclude=place.directory)
+        work = _index(local, feed, screen, stop, kills)
+        if stop.asked:
+            local.stop()
+            screen.note("stopped; the next run goes on from here")
+            return
+        if not follow:
+            local.stop()
+        ok = _prove(local, reader, screen, work, settings, default=folder is None)
+        if audited is not None:
+            ok = audited.demonstrate(Target(job, REFERENCE, place, settings), local, screen) and ok
+        if follow and ok:
+            feed = FolderFeed(local.notes, documents.name, root, exclude=place.directory)
+            watch.follow(local, feed, Lookup(reader), query, screen, stop)
+            screen.note("stopping …")
+            local.stop()
+    if not ok:
+        raise typer.Exit(1)
+
+
+def _spark() -> ModuleType:
+    """Return what needs Spark, before anything is done. Raises ConfigError."""
+    try:
+        from framework.cli.commands import backfill
+    except ImportError as error:
+        raise ConfigError(f"SPARK=1: {error.name} is missing: pip install 'grete[spark]'") from error
+    return backfill
+
+
+@contextlib.contextmanager
+def _log(address: LogAddress, directory: Path, screen: Screen) -> Iterator[LogAddress]:
+    """Yield the log's address; ``kafka`` is a broker that lives as long as the demonstration, and its data longer."""
+    if address.url != OWN_BROKER:
+        yield address
+        return
+    screen.note("Starting a Kafka broker (the first time, it is fetched) …")
+    with find_broker(directory / OWN_BROKER, keep=True) as broker:
+        screen.note(f"Kafka: {broker.bootstrap} ({broker.how})")
+        yield LogAddress(KAFKA + broker.bootstrap, address.config)
+
+
+def _default_directory(root: Path, guarantee: str, address: LogAddress) -> Path:
+    log = b"" if address.embedded else address.url.encode()
+    return Path(".grete") / f"demo-{digest(os.fsencode(root) + guarantee.encode() + log)}"
+
+
+def _index(local: LocalRun, feed: FolderFeed, screen: Screen, stop: Stop, kills: int) -> Work:
+    """Feed the folder, run the job until it is drained, kill workers meanwhile."""
+    feeding = Feeding(local, feed, [], follow=False)
+    commits, committed = local.commits(), sum(local.committed().values())
+    feeding.step()  # lists the folder
+    planned = feed.report.planned
+    feed.batch_files_max = max(1, min(feed.batch_files_max, planned // 50))
+    work = planned + sum(local.ends().values()) - committed
+    chaos = Chaos(local, kills if work >= SMALL_WORK else 0, screen.note)
+    if not work:
+        screen.note("The folder is as it was at the last run: nothing to feed, nothing to do twice")
+    elif work < SMALL_WORK:
+        screen.note(f"{work:,} files to look at: too few for killing workers meanwhile")
+    started_s = time.monotonic()
+    with screen:
+        while not stop.asked:
+            done, backlog = feed.report.done, sum(feeding.ends().values()) - sum(local.committed().values())
+            if chaos.may_feed(done, planned, backlog):
+                feeding.step()
+            local.poll(0 if not feeding.idle else 20)
+            chaos.step(done / planned if planned else 1.0)
+            show(local, feeding, screen)
+            if feeding.idle and chaos.settled and local.drained(feeding.ends()):
+                break
+    seconds = time.monotonic() - started_s
+    screen.note(f"Read: {described(feed.report)}")
+    return Work(sum(local.committed().values()) - committed, seconds, local.commits() - commits, chaos)
+
+
+def _prove(
+    local: LocalRun, reader: StateReader, screen: Screen, work: Work, settings: Settings, *, default: bool
+) -> bool:
+    """Show a summary and some searches, then compare the index with a plain pass; return whether all is as promised."""
+    note = screen.note
+    done, chaos = work.kills.done, work.kills
+    rate = f" ({work.documents / work.seconds:,.0f} documents/s)" if work.documents else ""
+    note(f"\nIndexed {work.documents:,} new, changed or deleted documents in {work.seconds:.1f} s{rate}")
+    if done:
+        restores = sum(kill.restoring for kill in done)
+        voided = sum(kill.voided for kill in done)
+        what = "void" if local.aligned else "sent again"
+        note(
+            f"Workers killed: {len(done)}, {chaos.effective} of them with {voided:,} uncommitted records, now {what}; "
+            f"{restores} in a restore"
+        )
+    if chaos.missed:
+        note(f"{chaos.missed} more kills were planned, but nobody had anything to lose any more: the folder is small")
+    lookup = Lookup(reader)
+    for query in QUERIES if default else _queries(local):
+        note(f"  {found(lookup, query)}")
+    note("\nComparing with one plain pass over the recorded documents …")
+    result = audit(local.log, reader)
+    note(
+        f"{result.documents:,} documents, {result.occurrences:,} words ({result.words:,} different), "
+        f"{result.postings:,} postings; {work.commits:,} versions committed by {len(job.stages) * job.partitions} tasks"
+    )
+    return _verdict(screen, result, settings)
+
+
+def _verdict(screen: Screen, result: Audit, settings: Settings) -> bool:
+    note = screen.note
+    if not result.differences:
+        note("The index is identical.")
+        if settings.guarantee != "exactly-once":
+            note("No damage this time: no kill hit records that had been sent and not committed. Try again.")
+        return True
+    note(
+        f"The index differs in {result.differences:,} entries: {result.missing:,} postings missing, "
+        f"{result.wrong:,} wrong, {result.extra:,} too many; {result.miscounted:,} words miscounted. The first:"
+    )
+    for sample in result.samples:
+        note(f"  {sample}")
+    if settings.guarantee == "exactly-once":
+        note("This must not happen: please report it, with the job's directory.")
+        return False
+    note("This is what exactly-once prevents: run it again without GUARANTEE.")
+    return True
+
+
+def _queries(local: LocalRun) -> list[str]:
+    """Return searches for a folder that we know nothing of: words and a phrase of one of its documents."""
+    for number in range(job.partitions):
+        for text in recorded(local.log, TopicPartition(documents.name, number)).values():
+            words = WORD.findall(text.lower())
+            if len(words) >= 8:
+                middle = len(words) // 2
+                return [words[middle], f'"{" ".join(words[middle : middle + 3])}"']
+    return []
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def command(
+    *,
+    dir: Annotated[Path | None, typer.Option(envvar="DIR", help="The folder. Default: Python's own library.")] = None,  # noqa: A002
+    guarantee: Annotated[str, typer.Option(envvar="GUARANTEE", help="exactly-once or at-least-once.")] = "exactly-once",
+    follow: Annotated[
+        bool, typer.Option("--follow", envvar="FOLLOW", help="Go on: edit a file, watch a search.")
+    ] = False,
+    query: Annotated[str, typer.Option(envvar="QUERY", help="The search to watch.")] = '"import os"',
+    kills: Annotated[int, typer.Option(help="Kills that void something, and one in a restore on top.")] = 5,
+    log: Annotated[
+        str,
+        typer.Option(envvar=["LOG", "GRETE_LOG"], help="'embedded'; kafka: a broker of its own; or kafka://host:port."),
+    ] = "embedded",
+    kafka_config: KafkaConfig = None,
+    spark: Annotated[str, typer.Option(envvar="SPARK", hidden=True)] = "",
+    directory: Directory = None,
+    set: Set = None,  # noqa: A002
+) -> None:
+    """Index a folder while workers are killed, then compare the index with one made in a single plain pass."""
+    demo(
+        dir,
+        guarantee,
+        directory,
+        address=LogAddress(log, kafka_config),
+        spark=spark,
+        follow=follow,
+        query=query,
+        kills=kills,
+        sets=set,
+    )
+
+
+if __name__ == "__main__":
+    report_errors(app)

@@ -1,0 +1,194 @@
+"""Kills workers while they work, in mid version and in mid restore, and says what that voided."""
+
+import time
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import NamedTuple
+
+from framework.core.task_topology import TaskWiring
+from framework.state.commits import all_wirings, uncommitted_records
+from framework.stores.store_directory import wipe_directory
+from framework.worker.local_job import LocalRun
+
+RESTORE_TRIES = 5
+SPREAD = 0.8  # of the work: the kills' moments lie in it
+RESERVE = 0.15  # of the work: kept back until the last kill, so that there is something to lose
+BACKLOG, BACKLOG_MIN = 0.12, 4  # of the work, and documents: so much waits for the workers, so that none is idle
+HUNGER_S = 0.15  # between two batches that are fed for a kill
+ALONE_S = 1.0  # after so long the last victim may be the next one
+
+
+class Kill(NamedTuple):
+    """One SIGKILL and the records that it made void; ``restoring``: it hit a worker that was restoring its state."""
+
+    partition: int
+    voided: int
+    restoring: bool
+
+
+class _Phase(Enum):
+    WAITING = auto()  # for the moment of the next kill
+    ARMED = auto()  # for a worker that has something to lose
+    RECOVERING = auto()  # for all tasks of the job to commit again, which they do only together
+    RESTORING = auto()  # for the worker whose state was deleted to be in the middle of its restore
+    CONFIRMING = auto()  # for its next start to bootstrap again, which proves that the restore was not finished
+
+
+def kill_worker(local: LocalRun, partition: int) -> int:
+    """Kill a worker by SIGKILL; return the uncommitted records that its tasks leave in their streams."""
+    local.supervisor.kill(partition)
+    return at_stake(local, partition)
+
+
+def at_stake(local: LocalRun, partition: int) -> int:
+    """Return the records in streams that the tasks of a worker have not committed."""
+    return sum(uncommitted_records(local.log, wiring) for wiring in _wirings(local, partition))
+
+
+def wipe_state(local: LocalRun, partition: int) -> None:
+    """Delete the state of a dead worker: its next start is that of another host."""
+    for wiring in _wirings(local, partition):
+        wipe_directory(local.place.state(wiring.name))
+
+
+def is_running(local: LocalRun, partition: int) -> bool:
+    """Whether all tasks of a worker have restored and take input."""
+    status = local.supervisor.workers[partition].status
+    return bool(status) and all(task["status"] == "running" for task in status.values())
+
+
+class Chaos:
+    """``kills`` workers that have something to lose, spread over the work; in the middle one more, in its restore.
+
+    A kill that voided nothing is repeated, but for the one in the restore, where nothing has been sent yet. The work is
+    handed out by ``may_feed``: enough to keep all workers busy, and not all of it as long as kills are left.
+    """
+
+    def __init__(self, local: LocalRun, kills: int, note: Callable[[str], None]) -> None:
+        self.done: list[Kill] = []
+        self._local = local
+        self._note = note
+        count = kills + 1 if kills else 0
+        self._moments = [SPREAD * (number + 0.5) / count for number in range(count)]
+        self._restore_at = count // 2
+        self._phase = _Phase.WAITING
+        self._next = 0
+        self._victim = -1
+        self._version = 0  # the greatest that a task had committed at the last kill
+        self._tries = 0
+        self._armed_s = self._fed_s = 0.0
+
+    @property
+    def missed(self) -> int:
+        """Kills that are left."""
+        return len(self._moments) - self._next
+
+    @property
+    def settled(self) -> bool:
+        """Whether no killed worker is on its way back."""
+        return self._phase in (_Phase.WAITING, _Phase.ARMED)
+
+    @property
+    def effective(self) -> int:
+        """Kills that voided records."""
+        return sum(kill.voided > 0 for kill in self.done)
+
+    def may_feed(self, done: int, planned: int, backlog: int) -> bool:
+        """Whether more may be fed, after ``done`` of ``planned`` files; ``backlog`` is fed and not yet committed."""
+        if not self.missed or done == planned:
+            return True
+        if self._phase is not _Phase.ARMED or not all(
+            is_running(self._local, p) for p in self._local.supervisor.workers
+        ):
+            return done < (1 - RESERVE) * planned and backlog < max(BACKLOG_MIN, BACKLOG * planned)
+        if time.monotonic() - self._fed_s < HUNGER_S:
+            return False
+        self._fed_s = time.monotonic()  # nobody has anything to lose: this batch is bait
+        return True
+
+    def step(self, share: float) -> None:
+        """Do what is due when ``share`` of the work has been fed."""
+        match self._phase:
+            case _Phase.WAITING if self.missed and share >= self._moments[self._next]:
+                self._phase, self._armed_s = _Phase.ARMED, time.monotonic()
+            case _Phase.ARMED:
+                self._strike()
+            case _Phase.RECOVERING if min(self._local.versions().values()) > self._version:
+                self._phase = _Phase.WAITING
+            case _Phase.RESTORING:
+                self._strike_restore()
+            case _Phase.CONFIRMING:
+                self._confirm()
+            case _:
+                pass
+
+    def _strike(self) -> None:
+        """Kill the worker that was killed least and has something to lose; the last victim only if nobody else has."""
+        alone = time.monotonic() - self._armed_s > ALONE_S or len(self._local.supervisor.workers) == 1
+        workers = sorted(self._local.supervisor.workers, key=lambda p: sum(kill.partition == p for kill in self.done))
+        for partition in workers:
+            if partition == self._victim and not alone:
+                continue
+            watch = self._local.watch
+            at_risk = sum(watch.uncommitted_records(wiring) for wiring in _wirings(self._local, partition))
+            if not is_running(self._local, partition) or not at_risk:
+                continue
+            voided = kill_worker(self._local, partition)
+            if voided:  # else it committed in between
+                self._struck(partition, voided)
+            return
+
+    def _struck(self, partition: int, voided: int) -> None:
+        """Note a kill and go on; at the moment of the restore, the victim's state goes, too."""
+        self.done.append(Kill(partition, voided, restoring=False))
+        self._victim = partition
+        self._version = max(self._local.versions().values())
+        text = f"killed worker {partition}: {voided:,} uncommitted records "
+        text += "void" if self._local.aligned else "to be sent again"
+        if self._next == self._restore_at:
+            wipe_state(self._local, partition)
+            text += "; its state deleted, so that it must restore it"
+            self._phase = _Phase.RESTORING
+        else:
+            self._phase = _Phase.RECOVERING
+        self._note(text)
+        self._next += 1
+
+    def _strike_restore(self) -> None:
+        worker = self._local.supervisor.workers[self._victim]
+        starting = [task for task in worker.status.values() if task["status"] == "starting"]
+        if worker.status and not starting:
+            self._again("the restore was over")
+            return
+        halfway = [task["restore"] for task in starting if 0 < task["restore"][0] < task["restore"][1]]
+        if halfway or (starting and self._tries):  # a small state is restored before anybody sees it half done
+            self._local.supervisor.kill(self._victim)
+            done, total = max(halfway, default=[0, 1])
+            where = f"{100 * done // total} % read" if halfway else "it had just begun"
+            self._note(f"killed worker {self._victim} again, in its restore ({where})")
+            self._phase = _Phase.CONFIRMING
+
+    def _confirm(self) -> None:
+        """The next start must bootstrap: a finished restore would have left a pointer, and only be redone (R1)."""
+        if not is_running(self._local, self._victim):
+            return
+        tasks = self._local.supervisor.workers[self._victim].status.values()
+        if any(task["counters"].get("bootstraps") for task in tasks):
+            self.done.append(Kill(self._victim, 0, restoring=True))
+            self._phase = _Phase.RECOVERING
+        else:
+            self._again("the kill came just after the restore")
+
+    def _again(self, why: str) -> None:
+        self._tries += 1
+        if self._tries >= RESTORE_TRIES:
+            self._note(f"{why}, {self._tries} times: no kill in a restore")
+            self._phase = _Phase.RECOVERING
+            return
+        self._local.supervisor.kill(self._victim)
+        wipe_state(self._local, self._victim)
+        self._phase = _Phase.RESTORING
+
+
+def _wirings(local: LocalRun, partition: int) -> list[TaskWiring]:
+    return [wiring for wiring in all_wirings(local.job) if wiring.changelog.partition == partition]

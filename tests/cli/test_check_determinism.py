@@ -1,0 +1,107 @@
+"""`grete run` and `grete verify` on a deterministic job, as a user types them."""
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+JOB = """
+import itertools
+
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+
+lines = Topic("lines", key=utf8, value=utf8)
+chance = {chance}
+
+
+class Count(Task):
+    lines = Input(lines)
+    counts = Store("counts", key=utf8, value=int64)
+    out = Output(Topic("out", key=utf8, value=utf8))
+
+    def process(self, record: Record[str, str]) -> None:
+        for word in record.value.split():
+            n = self.counts.get(word, 0) + 1
+            self.counts.put(word, n)
+            self.out.send(word, str(n) + " " + next(chance))
+
+
+job = Job("counting", [Count], mode="deterministic")
+"""
+
+
+def grete(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command in a folder."""
+    command = [sys.executable, "-m", "framework.cli", *arguments]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_deterministic_job_is_run_and_verified(tmp_path: Path) -> None:
+    """D3: the job runs to the end of its input; a replay makes the same of it; of a job by chance it does not."""
+    (tmp_path / "job.py").write_text(JOB.format(chance='itertools.repeat("same")'))
+    (tmp_path / "input.txt").write_text("to be or\nnot to be\n")
+    ran = grete(tmp_path, "run", "job.py", "--lines", "lines=input.txt")
+    assert ran.returncode == 0, ran.stderr
+    verified = grete(tmp_path, "verify", "job.py")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert "2 records taken in again, 6 outputs compared" in verified.stdout
+
+    other = JOB.format(chance="map(str, itertools.count(id(object())))")
+    (tmp_path / "job.py").write_text(other)
+    differs = grete(tmp_path, "verify", "job.py")
+    assert differs.returncode == 1
+    assert "first difference: out[0], record seq 1 of count-0" in differs.stdout
+    assert "line 7: id()" in differs.stdout
+
+
+SINKS = """
+import sqlite3
+
+import msgspec
+
+from grete import Files, Input, Job, Output, Record, Table, Task, Topic, json, utf8
+
+
+class Row(msgspec.Struct):
+    word: str
+    line: str
+
+
+class Write(Task):
+    lines = Input(Topic("lines", key=utf8, value=utf8))
+    files = Output(Files("words", utf8))
+    rows = Output(Table("words.db", "words", json(Row), key=["word"]))
+    out = Output(Topic("out", key=utf8, value=utf8))
+
+    def process(self, record: Record[str, str]) -> None:
+        for word in record.value.split():
+            self.files.send(None, word)
+            self.rows.send(None, Row(word, record.value))
+            self.out.send(word, record.value)
+
+
+job = Job("writing", [Write], mode="deterministic")
+"""
+
+
+def test_verify_applies_nothing_to_files_and_tables(tmp_path: Path) -> None:
+    """What a reader has moved away does not come back, and a database that is gone or another one is not opened."""
+    (tmp_path / "job.py").write_text(SINKS)
+    (tmp_path / "input.txt").write_text("to be or\nnot to be\n")
+    with sqlite3.connect(tmp_path / "words.db") as database:
+        database.execute("CREATE TABLE words (word TEXT PRIMARY KEY, line TEXT)")
+    ran = grete(tmp_path, "run", "job.py", "--lines", "lines=input.txt")
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(sqlite3.connect(tmp_path / "words.db").execute("SELECT word FROM words"))
+    files = list((tmp_path / "words").iterdir())
+    assert files
+    for file in files:
+        file.rename(tmp_path / file.name)
+    (tmp_path / "words.db").rename(tmp_path / "elsewhere.db")
+    verified = grete(tmp_path, "verify", "job.py")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert "all of them are the same" in verified.stdout
+    assert list((tmp_path / "words").iterdir()) == []
+    assert not (tmp_path / "words.db").exists()

@@ -1,0 +1,196 @@
+"""A deterministic task stepped by hand: its user task keeps what it was given and sends each record on.
+
+As in scenario.py, actions are answered at once and in order; what is in ``hold`` waits for ``release``.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from zlib import crc32
+
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.deterministic.task import DeterministicCore
+from framework.core.limits import Limits
+from framework.core.task_topology import TaskWiring
+from protocol.control import decode_heartbeat, encode_heartbeat
+from protocol.envelope import Header, MessageType, decode_header, encode_header
+from protocol.frames import decode_columns, digest_records, encode_columns
+from protocol.ids import TopicPartition
+from tests.core.scenario import A0, A1, IN, INNER, LIMITS, NONCE, Log, Scenario, T, encoded
+
+ALL = (1 << 31) - 1
+NEVER = 1 << 62
+OUTSIDE = TopicPartition("out", 0)
+Seen = tuple[str, int, int]  # name, t in µs, source id
+
+
+class Writer:
+    """What a producer upstream appends to one partition: frames with logical time and digests, heartbeats."""
+
+    def __init__(self, log: Log, producer: int, partition: TopicPartition = T) -> None:
+        self.log = log
+        self.producer = producer
+        self.partition = partition
+        self.generation = 1
+        self.next_seq = 1
+        self.digest = 0
+
+    def send(self, *records: Seen) -> int:
+        """Append one frame; return its offset."""
+        names, times, sources = zip(*records, strict=True)
+        columns = [None] * len(names), encoded(names), [0] * len(names), None
+        header = Header(MessageType.FRAME, self.producer, self.generation, 1, self.next_seq)
+        body = encode_columns(*columns, logical=(times, sources), digest=self.digest)
+        self.digest, self.next_seq = digest_records(self.digest, *columns, (times, sources)), self.next_seq + len(names)
+        return self.log.append(self.partition, encode_header(header) + body)
+
+    def beat(self, t: int) -> int:
+        """Append a heartbeat; return its offset."""
+        value = encode_heartbeat(self.producer, self.generation, 1, self.next_seq, t, ALL)
+        return self.log.append(self.partition, value)
+
+    def again(self) -> "Writer":
+        """Return the next incarnation, which makes everything again."""
+        after = Writer(self.log, self.producer, self.partition)
+        after.generation = self.generation + 1
+        return after
+
+
+class Logical(Scenario):
+    """One process of a deterministic task. ``processed``: what its user task was given, in order."""
+
+    core: DeterministicCore  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        log: Log,
+        task: TaskWiring = INNER,
+        *,
+        sink: bool = False,
+        releases: bool = True,
+        nonce: bytes = NONCE,
+        limits: Limits = LIMITS,
+    ) -> None:
+        super().__init__(log, task, nonce=nonce, limits=limits)
+        self.core = DeterministicCore(task, limits, releases=sink and releases)
+        self.sink, self.releases = sink, releases
+        self.processed: list[Seen] = []
+        self.uptos: list[int] = []
+        self.rows: list[str] = []  # of the external input, from offset 0 on
+        self.route: Callable[[str], TopicPartition] = lambda _: self.task.outputs[0]
+        self.timer = NEVER
+        self.digests: dict[TopicPartition, int] = {}
+        self.seq_outside = self.digest_outside = 0
+        self.outside: list[str] = []  # what has left, in order
+        self._waiting: list[str] = []
+
+    def start(self) -> "Logical":
+        """Start on the log as it is now."""
+        partitions = (self.task.changelog, *self.core.merge.position, *self.task.external)
+        bounds = {p: (self.log.start[p], len(self.log.rows[p])) for p in partitions}
+        self.step(on.Start(self.mono_ms, self.nonce, "here", 2, 0, self.pointer, bounds))
+        return self
+
+    def successor(self, *, same_host: bool = True, nonce: bytes = b"another process!") -> "Logical":
+        """Return a process for the same task that has not started."""
+        after = Logical(
+            self.log, self.task, sink=self.sink, releases=self.releases, nonce=nonce, limits=self.core.limits
+        )
+        after.mono_ms, after.rows, after.outside = self.mono_ms, self.rows, self.outside
+        if same_host:
+            after.store, after.pointer = dict(self.store), self.pointer
+        return after
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the records that were processed."""
+        return [name for name, _, _ in self.processed]
+
+    def take(self, *names: str, more: bool = False) -> list[do.Action]:
+        """Feed rows of the external input; ``more``: others stand behind them."""
+        first = len(self.rows)
+        self.rows += names
+        digest = crc32(" ".join(names).encode())
+        return self.step(on.ExternalBatch(IN, first, first + len(names), len(names), self.mono_ms * 1000, digest, more))
+
+    def read(self, partition: TopicPartition | None = None, count: int = 1_000) -> list[do.Action]:
+        """Feed all that is there, as one batch."""
+        begin = len(self.done)
+        for _ in range(count):
+            ready = [p for p in ([partition] if partition else self.position) if self._has_more(p)]
+            if not ready or not self.core.wants_input:
+                break
+            offset = self.position[ready[0]]
+            self.position[ready[0]] += 1
+            self.step(on.Message(ready[0], offset, *self.log.rows[ready[0]][offset]))
+        self.step(on.InputRead())
+        return self.done[begin:]
+
+    def heartbeats(self, partition: TopicPartition) -> list[int]:
+        """Return the times of the heartbeats in a partition."""
+        values = [value for _, value in self.log.rows[partition]]
+        return [decode_heartbeat(v).t for v in values if decode_header(v).type is MessageType.HEARTBEAT]
+
+    def frames(self, partition: TopicPartition) -> list[tuple[int, list[int]]]:
+        """Return (seq, times) of the frames in a partition."""
+        values = [value for _, value in self.log.rows[partition]]
+        frames = [
+            (decode_header(v).seq, decode_columns(v)) for v in values if decode_header(v).type is MessageType.FRAME
+        ]
+        return [(seq, list(columns.logical[0])) for seq, columns in frames if columns.logical]
+
+    # --- the world's answers ------------------------------------------------------------------------------------------
+
+    def _answer(self, action: do.Action) -> None:
+        match action:
+            case do.AppendChangelog(value, _, _, before, outputs):
+                self.log.append(self.task.changelog, *before)
+                offset = self.log.append(self.task.changelog, value)
+                leaving, self._waiting = self._waiting[:outputs], self._waiting[outputs:]
+                self.outside += leaving
+                mono = self.mono_ms
+                self._tell(on.ChangelogAppended(offset, self.log.now_ms, mono, fenced=False, mono_us=mono * 1000))
+            case do.Produce(token, count):
+                leaving, self._waiting = self._waiting[:count], self._waiting[count:]
+                self.outside += leaving
+                if self.acks:
+                    self._tell(on.Acked(token))
+            case do.ProcessExternal(partition, first, count, first_t):
+                assert partition == IN
+                own = self.task.producer
+                self._run([(self.rows[first + i], first_t + i, own) for i in range(count)], first + count)
+            case do.ProcessRecords(runs, upto):
+                self.uptos.append(upto)
+                self.timer = NEVER if self.timer <= upto else self.timer
+                runs_of = [zip(run.values, run.times, run.sources, strict=True) for run in runs]
+                self._run([((value or b"").decode(), t, source) for run in runs_of for value, t, source in run])
+            case _:
+                super()._answer(action)
+
+    def _run(self, records: Sequence[Seen], next_offset: int = -1) -> None:
+        self.processed += records
+        frames: dict[TopicPartition, list[Seen]] = {}
+        for record in records if self.task.outputs else ():
+            frames.setdefault(self.route(record[0]), []).append(record)
+        bodies = [(partition, len(each), self._body(partition, each)) for partition, each in frames.items()]
+        released = []
+        if self.sink and records:
+            self.seq_outside += len(records)
+            self.digest_outside = crc32("".join(name for name, _, _ in records).encode(), self.digest_outside)
+            self._waiting += [name for name, _, _ in records]
+            released = [(OUTSIDE, (self.seq_outside, self.digest_outside))]
+        outputs = len(records) if self.sink else 0
+        self._tell(on.Ran(self._open_bytes(), bodies, outputs, released, self.timer, next_offset))
+
+    def _body(self, partition: TopicPartition, records: Sequence[Seen]) -> bytes:
+        names, times, sources = zip(*records, strict=True)
+        columns = [None] * len(names), encoded(names), [0] * len(names), None
+        before = self.digests.get(partition, 0)
+        self.digests[partition] = digest_records(before, *columns, (times, sources))
+        return encode_columns(*columns, logical=(times, sources), digest=before)
+
+
+def inner(**limits: int) -> tuple[Logical, Writer, Writer]:
+    """Return INNER, running, and its two producers."""
+    log = Log()
+    return Logical(log, INNER, limits=replace(LIMITS, **limits)).start(), Writer(log, A0), Writer(log, A1)

@@ -1,0 +1,55 @@
+"""A deterministic sink whose input is full gathers: a transaction costs as much for one batch as for many (D5)."""
+
+from dataclasses import replace
+
+from framework.core import actions as do
+from framework.core import events as on
+from protocol.changelog import ChangelogType
+from tests.core.deterministic.scenario import Logical
+from tests.core.scenario import SOURCE, Log
+
+ALONE = replace(SOURCE, outputs=())  # a source that only writes to the outside
+
+
+def sink() -> Logical:
+    """Return a source that is a sink, running."""
+    return Logical(Log(), ALONE, sink=True).start()
+
+
+def releases(task: Logical) -> int:
+    """Return how many releases were appended."""
+    return sum(append.value[0] & 15 == ChangelogType.RELEASE for append in task.all(do.AppendChangelog))
+
+
+def test_batches_behind_which_there_are_more_leave_together() -> None:
+    """Four of them, or fewer as soon as nothing follows."""
+    task = sink()
+    for name in "abc":
+        task.take(name, more=True)
+    assert (releases(task), task.outside) == (0, [])
+    task.take("d", more=True)
+    assert (releases(task), task.outside) == (1, ["a", "b", "c", "d"])
+    task.take("e", more=True)
+    assert releases(task) == 1
+    task.take("f")
+    assert task.outside == list("abcdef")
+
+
+def test_what_was_gathered_leaves_when_nothing_follows() -> None:
+    """Whether more is there is a guess of the driver's: it says so when it was wrong."""
+    task = sink()
+    task.take("a", more=True)
+    assert task.outside == []
+    task.step(on.InputRead())
+    assert task.outside == ["a"]
+
+
+def test_a_version_does_not_wait_for_more() -> None:
+    """When one is due nothing is taken, so nothing would follow (D4)."""
+    task = sink()
+    committed = task.core.frozen
+    task.take("a", more=True)
+    task.tick(2_000)
+    assert task.outside == ["a"]
+    task.tick(0)
+    assert task.core.frozen > committed

@@ -1,0 +1,387 @@
+"""Deterministic mode, stepped by hand: decisions and leases, commits, releases (D2, D4, D5); merging: test_merge.py."""
+
+from dataclasses import replace
+from zlib import crc32
+
+import pytest
+
+from framework.core import actions as do
+from framework.core import events as on
+from framework.errors import ConfigError, Fenced
+from protocol.changelog import (
+    ChangelogType,
+    decode_changelog_header,
+    decode_lease,
+)
+from protocol.ids import TopicPartition
+from tests.core.deterministic.scenario import OUTSIDE, Logical, Writer, inner
+from tests.core.scenario import A0, INNER, SINK, SOURCE, Log, Scenario
+
+TO = SOURCE.outputs
+ALONE = replace(SOURCE, outputs=())  # a source that only writes to the outside
+
+
+def kinds(task: Logical) -> list[ChangelogType]:
+    """Return the types of the messages in the task's changelog."""
+    return [decode_changelog_header(value).type for _, value in task.log.rows[task.task.changelog]]
+
+
+def source() -> Logical:
+    """Return SOURCE, running, at log time 1,050 ms, with a lease."""
+    return Logical(Log(), SOURCE).start()
+
+
+# --- a source: decisions and leases (D2) ------------------------------------------------------------------------------
+
+
+def test_nothing_is_sent_before_the_decision_is_acknowledged() -> None:
+    """User code runs at once, but what it makes of a batch is sent when its decision is in the changelog (D2)."""
+    task = source()
+    task.hold = {do.AppendChangelog}
+    task.take("x", "y")
+    assert task.names == ["x", "y"]
+    assert task.frames(TO[0]) == []
+    task.release()
+    assert task.frames(TO[0]) == [(1, [1_050_000, 1_050_001])]
+
+
+def test_processing_does_not_wait_for_decisions() -> None:
+    """Some batches are decided and processed while a decision is on its way; then theirs go together (D2)."""
+    task = source()
+    task.hold = {do.AppendChangelog}
+    for name in "abcdefgh":
+        assert task.core.wants_input
+        task.take(name)
+    assert not task.core.wants_input
+    assert (task.names, task.frames(TO[0])) == (list("abcdefgh"), [])
+    task.release()
+    assert [seq for seq, _ in task.frames(TO[0])] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert kinds(task).count(ChangelogType.DECISION) == 8
+    appends = [a for a in task.all(do.AppendChangelog) if a.value[0] & 15 == ChangelogType.DECISION]
+    assert [len(append.before) for append in appends] == [0, 6]
+
+
+def test_a_version_is_frozen_between_batches() -> None:
+    """When a version is due no batch is taken until those on their way are done: a commit is never put off for ever."""
+    task = source()
+    task.hold = {do.AppendChangelog}
+    task.take("x")
+    task.mono_ms += 100
+    task.log.now_ms += 100
+    task.take("y")
+    task.release()
+    task.tick(1)
+    assert task.core.frozen > 0
+    assert task.successor().start().names == []
+
+
+def test_nothing_is_sent_for_a_decision_behind_anothers_claim() -> None:
+    """A decision that a newer generation's claim precedes is void, and its sender gives up (D2, C3)."""
+    task = source()
+    task.hold = {do.AppendChangelog}
+    task.take("x")
+    task.log.claim(SOURCE, 2)
+    with pytest.raises(Fenced, match="generation 2"):
+        task.release()
+    assert task.frames(TO[0]) == []
+
+
+@pytest.mark.parametrize("same_host", [True, False])
+def test_a_successor_replays_what_was_decided(same_host: bool) -> None:
+    """Decided and not committed: the same rows at the same times, then on from there (D2)."""
+    task = source()
+    task.take("x", "y")
+    task.take("z")
+    after = task.successor(same_host=same_host).start()
+    assert after.processed == task.processed
+    assert after.frames(TO[0])[2:] == after.frames(TO[0])[:2]
+    assert after.core.external[TopicPartition("in", 0)] == 3
+    after.take("new")
+    assert after.processed[-1][1] > task.processed[-1][1]
+
+
+def test_a_void_decision_is_not_replayed() -> None:
+    """What a zombie decides behind its successor's claim does not count (D2, C2)."""
+    task = source()
+    task.hold = {do.AppendChangelog}
+    task.take("x")
+    after = task.successor()
+    after.start()
+    held = task.holding(do.AppendChangelog)
+    task.log.append(SOURCE.changelog, *held.before, held.value)
+    assert after.successor(nonce=b"a third process!").start().processed == []
+
+
+def test_a_commit_takes_decisions_with_it() -> None:
+    """What a commit includes is not replayed, what was decided behind it is (D2, D4)."""
+    task = source()
+    task.take("x")
+    task.tick(100)
+    assert task.core.committed is not None
+    task.take("y")
+    assert task.successor().start().names == ["y"]
+
+
+def test_no_decision_stands_between_a_freeze_and_its_commit() -> None:
+    """A restart reads the changelog from the commit on: what is decided during a commit is appended behind it (D2)."""
+    task = source()
+    task.hold = {do.WriteData}
+    task.tick(100)
+    task.take("x")
+    assert ChangelogType.DECISION not in kinds(task)
+    task.release()
+    behind = kinds(task)[-2:]
+    assert behind[-1] is ChangelogType.DECISION
+    assert task.successor().start().names == ["x"]
+
+
+def test_nothing_is_committed_before_all_is_replayed() -> None:
+    """A commit in the middle of a replay would take decisions with it that are not in its state (D2)."""
+    task = source()
+    task.take("x")
+    task.take("y")
+    after = task.successor()
+    after.hold = {do.ProcessExternal}
+    after.start()
+    after.tick(1_000)
+    assert not any(isinstance(action, do.Freeze) for action in after.done)
+
+
+def test_a_successor_starts_above_the_lease() -> None:
+    """Whatever its predecessor has promised by heartbeats, nothing new comes at or below it (D2)."""
+    task = source()
+    task.tick(5)
+    [lease] = [decode_lease(v).t for _, v in task.log.rows[SOURCE.changelog] if v[0] & 15 == ChangelogType.LEASE]
+    assert lease == 1_250_000
+    assert max(task.heartbeats(TO[0])) <= lease
+    after = task.successor().start()
+    after.take("x")
+    assert after.processed == [("x", lease + 1, SOURCE.producer)]
+
+
+def test_heartbeats_stay_within_a_lease_that_is_known_to_count() -> None:
+    """A lease that is not acknowledged promises nothing (D2)."""
+    task = source()
+    task.tick(50)
+    task.hold = {do.AppendChangelog}
+    for _ in range(100):
+        task.tick(5)
+    assert max(task.heartbeats(TO[0])) == 1_250_000
+    task.release()
+    task.tick(20)
+    assert max(task.heartbeats(TO[0])) > 1_500_000
+
+
+def test_a_batch_is_not_overtaken_by_heartbeats() -> None:
+    """While a batch waits for its decision no heartbeat passes it; with it all channels hear of its time (D1)."""
+    task = source()
+    task.hold = {do.AppendChangelog}
+    before = task.heartbeats(TO[1])
+    task.take("x", "y")
+    task.tick(50)
+    assert task.heartbeats(TO[1]) == before
+    task.release()
+    assert task.heartbeats(TO[1]) == [*before, 1_050_001]
+    assert task.heartbeats(TO[0]) == before  # its last record says the same
+
+
+def test_time_does_not_go_back_with_the_logs_clock() -> None:
+    """Logical time follows append times forward only, whatever the log's clock does (D2)."""
+    task = source()
+    task.take("x")
+    task.log.now_ms -= 3_600_000
+    task.take("y")
+    task.mono_ms += 7
+    task.take("z")
+    assert [t for _, t, _ in task.processed] == [1_050_000, 1_050_001, 1_057_000]
+
+
+def test_commits_go_on_when_the_logs_clock_goes_back() -> None:
+    """No version spans tasks, so none has to wait until the log's clock has caught up (D4)."""
+    task = source()
+    task.tick(100)
+    task.log.now_ms -= 3_600_000
+    task.tick(100)
+    task.take("x")
+    before = task.core.frozen
+    task.tick(100)
+    assert task.core.frozen > before
+
+
+def test_slow_commits_leave_time_for_the_rest() -> None:
+    """Decisions and releases wait for a commit: three quarters of the time at least are theirs (D4)."""
+    task = source()
+    task.hold = {do.WriteData}
+    task.tick(100)
+    task.mono_ms += 400
+    task.log.now_ms += 400
+    task.release()
+    committed = task.core.frozen
+    task.tick(1_100)
+    assert task.core.frozen == committed
+    assert task.core.due_in_ms(task.mono_ms) <= 100
+    task.tick(100)
+    assert task.core.frozen > committed
+
+
+def test_a_calm_source_beats_less_often_and_promises_ahead() -> None:
+    """Without records for a second there is a heartbeat each 20 ms, but nobody waits for it (D1)."""
+    task = source()
+    task.take("x")
+    task.tick(5)
+    busy = task.core.due_in_ms(task.mono_ms)
+    assert busy <= 5
+    for _ in range(1_100):
+        task.tick(1)
+        if task.log.now_ms > 2_060:
+            assert task.heartbeats(TO[0])[-1] >= task.log.now_ms * 1000
+    assert task.heartbeats(TO[0])[-1] - task.heartbeats(TO[0])[-2] == 20_000
+
+
+# --- commits (D4) -----------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_goes_on_from_what_was_processed() -> None:
+    """Received is not processed: the resume offset is the first frame with a record that is not (D3, D4)."""
+    task, a0, a1 = inner()
+    a0.send(("x", 100, A0), ("y", 200, A0))
+    at = a0.send(("z", 300, A0))
+    a1.beat(150)
+    task.read()
+    task.tick(100)
+    assert (task.names, task.core.merge.channels[0].received) == (["x"], 3)
+    commit = task.log.commits(INNER)[-1]
+    assert commit.deterministic is not None
+    assert [(c.seq, c.recovery_offset) for c in commit.inputs[0].channels] == [(1, 0), (0, 3)]
+    assert [front.t for front in commit.deterministic.fronts] == [199, 150]
+    after = task.successor().start()
+    a1.beat(400)
+    after.read()
+    assert (at, after.names) == (1, ["y", "z"])
+
+
+def test_a_commit_holds_its_digests() -> None:
+    """A commit has the digest of each channel up to the last record processed, in the middle of a frame, too (D3)."""
+    task, a0, a1 = inner()
+    one = Writer(Log(), A0)
+    one.send(("x", 100, A0))
+    a0.send(("x", 100, A0), ("y", 200, A0))
+    a1.beat(150)
+    task.read()
+    task.tick(100)
+    deterministic = task.log.commits(INNER)[-1].deterministic
+    assert deterministic is not None
+    assert [front.digest for front in deterministic.fronts] == [one.digest, 0]
+
+
+def test_a_source_that_stops_sends_nothing_after_its_last_commit() -> None:
+    """A heartbeat every few ms would put off the end for as long as the log is slow (R6)."""
+    task = source()
+    task.take("x")
+    task.acks = False
+    task.hold = {do.WriteData}
+    task.step(on.Stop())
+    sent = len(task.all(do.Send))
+    for _ in range(50):
+        task.tick(5)
+    assert len(task.all(do.Send)) == sent
+    task.release()
+    task.ack()
+    task.release()
+    assert task.exit is not None
+
+
+def test_a_commit_of_the_other_mode_is_refused() -> None:
+    """A job keeps its mode: neither core goes on from what the other one has committed."""
+    aligned, deterministic = Scenario(Log(), INNER).start(), Logical(Log(), INNER).start()
+    with pytest.raises(ConfigError, match="is not one of deterministic mode"):
+        Logical(aligned.log, INNER, nonce=b"another process!").start()
+    with pytest.raises(ConfigError, match="is one of other modes"):
+        Scenario(deterministic.log, INNER, nonce=b"another process!").start()
+
+
+def test_a_stop_commits_and_exits() -> None:
+    """A graceful stop commits what is processed, waits for nobody, and leaves the rest to the next start (R6)."""
+    task, a0, a1 = inner()
+    a0.send(("x", 100, A0), ("y", 200, A0))
+    a1.beat(150)
+    task.read()
+    task.step(on.Stop())
+    assert task.exit is not None
+    assert task.state == [] or task.names == ["x"]
+    after = task.successor().start()
+    a1.beat(300)
+    after.read()
+    assert after.names == ["y"]
+
+
+# --- sinks (D5) -------------------------------------------------------------------------------------------------------
+
+
+def sink() -> tuple[Logical, Writer]:
+    """Return a sink, running, and one of its producers; the other one has promised a lot."""
+    log = Log()
+    (b0, partition), (b1, _) = SINK.channels
+    Writer(log, b1, partition).beat(10_000)
+    return Logical(log, SINK, sink=True).start(), Writer(log, b0, partition)
+
+
+def test_outputs_leave_at_once_one_release_at_a_time() -> None:
+    """What is made while a release is on its way gathers for the next one; no commit is waited for (D5)."""
+    task, b0 = sink()
+    task.hold = {do.AppendChangelog}
+    b0.send(("x", 100, A0))
+    b0.beat(100)
+    task.read()
+    b0.send(("y", 110, A0))
+    b0.send(("z", 120, A0))
+    b0.beat(120)
+    task.read()
+    assert (task.outside, task.names) == ([], ["x", "y", "z"])
+    task.hold = set()
+    task.release()
+    assert task.outside == ["x", "y", "z"]
+    assert kinds(task)[-2:] == [ChangelogType.RELEASE] * 2
+
+
+def test_what_was_released_is_known_after_a_restart() -> None:
+    """The releases since the last commit say up to where outputs are outside: made again, they are dropped (D5)."""
+    task, b0 = sink()
+    b0.send(("x", 100, A0), ("y", 110, A0))
+    b0.beat(200)
+    task.read()
+    after = task.successor().start()
+    assert after.core.released == {OUTSIDE: 2}
+    assert after.core.released_digests == {OUTSIDE: [(2, crc32(b"xy"))]}
+    after.tick(100)
+    third = after.successor(nonce=b"a third process!").start()
+    assert (third.core.released, third.core.released_digests) == ({}, {})  # it is in the state since
+
+
+def test_what_waits_at_a_freeze_leaves_with_the_commit() -> None:
+    """It is in the committed state, so it will not be made again: it must leave with the commit (D5)."""
+    task, b0 = sink()
+    task.hold = {do.AppendChangelog}
+    b0.send(("x", 100, A0))
+    b0.beat(100)
+    task.read()
+    b0.send(("y", 110, A0))
+    b0.beat(110)
+    task.read()
+    task.tick(100)
+    task.hold = set()
+    task.release()
+    commits = [a for a in task.done if isinstance(a, do.AppendChangelog) and a.value[0] & 15 == ChangelogType.COMMIT]
+    assert commits[-1].outputs == 1
+    assert task.outside == ["x", "y"]
+
+
+def test_a_source_that_is_a_sink_decides_and_releases_in_one_append() -> None:
+    """One round trip for a job of one stage: the decision stands right before the release of what it has made (D5)."""
+    task = Logical(Log(), ALONE, sink=True).start()
+    begin = len(task.done)
+    task.take("x")
+    appends = [action for action in task.done[begin:] if isinstance(action, do.AppendChangelog)]
+    assert [append.value[0] & 15 for append in appends] == [ChangelogType.RELEASE]
+    assert [value[0] & 15 for value in appends[0].before][-1:] == [ChangelogType.DECISION]
+    assert task.outside == ["x"]

@@ -1,0 +1,78 @@
+"""What the job of words.py must send, from what its sources have decided alone (D2)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from framework.ports import Log, LogRow
+from grete import Job
+from protocol.changelog import ChangelogType, Decision, decode_changelog_header, decode_decision
+from protocol.frames import decode_headers
+from protocol.ids import TopicPartition, producer_id
+from protocol.partitioner import partition_of
+
+
+class Sent(NamedTuple):
+    """A record as it stands in an output topic."""
+
+    key: bytes
+    value: bytes
+    t: int
+    producer: str
+    seq: int
+
+
+def rows_of(log: Log, partition: TopicPartition) -> list[LogRow]:
+    """Return all that is in a partition."""
+    rows: list[LogRow] = []
+    position = log.bounds(partition)[0]
+    while more := log.read(partition, position, 1 << 20):
+        rows += more
+        position = more[-1][0] + 1
+    return rows
+
+
+def decisions(log: Log, changelog: TopicPartition) -> list[Decision]:
+    """Return the valid decisions of a source (C2)."""
+    top, found = 0, []
+    for row in rows_of(log, changelog):
+        header = decode_changelog_header(row[4] or b"")
+        if header.generation >= top:
+            top = header.generation
+            if header.type is ChangelogType.DECISION:
+                found.append(decode_decision(row[4] or b""))
+    return found
+
+
+def expected(log: Log, job: Job, split: Callable[[str], list[tuple[str, str]]]) -> dict[int, list[Sent]]:
+    """Return what must stand in each partition of the output topic; ``split``: what a line becomes."""
+    streams: dict[int, list[tuple[int, int, str, str]]] = {p: [] for p in range(job.partitions)}
+    topology = job.topology()
+    for source in range(job.partitions):
+        external = TopicPartition(topology.externals_of(0)[0], source)
+        rows = {row[0]: row for row in rows_of(log, external)}
+        for decision in decisions(log, TopicPartition(topology.changelog(0), source)):
+            offsets = [offset for offset in sorted(rows) if offset >= decision.first_offset][: decision.records]
+            for index, offset in enumerate(offsets):
+                for key, value in split((rows.pop(offset)[4] or b"").decode()):
+                    place = partition_of(key.encode(), job.partitions)
+                    streams[place].append((decision.first_t + index, producer_id(0, source), key, value))
+        assert not rows, f"{external}: {len(rows)} records were not decided on"
+    found: dict[int, list[Sent]] = {p: [] for p in range(job.partitions)}
+    for partition, stream in streams.items():
+        stream.sort(key=lambda record: record[:2])  # stable: the records of one line stay in their order
+        for count, (t, _, key, value) in enumerate(stream, 1):
+            made = f"{count} {value} {t}".encode()
+            found[partition].append(Sent(key.encode(), made, t, f"{job.name}/{job.stages[1].name}-{partition}", count))
+    return found
+
+
+def sent(log: Log, topic: str, partitions: int) -> dict[int, list[Sent]]:
+    """Return what stands in each partition of the output topic."""
+    found: dict[int, list[Sent]] = {}
+    for partition in range(partitions):
+        found[partition] = []
+        for _, _, _, key, value, cell in rows_of(log, TopicPartition(topic, partition)):
+            headers = {name: text.decode() for name, text in decode_headers(cell or b"")}
+            numbers = int(headers["grete.t"]), headers["grete.producer"], int(headers["grete.seq"])
+            found[partition].append(Sent(key or b"", value or b"", *numbers))
+    return found

@@ -1,0 +1,119 @@
+"""A real broker compacts the input of a deterministic job, whose worker was killed before its commit (D2)."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from framework.errors import ConfigError, Halted
+from framework.job.directory import Place
+from framework.job.loader import load_job
+from framework.logs.address import LogAddress
+from framework.ports import ExternalRecord, Log
+from framework.settings import Settings
+from framework.testing.broker import Broker
+from framework.worker.local_job import LocalRun
+from protocol.ids import TopicPartition
+from tests.execution.deterministic.reference import rows_of
+from tests.execution.deterministic.test_kills import PATIENCE_S, all_running, poll_until
+
+JOB = str(Path(__file__).with_name("counted_lines.py"))
+TAKEN = 6
+NO_COMMIT = Settings(interval_ms=600_000)
+CLEANED_AT_ONCE = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.01",
+    "max.compaction.lag.ms": "100",
+}
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def place(kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A job's directory, for topics that no other test uses."""
+    monkeypatch.setenv("WORDS_RUN", os.urandom(4).hex())
+    return Place(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
+
+
+@pytest.fixture
+def log(place: Place) -> Iterator[Log]:
+    with closing(place.open_log()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def admin(kafka_broker: Broker) -> AdminClient:
+    """An operator, whose broker cleans within seconds."""
+    client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
+    for broker in client.list_topics(timeout=PATIENCE_S).brokers:
+        _set(client, ConfigResource(ResourceType.BROKER, str(broker)), {"log.cleaner.backoff.ms": "100"})
+    return client
+
+
+def _set(client: AdminClient, resource: ConfigResource, entries: dict[str, str]) -> None:
+    for name, value in entries.items():
+        resource.add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
+    for done in client.incremental_alter_configs([resource]).values():
+        done.result()
+
+
+def _feed(log: Log, into: TopicPartition, numbers: range) -> None:
+    """Append records of two keys, but for the first: that is never compacted away."""
+    for number in numbers:
+        now = int(time.time() * 1_000)
+        key = b"k%d" % (number % 2) if number else b"first"
+        log.produce(0, 0, [ExternalRecord(into, key, b"line %d" % number, now)])
+    while not log.poll():
+        log.wait(100)
+
+
+def _take_and_die(place: Place, log: Log) -> tuple[TopicPartition, TopicPartition]:
+    """Run until the outputs of six records are visible, and kill the worker before its commit."""
+    job = load_job(JOB)
+    (topic,), (output,) = job.topology().externals_of(0), job.external_sinks()
+    into, out = TopicPartition(topic, 0), TopicPartition(output, 0)
+    with LocalRun(job, JOB, place, NO_COMMIT, fed=[topic]) as run:
+        poll_until(run, lambda: all_running(run))
+        _feed(log, into, range(TAKEN))
+        poll_until(run, lambda: len(rows_of(log, out)) == TAKEN)
+        run.supervisor.kill(0)
+    return into, out
+
+
+def _compact(log: Log, admin: AdminClient, into: TopicPartition) -> None:
+    """Return when the broker has removed records that the job took; newer ones of the same keys stand behind them."""
+    _set(admin, ConfigResource(ResourceType.TOPIC, into.topic), CLEANED_AT_ONCE)
+    deadline, number = time.monotonic() + PATIENCE_S, TAKEN
+    while [row[0] for row in log.read(into, 0, 1 << 20)][:TAKEN] == [*range(TAKEN)]:
+        assert time.monotonic() < deadline, "the broker does not compact"
+        _feed(log, into, range(number, number + 2))  # an append rolls the segment: the active one is never cleaned
+        number += 2
+        log.wait(200)
+
+
+def test_a_compacted_input_is_refused_or_noticed(place: Place, log: Log, admin: AdminClient) -> None:
+    """Later records do not take the place of those that are gone: the job is refused while the topic is compacted.
+
+    If it was compacted only for a while, the successor halts, naming the records.
+    """
+    into, out = _take_and_die(place, log)
+    _compact(log, admin, into)
+    with pytest.raises(ConfigError, match=rf"reads topic {into.topic}, which has cleanup.policy = compact"):
+        LocalRun(load_job(JOB), JOB, place, NO_COMMIT)
+    _set(admin, ConfigResource(ResourceType.TOPIC, into.topic), {"cleanup.policy": "delete"})
+    gone = r"6 records of .*, from offset 0 to 5, .* of them \(offsets 1.*\) are gone: it was compacted"
+    with LocalRun(load_job(JOB), JOB, place, NO_COMMIT) as run, pytest.raises(Halted, match=gone):
+        poll_until(run, lambda: len(rows_of(log, out)) > TAKEN)
+    assert len(rows_of(log, out)) == TAKEN

@@ -1,0 +1,188 @@
+"""Deterministic stages with real workers that are killed: their output is what the sources' decisions make of it."""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from framework.errors import Halted
+from framework.job.directory import Place
+from framework.job.loader import load_job
+from framework.logs.address import IN_DIRECTORY, LogAddress
+from framework.ports import ExternalRecord, Log
+from framework.settings import Settings
+from framework.testing.broker import Broker
+from framework.worker.local_job import LocalRun
+from grete import Job, Once
+from protocol.ids import TopicPartition
+from tests.execution.deterministic.reference import expected, rows_of, sent
+
+LINES = 240
+KILL_AT = {40: 0, 90: 1, 140: 0, 141: 1}  # after so many lines → partition
+PATIENCE_S = 60.0
+Release = Literal["transaction", "read-back"]
+WORDS, MIXED, DRAWN = (str(Path(__file__).with_name(name)) for name in ("words.py", "mixed_words.py", "drawn_lines.py"))
+
+
+def split(line: str) -> list[tuple[str, str]]:
+    """Return what stage split makes of a line."""
+    return [(word, f"{line}/{word}") for word in line.split()]
+
+
+def all_running(run: LocalRun) -> bool:
+    """Tell whether every task has restored its state."""
+    statuses = [worker.status for worker in run.supervisor.workers.values()]
+    return all(status and all(task["status"] == "running" for task in status.values()) for status in statuses)
+
+
+def poll_until(run: LocalRun, done: Callable[[], bool]) -> None:
+    """Let the supervisor work until something is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < deadline, f"the job does not get there: {run.versions()}"
+        run.poll(20)
+
+
+def run_with_kills(
+    reference: str, place: Place, check: Callable[[Log, Job], None], release: Release = "transaction"
+) -> None:
+    """Run the job, kill workers while lines come in, and check what stands outside."""
+    job = load_job(reference)
+    (topic,) = job.topology().externals_of(0)
+    settings = Settings(interval_ms=300, backoff_ms=20, release=release)
+    with LocalRun(job, reference, place, settings, fed=[topic]) as run:
+        log = place.open_log()
+        for number in range(LINES):
+            line = f"line{number} to be or not to be {number % 7}"
+            now = int(time.time() * 1_000)  # Kafka deletes what looks a week old
+            log.produce(0, 0, [ExternalRecord(TopicPartition(topic, number % 2), None, line.encode(), now)])
+            log.poll()
+            run.poll(10)
+            if number in KILL_AT:
+                poll_until(run, lambda: all_running(run))
+                run.supervisor.kill(KILL_AT[number])
+        poll_until(run, lambda: run.drained(run.ends()))
+        statuses = [worker.status for worker in run.supervisor.workers.values()]
+        assert all(task["generation"] > 1 for status in statuses for task in status.values())
+        check(log, job)
+        run.stop()
+        log.close()
+
+
+def the_reference_is_outside(log: Log, job: Job) -> None:
+    """Check that the outputs are those of a run without failures, byte for byte."""
+    (output,) = job.external_sinks()
+    found, wanted = sent(log, output, job.partitions), expected(log, job, split)
+    assert found == wanted
+    assert sum(map(len, found.values())) > 6 * LINES
+
+
+def the_reference_for_once(log: Log, job: Job) -> None:
+    """The same for a reader that drops what it has seen: of a dead worker, messages may arrive late."""
+    (output,) = job.external_sinks()
+    once, found = Once(), sent(log, output, job.partitions)
+    for partition, records in found.items():
+        ours = [[("grete.producer", record.producer.encode()), ("grete.seq", b"%d" % record.seq)] for record in records]
+        found[partition] = [
+            record for record, headers in zip(records, ours, strict=True) if once.is_new(output, partition, headers)
+        ]
+    assert found == expected(log, job, split)
+
+
+def each_is_outside_once(log: Log, job: Job) -> None:
+    """Check that the aligned stages have taken each record of the deterministic ones once, in order, in one attempt."""
+    (output,) = job.external_sinks()
+    wanted: dict[bytes, list[str]] = defaultdict(list)
+    for records in expected(log, job, split).values():
+        for record in records:
+            wanted[record.key].append(record.value.decode())
+    found: dict[bytes, list[list[str]]] = defaultdict(list)
+    for partition in range(job.partitions):
+        for _, _, _, key, value, _ in rows_of(log, TopicPartition(output, partition)):
+            found[key or b""].append((value or b"").decode().split("|"))
+    assert {key: [value for *_, value in each] for key, each in found.items()} == wanted
+    for each in found.values():
+        counts, before, marks, _ = zip(*each, strict=True)
+        assert [int(count) for count in counts] == list(range(1, len(each) + 1))  # by the state of the last stage
+        assert before == ("", *marks[:-1])  # by that of the one before: its state and its outputs are of one attempt
+
+
+def test_killed_workers_change_no_byte_of_the_output(tmp_path: Path) -> None:
+    """D1-D5: each output once, in order, with its seq and time, whoever was killed when, and long before commits."""
+    run_with_kills(WORDS, Place(tmp_path / "job", address=IN_DIRECTORY), the_reference_is_outside)
+
+
+def test_killed_workers_find_what_they_have_sent(tmp_path: Path) -> None:
+    """D5 without releases: what stands outside is read back, and nothing comes twice."""
+    place = Place(tmp_path / "job", address=IN_DIRECTORY)
+    run_with_kills(WORDS, place, the_reference_is_outside, "read-back")
+
+
+def test_aligned_stages_take_what_deterministic_ones_make_once(tmp_path: Path) -> None:
+    """A2b: stages that draw at random behind deterministic ones hold each of their records once, whoever was killed."""
+    run_with_kills(MIXED, Place(tmp_path / "job", address=IN_DIRECTORY), each_is_outside_once)
+
+
+def halts_at_what_it_makes_again(place: Place, release: Release) -> None:
+    """Kill the worker of a job that draws at random, and look for the halt; what is visible stays as it is."""
+    job = load_job(DRAWN)
+    (topic,), (output,) = job.topology().externals_of(0), job.external_sinks()
+    out = TopicPartition(output, 0)
+    with LocalRun(job, DRAWN, place, Settings(interval_ms=600_000, backoff_ms=20, release=release), fed=[topic]) as run:
+        log = place.open_log()
+        poll_until(run, lambda: all_running(run))
+        now = int(time.time() * 1_000)
+        for number in range(5):
+            log.produce(0, 0, [ExternalRecord(TopicPartition(topic, 0), None, b"line %d" % number, now)])
+            log.poll()
+        poll_until(run, lambda: len(rows_of(log, out)) == 5)
+        before = rows_of(log, out)
+        run.supervisor.kill(0)
+        with pytest.raises(Halted, match=r"draw-0 is not deterministic: .*Seq 1, at offset \d+: value b'.* is visible"):
+            poll_until(run, lambda: len(rows_of(log, out)) > 5)
+        assert rows_of(log, out) == before
+        log.close()
+
+
+@pytest.mark.parametrize("release", ["transaction", "read-back"])
+def test_a_worker_that_draws_at_random_halts(tmp_path: Path, release: Release) -> None:
+    """D5: it makes other outputs than those that its predecessor has let out, and says which one."""
+    halts_at_what_it_makes_again(Place(tmp_path / "job", address=IN_DIRECTORY), release)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("release", ["transaction", "read-back"])
+def test_a_worker_that_draws_at_random_halts_on_kafka(
+    tmp_path: Path, release: Release, kafka_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D5: the same on Kafka, where a worker that may read the output topic names the record."""
+    monkeypatch.setenv("WORDS_RUN", os.urandom(4).hex())
+    place = Place(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
+    halts_at_what_it_makes_again(place, release)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("reference", "check", "release"),
+    [
+        (WORDS, the_reference_is_outside, "transaction"),
+        (WORDS, the_reference_for_once, "read-back"),
+        (MIXED, each_is_outside_once, "transaction"),
+    ],
+)
+def test_the_same_on_kafka(
+    reference: str,
+    check: Callable[[Log, Job], None],
+    release: Release,
+    kafka_broker: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D5: by transactions a reader of committed records sees each output once, without them one that uses Once."""
+    monkeypatch.setenv("WORDS_RUN", os.urandom(4).hex())
+    place = Place(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
+    run_with_kills(reference, place, check, release)

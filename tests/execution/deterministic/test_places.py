@@ -1,0 +1,36 @@
+"""From where on a restarted task reads back: the place moves on with the partition, whoever writes there (D5)."""
+
+from framework.execution.deterministic.output_recovery import LOOK_MS, ReadBack
+from framework.logs.memory import MemoryLog, MemoryLogData
+from framework.ports import ExternalRecord
+from framework.stores.memory import MemoryDisk
+from protocol.ids import TopicPartition
+from tests.execution.deterministic.test_processor import LogicalRig
+
+OUTSIDE = [TopicPartition(topic, partition) for topic in ("out", "letters") for partition in range(2)]
+EACH = 5
+
+
+def others_write(log: MemoryLog) -> None:
+    """Append what is not this task's to each partition outside."""
+    log.produce(0, 1, [ExternalRecord(partition, None, b"x", 0) for partition in OUTSIDE for _ in range(EACH)])
+    log.poll()
+
+
+def test_places_move_on_where_others_write() -> None:
+    """One in turn, once a second; the state keeps them, so that a restart does not read all that others ever wrote."""
+    disk, log = MemoryDisk(), MemoryLog(MemoryLogData(lambda: 0))
+    for topic in ("out", "letters"):
+        log.create_topic(topic, 2, plain=True)
+    others_write(log)
+    rig = LogicalRig(1, disk)
+    back = ReadBack(log, 1 << 20, rig.processor)
+    back.begin(None)
+    assert rig.processor.places == dict.fromkeys(OUTSIDE, EACH)
+    others_write(log)
+    for moved in range(1, len(OUTSIDE) + 1):
+        back.look(moved * LOOK_MS)
+        back.look(moved * LOOK_MS + LOOK_MS - 1)
+        assert list(rig.processor.places.values()).count(2 * EACH) == moved
+    rig.commit()
+    assert LogicalRig(1, disk).processor.places == dict.fromkeys(OUTSIDE, 2 * EACH)

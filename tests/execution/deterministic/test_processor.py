@@ -1,0 +1,244 @@
+"""A deterministic task's code over its inputs: what it sends depends on nothing but their logical order (D3)."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from framework.core.actions import Run
+from framework.core.task_topology import wire
+from framework.execution.deterministic.outputs import LogicalOutputs
+from framework.execution.deterministic.processor import NO_TIMER, LogicalProcessor
+from framework.execution.deterministic.remade import Check, OutputsDiffer
+from framework.ports import ExternalRecord
+from framework.settings import Settings
+from framework.stores.memory import MemoryDisk, MemoryStore
+from framework.stores.overlay import Overlay
+from grete import (
+    DeadLetter,
+    Input,
+    Job,
+    Output,
+    Record,
+    Store,
+    Task,
+    Timer,
+    Timers,
+    Topic,
+    TumblingWindow,
+    Window,
+    int64,
+    utf8,
+)
+from protocol.envelope import Header, MessageType, encode_header
+from protocol.frames import decode_columns, decode_headers, digest_records
+from protocol.ids import TopicPartition
+
+LINES = Topic("lines", key=utf8, value=utf8)
+MIDDLE = Topic("middle", key=utf8, value=utf8)
+OUT = Topic("out", key=utf8, value=utf8)
+LETTERS = Topic("letters", key=utf8, value=utf8)
+FRAME = encode_header(Header(MessageType.FRAME, 0, 1, 1, 1))
+
+
+class Splits(Task):
+    lines = Input(LINES)
+    out = Output(MIDDLE)
+
+    def process(self, record: Record[str, str]) -> None:
+        for word in record.value.split():
+            self.out.send(None, word)
+
+
+class Everything(Task):
+    """Timers, windows, numbers by chance, failures: whatever could depend on the moment."""
+
+    middle = Input(MIDDLE, errors=DeadLetter(LETTERS))
+    counts = Store("counts", key=utf8, value=int64)
+    windows = TumblingWindow("windows", 7, key=utf8, value=int64, grace_ms=2)
+    timers = Timers()
+    out = Output(OUT)
+    more = Output(Topic("more", key=utf8, value=utf8))
+
+    def process(self, record: Record[str, str]) -> None:
+        count = self.counts.get(record.value, 0) + 1
+        self.counts.put(record.value, count)
+        self.windows.update(record.value, self.ctx.now(), lambda total: (total or 0) + 1)
+        self.timers.schedule(self.ctx.now() + len(record.value) - 3, record.value)
+        if count % 4 == 3:
+            raise ValueError("the third")
+        self.out.send(record.value, f"{count} {self.ctx.uuid()} {self.ctx.now_us()}")
+        self.more.send(None, record.value)
+
+    def on_timer(self, timer: Timer) -> None:
+        late = not self.windows.update("timer", timer.at, lambda total: (total or 0) + 1)
+        self.out.send(timer.key, f"timer {timer.at} {late} {self.ctx.random().random()}")
+
+    def on_window(self, window: Window[str, int]) -> None:
+        self.out.send(window.key, f"window {window.start} {window.value}")
+
+
+class Reads(Task):
+    more = Input(Topic("more", key=utf8, value=utf8))
+
+    def process(self, record: Record[str, str]) -> None:
+        """Do nothing."""
+
+
+JOB = Job("j", [Splits, Everything, Reads], mode="deterministic")
+
+
+Released = dict[TopicPartition, list[Check]]  # of each release its seq and digest
+
+
+class Given(NamedTuple):
+    """A record of the merged input."""
+
+    t: int
+    source: int
+    value: str
+
+
+class LogicalRig:
+    """One task over a disk; what it sends is kept as what stands outside, and in its stream."""
+
+    def __init__(self, stage: int, disk: MemoryDisk, released: Released | None = None) -> None:
+        graph, topology, settings = JOB.stages[stage], JOB.topology(), Settings()
+        names = {store_id: name for name, store_id in graph.store_ids().items()}
+        self.overlay = Overlay(MemoryStore(names, disk), list(names), layer_bytes_max=1 << 28, clean_bytes_max=1 << 20)
+        outputs = LogicalOutputs(graph, topology, settings, lambda _topic: 2, wire(topology, stage, 0))
+        self.processor = LogicalProcessor(graph, topology, 0, self.overlay, outputs, settings)
+        seqs = {partition: checks[-1][0] for partition, checks in (released or {}).items()}
+        self.processor.go_on_after(seqs, released or {})
+        self.processor.reset()
+        self.topic = next(iter(self.processor._loops))
+        self.external: list[ExternalRecord] = []
+        self.released: Released = {partition: [*checks] for partition, checks in (released or {}).items()}
+        self.bodies: list[tuple[TopicPartition, int, bytes]] = []
+
+    def run(self, records: Sequence[Given], upto: int) -> None:
+        """Process a piece of the merged input."""
+        runs = []
+        if records:
+            times, sources, values = zip(*records, strict=True)
+            cells: Any = [value.encode() for value in values]
+            nulls: list[bytes | None] = [None] * len(records)
+            partition = TopicPartition(self.topic, 0)
+            offsets = [record.t for record in records]  # its own, wherever a run begins
+            runs = [Run(partition, offsets, nulls, cells, [5] * len(records), None, times, sources)]
+        self.processor.process_runs(runs, upto)
+        taken, last = self.processor.take_numbered()
+        self.external += taken
+        for partition, check in last.items():
+            self.released.setdefault(partition, []).append(check)
+        self.bodies += self.processor.take_frames()
+
+    def commit(self) -> None:
+        """Commit what was processed."""
+        self.processor.before_freeze(1)
+        self.overlay.freeze()
+        while not self.overlay.apply_chunk(b"pointer"):
+            pass
+
+
+def sent(bodies: Sequence[tuple[TopicPartition, int, bytes]]) -> dict[TopicPartition, list[tuple[Any, ...]]]:
+    """Return the records of each partition, however they are cut, and check that each frame has the right digest."""
+    found: dict[TopicPartition, list[tuple[Any, ...]]] = {}
+    digests: dict[TopicPartition, int] = {}
+    for partition, count, body in bodies:
+        keys, values, times, headers, logical, digest = decode_columns(FRAME + body)
+        assert logical is not None
+        assert count == len(keys)
+        assert digest == digests.get(partition, 0)
+        digests[partition] = digest_records(digest, keys, values, times, headers, logical)
+        found.setdefault(partition, []).extend(zip(keys, values, times, *logical, strict=True))
+    return found
+
+
+records_in_order = st.lists(
+    st.tuples(st.integers(0, 30_000), st.integers(0, 2), st.sampled_from(["to", "be", "or", "not", "everything"])),
+    max_size=40,
+).map(lambda rows: [Given(*row) for row in sorted(rows, key=lambda row: row[:2])])
+
+
+@given(records_in_order, st.data())
+def test_outputs_do_not_depend_on_how_the_input_is_cut(records: list[Given], data: st.DataObject) -> None:
+    """D1, D3, D5: cuts, how far time goes after each, commits and restarts change no output, no seq, no digest."""
+    end = 100_000
+    whole = LogicalRig(1, MemoryDisk())
+    whole.run(records, end)
+    disk = MemoryDisk()
+    rig = LogicalRig(1, disk)
+    external: list[ExternalRecord] = []
+    committed, bodies_committed, start = 0, 0, 0
+    bodies: list[tuple[TopicPartition, int, bytes]] = []
+    crashes = 0
+    while start < len(records):
+        stop = data.draw(st.integers(start + 1, len(records)))
+        upper = records[stop].t - 1 if stop < len(records) else end
+        lower = records[stop - 1].t - 1 if stop else -1
+        rig.run(records[start:stop], data.draw(st.integers(min(lower, upper), upper)))
+        external += rig.external
+        rig.external.clear()
+        start = stop
+        what = data.draw(st.sampled_from(["go on", "commit", "crash"]))
+        if what == "commit":
+            rig.commit()
+            rig.released = {}  # the changelog tells of those since the last commit only
+            committed, bodies_committed = start, len(bodies) + len(rig.bodies)
+            bodies, rig.bodies = bodies + rig.bodies, []
+        elif what == "crash" and crashes < 5:  # what was sent into the stream since is made again
+            del bodies[bodies_committed:]
+            rig, start, crashes = LogicalRig(1, disk, rig.released), committed, crashes + 1
+    rig.run([], end)
+    assert external + rig.external == whole.external
+    assert sent(bodies + rig.bodies) == sent(whole.bodies)
+    for found in sent(whole.bodies).values():
+        keys = [row[3:] for row in found]
+        assert keys == sorted(keys), "logical time goes back in a channel"
+
+
+def test_a_commit_keeps_what_is_still_to_be_compared() -> None:
+    """D5: a successor commits before it has made all again, and dies: its own successor compares the rest."""
+    disk = MemoryDisk()
+    records = [Given(1_000 * i, 0, "be") for i in range(1, 7)]
+    first = LogicalRig(1, disk)
+    for record in records:
+        first.run([record], record.t)
+    second = LogicalRig(1, disk, first.released)
+    second.run(records[:3], 3_000)
+    second.commit()
+    assert second.external == []
+    LogicalRig(1, disk).run(records[3:], 6_000)
+    with pytest.raises(OutputsDiffer):
+        LogicalRig(1, disk).run([Given(record.t + 1, 0, "be") for record in records[3:]], 6_001)
+
+
+def test_external_records_are_numbered_for_each_partition() -> None:
+    """D5: headers name producer, seq from 1 and logical time; dead letters are outputs like any other."""
+    rig = LogicalRig(1, MemoryDisk())
+    rig.run([Given(1_000 * i, 0, "be") for i in range(1, 6)], 5_000)
+    seqs: dict[TopicPartition, list[int]] = {}
+    for record in rig.external:
+        headers = dict(decode_headers(record.headers or b""))
+        assert headers["grete.producer"] == f"{JOB.name}/{JOB.stages[1].name}-0".encode()
+        assert int(headers["grete.t"]) <= 5_000
+        seqs.setdefault(record.partition, []).append(int(headers["grete.seq"]))
+        if record.partition.topic == "letters":
+            assert headers["grete.error"] == b"ValueError: the third"
+            assert "grete.index" not in headers
+    assert {partition.topic for partition in seqs} == {"out", "letters"}
+    for found in seqs.values():
+        assert found == list(range(1, len(found) + 1))
+
+
+def test_a_source_gives_its_own_time() -> None:
+    """D2: the i-th row of a decision has the logical time first_t + i, and its children inherit it."""
+    rig = LogicalRig(0, MemoryDisk())
+    rows = [(7 + i, 0, 40 + i, None, line, None) for i, line in enumerate((b"to be", b"or"))]
+    rig.processor.process_decided(TopicPartition("lines", 0), rows, 900)
+    (found,) = sent(rig.processor.take_frames()).values()
+    assert found == [(None, b"to", 40, 900, 0), (None, b"be", 40, 900, 0), (None, b"or", 41, 901, 0)]
+    assert rig.processor.next_timer == NO_TIMER

@@ -1,0 +1,218 @@
+"""State on its way into the changelog and out of it: dirty keys and sweep (A7, K2), segments into the store (R1)."""
+
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from framework.errors import Halted
+from framework.execution import changelog_writer
+from framework.execution.changelog_writer import Encoded, apply_segment
+from framework.stores.memory import MemoryStore
+from framework.stores.overlay import Overlay
+from protocol.changelog import (
+    ChangelogHeader,
+    ChangelogType,
+    decode_changelog_header,
+    decode_data,
+    encode_data,
+)
+
+STORES = {1: "one", 2: "two"}
+Rows = dict[tuple[int, bytes], bytes]
+Writes = list[tuple[int, bytes, bytes | None]]
+WRITES = st.lists(
+    st.tuples(st.sampled_from([1, 2]), st.binary(min_size=1, max_size=2), st.none() | st.binary(max_size=3)),
+    max_size=20,
+)
+
+
+def task_state() -> tuple[MemoryStore, Overlay]:
+    """Return an empty store and its overlay."""
+    store = MemoryStore(STORES)
+    return store, Overlay(store, list(STORES), layer_bytes_max=1 << 24, clean_bytes_max=1 << 20)
+
+
+def write(overlay: Overlay, writes: list[tuple[int, bytes, bytes | None]]) -> None:
+    """Write into the open layer and freeze it."""
+    for store, key, value in writes:
+        if value is None:
+            overlay.store(store).delete(key)
+        else:
+            overlay.store(store).put(key, value)
+    overlay.freeze()
+
+
+def written(messages: list[bytes]) -> list[tuple[int, bytes, bytes | None]]:
+    """Return all writes of some data messages, in order."""
+    return [row for data in map(decode_data, messages) for row in zip(data.stores, data.keys, data.values, strict=True)]
+
+
+def rows(store: MemoryStore) -> Rows:
+    """Return all that a store holds."""
+    return {(number, key): value for number in STORES for key, value in store.scan(number, b"", None)}
+
+
+def finish(overlay: Overlay) -> None:
+    """Bring the frozen layer into the store."""
+    while not overlay.apply_chunk(b"pointer"):
+        pass
+
+
+def test_dirty_keys_are_written_once_each() -> None:
+    """Changelog data of a version: its dirty keys, one value per key, the last (A7)."""
+    _, overlay = task_state()
+    write(overlay, [(1, b"k", b"1"), (2, b"k", b"other store"), (1, b"k", b"2"), (1, b"gone", None)])
+    encoded = Encoded(overlay, 4, 9, b"")
+    assert written(encoded.messages) == [(1, b"gone", None), (1, b"k", b"2"), (2, b"k", b"other store")]
+    assert decode_changelog_header(encoded.messages[0]) == (ChangelogType.DATA, 4, 9, 0)
+    assert encoded.digest == zlib.crc32(b"".join(encoded.messages))
+
+
+def test_nothing_dirty_and_nothing_to_sweep_is_no_message() -> None:
+    """An idle task without state writes commits only (K2)."""
+    _, overlay = task_state()
+    write(overlay, [])
+    encoded = Encoded(overlay, 1, 1, b"")
+    assert (encoded.messages, encoded.digest, encoded.cursor, encoded.round_done) == ([], 0, b"", True)
+
+
+def test_data_and_sweep_are_of_the_frozen_version() -> None:
+    """What user code writes meanwhile belongs to the next version, swept keys included (K2, A8)."""
+    _, overlay = task_state()
+    write(overlay, [(1, b"clean", b"old"), (1, b"dirty", b"old")])
+    finish(overlay)
+    write(overlay, [(1, b"dirty", b"frozen")])
+    for key in (b"clean", b"dirty", b"new"):
+        overlay.store(1).put(key, b"open")
+    messages = Encoded(overlay, 1, 1, b"").messages
+    assert written(messages) == [(1, b"dirty", b"frozen"), (1, b"clean", b"old")]
+
+
+def test_large_versions_are_cut_into_numbered_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages stay below a broker's limit, and their ChangelogSeqs are contiguous (1.2)."""
+    monkeypatch.setattr(changelog_writer, "MESSAGE_BYTES_MAX", 100)
+    _, overlay = task_state()
+    write(overlay, [(1, b"%04d" % number, bytes(21)) for number in range(10)])
+    messages = Encoded(overlay, 1, 5, b"").messages
+    assert [decode_changelog_header(message).seq for message in messages] == [5, 6, 7]
+    assert [len(decode_data(message).keys) for message in messages] == [4, 4, 2]
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweep at most two keys with an idle version."""
+    monkeypatch.setattr(changelog_writer, "SWEEP_KEYS_MIN", 2)
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_an_idle_task_sweeps_on() -> None:
+    """Each commit writes the next slice of keys in key order; the round ends when all were passed (K2)."""
+    _, overlay = task_state()
+    write(overlay, [(1, b"%d" % number, b"v") for number in range(5)])
+    finish(overlay)
+    swept, ends, cursor = [], [], b""
+    for _ in range(3):
+        write(overlay, [])
+        encoded = Encoded(overlay, 1, 1, cursor)
+        swept.append([key for _, key, _ in written(encoded.messages)])
+        ends.append(encoded.round_done)
+        cursor = encoded.cursor
+        finish(overlay)
+    assert (swept, ends, cursor) == ([[b"0", b"1"], [b"2", b"3"], [b"4"]], [False, False, True], b"")
+
+
+@settings(max_examples=40)
+@given(st.lists(WRITES, min_size=1, max_size=8))
+def test_the_changelog_from_a_round_start_is_the_whole_state(
+    versions: list[list[tuple[int, bytes, bytes | None]]],
+) -> None:
+    """Applied to an empty store, what a round has written gives exactly the state at its end (K2, R1)."""
+    store, overlay = task_state()
+    messages: list[bytes] = []
+    since: list[bytes] = []
+    cursor = b""
+    for writes in versions:
+        write(overlay, writes)
+        encoded = Encoded(overlay, 1, 1, cursor)
+        since += encoded.messages
+        messages += encoded.messages
+        cursor = encoded.cursor
+        finish(overlay)
+        if encoded.round_done:
+            copy = MemoryStore(STORES)
+            for message in since:
+                apply_segment("changelog", copy, message)
+            assert rows(copy) == rows(store)
+            since = []
+    copy = MemoryStore(STORES)
+    for message in messages:
+        apply_segment("changelog", copy, message)
+    assert rows(copy) == rows(store)
+
+
+def test_the_changelog_without_history_is_bounded_by_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What two rounds hold, all that is kept, stays within four times the state and the overhead of its rows (K2)."""
+    monkeypatch.setattr(changelog_writer, "SWEEP_KEYS_MIN", 1)
+    monkeypatch.setattr(changelog_writer, "SWEEP_BYTES_MIN", 1)
+    _, overlay = task_state()
+    write(overlay, [(1, b"%03d" % number, bytes(100)) for number in range(300)])
+    finish(overlay)
+    sizes, rounds, cursor, kept = [], [0, 0], b"", []
+    for version in range(120):
+        write(overlay, [(1, b"%03d" % ((version * 37 + number * 91) % 300), bytes(100)) for number in range(15)])
+        encoded = Encoded(overlay, 1, 1, cursor)
+        finish(overlay)
+        sizes.append(sum(map(len, encoded.messages)))
+        cursor = encoded.cursor
+        kept.append(sum(sizes[rounds[-2] :]))
+        if encoded.round_done:
+            rounds.append(len(sizes))
+    assert len(rounds) > 4
+    assert max(kept) <= 4 * 1.15 * 300 * 103
+
+
+def test_a_segment_is_applied_store_by_store() -> None:
+    """Runs of one store go in as columns; the number of records is what comes back (R1)."""
+    store, _ = task_state()
+    header = ChangelogHeader(ChangelogType.DATA, 1, 1, 0)
+    store.write([(2, b"b", b"old")])
+    message = encode_data(header, [1, 1, 2, 1], [b"a", b"b", b"b", b"c"], [b"1", b"2", None, b"3"])
+    assert apply_segment("changelog", store, message) == 4
+    assert rows(store) == {(1, b"a"): b"1", (1, b"b"): b"2", (1, b"c"): b"3"}
+
+
+def test_a_damaged_data_message_halts() -> None:
+    """A crc that does not agree names the changelog and what to do (1.2)."""
+    store, _ = task_state()
+    message = encode_data(ChangelogHeader(ChangelogType.DATA, 1, 1, 0), [1], [b"a"], [b"1"])
+    with pytest.raises(Halted, match=r"j\.b\.changelog\[0\]: .*crc32.*restore the topic, or delete the job's state"):
+        apply_segment("j.b.changelog[0]", store, message[:-1] + b"2")
+    assert rows(store) == {}
+
+
+@settings(max_examples=30)
+@given(before=WRITES, after=WRITES, resets=st.sets(st.sampled_from([1, 2])))
+def test_a_reset_empties_the_stores_that_it_names(before: Writes, after: Writes, resets: set[int]) -> None:
+    """A run rewrites some stores: of what they held nothing is left, and the others keep all (R1, 1.8)."""
+    store, expected = MemoryStore(STORES), dict[tuple[int, bytes], bytes]()
+    for seq, (writes, reset) in enumerate(((before, None), (after, sorted(resets)))):
+        numbers, keys, values = zip(*writes, strict=True) if writes else ((), (), ())
+        header = ChangelogHeader(ChangelogType.DATA, 1, seq + 1, 0)
+        apply_segment("changelog", store, encode_data(header, numbers, keys, values, reset))
+        expected = {cell: value for cell, value in expected.items() if cell[0] not in (reset or ())}
+        for number, key, value in writes:
+            expected.pop((number, key), None)
+            if value is not None:
+                expected[number, key] = value
+    assert rows(store) == expected
+
+
+def test_a_reset_of_more_than_is_deleted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emptying goes in steps, and none of them passes a key over."""
+    monkeypatch.setattr(changelog_writer, "_CLEAR_KEYS", 3)
+    store = MemoryStore(STORES)
+    store.load(1, [b"%02d" % number for number in range(10)], [b"x"] * 10)
+    apply_segment("changelog", store, encode_data(ChangelogHeader(ChangelogType.DATA, 1, 1, 0), [], [], [], [1]))
+    assert rows(store) == {}

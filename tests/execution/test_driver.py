@@ -1,0 +1,363 @@
+"""The driver does what the core asks for, in its order, on a real log and store (A7, A8, R1, R5, B1)."""
+
+from itertools import pairwise
+
+import pytest
+
+from framework.core.aligned.state import Status
+from framework.errors import Fenced, Halted, OffsetOutOfRange
+from framework.logs.memory import MemoryLog
+from framework.stores.memory import MemoryDisk
+from framework.stores.spill import MemorySpill
+from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data
+from protocol.ids import TopicPartition
+from tests.core.scenario import INNER, T
+from tests.execution.driving import STORE, Crash, Driven, Step, driven
+
+# The steps of one commit, in the order that A7 asks for; several of a kind may follow one another.
+ORDER = (
+    "output acknowledged",
+    "data",
+    "commit",
+    "commit acknowledged",
+    "chunk",
+    "last chunk",
+    "after commit",
+    "marker",
+    "trim",
+)
+
+
+def out_of_order(trace: list[Step]) -> list[tuple[str, str]]:
+    """Return each pair of neighbours, among the steps of a commit, that stand in the wrong order."""
+    steps = [ORDER.index(step.what) for step in trace if step.what in ORDER]
+    return [(ORDER[first], ORDER[second]) for first, second in pairwise(steps) if second < first]
+
+
+def commit_of_many(**changes: int | str) -> list[Step]:
+    """Return the trace of one version of 2,500 keys, cut so that it has two data messages and three chunks."""
+    task, a0, a1 = driven(**changes)
+    for batch in range(5):
+        a0.send(1, *(f"{batch}.{number:0200}" for number in range(500)))
+    a0.mark(1)
+    a1.mark(1)
+    task.trace.clear()
+    task.run()
+    return task.trace
+
+
+# --- A7: the order of a commit ----------------------------------------------------------------------------------------
+
+
+def test_a_commit_keeps_its_order() -> None:
+    """All outputs acknowledged → data → commit → store, the pointer last → markers → trim (A7)."""
+    trace = commit_of_many()
+    assert out_of_order(trace) == []
+    counts = {what: sum(step.what == what for step in trace) for what in ORDER}
+    assert counts["output acknowledged"] == sum(step.what == "output" for step in trace) > 0
+    assert (counts["data"], counts["commit"], counts["commit acknowledged"]) == (2, 1, 1)
+    assert (counts["chunk"], counts["last chunk"], counts["marker"]) == (2, 1, 2)
+    assert counts["trim"] > 0
+
+
+@pytest.mark.parametrize(("earlier", "later"), list(pairwise(ORDER)))
+def test_any_other_order_is_noticed(earlier: str, later: str) -> None:
+    """The check is not blind: for each two steps, the real trace with the later one moved up is refused (A7)."""
+    trace = commit_of_many()
+    at = [index for index, step in enumerate(trace) if step.what == earlier][-1]
+    moved = next(index for index, step in enumerate(trace) if step.what == later)
+    trace.insert(at, trace.pop(moved))
+    assert (later, earlier) in out_of_order(trace)
+
+
+def test_one_missing_acknowledgement_holds_the_commit_up() -> None:
+    """That later sends have succeeded says nothing about an earlier one: data waits for every delivery (A7)."""
+    task, a0, a1 = driven()
+    a0.send(1, "x")
+    a0.mark(1)
+    a1.mark(1)
+    task.log.mute = True
+    task.trace.clear()
+    task.run()
+    outputs = [answer for answer in task.log.answers if answer.token > 0]
+    assert len(outputs) == 2
+    task.driver.delivered(outputs[1])
+    while task.driver.tick():
+        pass
+    assert {step.what for step in task.trace} == {"output", "freeze"}
+    task.driver.delivered(outputs[0])
+    while task.driver.tick():
+        pass
+    assert [step.what for step in task.trace][-2:] == ["data", "commit"]
+
+
+def test_outputs_after_the_freeze_go_on_during_the_commit() -> None:
+    """They are of the next version, and neither wait for the commit nor hold it up (A8)."""
+    task, a0, a1 = driven()
+    task.log.mute = True
+    a0.send(1, "x")
+    a0.mark(1)
+    a1.mark(1)
+    a0.send(2, "y")
+    task.run()
+    assert [step for step in task.trace if step.what == "output"] == [Step("output", 1)] * 2 + [Step("output", 2)] * 2
+    task.log.mute = False
+    task.run()
+    assert task.keys() == {"x"}
+    assert task.runner.processed == ["x", "y"]
+
+
+def test_nothing_is_sent_before_the_claim_is_acknowledged() -> None:
+    """Claim, then the genesis, then the restores, then input (C1, A2, R2)."""
+    task, a0, _ = driven()
+    a0.send(1, "x")
+    task.run()
+    whats = [step.what for step in task.trace if step.what not in ("freeze", "after commit", "last chunk")]
+    assert whats[:4] == ["claim", "claim acknowledged", "commit", "commit acknowledged"]
+    assert whats[4:8] == ["restore", "restore", "restore acknowledged", "restore acknowledged"]
+    assert whats[8] == "output"
+
+
+# --- R1: crashes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunks", [0, 1, 2])
+def test_a_crash_between_chunks_is_redone(chunks: int) -> None:
+    """The commit is valid, the store holds part of it: the successor here completes it from the log (A7, R1)."""
+    task, a0, a1 = driven()
+    names = [f"{number:04}" for number in range(2_500)]
+    a0.send(1, *names)
+    a0.mark(1)
+    a1.mark(1)
+    task.store.crash_at = chunks
+    with pytest.raises(Crash):
+        task.run()
+    assert len(task.keys()) == 1_000 * chunks
+    after = Driven(data=task.data, disk=task.disk, nonce=b"another process!").start()
+    assert after.keys() == set(names)
+    assert (after.driver.counters["redos"], after.driver.counters["wipes"], after.core.frozen) == (1, 0, 1)
+    assert after.driver.counters["restored records"] == 2_500
+
+
+def test_another_host_bootstraps_the_same_state() -> None:
+    """Wipe or empty disk: the changelog is the truth (R1)."""
+    task, a0, a1 = driven()
+    for version in (1, 2, 3):
+        a0.send(version, f"record {version}")
+        a0.mark(version)
+        a1.mark(version)
+    task.run()
+    after = Driven(data=task.data, disk=MemoryDisk(), nonce=b"another process!").start()
+    assert after.keys() == task.keys() == {"record 1", "record 2", "record 3"}
+    assert after.driver.counters["bootstraps"] == 1
+    assert after.driver.restore.progress[0] == after.driver.restore.progress[1]
+
+
+def test_the_predecessor_is_fenced() -> None:
+    """When another process has claimed, the log refuses the next commit, and the store is not touched (C3, C5)."""
+    task, a0, a1 = driven()
+    Driven(data=task.data, disk=MemoryDisk(), nonce=b"another process!").start()
+    a0.send(1, "x")
+    a0.mark(1)
+    a1.mark(1)
+    with pytest.raises(Fenced, match=r"changelog\[0\]: generation 2 claimed at offset"):
+        task.run()
+    assert task.keys() == set()
+
+
+def test_a_gap_that_was_trimmed_is_a_newer_generations() -> None:
+    """Only an owner trims: what cannot be read back was trimmed by a successor, so the process gives up (C3, C5)."""
+    task, a0, a1 = driven()
+    task.append(INNER.changelog, encode_data(ChangelogHeader(ChangelogType.DATA, 0, 1, 0), [], [], []))
+    a0.mark(1)
+    a1.mark(1)
+    task.log.mute = True
+    task.run()
+    MemoryLog(task.data).trim(INNER.changelog, task.log.bounds(INNER.changelog)[1])
+    task.log.mute = False
+    with pytest.raises(Fenced, match="its changelog was trimmed by a newer generation"):
+        task.run()
+
+
+def test_an_input_that_a_successor_has_trimmed_fences() -> None:
+    """A process that wakes up and finds its stream trimmed looks for a newer claim before it calls it a loss (C5)."""
+    task, a0, _ = driven()
+    for number in range(3):
+        a0.send(1, f"record {number}")
+    stream = INNER.channels[0][1]
+    MemoryLog(task.data).trim(stream, task.log.bounds(stream)[1])
+    claim = Claim(b"another process!", "there", 1, 0)
+    task.append(INNER.changelog, encode_claim(ChangelogHeader(ChangelogType.CLAIM, 9, 0, 0), claim))
+    with pytest.raises(Fenced, match="generation 9 claimed"):
+        task.run()
+
+
+def test_an_input_that_nobody_had_a_right_to_trim_ends_the_process() -> None:
+    """Without a newer claim the loss is told as it is; the next start halts on it (K3)."""
+    task, a0, _ = driven()
+    for number in range(3):
+        a0.send(1, f"record {number}")
+    stream = INNER.channels[0][1]
+    MemoryLog(task.data).trim(stream, task.log.bounds(stream)[1])
+    with pytest.raises(OffsetOutOfRange):
+        task.run()
+
+
+def test_a_changelog_that_is_trimmed_during_a_start_is_read_anew() -> None:
+    """The predecessor still lives and trims: this start fails as a crash does, and the next one begins again (R1)."""
+    task, *_ = driven()
+    after = Driven(data=task.data, nonce=b"another process!")
+    after.driver.start(nonce=b"another process!", host="here", pid=1, wall_ms=0)
+    after.driver.tick()
+    after.driver.tick()
+    MemoryLog(task.data).trim(INNER.changelog, task.log.bounds(INNER.changelog)[1])
+    with pytest.raises(OffsetOutOfRange):
+        after.run()
+
+
+def test_the_users_task_is_made_when_the_state_is_there() -> None:
+    """Once after the restore, once after each rollback: never over half a state (R1, R4)."""
+    task, a0, _ = driven()
+    assert task.runner.resets == 1
+    a0.send(1, "void")
+    task.run()
+    a0.restore(0)
+    task.run()
+    assert task.runner.resets == 2
+
+
+# --- R4, R5: rollback -------------------------------------------------------------------------------------------------
+
+
+def test_a_roll_back_discards_what_was_read_ahead() -> None:
+    """Void records, layer and outputs go; the batch in memory is dropped, and the stream is read again (R4, R5)."""
+    task, a0, a1 = driven()
+    a0.send(1, "void")
+    task.run()
+    a0.restore(0)
+    a0.send(1, "x")
+    a1.send(1, "y")
+    a0.mark(1)
+    a1.mark(1)
+    task.run()
+    assert task.keys() == {"x", "y"}
+    assert task.runner.processed == ["void", "x", "y"]
+    outputs = [(step.what, step.version) for step in task.trace if step.what in ("restore", "output")]
+    assert outputs[2:] == [("output", 1)] * 2 + [("restore", 0)] * 2 + [("output", 1)] * 2
+
+
+def test_early_frames_come_back_from_the_spill() -> None:
+    """Beyond the memory budget payloads are on disk; what is processed is what was sent (A4)."""
+    task, a0, a1 = driven(early_memory_bytes_max=0)
+    for number in range(5):
+        a0.send(2, f"early {number}")
+    task.run()
+    assert task.core.seen["early records on disk"] == 5
+    for version in (1, 2):
+        a0.mark(version)
+        a1.mark(version)
+    task.run()
+    assert task.keys() == {f"early {number}" for number in range(5)}
+
+
+def test_skipped_frames_are_read_again() -> None:
+    """With no buffer at all the task seeks back at each freeze; nothing is lost or doubled (A5)."""
+    task, a0, a1 = driven(early_bytes_max=0)
+    for version in (3, 3, 3):
+        a0.send(version, f"{version}.{len(a0.labels[T])}")
+    a1.send(1, "1")
+    for version in (1, 2, 3):
+        a0.mark(version)
+        a1.mark(version)
+    task.run()
+    assert task.keys() == {"1", "3.0", "3.1", "3.2"}
+    assert task.runner.processed == sorted(task.runner.processed)
+    assert task.core.seen["seeks back"] >= 1
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_idle_driver_does_nothing() -> None:
+    """No event, no action, no write: tick says so, and when to come back."""
+    task, *_ = driven()
+    task.trace.clear()
+    assert not task.driver.tick()
+    assert (task.driver.running, task.driver.due_in_ms(), task.trace) == (True, 60_000, [])
+
+
+def test_a_stop_ends_with_an_exit() -> None:
+    """Commits what is open, waits for the last markers, closes the task, exits 0 and does nothing more (R6)."""
+    task, a0, a1 = driven()
+    a0.send(1, "x")
+    task.run()
+    task.driver.stop()
+    a0.mark(1)
+    a1.mark(1)
+    task.run()
+    assert task.driver.exit is not None
+    assert (task.driver.exit.code, task.keys(), task.driver.tick()) == (0, {"x"}, False)
+    assert [step.what for step in task.trace][-3:] == ["marker acknowledged", "marker acknowledged", "close"]
+
+
+def test_what_was_trimmed_is_not_trimmed_again() -> None:
+    """A version that moves no resume offset costs no call on the log (K3)."""
+    task, a0, a1 = driven(history_ms=10_000)
+    a0.send(9, "early")
+    for version in (1, 2, 3):
+        a0.mark(version)
+        a1.mark(version)
+        task.run()
+    assert [task.core.frozen, sum(step.what == "trim" for step in task.trace)] == [3, 1]
+
+
+def test_damage_in_a_restore_halts_with_its_place() -> None:
+    """A changelog that cannot be read stops the start, naming topic, partition and offset (1.2)."""
+    task, *_ = driven()
+    rows = task.data.partition(INNER.changelog).rows
+    rows[1] = (*rows[1][:4], b"\x19damaged", None)
+    with pytest.raises(Halted, match=r"j\.b\.changelog\[0\] offset 1: .* the changelog is damaged"):
+        Driven(data=task.data, nonce=b"another process!").start()
+
+
+def test_an_input_that_was_cut_halts() -> None:
+    """A stream that ends before the committed position was truncated or recreated (K3)."""
+    task, a0, a1 = driven()
+    a0.send(1, "x")
+    a0.mark(1)
+    a1.mark(1)
+    task.run()
+    partition = task.data.partition(TopicPartition(*T))
+    partition.rows.clear()
+    partition.start = 2
+    with pytest.raises(Halted, match=r"j\.a\.t\.b\[0\].* offset 5, but .*ends at 2"):
+        Driven(data=task.data, disk=task.disk, nonce=b"another process!").start()
+    assert STORE in task.disk.stores
+
+
+def test_a_task_that_restores_is_not_running() -> None:
+    """A supervisor sees the restore until its announcement is acknowledged (R2)."""
+    task = Driven()
+    task.log.mute = True
+    task.start()
+    assert (task.driver.running, task.core.status) == (False, Status.STARTING)
+    task.log.mute = False
+    task.run()
+    assert task.driver.running
+
+
+def test_the_spill_is_emptied_when_nothing_waits_in_it() -> None:
+    """Frames that were processed, or are void, give their disk space back, without a rollback (A4, A5)."""
+    task, a0, a1 = driven(early_memory_bytes_max=0)
+    for version in range(2, 12):
+        a0.send(version, f"early {version}")
+        a0.mark(version - 1)
+        a1.mark(version - 1)
+        task.run()
+    a0.send(12, "void")
+    a0.restore(11)
+    task.run()
+    spill = task.driver._early._spill
+    assert task.core.seen["early records on disk"] == 11
+    assert isinstance(spill, MemorySpill)
+    assert spill.put(b"")[0] == 0

@@ -1,0 +1,177 @@
+"""The driver at the ends of a job: sources, sinks, and the bounds at which a task stops consuming (A2, A8, B1, S1)."""
+
+import pytest
+
+from framework.errors import Fenced, Halted, TransientError
+from framework.logs.memory import MemoryLog
+from tests.core.scenario import IN, SINK, SOURCE
+from tests.execution.driving import Driven, driven, outside, sink
+
+# --- sources ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_source_reads_closes_and_resumes() -> None:
+    """Rows from outside go into versions by the log's clock; a successor goes on behind them (A1, A2)."""
+    task = Driven(SOURCE, interval_ms=100).start()
+    task.append(IN, b"x", b"y")
+    task.run()
+    assert not task.keys()
+    task.now_ms += 100
+    task.run()
+    assert task.keys() == {"x", "y"}
+    task.append(IN, b"z")
+    after = Driven(SOURCE, data=task.data, disk=task.disk, nonce=b"another process!", interval_ms=100)
+    after.now_ms = task.now_ms
+    after.start()
+    assert after.runner.processed == ["z"]
+
+
+def test_a_source_says_when_its_inputs_have_ended() -> None:
+    """Nothing left now is news once; the flag is in the next commit, and is taken back when more arrives (A2b)."""
+    task = Driven(SOURCE, interval_ms=100).start()
+    assert task.core.ended == {IN: True}
+    task.now_ms += 100
+    task.run()
+    assert task.core.committed is not None
+    assert task.core.committed.at_end
+    task.append(IN, b"x")
+    task.driver.tick()
+    assert task.core.ended == {IN: False}
+    task.now_ms += 100  # it is not asked while more may be coming
+    task.run()
+    assert task.core.ended == {IN: True}  # it is drained again
+
+
+def test_a_source_pauses_while_its_consumers_are_far_behind() -> None:
+    """More than lag_messages_max untrimmed messages in a stream: no more input, but versions are still closed (B1)."""
+    task = Driven(SOURCE, interval_ms=100, lag_messages_max=3, batch_bytes_max=1).start()
+    for number in range(100):
+        task.append(IN, b"%d" % number)
+    while task.driver.tick():
+        for delivery in task.log.poll():
+            task.driver.delivered(delivery)
+    task.run()
+    paused = len(task.runner.processed)
+    assert 0 < paused < 100
+    task.now_ms += 1_000
+    task.run()
+    assert (len(task.runner.processed), task.core.frozen) == (paused, 2_000)
+    for partition in SOURCE.outputs:
+        MemoryLog(task.data).trim(partition, task.log.bounds(partition)[1])
+    task.now_ms += 10  # it does not look at each tick
+    task.run()
+    assert len(task.runner.processed) > paused
+
+
+def test_a_full_queue_stops_consumption() -> None:
+    """More than unacked_bytes_max on its way: no more input until it is acknowledged; nothing is dropped (B1)."""
+    task, a0, _ = driven(unacked_bytes_max=1, batch_bytes_max=1)
+    task.log.mute = True
+    a0.send(1, "x")
+    a0.send(1, "y")
+    task.run()
+    assert task.runner.processed == ["x"]
+    task.log.mute = False
+    task.run()
+    assert task.runner.processed == ["x", "y"]
+
+
+def test_an_unacknowledged_commit_ends_the_process() -> None:
+    """Its outcome is unknown: the process ends, and the next claim decides (C4, B1)."""
+    task, a0, a1 = driven(unacked_ms_max=1_000)
+    task.log.mute = True
+    a0.mark(1)
+    a1.mark(1)
+    task.run()
+    assert task.trace[-1].what == "commit"
+    task.now_ms += 1_001
+    with pytest.raises(TransientError, match="a claim or commit is unacknowledged"):
+        task.run()
+    after = Driven(data=task.data, disk=task.disk, nonce=b"another process!").start()
+    assert after.core.frozen == 1
+
+
+# --- sinks ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sinks_outputs_become_visible_with_the_commit() -> None:
+    """Held back until then, and visible with it at once; outputs of the next version stay behind (S1, A8)."""
+    task, producers = sink()
+    producers[0].send(1, "x")
+    task.run()
+    assert outside(task) == []
+    for producer in producers:
+        producer.mark(1)
+    producers[0].send(2, "y")
+    task.run()
+    assert outside(task) == [b"x"]
+
+
+def test_a_roll_back_drops_what_a_sink_held_back() -> None:
+    """What was never made visible needs no taking back (S1, R4)."""
+    task, producers = sink()
+    producers[0].send(1, "void")
+    task.run()
+    producers[0].restore(0)
+    producers[0].send(1, "x")
+    for producer in producers:
+        producer.mark(1)
+    task.run()
+    assert outside(task) == [b"x"]
+
+
+def test_a_fenced_sinks_outputs_never_appear() -> None:
+    """The log refuses commit and outputs together (S1, C3)."""
+    task, producers = sink()
+    producers[0].send(1, "x")
+    task.run()
+    Driven(SINK, data=task.data, nonce=b"another process!").start()
+    for producer in producers:
+        producer.mark(1)
+    with pytest.raises(Fenced):
+        task.run()
+    assert outside(task) == []
+
+
+def test_a_sink_waits_at_its_bound_for_the_commit_in_flight() -> None:
+    """More than sink_bytes_max held back for the next version: no input until the transaction has ended (A8)."""
+    task, producers = sink(sink_bytes_max=3, batch_bytes_max=1)
+    for producer in producers:
+        producer.mark(1)
+    task.log.mute = True
+    task.run()
+    for name in ("aaaa", "bbbb"):
+        producers[0].send(2, name)
+    task.run()
+    assert task.runner.processed == ["aaaa"]
+    task.log.mute = False
+    task.run()
+    assert task.runner.processed == ["aaaa", "bbbb"]
+
+
+def test_outputs_beyond_the_layers_bound_halt_naming_the_setting() -> None:
+    """One version's outputs do not fit in memory: the error says which setting to raise (A9)."""
+    task, producers = sink(layer_bytes_max=4_000, batch_bytes_max=1)
+    for _ in range(6):
+        producers[0].send(1, "x" * 1_000)  # one key of state, but an output each
+    with pytest.raises(
+        Halted, match=r"5000 bytes of output in one version \(setting layer_bytes_max = 4000\): raise it"
+    ):
+        task.run()
+
+
+def test_at_least_once_sinks_send_at_once_and_commit_behind() -> None:
+    """Plain records go out as they are made; the commit waits until they are acknowledged (1.5, A7)."""
+    task, producers = sink(guarantee="at-least-once", interval_ms=100)
+    producers[0].send(1, "x")
+    task.trace.clear()
+    task.log.mute = True
+    task.run()
+    assert outside(task) == [b"x"]
+    task.now_ms += 100
+    task.run()
+    assert [step.what for step in task.trace] == ["plain records", "freeze"]
+    task.log.mute = False
+    task.run()
+    whats = [step.what for step in task.trace]
+    assert whats.index("plain records acknowledged") < whats.index("data") < whats.index("commit")

@@ -1,0 +1,164 @@
+"""Reading inputs: in turn, in order, and from where the core says (R5)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from framework.errors import Halted, OffsetOutOfRange
+from framework.execution.input_reader import Inbox
+from framework.logs.memory import MemoryLog, MemoryLogData
+from protocol.ids import TopicPartition
+
+P, Q = TopicPartition("p", 0), TopicPartition("q", 0)
+
+
+def inbox(rows: dict[TopicPartition, int], batch_bytes_max: int = 1) -> tuple[Inbox, MemoryLogData]:
+    """Return an inbox at offset 0 of partitions with so many messages, one in a batch by default."""
+    data = MemoryLogData(lambda: 0)
+    log = MemoryLog(data)
+    for partition, count in rows.items():
+        log.create_topic(partition.topic, 1)
+        for number in range(count):
+            data.append(partition, None, b"%d" % number, None, None)
+    into = Inbox(log, list(rows), batch_bytes_max)
+    for partition in rows:
+        into.seek(partition, 0)
+    return into, data
+
+
+def in_order(stamps: dict[TopicPartition, list[int]], batch_bytes_max: int = 1_000) -> tuple[Inbox, MemoryLogData]:
+    """Return an inbox over partitions of records with these timestamps, in the order of time."""
+    data = MemoryLogData(lambda: 0)
+    log = MemoryLog(data)
+    for partition, times in stamps.items():
+        log.create_topic(partition.topic, 1)
+        for at in times:
+            data.append(partition, None, b"x", at, None)
+    into = Inbox(log, list(stamps), batch_bytes_max, ordered=list(stamps))
+    for partition in stamps:
+        into.seek(partition, 0)
+    return into, data
+
+
+def runs(into: Inbox) -> list[tuple[str, list[int]]]:
+    """Return (topic, timestamps) of each batch that is left."""
+    found = []
+    while (batch := into.next_batch()) is not None:
+        found.append((batch[0].topic, [row[2] for row in batch[1]]))
+    return found
+
+
+def drain(into: Inbox) -> list[tuple[TopicPartition, int]]:
+    """Return (partition, offset) of all that is left, in the order in which it is read."""
+    found = []
+    while (batch := into.next_batch()) is not None:
+        found += [(batch[0], row[0]) for row in batch[1]]
+    return found
+
+
+def test_partitions_take_turns() -> None:
+    """One batch each, so that no partition starves; the empty ones are passed over."""
+    into, _ = inbox({P: 3, Q: 1})
+    assert drain(into) == [(P, 0), (Q, 0), (P, 1), (P, 2)]
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=4), st.integers(1, 300))
+def test_every_message_comes_once_in_order(counts: list[int], batch_bytes_max: int) -> None:
+    """Whatever the batch size, each partition is read from its position to its end."""
+    rows = {TopicPartition(f"t{index}", 0): count for index, count in enumerate(counts)}
+    into, _ = inbox(rows, batch_bytes_max)
+    found = drain(into)
+    for partition, count in rows.items():
+        assert [offset for where, offset in found if where == partition] == list(range(count))
+        assert into.drained(partition)
+
+
+def test_after_a_seek_nothing_stale_follows() -> None:
+    """What was read ahead is read again from the sought offset, and nothing before it (R5)."""
+    into, _ = inbox({P: 5}, batch_bytes_max=1_000)
+    assert len(drain(into)) == 5
+    into.seek(P, 2)
+    assert not into.drained(P)
+    assert drain(into) == [(P, 2), (P, 3), (P, 4)]
+
+
+def test_new_messages_are_found() -> None:
+    """Drained is a statement about now."""
+    into, data = inbox({P: 1})
+    assert into.next_batch() is not None
+    assert (into.next_batch(), into.drained(P)) == (None, True)
+    data.append(P, None, b"new", None, None)
+    assert not into.drained(P)
+    assert drain(into) == [(P, 1)]
+
+
+def test_a_seek_beyond_the_end_halts() -> None:
+    """A log that ends before the committed position was truncated or recreated (K3)."""
+    into, _ = inbox({P: 3})
+    into.seek(P, 3)
+    with pytest.raises(Halted, match=r"p\[0\].* offset 4, but .*ends at 3: .*truncated or recreated"):
+        into.seek(P, 4)
+
+
+def test_a_position_that_was_trimmed_is_an_error() -> None:
+    """Messages are never passed over in silence: reading before the start raises (K3)."""
+    into, data = inbox({P: 3})
+    MemoryLog(data).trim(P, 2)
+    with pytest.raises(OffsetOutOfRange):
+        into.next_batch()
+
+
+def test_a_backlog_is_read_in_the_order_of_time() -> None:
+    """A batch is cut where another partition has the next record, and nowhere else: not row by row."""
+    into, _ = in_order({P: [1, 2, 3, 10, 11, 30], Q: [5, 10, 12, 20]})
+    assert runs(into) == [("p", [1, 2, 3]), ("q", [5, 10]), ("p", [10, 11]), ("q", [12, 20]), ("p", [30])]
+
+
+def test_the_rest_of_a_cut_batch_is_at_hand() -> None:
+    """Outputs are flushed at the end of a batch, not at each change of hands."""
+    into, _ = in_order({P: [1, 9], Q: [5]})
+    more = []
+    while into.next_batch() is not None:
+        more.append(into.more)
+    assert more == [True, False, False]
+
+
+def test_a_partition_with_nothing_to_read_blocks_no_other() -> None:
+    """Whether it holds back time is another question: reading goes on."""
+    into, data = in_order({P: [1, 2], Q: []})
+    assert runs(into) == [("p", [1, 2])]
+    data.append(Q, None, b"x", 1, None)
+    data.append(P, None, b"x", 3, None)
+    assert runs(into) == [("q", [1]), ("p", [3])]
+
+
+def test_what_is_held_is_dropped_at_a_seek() -> None:
+    """Nothing read ahead follows a seek, of any partition (R5); what is held is not drained."""
+    into, _ = in_order({P: [1, 9], Q: [5, 6]})
+    assert into.next_batch() is not None
+    assert not into.drained(P)
+    assert into.where(P) is None
+    into.seek(P, 0)
+    assert into.where(P) == (0, 2)
+    into.seek(Q, 1)
+    assert runs(into) == [("p", [1]), ("q", [6]), ("p", [9])]
+
+
+@given(st.lists(st.lists(st.integers(0, 50), max_size=12), min_size=2, max_size=4), st.integers(1, 40))
+def test_sorted_partitions_are_merged(times: list[list[int]], batch_bytes_max: int) -> None:
+    """Whatever the batch size, sorted partitions come out as one sorted sequence, each record once."""
+    stamps = {TopicPartition(f"t{index}", 0): sorted(each) for index, each in enumerate(times)}
+    into, _ = in_order(stamps, batch_bytes_max)
+    found = [at for _, batch in runs(into) for at in batch]
+    assert found == sorted(at for each in times for at in each)
+    assert all(into.drained(partition) for partition in stamps)
+
+
+@given(st.lists(st.lists(st.integers(0, 50), max_size=12), min_size=2, max_size=4), st.integers(1, 40))
+def test_unsorted_partitions_keep_their_own_order(times: list[list[int]], batch_bytes_max: int) -> None:
+    """Order holds across partitions, not inside one: each comes as it stands, every record once."""
+    stamps = {TopicPartition(f"t{index}", 0): each for index, each in enumerate(times)}
+    into, _ = in_order(stamps, batch_bytes_max)
+    found = runs(into)
+    for partition, each in stamps.items():
+        assert [at for topic, batch in found if topic == partition.topic for at in batch] == each

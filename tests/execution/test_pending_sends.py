@@ -1,0 +1,86 @@
+"""What was sent and is not yet acknowledged: the watermark (A7), and when to give up (B1, C4)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from framework.errors import TransientError
+from framework.execution.pending_sends import CHANGELOG, PRODUCED, Deliveries
+
+
+def sent(count: int) -> Deliveries:
+    """Return deliveries that wait for tokens 1 to ``count``, of 10 bytes each."""
+    deliveries = Deliveries("b-0", 1_000)
+    for token in range(1, count + 1):
+        deliveries.sent(token, 10, 0.0)
+    return deliveries
+
+
+@given(st.permutations(range(1, 9)))
+def test_the_watermark_is_the_token_up_to_which_all_are_delivered(order: list[int]) -> None:
+    """In whatever order deliveries are reported, every send up to the watermark is known to have succeeded (A7)."""
+    deliveries, known = sent(8), set()
+    assert deliveries.watermark == 0
+    for token in order:
+        deliveries.delivered(token)
+        known.add(token)
+        missing = set(range(1, 9)) - known
+        assert deliveries.watermark == min(missing, default=9) - 1
+        assert deliveries.bytes == 10 * len(missing)
+
+
+def test_the_watermark_stands_when_nothing_was_sent_since() -> None:
+    """It is the last token when nothing is pending, also if tokens are not contiguous."""
+    deliveries = Deliveries("b-0", 1_000)
+    deliveries.sent(3, 1, 0.0)
+    deliveries.sent(7, 1, 0.0)
+    deliveries.delivered(7)
+    assert deliveries.watermark == 2
+    deliveries.delivered(3)
+    assert deliveries.watermark == 7
+
+
+def test_other_sends_do_not_move_the_watermark() -> None:
+    """A claim, a commit or plain records have tokens below 0, and are waited for by their kind."""
+    deliveries = sent(1)
+    deliveries.sent_other(CHANGELOG, 0.0)
+    deliveries.sent_other(PRODUCED, 0.0)
+    deliveries.sent_other(PRODUCED, 0.0)
+    deliveries.delivered(PRODUCED)
+    assert (deliveries.waits_for(PRODUCED), deliveries.waits_for(CHANGELOG)) == (True, True)
+    deliveries.delivered(PRODUCED)
+    assert (deliveries.waits_for(PRODUCED), deliveries.waits_for(CHANGELOG), deliveries.watermark) == (False, True, 0)
+
+
+def test_a_send_that_waits_too_long_ends_the_process() -> None:
+    """After unacked_ms_max the process gives up, naming task, send, time and setting (B1)."""
+    deliveries = sent(2)
+    deliveries.delivered(1)
+    deliveries.check(1_000)
+    with pytest.raises(TransientError) as caught:
+        deliveries.check(1_001)
+    assert str(caught.value) == (
+        "b-0: send 2 of 10 bytes is unacknowledged for 1 s (setting unacked_ms_max = 1000): is the log up?"
+    )
+
+
+@pytest.mark.parametrize(("token", "what"), [(CHANGELOG, "a claim or commit"), (PRODUCED, "a batch of plain records")])
+def test_a_commit_of_unknown_outcome_ends_the_process(token: int, what: str) -> None:
+    """Nobody can tell whether it is in the log; the next claim decides (C4)."""
+    deliveries = Deliveries("b-0", 1_000)
+    deliveries.sent_other(token, 500.0)
+    deliveries.check(1_500)
+    with pytest.raises(TransientError, match=f"b-0: {what} is unacknowledged"):
+        deliveries.check(1_501)
+    deliveries.delivered(token)
+    deliveries.check(10_000)
+
+
+def test_only_the_oldest_send_counts() -> None:
+    """Progress resets the patience: what is pending now was sent later (B1)."""
+    deliveries = sent(1)
+    deliveries.sent(2, 10, 900.0)
+    deliveries.delivered(1)
+    deliveries.check(1_800)
+    with pytest.raises(TransientError, match="send 2"):
+        deliveries.check(1_901)

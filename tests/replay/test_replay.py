@@ -1,0 +1,118 @@
+"""grete verify's engine, and how a task that is not deterministic is caught (D3)."""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import ClassVar
+
+import pytest
+
+from framework.errors import ConfigError, Halted
+from framework.replay.replay import replay
+from framework.settings import Settings
+from framework.testing import Kit
+from grete import Input, Job, Output, Record, Store, Task, Timer, Timers, Topic, int64, utf8
+
+LINES = Topic("lines", key=utf8, value=utf8)
+WORDS = Topic("words", key=utf8, value=utf8)
+OUT = Topic("out", key=utf8, value=utf8)
+
+
+class Split(Task):
+    lines = Input(LINES)
+    out = Output(WORDS)
+
+    def process(self, record: Record[str, str]) -> None:
+        for word in record.value.split():
+            self.out.send(word, record.value)
+
+
+class LooseSplit(Split):
+    name = "split"
+    drawn: ClassVar[Iterator[int]] = count()  # outlives a restart: what is made again differs
+
+    def process(self, record: Record[str, str]) -> None:
+        if record.value == "loose":
+            self.out.send("word", f"{next(self.drawn)}")
+        else:
+            super().process(record)
+
+
+class Index(Task):
+    words = Input(WORDS)
+    counts = Store("counts", key=utf8, value=int64)
+    timers = Timers()
+    out = Output(OUT)
+
+    def process(self, record: Record[str, str]) -> None:
+        n = self.counts.get(record.key, 0) + 1
+        self.counts.put(record.key, n)
+        self.timers.schedule(self.ctx.now() + 3, record.key)
+        self.out.send(record.key, f"{n} {record.value} {self.ctx.uuid()}")
+
+    def on_timer(self, timer: Timer) -> None:
+        self.out.send(timer.key, f"timer {timer.at} {self.ctx.random().random()}")
+
+
+JOB = Job("j", [Split, Index], partitions=2, mode="deterministic")
+LOOSE = Job("j", [LooseSplit, Index], partitions=2, mode="deterministic")
+
+
+def fed(job: Job, *lines: str) -> Kit:
+    """Return a kit that has run these lines."""
+    kit = Kit(job, settings=Settings(interval_ms=50))
+    for line in lines:
+        kit.feed(LINES, None, line)
+        kit.advance(20)
+    kit.run()
+    kit.advance(100)
+    return kit
+
+
+def test_a_deterministic_job_is_made_again_as_it_was() -> None:
+    """D3: from the genesis and from a later commit, with timers, numbers by chance, crashes and a lost disk."""
+    kit = fed(JOB, "to be or", "not to be", "that is", "the question")
+    middle = kit.now_ms - 50
+    for line in ("whether", "it is", "nobler", "in the mind"):
+        kit.feed(LINES, None, line)
+    kit.run(crashes=5, seed=3)
+    outputs = len(kit.outputs(OUT))
+    whole = replay(JOB, kit._log, Settings())
+    assert (whole.records, whole.difference, whole.halted) == (8, None, None)
+    assert whole.compared >= outputs - 10  # but for timers after the last record
+    later = replay(JOB, kit._log, Settings(), since=middle)
+    assert (later.difference, later.halted) == (None, None)
+    assert later.records < whole.records
+    assert later.compared < whole.compared
+
+
+def test_the_first_record_that_differs_is_named_with_both_versions() -> None:
+    """D3: the difference of the least logical time, in the stage that made it."""
+    kit = fed(LOOSE, "to be or", "loose", "not to be", "loose")
+    found = replay(LOOSE, kit._log, Settings())
+    assert found.difference is not None
+    assert found.difference.producer.startswith("index-")  # the stream is trimmed: here it shows first
+    assert found.difference.now is not None
+    assert found.difference.before.key == found.difference.now.key == b"word"
+    assert found.difference.before.value != found.difference.now.value
+
+
+def test_a_regenerated_record_that_differs_halts_its_consumer() -> None:
+    """D3: a consumer that gets a record again, and otherwise, stops and says which."""
+    kit = Kit(LOOSE, settings=Settings(interval_ms=60_000))
+    kit.run()
+    for line in ("to be or", "loose", "not to be"):
+        kit.feed(LINES, None, line, partition=0)
+        kit.advance(20)
+    kit.crash("split")
+    kit.feed(LINES, None, "loose", partition=0)
+    with pytest.raises(Halted, match=r"was not deterministic|are not what was received before"):
+        kit.advance(100)
+
+
+def test_what_cannot_be_verified_is_said() -> None:
+    """A job without deterministic stages; a version beyond the last commit."""
+    kit = fed(JOB, "to be")
+    with pytest.raises(ConfigError, match="no deterministic stage"):
+        replay(Job("j", [Split, Index], partitions=2), kit._log, Settings())
+    with pytest.raises(ConfigError, match="holds no commit to begin with"):
+        replay(JOB, kit._log, Settings(), since=1 << 60)

@@ -1,0 +1,400 @@
+"""A job's state from its history, then live: nothing missed, nothing twice; audited (2.5)."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from framework.cli import main
+from framework.cli.commands.audit import tell_audit
+from framework.cli.progress import Screen
+from framework.errors import ConfigError, Fenced, Halted, TaskError
+from framework.job.directory import Place
+from framework.job.loader import load_job
+from framework.logs.address import LogAddress
+from framework.ports import ExternalRecord
+from framework.settings import Settings
+from framework.spark.backfill.audit import Audited, audit
+from framework.spark.backfill.backfill import Done, Wanted, backfill, sources_of
+from framework.spark.backfill.history import read_files
+from framework.spark.backfill.ranges import parse_until
+from framework.spark.format.options import Where
+from framework.state.commits import all_wirings, last_commit
+from framework.state.local_reader import StateReader
+from framework.state.prepare import prepare
+from framework.state.snapshots import fold_to_end
+from framework.testing.broker import Broker
+from framework.worker.local_job import LocalRun
+from grete import Job
+from protocol.ids import TopicPartition
+from protocol.partitioner import partition_of
+from tests.cli.test_reading import unchanged
+from tests.cli.test_state_commands import grete
+from tests.spark.conftest import Past
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+
+SUMS = Path(__file__).with_name("sums.py")
+SETTINGS = Settings(interval_ms=100)
+
+NOW_MS = time.time_ns() // 1_000_000  # Kafka deletes what is of long ago
+
+Records = Sequence[tuple[str, str, int]]  # key, text, timestamp
+
+
+class Silent:
+    """Takes what is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def bar(self, name: str, done: int, total: int) -> None:
+        assert 0 <= done <= total, name
+
+
+class Scene:
+    """A job of its own names, its log, and what a test does with it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        suffix: str = "",
+        log: str = "embedded",
+        more: str = "",
+        changes: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Write the job, make its topics; ``more``: lines before its first stage's work; ``changes``: of its text."""
+        text = SUMS.read_text().replace('Job("sums"', f'Job("sums{suffix}"')
+        for before, after in changes:
+            assert before in text, before
+            text = text.replace(before, after)
+        for topic in ("events", "letters", "told"):
+            text = text.replace(f'Topic("{topic}"', f'Topic("{topic}{suffix}"')
+        text = text.replace("        self.seen.put", f"{more}        self.seen.put")
+        self.reference = str(directory / f"sums_{suffix.replace('-', '_')}.py")
+        Path(self.reference).write_text(text)
+        self.job: Job = load_job(self.reference)
+        self.suffix, self.topic = suffix, f"events{suffix}"
+        self.told = Silent()
+        self.move_to(directory / "job", log)
+
+    def move_to(self, directory: Path, log: str = "embedded") -> None:
+        """Go on with the job of this directory and log."""
+        self.place = Place(directory, address=LogAddress(log))
+        self.log = self.place.open_log()
+        self.notes = prepare(self.job, self.log, self.place, SETTINGS, fed=[self.topic])
+        self.where = Where(log, "", str(self.place.directory / "log.db"))
+
+    def wanted(self, *sources: str) -> Wanted:
+        work = str(self.place.directory / "spark")
+        return Wanted(self.job, self.reference, self.where, SETTINGS, sources_of(self.job, list(sources)), work)
+
+    def backfill(self, spark: "SparkSession", *sources: str, until: str | None = None, outputs: bool = False) -> Done:
+        wanted = self.wanted(*sources)._replace(outputs=outputs)
+        return backfill(spark, wanted, parse_until(until, self.job), self.log, self.told)
+
+    def audit(self, spark: "SparkSession", *sources: str) -> Audited:
+        return audit(spark, self.wanted(*sources), self.log, self.told, aligned=True)
+
+    def feed(self, records: Records) -> None:
+        self.notes.produce_with_meta([external(self.topic, *record) for record in records], {})
+
+    def run(self) -> None:
+        """Let real workers process what there is, and stop them."""
+        with LocalRun(self.job, self.reference, self.place, SETTINGS) as local:
+            drain(local)
+            local.stop()
+
+    def taken(self) -> int:
+        """Return how many tasks' workers have taken the files of a backfill for their state."""
+        logs = (log.read_text() for log in map(self.place.worker_log, range(2)) if log.exists())
+        return sum(log.count("state taken from files of a backfill") for log in logs)
+
+    def prebuilt(self) -> int:
+        """Return for how many tasks there are such files."""
+        return sum((self.place.prebuilt(wiring.name) / "manifest.json").exists() for wiring in all_wirings(self.job))
+
+    def sent(self, topic: str) -> int:
+        """Return how many records stand in a topic."""
+        places = [TopicPartition(f"{topic}{self.suffix}", number) for number in range(2)]
+        return sum(len(self.log.read(place, 0, 1 << 24)) for place in places)
+
+    def state(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return what ``seen`` and ``sums`` hold."""
+        parse, sums = self.job.stages
+        with StateReader(self.place.state_directory, self.job) as reader:
+            return dict(reader.all(parse.stores["seen"])), dict(reader.all(sums.stores["sums"]))
+
+
+def drain(local: LocalRun) -> None:
+    ends = local.ends()
+    while not local.drained(ends):
+        local.poll(20)
+
+
+def poll_for_ever(local: LocalRun) -> None:
+    while True:
+        local.poll(100)
+
+
+def external(topic: str, key: str, text: str, timestamp: int) -> ExternalRecord:
+    place = TopicPartition(topic, partition_of(key.encode(), 2))
+    return ExternalRecord(place, key.encode(), text.encode(), timestamp)
+
+
+def made(count: int, seed: int) -> Records:
+    """Return records; about one in thirty is no number."""
+    rng = random.Random(seed)
+    texts = [str(rng.randrange(9)) if rng.random() > 0.03 else "x" for _ in range(count)]
+    return [(f"key-{rng.randrange(40)}", text, NOW_MS + number) for number, text in enumerate(texts)]
+
+
+def plain(*parts: Records) -> tuple[dict[str, int], dict[str, int]]:
+    """Return what one plain pass gives."""
+    seen, sums = Counter[str](), Counter[str]()
+    for key, text, _ in [record for part in parts for record in part]:
+        if text != "x":
+            seen[key] += 1
+            sums[key[-1:]] += int(text)
+    return dict(seen), dict(sums)
+
+
+def parquet(path: Path, records: Records, **more: Any) -> str:
+    """Write records as a file."""
+    keys, texts, times = (list(column) for column in zip(*records, strict=True))
+    table = {"key": pa.array(keys), "value": pa.array(texts), "timestamp": pa.array(times, pa.int64())}
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table(table | {name: pa.array(cells) for name, cells in more.items()}), path)
+    return str(path)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    scene = Scene(tmp_path)
+    yield scene
+    scene.log.close()
+
+
+def test_a_job_goes_live_from_files_and_is_audited(spark: "SparkSession", scene: Scene, tmp_path: Path) -> None:
+    """Two stages from Parquet, real workers over what follows: the plain result of both; an audit sees any other."""
+    past, live = made(600, 1), made(200, 2)
+    for number in range(2):
+        parquet(tmp_path / "past" / f"{number}.parquet", past[number * 300 : (number + 1) * 300])
+    done = scene.backfill(spark, str(tmp_path / "past"), outputs=True)
+    assert scene.sent("letters") == sum(text == "x" for _, text, _ in past)
+    assert done.cover.resume == {TopicPartition("events", number): 0 for number in range(2)}
+    assert sum(report.letters for report in done.reports) == sum(text == "x" for _, text, _ in past)
+    assert (scene.prebuilt(), scene.taken()) == (4, 0)
+    scene.feed(live)
+    scene.run()
+    assert scene.state() == plain(past, live)
+    assert (scene.prebuilt(), scene.taken()) == (0, 4)
+    assert scene.sent("told") == sum(text != "x" for _, text, _ in [*past, *live])
+    assert not list((scene.place.directory / "spark").glob("*"))
+    audited = scene.audit(spark, str(tmp_path / "past"))
+    assert (audited.wrong, audited.differences) == (0, [])
+    pq.write_table(pq.read_table(tmp_path / "past" / "1.parquet").slice(1), tmp_path / "past" / "1.parquet")
+    audited = scene.audit(spark, str(tmp_path / "past"))
+    changed = {(each.store, each.key.decode()) for each in audited.differences}
+    assert changed >= {("seen", past[300][0])}
+    assert audited.wrong == len(audited.differences) <= 2
+    assert not tell_audit(Screen(Console()), scene.job, audited, aligned=True)
+
+
+def test_the_index_of_the_demonstration_is_audited(
+    spark: "SparkSession", past: Past, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Documents that came, changed and went, over two stages of four partitions: recomputed, the index is the same."""
+    command = ["grete", "audit", "tasks.inverted_index", "--directory", str(past.directory)]
+    monkeypatch.setattr(sys, "argv", command)
+    with unchanged(past.directory), pytest.raises(SystemExit) as ended:
+        main()
+    printed, errors = capsys.readouterr()
+    assert not ended.value.code, errors
+    assert "of 2 stages: nothing differs" in printed
+    assert spark.version
+
+
+@pytest.mark.kafka
+def test_the_topics_own_past_on_kafka(spark: "SparkSession", kafka_broker: Broker, tmp_path: Path) -> None:
+    """State is rebuilt up to where the job stands, an archive first, then the log; a live worker is fenced and says so.
+
+    The job goes on from there: no output of the past comes again, none of the rest is missing.
+    """
+    scene = Scene(tmp_path, f"-{tmp_path.name[-20:]}-{random.randrange(1 << 30)}", f"kafka://{kafka_broker.bootstrap}")
+    past, live = made(300, 3), made(100, 4)
+    scene.feed(past)
+    archived = archive_of(scene, tmp_path, 100)
+    with LocalRun(scene.job, scene.reference, scene.place, SETTINGS) as local:
+        drain(local)
+        done = scene.backfill(spark, archived)
+        with pytest.raises(Fenced, match="another process has taken its partition"):
+            poll_for_ever(local)
+    assert sum(done.cover.resume.values()) == 300
+    assert sum(begin for begin, _ in done.cover.tails.values()) > 0
+    assert (scene.prebuilt(), scene.taken()) == (4, 0)
+    scene.feed(live)
+    scene.run()
+    assert scene.state() == plain(past, live)
+    assert (scene.prebuilt(), scene.taken()) == (0, 4)
+    assert scene.sent("told") == sum(text != "x" for _, text, _ in [*past, *live])
+    assert scene.audit(spark, "kafka").wrong == 0
+    scene.log.close()
+
+
+def archive_of(scene: Scene, tmp_path: Path, offset: int) -> str:
+    """Write what each partition holds before ``offset`` as an archive, one row of it twice."""
+    rows = [
+        (number, row[0], row[3], row[4], row[2])
+        for number in range(2)
+        for row in scene.log.read(TopicPartition(scene.topic, number), 0, 1 << 24)
+        if row[0] < offset
+    ]
+    partition, offsets, keys, values, times = (list(column) for column in zip(*rows, rows[5], strict=True))
+    table = {"partition": partition, "offset": offsets, "key": keys, "value": values, "timestamp": times}
+    pq.write_table(pa.table(table), tmp_path / "archive.parquet")
+    return str(tmp_path / "archive.parquet")
+
+
+def test_a_backfill_whose_driver_is_killed_is_run_again(spark: "SparkSession", tmp_path: Path) -> None:
+    """Killed while a task runs: nothing counts, no worker sees anything of it; the second run doubles nothing."""
+    flag = tmp_path / "kill"
+    kill = (
+        f"        import os, pathlib\n        flag = pathlib.Path({str(flag)!r})\n"
+        "        if flag.exists():\n            pid = int(flag.read_text())\n            flag.unlink()\n"
+        "            os.kill(pid, 9)\n"
+    )
+    scene = Scene(tmp_path, "-killed", more=kill)
+    past = made(300, 5)
+    path = parquet(tmp_path / "past" / "0.parquet", past)
+    command = [sys.executable, "-m", "framework.cli", "backfill", scene.reference, f"--from={path}"]
+    driver = subprocess.Popen([*command, f"--directory={scene.place.directory}", "--spark=local[1]"])
+    flag.write_text(str(driver.pid))
+    assert driver.wait(300) == -signal.SIGKILL
+    wirings = all_wirings(scene.job)
+    assert [last_commit(scene.log, wiring.changelog) for wiring in wirings] == [None] * 4
+    assert max(fold_to_end(scene.log, wiring).top for wiring in wirings) == 1  # claimed
+    scene.backfill(spark, path)
+    scene.run()
+    assert scene.state() == plain(past)
+    scene.log.close()
+
+
+def test_a_backfill_whose_driver_is_killed_before_the_verdict_is_settled(spark: "SparkSession", tmp_path: Path) -> None:
+    """A real ``grete backfill`` dies with all commits written: ``--resume`` lets it count, ``--abort`` makes it void.
+
+    Workers refuse to guess until then; afterwards they go on from the one state or the other.
+    """
+    scene = Scene(tmp_path, "-settled")
+    past, live = made(300, 7), made(100, 8)
+    path = parquet(tmp_path / "past" / "0.parquet", past)
+    scene.feed(live)
+    scene.log.close()
+    deadly = (
+        "import tests.state.killed_bulk_writes as k, framework.logs.address as o; from framework.cli import main;"
+        "k.Deadly.left = 9; o.EmbeddedLog = k.Deadly; main()"  # 4 claims, 4 commits, the verdict
+    )
+    command = [sys.executable, "-c", deadly, "backfill", scene.reference, f"--from={path}", "--spark=local[1]"]
+    command += [f"--directory={scene.place.directory}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    shutil.copytree(scene.place.directory, tmp_path / "other")
+    for directory, choice in ((scene.place.directory, "--resume"), (tmp_path / "other", "--abort")):
+        scene.move_to(directory)
+        with pytest.raises(Halted, match="is not decided"):
+            scene.run()
+        settled = ["backfill", scene.reference, f"--directory={directory}", choice]
+        assert ("counts" if choice == "--resume" else "is void") in grete(*settled)
+        assert "there is no backfill to settle" in grete(*settled)
+        if choice == "--abort":
+            assert [last_commit(scene.log, wiring.changelog) for wiring in all_wirings(scene.job)] == [None] * 4
+            scene.backfill(spark, path)
+        scene.run()
+        assert scene.state() == plain(past, live)
+        assert scene.sent("told") == sum(text != "x" for _, text, _ in live)
+        scene.log.close()
+
+
+def test_history_that_does_not_fit_is_refused_before_anything_is_claimed(
+    spark: "SparkSession", scene: Scene, tmp_path: Path
+) -> None:
+    """No such path, no such column, another partition count: errors with what to do, and no claim in any changelog."""
+    cases = [
+        (str(tmp_path / "nowhere"), "nowhere"),
+        (parquet(tmp_path / "p" / "a.parquet", made(3, 1), partition=[0, 1, 2], offset=[0, 0, 0]), "of partition 2"),
+        (parquet(tmp_path / "q" / "a.parquet", made(1, 1), offset=[0]), "need both, or none"),
+    ]
+    pq.write_table(pa.table({"key": ["a"], "value": ["b"]}), tmp_path / "untimed.parquet")
+    pq.write_table(pa.table({"key": ["a"], "value": ["b"], "timestamp": ["c"]}), tmp_path / "worded.parquet")
+    cases += [(str(tmp_path / "untimed.parquet"), "no column timestamp"), (str(tmp_path / "worded.parquet"), "string")]
+    for path, message in cases:
+        with pytest.raises(ConfigError, match=message):
+            scene.backfill(spark, path)
+    assert all(scene.log.bounds(wiring.changelog) == (0, 0) for wiring in all_wirings(scene.job))
+
+
+def test_lines_that_are_not_json_and_a_task_that_fails(spark: "SparkSession", tmp_path: Path) -> None:
+    """A malformed line is a dead letter with its text, or ends the backfill, as declared; then nothing counts.
+
+    What user code raises comes out as it is.
+    """
+    lines = [
+        json.dumps({"key": "key-1", "value": "7", "timestamp": 5}),
+        "{broken",
+        json.dumps({"key": "a", "value": "1"}),
+    ]
+    (tmp_path / "past.jsonl").write_text("\n".join(lines))
+    rows = read_files(spark, str(tmp_path / "past.jsonl"), 2).rows.select("value", "refused").collect()
+    assert {(bytes(row[0]), row[1]) for row in rows} == {
+        (b"7", None),
+        (b"{broken", "the line is not JSON"),
+        (b"1", "the row has no timestamp"),
+    }
+    lenient = Scene(tmp_path, "-lenient")
+    done = lenient.backfill(spark, str(tmp_path / "past.jsonl"), outputs=True)
+    assert sum(report.refused for report in done.reports) == lenient.sent("letters") == 2
+    lenient.run()
+    assert lenient.state() == ({"key-1": 1}, {"1": 7})
+    lenient.log.close()
+    strict = Scene(tmp_path, "-strict", changes=[(", errors=DeadLetter(letters)", "")])
+    with pytest.raises(
+        TaskError, match=r"stage parse, partition \d: topic events.*: the (line is not JSON|row has no)"
+    ):
+        strict.backfill(spark, str(tmp_path / "past.jsonl"))
+    assert all(fold_to_end(strict.log, wiring).last is None for wiring in all_wirings(strict.job))
+    strict.log.close()
+    failing = Scene(tmp_path, "-failing", more='        assert record.value != "7", "seven"\n')
+    Path(failing.reference).write_text(Path(failing.reference).read_text().replace(", errors=DeadLetter(letters)", ""))
+    with pytest.raises(TaskError, match=r"offset \d, record \d: AssertionError: seven"):
+        failing.backfill(spark, parquet(tmp_path / "p" / "0.parquet", [("key-1", "7", 1)]))
+    assert all(fold_to_end(failing.log, wiring).last is None for wiring in all_wirings(failing.job))
+    failing.log.close()
+
+
+def test_a_stage_that_is_sent_nothing_writes_its_state(spark: "SparkSession", tmp_path: Path) -> None:
+    """Spark leaves out work on what is empty, if it may (adaptive execution): then tasks would have no commit."""
+    quiet = Scene(tmp_path, "-quiet", more="        return\n")
+    before = spark.conf.get("spark.sql.adaptive.enabled")
+    done = quiet.backfill(spark, parquet(tmp_path / "p" / "0.parquet", [("key-1", "7", 1)]))
+    assert sorted((report.task, report.records) for report in done.reports) == [(0, 0), (0, 1), (1, 0), (1, 0)]
+    assert all(fold_to_end(quiet.log, wiring).last is not None for wiring in all_wirings(quiet.job))
+    assert spark.conf.get("spark.sql.adaptive.enabled") == before
+    quiet.log.close()

@@ -1,0 +1,147 @@
+"""How far a backfill goes: nothing is missing between files, log and the live job, and nothing is in two of them."""
+
+from pathlib import Path
+
+import pytest
+
+from framework.core.task_topology import TaskWiring, wire
+from framework.errors import ConfigError
+from framework.logs.embedded import EmbeddedLog
+from framework.logs.memory import MemoryLog, MemoryLogData
+from framework.settings import Settings
+from framework.spark.backfill.audit import check_whole
+from framework.spark.backfill.backfill import Wanted, sources_of
+from framework.spark.backfill.plans import Tail
+from framework.spark.backfill.ranges import Cover, Ends, Until, check_placed, cover, parse_until
+from framework.spark.format.options import Where
+from framework.state.commits import all_wirings
+from framework.state.rescale import rescale
+from framework.state.snapshots import fold_to_end
+from protocol.commit import Commit, ExternalInput
+from protocol.ids import TopicPartition
+from tasks import recommendations, word_count
+from tests.state import pair_bulk_writes, pair_job
+
+PLACE = TopicPartition("sentences", 0)
+ANY = Until(now=False, offsets={})
+ARCHIVE: Ends = {"sentences": {0: 60}}
+PLAIN: Ends = {"sentences": None}
+LIVE: Ends = {}
+
+
+def found(ends: Ends, until: Until, *, log: tuple[int, int] = (0, 100), stood: int | None = None) -> Cover:
+    """Return the cover of the job's one task over a log of these bounds, of a job that has come to ``stood``."""
+    data = MemoryLogData(lambda: 0)
+    memory = MemoryLog(data)
+    memory.create_topic("sentences", 1, plain=True)
+    for _ in range(log[1]):
+        data.append(PLACE, None, b"", 0, None)
+    memory.trim(PLACE, log[0])
+    wiring = wire(word_count.job.topology(), 0, 0)
+    return cover(memory, [(wiring, None if stood is None else commit(wiring, stood))], ends, until)
+
+
+def commit(wiring: TaskWiring, offset: int) -> Commit:
+    """Return a commit that stands at an offset."""
+    external = (ExternalInput(*PLACE, offset),)
+    return Commit(wiring.producer, 1, 5, 0, (), (), 0, 0, 0, b"", 0, 0, 0, False, (), (), external)
+
+
+@pytest.mark.parametrize(
+    ("ends", "until", "log", "stood", "tail", "resume"),
+    [
+        (LIVE, ANY, (0, 100), None, Tail(0, 100), 100),  # all that the log has
+        (LIVE, ANY, (0, 100), 70, Tail(0, 70), 70),  # a job that has run: to where it stands
+        (LIVE, Until(now=True, offsets={}), (0, 100), 70, Tail(0, 100), 100),
+        (LIVE, Until(now=False, offsets={PLACE: 80}), (0, 100), 70, Tail(0, 80), 80),
+        (PLAIN, ANY, (0, 100), None, None, 0),  # files without offsets come before the topic
+        (PLAIN, ANY, (40, 100), None, None, 40),
+        (PLAIN, ANY, (0, 100), 70, Tail(0, 70), 70),
+        (ARCHIVE, ANY, (0, 100), None, None, 60),  # an archive ends where it ends
+        (ARCHIVE, ANY, (50, 100), 70, Tail(60, 70), 70),
+        (ARCHIVE, Until(now=True, offsets={}), (60, 100), None, Tail(60, 100), 100),
+        (ARCHIVE, Until(now=False, offsets={PLACE: 50}), (0, 100), None, None, 50),
+    ],
+)
+def test_each_offset_is_in_one_place(
+    ends: Ends, until: Until, log: tuple[int, int], stood: int | None, tail: Tail | None, resume: int
+) -> None:
+    """Files up to their end, the log from there on, the live job from where both end."""
+    covered = found(ends, until, log=log, stood=stood)
+    assert covered.resume == {PLACE: resume}
+    assert covered.tails == ({} if tail is None else {PLACE: tail})
+
+
+@pytest.mark.parametrize(
+    ("ends", "until", "log", "stood", "message"),
+    [
+        (LIVE, Until(now=False, offsets={PLACE: 101}), (0, 100), None, "from offset 101, but the log has 0 to 100"),
+        (ARCHIVE, ANY, (61, 100), None, "from offset 60, but the log has 61 to 100"),
+        (ARCHIVE, Until(now=True, offsets={}), (61, 100), None, "files end at offset 60, and the log starts at 61"),
+        (ARCHIVE, ANY, (0, 50), None, "from offset 60, but the log has 0 to 50"),
+        (LIVE, Until(now=False, offsets={PLACE: 30}), (0, 100), 70, "committed up to offset 70, beyond 30"),
+    ],
+)
+def test_a_gap_or_a_step_back_is_refused(
+    ends: Ends, until: Until, log: tuple[int, int], stood: int | None, message: str
+) -> None:
+    """What would be missing, or sent twice, is an error that gives the offsets."""
+    with pytest.raises(ConfigError, match=message):
+        found(ends, until, log=log, stood=stood)
+
+
+def test_what_is_not_sent_is_said() -> None:
+    """Beyond where the job stood its outputs of the past are not written: a note says from where to where."""
+    (note,) = found(LIVE, Until(now=True, offsets={}), stood=70).notes
+    assert "70 to 100 is not sent" in note.replace("offset 70; what it would have sent from there", "70")
+
+
+def test_offsets_and_sources_are_checked_by_name() -> None:
+    """Every partition and every topic needs its word; what is no input is refused by name."""
+    job = recommendations.job
+    assert parse_until("now", job) == Until(now=True, offsets={})
+    assert parse_until("0=7", word_count.job).offsets == {PLACE: 7}
+    for text, message in (("0=7", "write now, or"), ("locations:0=7", "says nothing of"), ("x:0=1", "is no input")):
+        with pytest.raises(ConfigError, match=message):
+            parse_until(text, job)
+    assert sources_of(job, ["locations=a=b", "forecasts=kafka"]) == {"locations": "a=b", "forecasts": "kafka"}
+    assert sources_of(word_count.job, ["a=b"]) == {"sentences": "a=b"}
+    for texts, message in ((["here"], "write TOPIC=PATH"), (["locations=a"], "says nothing of forecasts")):
+        with pytest.raises(ConfigError, match=message):
+            sources_of(job, texts)
+
+
+def test_the_log_of_before_a_rescale_is_refused(tmp_path: Path) -> None:
+    """Its records stand in the partitions of then: recomputed from there, state would be in the wrong tasks."""
+    lines = [(f"k{number}", "a") for number in range(25)]
+    pair_bulk_writes.run("tests.state.pair_job", tmp_path / "job", *lines)
+    log = EmbeddedLog(tmp_path / "job" / "log.db")
+    rescaled = pair_job.job.of(3)
+    rescale(log, pair_job.job, 3, Settings(), embedded=True, by_key=True)
+    wirings = [(wiring, fold_to_end(log, wiring).last) for wiring in all_wirings(rescaled)]
+    archive: Ends = {"heard": dict.fromkeys(range(3), 1)}
+    for ends in ({}, archive, {"heard": None}):
+        covered = cover(log, wirings, ends, parse_until(None, rescaled))
+        with pytest.raises(ConfigError, match=r"heard\[\d\]: up to offset \d+ records stand where their keys belonged"):
+            check_placed(log, rescaled, covered, ends)
+    covered = cover(log, wirings, {}, parse_until(None, rescaled))
+    for partition in covered.resume:
+        log.trim(partition, log.bounds(partition)[1])
+    check_placed(log, rescaled, cover(log, wirings, {}, parse_until(None, rescaled)), {})
+    check_placed(log, pair_job.job, covered, {})  # of another count: a rescale that did not happen
+    log.close()
+
+
+def test_an_audit_of_a_log_without_its_beginning_is_refused() -> None:
+    """What was trimmed cannot be recomputed: the error names the offset, and the archive as what to give."""
+    data = MemoryLogData(lambda: 0)
+    memory = MemoryLog(data)
+    memory.create_topic("sentences", 1, plain=True)
+    for _ in range(9):
+        data.append(PLACE, None, b"", 0, None)
+    wanted = Wanted(word_count.job, "", Where("embedded", "", ""), Settings(), {"sentences": "kafka"}, "")
+    check_whole(memory, wanted, {PLACE: 9})
+    memory.trim(PLACE, 4)
+    with pytest.raises(ConfigError, match=r"sentences\[0\] starts at offset 4: .* --from sentences=PATH"):
+        check_whole(memory, wanted, {PLACE: 9})
+    check_whole(memory, wanted._replace(sources={"sentences": "archive"}), {PLACE: 9})

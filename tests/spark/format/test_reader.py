@@ -1,0 +1,163 @@
+"""Spark sees what the job committed: now, as of an older version, its commits, its streams."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from framework.api.serdes import int64
+from framework.errors import ConfigError
+from framework.job.directory import Place
+from framework.job.topics import create_topics
+from framework.logs.embedded import EmbeddedLog
+from framework.settings import Settings
+from framework.state.bulk_write import abort, begin
+from framework.state.commits import all_wirings
+from framework.state.snapshots import commits, contents, live, segments, snapshots
+from protocol.changelog import (
+    ChangelogHeader,
+    ChangelogType,
+    Claim,
+    encode_changelog_header,
+    encode_claim,
+    encode_data,
+)
+from tasks.inverted_index import job
+from tests.spark.conftest import FILES, REFERENCE, Past, State
+from tests.state.pair_job import job as pair
+from tests.state.test_bulk_write import whole, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.timeout(600)  # the first to come starts Spark
+
+WORDS = 11  # id of the second store of the stage
+
+
+def table(spark: "SparkSession", past: Past, form: str, **options: Any) -> "DataFrame":
+    """Load one of the formats."""
+    return spark.read.format(form).options(job=REFERENCE, directory=str(past.directory), **options).load()
+
+
+def words(frame: "DataFrame") -> State:
+    """Return what a table of index/words holds."""
+    return {(row.partition, row.key): tuple(json.loads(row.value)) for row in frame.collect()}
+
+
+def test_a_fold_of_the_changelogs_is_the_state_then_and_now(past: Past) -> None:
+    """As of a version, every task's changelog gives what its store held then (K2, R1)."""
+    log = Place(past.directory).open_log(create=False)
+    for version, expected in ((past.first, past.at_first), (None, past.at_last)):
+        found = {}
+        for snapshot in snapshots(log, job, version):
+            if snapshot.task.startswith("index-"):
+                keys, values, _ = live(contents(segments(log, snapshot), frozenset({WORDS}))[WORDS])
+                for key, value in zip(keys, values, strict=True):
+                    found[snapshot.changelog.partition, key.decode()] = tuple(json.loads(value))
+        assert found == expected
+    log.close()
+    assert past.at_first != past.at_last
+
+
+def test_a_version_that_not_all_tasks_committed_is_refused_with_the_nearest(past: Past) -> None:
+    """What nobody committed cannot be read; the error says what can."""
+    log = Place(past.directory).open_log(create=False)
+    common = set.intersection(
+        *({at.commit.version for at in commits(log, w)} for w in all_wirings(job) if not w.is_source)
+    )
+    missing = next(version + 1 for version in sorted(common - {0}) if version + 1 not in common)
+    with pytest.raises(ConfigError, match=f"nearest before it that was is {missing - 1}"):
+        snapshots(log, job, missing)
+    with pytest.raises(ConfigError, match="nearest before it that was is 0"):
+        snapshots(log, job, 5)
+    log.close()
+
+
+@pytest.mark.spark
+def test_the_table_is_the_state_as_of_the_version_asked_for(spark: "SparkSession", past: Past) -> None:
+    """The newest by default; by option or by filter any that is retained; keys and values decoded."""
+    newest = table(spark, past, "changelog", store="words")
+    assert words(newest) == past.at_last
+    assert words(table(spark, past, "changelog", store="index/words", version=past.first)) == past.at_first
+    assert words(newest.filter(newest.version == past.first)) == past.at_first
+    one = newest.filter((newest.partition == 2) & (newest.version == past.first))
+    assert words(one) == {at: value for at, value in past.at_first.items() if at[0] == 2}
+    assert {row.store for row in one.collect()} == {"words"}
+    assert all(row.written <= past.first and row.generation >= 1 for row in one.collect())
+
+
+@pytest.mark.spark
+def test_the_commits_are_a_table(spark: "SparkSession", past: Past) -> None:
+    """Each valid commit with its inputs, outputs and lineage; versions grow."""
+    every = table(spark, past, "commits").orderBy("stage", "partition", "offset").collect()
+    by_task: dict[tuple[str, int], list[Any]] = {}
+    for row in every:
+        by_task.setdefault((row.stage, row.partition), []).append(row)
+    assert len(by_task) == 2 * job.partitions
+    for (stage, _), rows in by_task.items():
+        versions = [row.version for row in rows]
+        assert versions == sorted(set(versions))
+        assert len(rows[-1].outputs) == (job.partitions if stage == "split" else 0)
+        assert [entry.generation for entry in rows[-1].lineage] == sorted({e.generation for e in rows[-1].lineage})
+    read = sum(rows[-1].external[0].offset for (stage, _), rows in by_task.items() if stage == "split")
+    assert read == FILES + 3  # each document, and the three changes
+
+
+@pytest.mark.spark
+def test_a_stream_shows_committed_records_once(spark: "SparkSession", past: Past) -> None:
+    """A stream that was used up is trimmed (K3): what is left has no record twice and none beyond the last version."""
+    rows = table(spark, past, "stream", topic="postings").collect()
+    places = [(row.producer, row.partition, row.seq) for row in rows]
+    assert len(places) == len(set(places))
+
+
+@pytest.mark.spark
+def test_a_wrong_option_is_refused_before_anything_runs(spark: "SparkSession", past: Past) -> None:
+    """The error names the option and what there is."""
+    with pytest.raises(Exception, match="none is called so: job 'inverted-index' has split/known"):
+        table(spark, past, "changelog", store="nope").schema  # noqa: B018  # asking is the test
+    with pytest.raises(Exception, match="unknown option 'stoer'"):
+        table(spark, past, "changelog", stoer="words").schema  # noqa: B018  # as above
+
+
+def counted(spark: "SparkSession", place: Place, **options: Any) -> set[tuple[int, str, int]]:
+    """Return (partition, key, value) of what the second stage of the pair job has counted."""
+    asked = {"job": "tests.state.pair_job", "directory": str(place.directory), "store": "counts"} | options
+    rows = spark.read.format("changelog").options(**asked).load().collect()
+    return {(row.partition, row.key, row.value) for row in rows}
+
+
+@pytest.mark.spark
+def test_what_is_odd_in_a_changelog_is_passed_over_or_refused(spark: "SparkSession", tmp_path: Path) -> None:
+    """Generations, a void tail, a claim race, a late message change nothing; what is trimmed or newer is said."""
+    place, two = Place(tmp_path / "job"), int64.encode(2)
+    log = EmbeddedLog(place.directory / "log.db")
+    create_topics(pair, log)
+    first, second = whole(log, {b"a": int64.encode(1)}), whole(log, {b"a": two})
+    third = begin(log, pair, Settings())
+    write(log, third, 2, {b"a": int64.encode(3)})
+    abort(log, third)
+    task = third.tasks[2]
+    race = encode_claim(task.header(ChangelogType.CLAIM)._replace(seq=0), Claim(bytes(16), "late", 1, 1))
+    late = ChangelogHeader(ChangelogType.DATA, second.tasks[2].generation, 9, 1)
+    for token, message in enumerate((race, encode_data(late, [10], [b"a"], [int64.encode(4)])), 1):
+        log.send(0, token, task.changelog, message)
+    log.poll()
+    assert counted(spark, place) == counted(spark, place, version=second.version) == {(0, "a", 2), (1, "a", 2)}
+    for claimed in second.tasks:
+        log.trim(claimed.changelog, claimed.begin - 1)
+    assert counted(spark, place) == {(0, "a", 2), (1, "a", 2)}
+    with pytest.raises(Exception, match="it began later, or it is not retained"):
+        counted(spark, place, version=first.version)
+    three = tmp_path / "three.py"
+    three.write_text(Path("tests/state/pair_job.py").read_text().replace("partitions=2", "partitions=3"))
+    with pytest.raises(Exception, match=r"changelog has 2: write Job\(…, partitions=2\)"):
+        counted(spark, place, job=str(three))
+    newer = encode_changelog_header(task.header(ChangelogType.COMMIT)._replace(seq=99)) + (9).to_bytes(2, "big")
+    log.send(0, 9, task.changelog, newer)
+    log.poll()
+    with pytest.raises(Exception, match="schema version 9, this build reads 1: upgrade before reading"):
+        counted(spark, place)
+    log.close()

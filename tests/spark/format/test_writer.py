@@ -1,0 +1,198 @@
+"""Spark writes state: as a whole or not at all, whatever becomes of its tasks, and workers go on from there (2.5)."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from framework.errors import ConfigError
+from framework.job.directory import Place
+from framework.job.topics import create_topics
+from framework.logs.embedded import EmbeddedLog
+from framework.spark.format.columns import column
+from framework.spark.format.writer import partitioned
+from framework.state.commits import all_wirings
+from framework.state.snapshots import commits, fold_to_end
+from protocol.ids import TopicPartition
+from protocol.partitioner import partition_of
+from tests.state.pair_bulk_writes import feed, run
+from tests.state.pair_job import heard, job
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
+
+REFERENCE = "tests.state.pair_job"
+WORDS = [f"w{number}" for number in range(40)]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A job that has topics, and has not run."""
+    place = Place(tmp_path / "job")
+    log = EmbeddedLog(place.directory / "log.db")
+    create_topics(job, log)
+    log.close()
+    return place
+
+
+def where(place: Place, **more: str) -> dict[str, str]:
+    """Return the options of the format."""
+    return {"job": REFERENCE, "directory": str(place.directory), "store": "count/counts"} | more
+
+
+def counts(spark: "SparkSession", place: Place, value: int, words: list[str] = WORDS) -> "DataFrame":
+    """Return a table of words with the same count, placed as the job places them."""
+    rows = spark.createDataFrame([(word, value) for word in words], "key string, value bigint")
+    return partitioned(rows, **where(place))
+
+
+def save(frame: "DataFrame", place: Place, mode: str = "overwrite", **more: str) -> None:
+    """Write it."""
+    frame.write.format("changelog").mode(mode).options(**where(place, **more)).save()
+
+
+def read(spark: "SparkSession", place: Place) -> dict[str, int]:
+    """Return what Spark reads back; each key must stand in its partition."""
+    rows = spark.read.format("changelog").options(**where(place)).load().collect()
+    assert all(row.partition == partition_of(row.key.encode(), 2) for row in rows)
+    return {row.key: row.value for row in rows}
+
+
+def run_workers(place: Place, *lines: tuple[str, str]) -> dict[str, int]:
+    """Let real workers take these lines; return the counts that they have then."""
+    return run(REFERENCE, place.directory, *lines)
+
+
+def test_workers_go_on_from_what_spark_wrote(spark: "SparkSession", place: Place) -> None:
+    """On a fresh job, over what workers have committed, and added to it; the offsets that it covers are not read."""
+    save(counts(spark, place, 5), place)
+    assert read(spark, place) == dict.fromkeys(WORDS, 5)
+    assert run_workers(place, ("a", "w1 w2"), ("b", "w1 new")) == dict.fromkeys(WORDS, 5) | {"w1": 7, "w2": 6, "new": 1}
+    save(counts(spark, place, 9, ["w1", "x"]), place, "append")
+    assert run_workers(place, ("a", "x")) == dict.fromkeys(WORDS, 5) | {"w1": 9, "w2": 6, "new": 1, "x": 10}
+    feed(place.directory, job, ("a", "covered"))
+    log = place.open_log()
+    ends = {str(p): log.bounds(TopicPartition(heard.name, p))[1] for p in range(2)}
+    log.close()
+    covered = str({heard.name: ends}).replace("'", '"')
+    save(counts(spark, place, 1, ["only"]), place, offsets=covered)
+    assert read(spark, place) == {"only": 1}
+    assert run_workers(place, ("a", "only")) == {"only": 2}
+
+
+def _kills_its_writer(once: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass rows on one by one; after ten of them, once, kill the Python process that writes them."""
+    for batch in batches:
+        for index in range(batch.num_rows):
+            yield batch.slice(index, 1)
+            if index == 10:
+                try:
+                    once.touch(exist_ok=False)
+                except FileExistsError:
+                    continue
+                daemon = os.getppid()
+                siblings = Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split()
+                for sibling in siblings:
+                    if int(sibling) != os.getpid():
+                        os.kill(int(sibling), signal.SIGKILL)
+
+
+def _fails(once: Path | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass all rows on, then raise; only the first time if there is a file to remember it by."""
+    yield from batches
+    if once is not None:
+        try:
+            once.touch(exist_ok=False)
+        except FileExistsError:
+            return
+    raise RuntimeError("this attempt is to fail")
+
+
+Passing = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@pytest.mark.parametrize("trouble", [_kills_its_writer, _fails])
+def test_a_task_that_is_tried_again_counts_once(
+    spark: "SparkSession", place: Place, tmp_path: Path, trouble: Callable[..., Any]
+) -> None:
+    """An executor process is killed as it writes, or fails when it has written all: the second attempt counts (2.5)."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    frame = counts(spark, place, 3)
+    passing: Passing = partial(trouble, tmp_path / "once")
+    save(frame.mapInArrow(passing, frame.schema), place)
+    assert (tmp_path / "once").exists()
+    assert read(spark, place) == dict.fromkeys(WORDS, 3)
+    attempts = set()
+    log = place.open_log()
+    for wiring in all_wirings(job):
+        attempts |= {at.commit.attempt for at in commits(log, wiring)}
+    log.close()
+    assert len(attempts) == 3  # two that were committed, and 0 of the stage that was not written
+    assert run_workers(place, ("a", "w1")) == dict.fromkeys(WORDS, 3) | {"w1": 4}
+
+
+def test_a_job_that_fails_leaves_a_void_tail(spark: "SparkSession", place: Place) -> None:
+    """Nothing of it is visible, and the next one, or a worker, is not hindered (2.5)."""
+    save(counts(spark, place, 1), place)
+    frame = counts(spark, place, 2)
+    passing: Passing = partial(_fails, None)
+    with pytest.raises(Exception, match="this attempt is to fail"):
+        save(frame.mapInArrow(passing, frame.schema), place)
+    assert read(spark, place) == dict.fromkeys(WORDS, 1)
+    log = place.open_log()
+    folds = [fold_to_end(log, wiring) for wiring in all_wirings(job)]
+    log.close()
+    assert [(fold.top, fold.undecided) for fold in folds] == [(2, None)] * 4
+    assert run_workers(place, ("a", "w1")) == dict.fromkeys(WORDS, 1) | {"w1": 2}
+
+
+def test_rows_of_one_partition_in_two_spark_tasks_are_refused(spark: "SparkSession", place: Place) -> None:
+    """One commit names one attempt; the error says what to do, and nothing counts."""
+    rows = [(word, 1, partition_of(word.encode(), 2)) for word in WORDS]
+    frame = spark.createDataFrame(rows, "key string, value bigint, partition int").repartition(2)
+    with pytest.raises(Exception, match="let one Spark task write each partition"):
+        save(frame, place)
+    log = place.open_log()
+    assert all(fold_to_end(log, wiring).last is None for wiring in all_wirings(job))
+    log.close()
+
+
+def test_what_cannot_be_written_is_refused(spark: "SparkSession", place: Place) -> None:
+    """Before anything is claimed: columns, options; while it is written: a partition that the job has not."""
+    bare = spark.createDataFrame([("a", 1)], "key string, value bigint")
+    with pytest.raises(Exception, match=r"columns key string, value bigint; it takes key string, partition int, value"):
+        save(bare, place)
+    with pytest.raises(Exception, match="option offsets: the job reads heard"):
+        save(counts(spark, place, 1), place, offsets='{"other": {"0": 1}}')
+    with pytest.raises(Exception, match=r"option offsets: heard\[1\] 7 is outside of \(0, 0\)"):
+        save(counts(spark, place, 1), place, offsets='{"heard": {"1": 7}}')
+    log = place.open_log()
+    assert log.bounds(all_wirings(job)[0].changelog) == (0, 0)
+    log.close()
+    with pytest.raises(Exception, match="a partition is not one of 0 to 1"):
+        save(spark.createDataFrame([("a", 1, 2)], "key string, value bigint, partition int"), place)
+    with pytest.raises(ConfigError, match="option store = 'nope'"):
+        partitioned(bare, **where(place, store="nope"))
+
+
+@pytest.mark.parametrize("serde_column", ["key", "value"])
+def test_columns_survive(serde_column: str) -> None:
+    """What is written as a column is read as it was, nulls included, for each kind of serde."""
+    from framework.api.serdes import bytes_serde, int64, json, ordered_int64, utf8
+
+    for serde, values in (
+        (utf8, ["a", None, "ö\0"]),
+        (int64, [1, None, -(2**63)]),
+        (ordered_int64, [2**63 - 1, None, -1]),
+        (bytes_serde, [b"", None, b"\xff"]),
+        (json, ['{"a":1}', None, "[]"]),
+    ):
+        kept = column(serde_column, serde)
+        assert kept.array(kept.cells(pa.array(values))).to_pylist() == values

@@ -1,0 +1,73 @@
+"""Does one run over and over, each time in a process that is killed before its next durable append: a script.
+
+killed_runs.py TEMPLATE DIRECTORY: copies the log of TEMPLATE to DIRECTORY/1, 2, … and prints each once its run is over.
+"""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from framework.logs.embedded import EmbeddedLog
+from framework.ports import ExternalRecord
+from framework.settings import Settings
+from framework.state.bulk_write import Attempt, begin, commit
+from protocol.ids import TopicPartition
+from tests.state.pair_job import job
+
+
+class Deadly(EmbeddedLog):
+    """Kills this process instead of its n-th durable append."""
+
+    left = 0
+
+    def send(
+        self,
+        owner: int,
+        token: int,
+        partition: TopicPartition,
+        value: bytes,
+        *,
+        fence: int | None = None,
+        sync: bool = False,
+        outputs: Sequence[ExternalRecord] = (),
+    ) -> None:
+        """Count."""
+        self.left -= sync
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().send(owner, token, partition, value, fence=fence, sync=sync, outputs=outputs)
+
+
+def rewrite(directory: Path, kill_before: int, value: int) -> None:
+    """Give all tasks one entry."""
+    log = Deadly(directory / "log.db")
+    log.left = kill_before
+    run = begin(log, job, Settings())
+    written = []
+    for task in range(len(run.tasks)):
+        attempt = Attempt(log, run, task, 1, (10,))
+        attempt.add([10], [b"key"], [value.to_bytes(8, "big")])
+        written.append(attempt.close())
+    commit(log, run, written, settings=Settings(), full=True)
+
+
+def main(template: Path, directory: Path) -> None:
+    """Until a run is over before it is killed."""
+    for kill_before in range(1, 100):
+        copy = directory / str(kill_before)
+        shutil.copytree(template, copy)
+        child = os.fork()
+        if child == 0:
+            rewrite(copy, kill_before, 2)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(kill_before, "killed" if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201
+        if not os.WIFSIGNALED(status):
+            return
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,219 @@
+"""Runs and real workers, on both logs: who is at work is fenced, who comes later goes on from the run (1.8)."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from framework.api.job import Job
+from framework.errors import Fenced, Halted
+from framework.job.directory import Place
+from framework.job.loader import load_job
+from framework.logs.address import LogAddress
+from framework.logs.embedded import EmbeddedLog
+from framework.logs.kafka import KafkaLog
+from framework.ports import ExternalRecord, Log
+from framework.settings import Settings
+from framework.state.bulk_write import Attempt, Run, begin, commit, settle
+from framework.state.commits import all_wirings
+from framework.state.local_reader import StateReader
+from framework.state.prepare import prepare
+from framework.state.snapshots import contents, fold_to_end, live, segments, snapshots
+from framework.worker.local_job import LocalRun
+from protocol.ids import TopicPartition
+from tests.state.pair_bulk_writes import run as run_pair
+from tests.state.test_bulk_write import _Breaking
+from tests.worker.workers import LIMIT_S
+
+pytestmark = pytest.mark.timeout(240)  # workers start and end, on a broker at that
+
+STORE = 10
+SETTINGS = Settings(interval_ms=50)
+CODE = """
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+orders = Topic("NAME-orders", key=utf8, value=int64)
+totals = Topic("NAME-totals", key=utf8, value=int64)
+
+class Total(Task):
+    orders = Input(orders)
+    sums = Store("sums", key=utf8, value=int64)
+    out = Output(totals)
+    def process(self, record: Record[str, int]) -> None:
+        total = self.sums.get(record.key, 0) + record.value
+        self.sums.put(record.key, total)
+        self.out.send(record.key, total)
+
+job = Job("NAME", stages=[Total])
+"""
+
+
+class Scene:
+    """A job whose outputs go outside, in transactions, and its log."""
+
+    def __init__(self, directory: Path, address: LogAddress) -> None:
+        name = f"job{os.urandom(5).hex()}"
+        self.reference = str(directory / f"{name}.py")
+        Path(self.reference).write_text(CODE.replace("NAME", name))
+        self.job: Job = load_job(self.reference)
+        self.place = Place(directory / "job", address=address)
+        self.log: Log = self.place.open_log()
+        self._opened = [self.log]
+        prepare(self.job, self.log, self.place, SETTINGS, [f"{name}-orders"])
+        self.orders, self.totals = (TopicPartition(f"{name}-{topic}", 0) for topic in ("orders", "totals"))
+
+    def open(self) -> Log:
+        """Return a log of its own for a run: on Kafka, whoever takes a task over takes it from the process before."""
+        self._opened.append(self.place.open_log())
+        return self._opened[-1]
+
+    def close(self) -> None:
+        """Release all logs."""
+        for log in self._opened:
+            log.close()
+
+    def order(self, *amounts: int) -> None:
+        """Write orders of one customer."""
+        now_ms = time.time_ns() // 1_000_000  # a broker deletes what seems to be of 1970
+        records = [ExternalRecord(self.orders, b"a", amount.to_bytes(8, "big"), now_ms) for amount in amounts]
+        self.log.produce(0, 1, records)
+        while not self.log.poll():
+            self.log.wait(10)
+
+    def work(self, *totals: int) -> None:
+        """Let workers use up all orders; these are all totals that were ever sent, once the broker shows them."""
+        with self.started() as local:
+            ends = local.ends()
+            while not local.drained(ends):
+                local.poll(20)
+            local.stop()
+        deadline = time.monotonic() + LIMIT_S
+        while len(self.sent()) < len(totals) and time.monotonic() < deadline:
+            self.log.wait(100)
+        assert self.sent() == list(totals)
+
+    def started(self) -> LocalRun:
+        """Start workers."""
+        return LocalRun(self.job, self.reference, self.place, SETTINGS)
+
+    def sent(self) -> list[int]:
+        """Return all totals that a reader outside sees."""
+        found: list[int] = []
+        position, end = self.log.bounds(self.totals)
+        while position < end and (rows := self.log.read(self.totals, position, 1 << 20)):
+            found += [int.from_bytes(row[4] or b"", "big") for row in rows]
+            position = rows[-1][0] + 1
+        return found
+
+    def attempt(self, run: Run, number: int, **sums: int) -> Attempt:
+        """Write sums, as one attempt that is not over."""
+        attempt = Attempt(self.log, run, 0, number, (STORE,))
+        attempt.add([STORE] * len(sums), [key.encode() for key in sums], [n.to_bytes(8, "big") for n in sums.values()])
+        return attempt
+
+    def state(self) -> dict[bytes, int]:
+        """Return what is committed."""
+        (snapshot,) = snapshots(self.log, self.job)
+        keys, values, _ = live(contents(segments(self.log, snapshot), frozenset({STORE}))[STORE])
+        return {key: int.from_bytes(value, "big") for key, value in zip(keys, values, strict=True)}
+
+
+def is_fenced(local: LocalRun, run: Run) -> bool:
+    """Watch the worker until it has ended as fenced; False if it has crashed instead, and taken its task back."""
+    while local.supervisor.workers[0].status.get("total-0", {"generation": 0})["generation"] <= run.tasks[0].generation:
+        try:
+            local.poll(20)
+        except Fenced as error:
+            return "worker 0 was fenced" in str(error)
+    return False
+
+
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+    """A job on either log."""
+    address = LogAddress()
+    if request.param == "kafka":
+        address = LogAddress(f"kafka://{request.getfixturevalue('kafka_broker').bootstrap}")
+    made = Scene(tmp_path, address)
+    yield made
+    made.close()
+
+
+def test_workers_go_on_from_a_run(scene: Scene) -> None:
+    """On a fresh job, then over what workers have committed: only what the run covers is passed over (1.8, R1)."""
+    scene.order(1, 2)
+    log = scene.open()
+    first = begin(log, scene.job, SETTINGS)
+    slow, quick = scene.attempt(first, 7, a=1), scene.attempt(first, 8, a=100)
+    slow._flush()
+    written = quick.close()
+    slow.add([STORE], [b"late"], [bytes(8)])
+    slow.close()
+    commit(log, first, [written], settings=SETTINGS, full=True, external={scene.orders: 1})
+    assert scene.state() == {b"a": 100}
+    scene.work(102)  # the first order is in the 100
+    log = scene.open()
+    second = begin(log, scene.job, SETTINGS)
+    commit(log, second, [scene.attempt(second, 1, a=1000).close()], settings=SETTINGS, full=True)
+    scene.order(5)
+    scene.work(102, 1005)
+    with StateReader(scene.place.state_directory, scene.job) as reader:
+        assert dict(reader.all(reader.store("sums"))) == {"a": 1005}
+
+
+def test_a_worker_at_work_is_fenced_and_says_so(scene: Scene) -> None:
+    """It sends nothing more, not even in the transaction that it has open; the run counts (C3, C5, S1)."""
+    scene.order(1)
+    scene.work(1)
+    with scene.started() as local:
+        while not local.supervisor.workers[0].status:
+            local.poll(20)
+        while local.supervisor.workers[0].status["total-0"]["status"] != "running":
+            local.poll(20)
+        log = scene.open()
+        run = begin(log, scene.job, SETTINGS)
+        while not is_fenced(local, run):  # it took its own transaction for an expired one, just before the claim
+            log = scene.open()
+            run = begin(log, scene.job, SETTINGS)
+    scene.order(10)
+    assert scene.sent() == [1]
+    commit(log, run, [scene.attempt(run, 1, a=7).close()], settings=SETTINGS, full=True)
+    scene.work(1, 17)
+
+
+def test_a_worker_that_starts_meanwhile_voids_the_run(scene: Scene) -> None:
+    """Its claim stands before the run's commit: the run says so, and the worker has lost nothing (C2, C3)."""
+    scene.order(1)
+    log = scene.open()
+    run = begin(log, scene.job, SETTINGS)
+    written = scene.attempt(run, 1, a=7).close()
+    scene.work(1)
+    with pytest.raises(Fenced, match=r"total-0: .*stop the job's workers"):
+        commit(log, run, [written], settings=SETTINGS, full=True)
+    scene.order(2)
+    scene.work(1, 3)
+
+
+def test_a_worker_does_not_guess_what_becomes_of_a_run(tmp_path: Path) -> None:
+    """Its task was rewritten by a run without a verdict: it exits 4 and says what to do; settled, it works (1.8)."""
+    directory, reference = tmp_path / "job", "tests.state.pair_job"
+    job = load_job(reference)
+    assert run_pair(reference, directory, ("a", "x")) == {"x": 1}
+    for counts, expected in ((False, {"x": 2}), (True, {"x": 1})):
+        log = EmbeddedLog(directory / "log.db")
+        run = begin(log, job, SETTINGS)
+        written = [Attempt(log, run, task, 1, (STORE,)).close() for task in range(4)]
+        with pytest.raises(RuntimeError):  # all four are committed, and its owner dies before the verdict
+            commit(_Breaking(log, 5), run, written, settings=SETTINGS, full=True)  # type: ignore[arg-type]
+        with pytest.raises(Halted, match=r"the run .* is not decided.*grete backfill JOB --resume or --abort"):
+            run_pair(reference, directory)
+        assert settle(log, job, counts=counts) == (run.run_id, counts)
+        assert all(fold_to_end(log, wiring).undecided is None for wiring in all_wirings(job))
+        log.close()
+        assert run_pair(reference, directory, ("a", "x")) == expected
+
+
+def test_the_log_is_what_it_says(scene: Scene) -> None:
+    """The scenes above are played on the logs that they name."""
+    assert isinstance(scene.log, EmbeddedLog if scene.place.address.embedded else KafkaLog)

@@ -1,0 +1,114 @@
+"""Looking into a job from outside: commits, drained inputs, and what a crash has voided."""
+
+from framework.ports import Log
+from framework.state.commits import all_wirings, count_commits, external_ends, last_commit, uncommitted_records
+from framework.testing import Kit
+from framework.worker.completion import all_committed, reached, used_up
+from framework.worker.progress import Watch
+from tasks.inverted_index import documents, job
+
+TEXTS = {f"doc-{number}": f"it goes on and on {number}" for number in range(8)}
+WORDS_PER_TEXT = 5  # different ones
+
+
+def fed_kit(**options: object) -> tuple[Kit, Log]:
+    """Return a job with documents that no task has seen, and its log."""
+    kit = Kit(job, **options)  # type: ignore[arg-type]
+    for name, text in TEXTS.items():
+        kit.feed(documents, name, text)
+    return kit, kit._log
+
+
+def at_stake(log: Log) -> int:
+    """Return the uncommitted records of all tasks."""
+    return sum(uncommitted_records(log, wiring) for wiring in all_wirings(job))
+
+
+def test_nothing_is_committed_before_the_first_start() -> None:
+    """An empty changelog is no error."""
+    _, log = fed_kit()
+    assert [last_commit(log, wiring.changelog) for wiring in all_wirings(job)] == [None] * 8
+    assert reached(log, job, external_ends(log, job)) is None
+    assert not all_committed(log, job, 0)
+    assert not used_up(log, job, {})
+
+
+def test_sources_reach_the_ends_before_all_tasks_have_committed_them() -> None:
+    """The version by which all inputs are committed, and whether everyone has got there (A2b)."""
+    kit, log = fed_kit()
+    ends = external_ends(log, job)
+    assert sum(ends.values()) == len(TEXTS)
+    kit.process()
+    assert reached(log, job, ends) is None
+    kit.run()
+    version = reached(log, job, ends)
+    assert version is not None
+    assert version > 0
+    assert all_committed(log, job, version)
+    assert not all_committed(log, job, version + 1_000_000)
+    kit.feed(documents, "one-more", "text")
+    assert reached(log, job, external_ends(log, job)) is None
+
+
+def test_records_are_at_stake_until_their_version_is_committed() -> None:
+    """What a crash voids: sent, and not covered by a commit; an earlier life's void records do not count again."""
+    kit, log = fed_kit()
+    kit.process()
+    assert at_stake(log) == len(TEXTS) * WORDS_PER_TEXT
+    kit.crash_all()
+    assert at_stake(log) == len(TEXTS) * WORDS_PER_TEXT
+    kit.process()
+    assert at_stake(log) == len(TEXTS) * WORDS_PER_TEXT
+    kit.run()
+    assert at_stake(log) == 0
+
+
+def test_last_commit_is_found_behind_many_other_messages() -> None:
+    """Claims of a task that crashes again and again stand after its last commit."""
+    kit, log = fed_kit()
+    kit.run()
+    changelog = all_wirings(job)[0].changelog
+    before = last_commit(log, changelog)
+    assert before is not None
+    commits = count_commits(log, changelog)
+    for _ in range(30):
+        kit.crash("split")
+        kit.process()
+    assert log.bounds(changelog)[1] > before.offset + 8
+    assert last_commit(log, changelog) == before
+    assert count_commits(log, changelog) == commits
+
+
+def test_at_least_once_is_drained_when_all_inputs_are_used_up() -> None:
+    """Without versions to compare: each task's committed positions stand at the ends of all that it reads (1.5)."""
+    kit, log = fed_kit(guarantee="at-least-once")
+    ends = external_ends(log, job)
+    kit.process()
+    assert not used_up(log, job, ends)
+    kit.run()
+    assert used_up(log, job, ends)
+    kit.feed(documents, "one-more", "text")
+    assert not used_up(log, job, external_ends(log, job))
+
+
+def test_a_watch_sees_what_a_look_back_sees() -> None:
+    """Commits and records at stake, read forwards from the first question on, through a crash and a restart."""
+    kit, log = fed_kit()
+    watch = Watch(log)
+    wirings = all_wirings(job)
+
+    def compare(at_risk: int) -> None:
+        assert [watch.last_commit(wiring.changelog) for wiring in wirings] == [
+            last_commit(log, wiring.changelog) for wiring in wirings
+        ]
+        assert sum(watch.uncommitted_records(wiring) for wiring in wirings) == at_stake(log) == at_risk
+
+    compare(0)
+    kit.process()
+    compare(len(TEXTS) * WORDS_PER_TEXT)
+    kit.crash_all()
+    kit.process()
+    compare(len(TEXTS) * WORDS_PER_TEXT)
+    kit.run()
+    compare(0)
+    assert watch.last_commit(wirings[-1].changelog) is not None

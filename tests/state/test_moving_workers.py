@@ -1,0 +1,201 @@
+"""State on the move beside real workers, on both logs: none is fenced by mistake, and nothing is lost (C1)."""
+
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+
+from framework.api.job import Job
+from framework.errors import ConfigError
+from framework.job.directory import Place
+from framework.job.loader import load_job
+from framework.ports import Log
+from framework.state import entries
+from framework.state import fork as fork_module
+from framework.state import rescale as rescale_module
+from framework.state.commits import all_wirings, last_commit
+from framework.state.prepare import prepare
+from framework.state.snapshots import Snapshot, contents, live, segments, snapshots
+from framework.worker.local_job import LocalRun
+from protocol.changelog import ChangelogType, decode_changelog_header
+from tests.state.test_bulk_write_workers import CODE, SETTINGS, STORE, Scene, scene
+from tests.worker.workers import LIMIT_S
+
+__all__ = ["scene"]
+pytestmark = pytest.mark.timeout(240)  # workers start and end, on a broker at that
+
+
+def before_the_claim(log: Log, happens: Callable[[], None]) -> Log:
+    """Return a log on which something happens just before the first claim that a command makes."""
+    send, left = log.send, [happens]
+
+    def claiming(owner: int, token: int, partition: Any, value: bytes, **named: Any) -> None:
+        if decode_changelog_header(value).type is ChangelogType.CLAIM and left:
+            left.pop()()
+        send(owner, token, partition, value, **named)
+
+    log.send = claiming  # type: ignore[method-assign]
+    return log
+
+
+def until_committed(scene: Scene, local: LocalRun, orders: int) -> None:
+    """Let workers run until so many orders are part of a commit."""
+    deadline = time.monotonic() + LIMIT_S
+    (wiring,) = all_wirings(scene.job)
+    while (last := last_commit(scene.log, wiring.changelog)) is None or last.commit.external[0].offset < orders:
+        assert time.monotonic() < deadline, f"not committed: {last}"
+        local.poll(20)
+
+
+def sums(log: Log, job: Job) -> dict[bytes, int]:
+    """Return what all tasks of a job have committed."""
+    found: dict[bytes, int] = {}
+    for snapshot in snapshots(log, job):
+        keys, values, _ = live(contents(segments(log, snapshot), frozenset({STORE}))[STORE])
+        found |= {key: int.from_bytes(value, "big") for key, value in zip(keys, values, strict=True)}
+    return found
+
+
+def give_two_partitions(scene: Scene) -> None:
+    """Let the topic of the inputs have as many partitions as the job gets: on Kafka it is others'."""
+    if not scene.place.address.embedded:
+        admin = AdminClient({"bootstrap.servers": scene.place.address.url.removeprefix("kafka://")})
+        for done in admin.create_partitions([NewPartitions(scene.orders.topic, 2)]).values():
+            done.result(LIMIT_S)
+
+
+def rescale(scene: Scene, log: Log) -> entries.Moved:
+    """Rescale the job from one partition to two."""
+    return rescale_module.rescale(log, scene.job, 2, SETTINGS, embedded=scene.place.address.embedded, by_key=True)
+
+
+def test_what_a_worker_commits_between_the_read_and_the_claim_is_kept(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last commit before the claim is the one whose state is spread, though another one had been read (C1)."""
+    monkeypatch.setattr(
+        rescale_module, "refuse_if_owned", lambda *_: None
+    )  # a worker that is not seen: it starts just then
+    scene.order(1)
+    with scene.started() as local:
+        until_committed(scene, local, 1)
+        give_two_partitions(scene)
+
+        def one_more() -> None:
+            scene.order(10)
+            until_committed(scene, local, 2)
+            local.stop()
+
+        racing = before_the_claim(scene.open(), one_more)
+        rescale(scene, racing)
+    assert sums(scene.log, scene.job.of(2)) == {b"a": 11}
+
+
+def test_an_input_that_comes_between_the_read_and_the_claim_is_refused(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has read it: the run is void, and the job goes on as it was, with all of its input."""
+    monkeypatch.setattr(rescale_module, "refuse_if_owned", lambda *_: None)
+    scene.order(1)
+    scene.work(1)
+    give_two_partitions(scene)
+    racing = before_the_claim(scene.open(), lambda: scene.order(10))
+    with pytest.raises(ConfigError, match="has records from offset 1 on that the job has not read"):
+        rescale(scene, racing)
+    assert scene.state() == {b"a": 1}
+
+
+def test_a_worker_at_work_is_named_and_not_fenced(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen by its process id, from another machine by what it writes; stopped, it is in nobody's way."""
+    scene.order(1)
+    with scene.started() as local:
+        until_committed(scene, local, 1)
+        process = local.supervisor.workers[0].process
+        assert process is not None
+        who = rf"total-0 has a worker: process {process.pid} on {platform.node()}, started \d{{4}}-.*"
+        with pytest.raises(ConfigError, match=rf"{who} is alive: stop the job's workers there first"):
+            rescale(scene, scene.log)
+        with monkeypatch.context() as patched:
+            patched.setattr(platform, "node", lambda: "another-machine")
+            with pytest.raises(ConfigError, match=rf"{who} has written offset [\d,]+ of .*: stop"):
+                rescale(scene, scene.log)
+        scene.order(10)
+        until_committed(scene, local, 2)
+        local.stop()
+    give_two_partitions(scene)
+    monkeypatch.setattr(platform, "node", lambda: "another-machine")
+    rescale(scene, scene.open())
+    assert sums(scene.log, scene.job.of(2)) == {b"a": 11}
+
+
+class Second(NamedTuple):
+    """The job that a fork makes."""
+
+    job: Job
+    place: Place
+    log: Log
+    reference: str
+
+
+def second_of(scene: Scene, directory: Path) -> Second:
+    """Return a second job, which reads the same orders."""
+    name = f"{scene.job.name}-second"
+    reference = str(directory / f"{name}.py")
+    orders = f"{scene.job.name}-orders"
+    Path(reference).write_text(CODE.replace("NAME-orders", orders).replace("NAME", name))
+    place = Place(directory / "second", address=scene.place.address)
+    job, log = load_job(reference), place.open_log()
+    prepare(job, log, place, SETTINGS, [orders])
+    return Second(job, place, log, reference)
+
+
+def fork(scene: Scene, second: Second, found: list[Snapshot], log: Log | None = None) -> None:
+    """Fork the job."""
+    copy = scene.place.address.embedded
+    fork_module.fork(scene.log, scene.job, found, log or second.log, second.job, SETTINGS, copy=copy)
+
+
+def test_a_fork_beside_a_live_job_loses_nothing(scene: Scene, tmp_path: Path) -> None:
+    """What the first job commits after the checkpoint was read, and before the claim, is input of the second one."""
+    second = second_of(scene, tmp_path)
+    scene.order(1, 2)
+    with scene.started() as local:
+        until_committed(scene, local, 2)
+        found = snapshots(scene.log, scene.job)
+        scene.order(10)
+        until_committed(scene, local, 3)
+        fork(scene, second, found)
+        assert sums(second.log, second.job) == {b"a": 3}
+        local.poll(0)  # it was not fenced
+        local.stop()
+    with LocalRun(second.job, second.reference, second.place, SETTINGS) as local:
+        ends = local.ends()
+        while not local.drained(ends):
+            local.poll(20)
+        local.stop()
+    assert sums(second.log, second.job) == {b"a": 13}
+    second.log.close()
+
+
+def test_a_second_job_that_starts_meanwhile_keeps_what_it_has(scene: Scene, tmp_path: Path) -> None:
+    """It has committed before the claim of the fork: nothing is written over it."""
+    second = second_of(scene, tmp_path)
+    scene.order(1)
+    scene.work(1)
+
+    def starts() -> None:
+        with LocalRun(second.job, second.reference, second.place, SETTINGS) as local:
+            (wiring,) = all_wirings(second.job)
+            while last_commit(second.log, wiring.changelog) is None:
+                local.poll(20)
+            local.stop()
+
+    racing = before_the_claim(second.place.open_log(), starts)
+    with pytest.raises(ConfigError, match="has run, total-0 has commits: give the second job a new name"):
+        fork(scene, second, snapshots(scene.log, scene.job), racing)
+    racing.close()
+    second.log.close()

@@ -1,0 +1,393 @@
+"""RocksDB only: locks, corruption, kills, options and the memory budget."""
+
+import contextlib
+import os
+import random
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from framework.errors import ConfigError, FrameworkError, StoreCorrupted, TransientError
+from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.store_directory import wipe_directory
+
+NAMES = {0: "counts", 1: "words"}
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def memory() -> RocksMemory:
+    """Return a small budget."""
+    return RocksMemory(16 << 20)
+
+
+@pytest.fixture
+def filled(tmp_path: Path, memory: RocksMemory) -> Path:
+    """Return the directory of a closed store: 2,000 keys in an SST file, one more key and a pointer in the log."""
+    path = tmp_path / "task"
+    store = RocksStore(path, NAMES, memory)
+    noise = random.Random(1)
+    store.load(0, [b"%05d" % i for i in range(2000)], [noise.randbytes(100) for _ in range(2000)])
+    store.write([(1, b"w", b"1")], b"pointer")
+    store.close()
+    return path
+
+
+def sst(path: Path) -> Path:
+    """Return the largest SST file."""
+    return max(path.glob("*.sst"), key=lambda file: file.stat().st_size)
+
+
+def flip(file: Path, position: float) -> None:
+    """Invert 40 bytes at a part (0 to 1) of the file."""
+    data = bytearray(file.read_bytes())
+    at = int(len(data) * position)
+    data[at : at + 40] = bytes(byte ^ 0xFF for byte in data[at : at + 40])
+    file.write_bytes(data)
+
+
+# --- Ownership ---
+
+
+def test_a_second_open_is_refused_naming_the_directory(tmp_path: Path, memory: RocksMemory) -> None:
+    """Two owners of one store are impossible, in one process too; closing gives it free."""
+    store = RocksStore(tmp_path / "task", NAMES, memory)
+    with pytest.raises(TransientError, match=f"{tmp_path}/task is in use"):
+        RocksStore(tmp_path / "task", NAMES, memory)
+    store.wipe()
+    with pytest.raises(TransientError, match="is in use"):
+        RocksStore(tmp_path / "task", NAMES, memory)
+    with pytest.raises(TransientError, match="is in use"):
+        wipe_directory(tmp_path / "task")
+    store.close()
+    store.close()
+    RocksStore(tmp_path / "task", NAMES, memory).close()
+
+
+def test_a_suspended_scan_neither_keeps_the_lock_nor_ends_as_if_complete(filled: Path, memory: RocksMemory) -> None:
+    """After close a scan raises: an early end would look like the end of the data."""
+    store = RocksStore(filled, NAMES, memory)
+    scan = store.scan(0, b"", None)
+    next(scan)
+    store.close()
+    RocksStore(filled, NAMES, memory).close()
+    with pytest.raises(FrameworkError, match="outlived"):
+        next(scan)
+
+
+def test_use_after_close_is_an_error_of_its_own(filled: Path, memory: RocksMemory) -> None:
+    """It must not be taken for a corrupt store, which would be wiped."""
+    store = RocksStore(filled, NAMES, memory)
+    store.close()
+    calls: list[Callable[[], object]] = [
+        lambda: store.get(0, b"k"),
+        lambda: store.scan(0, b"", None),
+        lambda: store.write([(0, b"k", b"1")]),
+        lambda: store.load(0, [b"k"], [b"1"]),
+        store.pointer,
+    ]
+    for call in calls:
+        with pytest.raises(FrameworkError, match="closed") as caught:
+            call()
+        assert caught.type is FrameworkError
+
+
+def test_directories_are_private(tmp_path: Path, memory: RocksMemory) -> None:
+    """State may be personal data: others on the machine cannot read it, also after a wipe."""
+    store = RocksStore(tmp_path / "state" / "task", NAMES, memory)
+    store.wipe()
+    store.close()
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "state", tmp_path / "state" / "task")]
+    assert modes == [0o700, 0o700]
+
+
+def test_what_a_crash_left_of_a_wipe_is_deleted_at_the_next_start(filled: Path, memory: RocksMemory) -> None:
+    """A renamed directory is never opened again; a new wipe does not stumble over it."""
+    shutil.copytree(filled, filled.with_name("task.wiped-4"))
+    store = RocksStore(filled, NAMES, memory)
+    assert store.pointer() == b"pointer"
+    store.wipe()
+    store.close()
+    assert sorted(path.name for path in filled.parent.iterdir()) == ["task", "task.lock"]
+
+
+def test_a_place_that_is_no_directory_is_refused(tmp_path: Path, memory: RocksMemory) -> None:
+    """A file in the way, or another program's RocksDB, is a matter of settings, not of corruption."""
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file", tmp_path / "file" / "task"):
+        with pytest.raises(ConfigError, match="file"):
+            RocksStore(path, NAMES, memory)
+
+
+def remove(*files: Path) -> None:
+    """Delete files."""
+    for file in files:
+        file.unlink()
+
+
+# --- Corruption ---
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "CURRENT is garbage": lambda path: (path / "CURRENT").write_bytes(b"garbage\n"),
+    "CURRENT is empty": lambda path: (path / "CURRENT").write_bytes(b""),
+    "CURRENT is gone": lambda path: (path / "CURRENT").unlink(),
+    "CURRENT and the log are gone": lambda path: remove(path / "CURRENT", *path.glob("*.log")),
+    "MANIFEST is garbage": lambda path: next(path.glob("MANIFEST-*")).write_bytes(b"\xff" * 4000),
+    "MANIFEST is cut": lambda path: os.truncate(next(path.glob("MANIFEST-*")), 20),
+    "MANIFEST is gone": lambda path: next(path.glob("MANIFEST-*")).unlink(),
+    "SST is gone": lambda path: sst(path).unlink(),
+    "SST is cut": lambda path: os.truncate(sst(path), 1000),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_store_is_refused_and_can_be_wiped(
+    filled: Path, memory: RocksMemory, damage: Callable[[Path], object]
+) -> None:
+    """Damage is found at the start and says what to do; after the wipe the same place works (R1)."""
+    damage(filled)
+    with pytest.raises(StoreCorrupted, match=r"task.*wipe it and bootstrap"):
+        RocksStore(filled, NAMES, memory)
+    wipe_directory(filled)
+    store = RocksStore(filled, NAMES, memory)
+    assert (store.pointer(), list(store.scan(0, b"", None))) == (None, [])
+    store.close()
+
+
+def test_flipped_bits_and_torn_records_of_the_manifest_are_found(filled: Path, memory: RocksMemory) -> None:
+    """RocksDB alone opens an older state after a flip in a length. (Cuts between records: see manifest.)"""
+    manifest = next(filled.glob("MANIFEST-*"))
+    whole = manifest.read_bytes()
+    headers = record_starts(whole)
+    places = {start + i for start in headers for i in range(7)} | set(range(0, len(whole), 13))
+    for at in sorted(places):
+        manifest.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        with pytest.raises(StoreCorrupted):
+            RocksStore(filled, NAMES, memory)
+        if at not in headers:
+            manifest.write_bytes(whole[:at])
+            with pytest.raises(StoreCorrupted):
+                RocksStore(filled, NAMES, memory)
+    manifest.write_bytes(whole)
+    store = RocksStore(filled, NAMES, memory)
+    assert (store.pointer(), len(list(store.scan(0, b"", None)))) == (b"pointer", 2000)
+    store.close()
+
+
+def record_starts(manifest: bytes) -> set[int]:
+    """Return where the records of a MANIFEST of less than one block begin."""
+    at, starts = 0, set()
+    while at < len(manifest):
+        starts.add(at)
+        at += 7 + int.from_bytes(manifest[at + 4 : at + 6], "little")
+    return starts
+
+
+def test_a_damaged_block_is_an_error_never_a_short_scan(filled: Path, memory: RocksMemory) -> None:
+    """RocksDB's iterator just becomes invalid at a bad block: the scan must tell that from the end of the data."""
+    flip(sst(filled), 0.5)
+    store = RocksStore(filled, NAMES, memory)
+    seen: list[tuple[bytes, bytes]] = []
+    with pytest.raises(StoreCorrupted, match="store 0"):
+        seen.extend(store.scan(0, b"", None))
+    with pytest.raises(StoreCorrupted, match="store 0"):
+        [store.get(0, b"%05d" % i) for i in range(2000)]
+    assert 0 < len(seen) < 2000
+    store.close()
+
+
+def test_after_a_torn_or_damaged_log_pointer_and_data_agree(tmp_path: Path, memory: RocksMemory) -> None:
+    """Wherever RocksDB's log is cut or damaged, each store holds what the pointer says, or the open is refused."""
+    path, copy = tmp_path / "task", tmp_path / "copy"
+    store = RocksStore(path, NAMES, memory)
+    for i in range(60):
+        store.write([(0, b"k", b"%d" % i), (1, b"k", b"%d" % i)], b"%d" % i)
+        if i == 20:
+            store.load(0, [b"other"], [b"x"])
+    size = max(path.glob("*.log"), key=lambda log: log.name).stat().st_size
+    found = set()
+    for at in range(0, size, max(1, size // 24)):
+        for flipped in (False, True):
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(path, copy)  # as a kill leaves it: nothing is closed
+            log = max(copy.glob("*.log"), key=lambda file: file.name)
+            if flipped:
+                flip(log, at / size)
+            else:
+                os.truncate(log, at)
+            try:
+                damaged = RocksStore(copy, NAMES, memory)
+            except StoreCorrupted:
+                continue
+            pointer = damaged.pointer()
+            found.add(pointer)
+            assert (damaged.get(0, b"k"), damaged.get(1, b"k")) == (pointer, pointer)
+            damaged.close()
+    store.close()
+    assert len(found) > 5  # it was not always refused, and not always the same
+
+
+# --- Kills ---
+
+CHILD = """
+import sys
+from pathlib import Path
+from framework.stores.overlay import Overlay
+from framework.stores.rocksdb import RocksMemory, RocksStore
+
+store = RocksStore(Path(sys.argv[1]), {0: "counts", 1: "words"}, RocksMemory(16 << 20))
+def step():
+    print(flush=True)
+    sys.stdin.readline()
+if sys.argv[2] == "load":
+    for _ in range(3):
+        store.load(0, [b"%05d" % i for i in range(2000)], [b"2"] * 2000)
+        step()
+    store.write([(1, b"end", b"2")], b"2")
+    step()
+overlay = Overlay(store, [0, 1], layer_bytes_max=1 << 24, clean_bytes_max=1 << 20)
+for version in range(1, 100):
+    for number in (0, 1):
+        for i in range(25):
+            overlay.store(number).put(b"%05d" % i, b"%d" % version)
+    overlay.freeze()
+    done = False
+    while not done:
+        done = overlay.apply_chunk(b"%d" % version, keys_max=10)
+        step()
+"""
+
+
+def killed_after(path: Path, mode: str, steps: int) -> None:
+    """Run the child, let it take so many steps, kill it with SIGKILL while it waits for leave to take the next."""
+    arguments = [sys.executable, "-c", CHILD, str(path), mode]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for step in range(steps):
+            assert child.stdout.readline() == b"\n"
+            if step < steps - 1:
+                child.stdin.write(b"\n")
+                child.stdin.flush()
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+
+
+@pytest.mark.parametrize("steps", [1, 4, 5, 8, 10])
+def test_after_a_kill_between_chunks_the_pointer_is_never_ahead_of_the_data(
+    tmp_path: Path, memory: RocksMemory, steps: int
+) -> None:
+    """A version takes five chunks: all of them are there, in order, and the pointer names a complete version (A7)."""
+    killed_after(tmp_path / "task", "apply", steps)
+    store = RocksStore(tmp_path / "task", NAMES, memory)
+    complete, chunks = divmod(steps, 5)
+    assert store.pointer() == (b"%d" % complete if complete else None)
+    versions = [store.get(number, b"%05d" % i) for number in (0, 1) for i in range(25)]
+    old = b"%d" % complete if complete else None
+    assert versions == [b"%d" % (complete + 1)] * (10 * chunks) + [old] * (50 - 10 * chunks)
+    store.close()
+
+
+@pytest.mark.parametrize(("steps", "pointer"), [(3, None), (4, b"2")])
+def test_after_a_kill_a_pointer_covers_all_that_was_loaded(
+    tmp_path: Path, memory: RocksMemory, steps: int, pointer: bytes | None
+) -> None:
+    """Loading is not logged: without a pointer the bootstrap starts over, with one everything is there (R1)."""
+    killed_after(tmp_path / "task", "load", steps)
+    store = RocksStore(tmp_path / "task", NAMES, memory)
+    assert store.pointer() == pointer
+    if pointer is not None:
+        assert len(list(store.scan(0, b"", None))) == 2000
+        assert store.get(1, b"end") == b"2"
+    store.close()
+
+
+@contextlib.contextmanager
+def small_files() -> Iterator[None]:
+    """Let no file of this process grow beyond 64 KiB."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_disk_that_takes_no_more_is_transient(tmp_path: Path, memory: RocksMemory) -> None:
+    """A full disk must not look like a corrupt store: its data is fine and would be wiped."""
+    store = RocksStore(tmp_path / "task", NAMES, memory)
+    store.write([(0, b"k", b"1")], b"before")
+    with small_files():
+        with pytest.raises(TransientError, match="cannot write"):
+            store.write([(0, b"big", bytes(1 << 20))], b"after")
+        store.load(0, [b"%d" % i for i in range(4000)], [random.Random(i).randbytes(100) for i in range(4000)])
+        with pytest.raises(TransientError, match="cannot load"):
+            store.flush()
+        assert store.pointer() == b"before"
+        store.close()
+    store = RocksStore(tmp_path / "task", NAMES, memory)
+    assert (store.pointer(), list(store.scan(0, b"", None))) == (b"before", [(b"k", b"1")])
+    store.close()
+
+
+# --- Options and memory ---
+
+
+def test_all_column_families_have_the_same_options_at_every_start(tmp_path: Path, memory: RocksMemory) -> None:
+    """A family that is opened without options gets RocksDB's defaults: no bloom filter, a cache of its own."""
+    for names in (NAMES, NAMES | {5: "new"}, {0: "counts"}):
+        RocksStore(tmp_path / "task", names, memory).close()
+    file = max((tmp_path / "task").glob("OPTIONS-*"), key=lambda options: options.name)
+    sections = file.read_text().split("\n[")
+    for kind in ("CFOptions", "TableOptions/BlockBasedTable"):
+        bodies = [section.split("]", 1)[1].strip() for section in sections if section.startswith(f'{kind} "')]
+        assert (len(bodies), len(set(bodies))) == (4, 1)
+    assert "filter_policy=nullptr" not in file.read_text()
+
+
+def test_memtables_and_blocks_of_all_stores_are_charged_to_one_cache(tmp_path: Path) -> None:
+    """What stores write, and what they read, shows in the one budget of the process."""
+    memory = RocksMemory(64 << 20)
+    stores = [RocksStore(tmp_path / f"task-{i}", NAMES, memory) for i in range(4)]
+    used = memory.used()
+    for store in stores:
+        store.write([(0, b"%d" % i, os.urandom(1000)) for i in range(1000)])
+    assert memory.used() - used > 3 << 20  # memtables: 4 MB were written and nothing read
+    for store in stores:
+        store.close()
+    stores = [RocksStore(tmp_path / f"task-{i}", NAMES, memory) for i in range(4)]
+    used = memory.used()
+    assert [sum(1 for _ in store.scan(0, b"", None)) for store in stores] == [1000] * 4
+    assert memory.used() - used > 3 << 20  # blocks: 4 MB were read
+    for store in stores:
+        store.close()
+
+
+def test_several_stores_stay_within_one_budget(tmp_path: Path) -> None:
+    """Four stores that write and read more than the budget stay near it; a flush in the background may be late."""
+    memory = RocksMemory(8 << 20)
+    stores = [RocksStore(tmp_path / f"task-{i}", NAMES, memory) for i in range(4)]
+    most = 0
+    for chunk in range(20):
+        for store in stores:
+            store.write([(chunk % 2, b"%d-%d" % (chunk, i), os.urandom(200)) for i in range(1000)])
+            most = max(most, memory.used())
+    for store in stores:
+        assert sum(1 for number in NAMES for _ in store.scan(number, b"", None)) == 20_000
+        most = max(most, memory.used())
+    for store in stores:
+        store.close()
+    assert most < 12 << 20  # 17 MB were written
+
+
+def test_a_budget_too_small_is_refused() -> None:
+    """The error names the setting."""
+    with pytest.raises(ConfigError, match="rocksdb_bytes = 1000"):
+        RocksMemory(1000)

@@ -1,0 +1,123 @@
+"""Kafka brokers from their jars that a test may kill, freeze and start again: one, or three that replicate."""
+
+import signal
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from framework.spark.java import find_java
+from framework.testing.broker.jars import find_jars
+from framework.testing.broker.settings import answers, free_port, settings
+
+CLUSTER = "Z3JldGUtY2hhb3MtYnJva2Vycw"  # any 16 bytes
+MEMORY = ["-Xms128m", "-Xmx512m"]
+
+
+class Cluster:
+    """``brokers`` brokers, each a controller, too. With three, topics have three replicas, two of them in sync."""
+
+    def __init__(self, directory: Path, brokers: int = 1, changed: dict[str, str] | None = None) -> None:
+        """Format and start them. ``changed``: broker settings beside ours. Raises ConfigError: no Java, no jars."""
+        self._directory = directory
+        self._java, self._jars = find_java(), find_jars()
+        self._ports = [(free_port(), free_port()) for _ in range(brokers)]
+        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port, _ in self._ports)
+        self._processes: list[subprocess.Popen[bytes] | None] = [None] * brokers
+        for number in range(brokers):
+            (directory / f"broker-{number}").mkdir(parents=True)
+            lines = self._settings(number) | (changed or {})
+            self._config(number).write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+            format_it = ["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._config(number))]
+            subprocess.run(self._command(*format_it), check=True, capture_output=True, timeout=60)
+        try:
+            for number in range(brokers):
+                self._launch(number)
+            for number in range(brokers):
+                self._answers(number)
+        except BaseException:
+            self.close()
+            raise
+
+    def kill(self, number: int) -> None:
+        """End a broker by SIGKILL."""
+        process = self._process(number)
+        process.kill()
+        process.wait()
+        self._processes[number] = None
+
+    def start(self, number: int) -> None:
+        """Start a broker again, with the data that it has; return when it answers."""
+        self._launch(number)
+        self._answers(number)
+
+    def freeze(self, number: int) -> None:
+        """Stop a broker by SIGSTOP: its connections stay open, and nothing answers."""
+        self._process(number).send_signal(signal.SIGSTOP)
+
+    def thaw(self, number: int) -> None:
+        """Let a frozen broker go on."""
+        self._process(number).send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End all."""
+        for process in self._processes:
+            if process is not None:
+                process.kill()
+                process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _process(self, number: int) -> "subprocess.Popen[bytes]":
+        process = self._processes[number]
+        assert process is not None, f"broker {number} does not run"
+        return process
+
+    def _launch(self, number: int) -> None:
+        with (self._directory / f"broker-{number}.log").open("ab") as log:
+            self._processes[number] = subprocess.Popen(
+                self._command("kafka.Kafka", str(self._config(number))),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _answers(self, number: int) -> None:
+        answers(f"127.0.0.1:{self._ports[number][0]}", alive=lambda: self._process(number).poll() is None)
+
+    def _config(self, number: int) -> Path:
+        return self._directory / f"broker-{number}.properties"
+
+    def _command(self, *arguments: str) -> list[str]:
+        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+        return [self._java, "-XX:TieredStopAtLevel=1", *MEMORY, quiet, "-cp", str(self._jars / "*"), *arguments]
+
+    def _settings(self, number: int) -> dict[str, str]:
+        port, control = self._ports[number]
+        voters = ",".join(f"{i + 1}@127.0.0.1:{ports[1]}" for i, ports in enumerate(self._ports))
+        own = {
+            "node.id": str(number + 1),
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "controller.quorum.voters": voters,
+            "log.dirs": str(self._directory / f"broker-{number}"),
+        }
+        if len(self._ports) > 1:
+            replicas, least = str(len(self._ports)), "2"
+            own |= {
+                "default.replication.factor": replicas,
+                "min.insync.replicas": least,
+                "offsets.topic.replication.factor": replicas,
+                "transaction.state.log.replication.factor": replicas,
+                "transaction.state.log.min.isr": least,
+                # A dead broker is noticed at once rather than after 9 s, so that a run need not wait.
+                "broker.session.timeout.ms": "2000",
+                "broker.heartbeat.interval.ms": "500",
+            }
+        return settings() | own

@@ -1,0 +1,107 @@
+"""Kills workers of the chain job again and again, and judges from outside what came of it: nothing lost, nothing twice.
+
+python -m tests.verification.chaos.kills --log embedded|kafka|kafka://host:port --kills 10000 [--seed 1]
+                                         [--directory DIR]
+
+Real processes die by SIGKILL: at moments that the seed draws, one, two or all at once, when all run or in mid start;
+and at named points, between two steps of the protocol. Besides, some are frozen beside their successors, some are
+killed in a graceful stop, some come back without their state or with an old one. The seed repeats the plan, not the
+machine's timing. Exit code 1 if the checker objects.
+"""
+
+import argparse
+import contextlib
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from framework.job.directory import Place
+from framework.testing.broker import find_broker
+from tests.verification.chaos.campaign import Campaign, Tally, report
+from tests.verification.chaos.crew import JOB, Crew
+from tests.verification.chaos.outside import Outside, outside_of, place_of
+from tests.verification.chaos.zygote import Zygote
+
+INTERVAL_MS = 60
+EARLY = ["early_memory_bytes_max=2000", "early_memory_bytes_max=2000 early_bytes_max=6000", "early_bytes_max=0"]
+EARLY_SHARE = 0.3  # of starts: with little room for early records, so that they are spilled, or skipped and read again
+
+
+def drawn_settings(rng: random.Random, interval_ms: int) -> list[str]:
+    """Return the settings of one start."""
+    settings = [f"interval_ms={interval_ms}", "history_ms=2000", "shutdown_ms=3000", "rocksdb_bytes=16777216"]
+    if rng.random() < EARLY_SHARE:
+        settings += rng.choice(EARLY).split()
+    return settings
+
+
+def run(outside: Outside, place: Place, seed: int, kills: int, console: Console) -> tuple[Tally, list[str]]:
+    """Run until so many kills are done; return what was done and the violations."""
+    rng = random.Random(seed)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Zygote(JOB) as zygote, Progress(*columns, console=console, transient=True) as progress:
+        crew = Crew(place, zygote, lambda: drawn_settings(rng, INTERVAL_MS))
+        campaign = Campaign(outside, crew, rng, INTERVAL_MS, lambda text: progress.console.print(text, markup=False))
+        tally, checker = campaign.tally, campaign.checker
+        bar = progress.add_task("", total=kills)
+        while tally.kills < kills and checker.intact:
+            campaign.step()
+            said = f"kills; {tally.voided:,} records voided, {checker.entries:,} entries checked"
+            progress.update(bar, completed=tally.kills, description=said)
+            time.sleep(0.001)
+        campaign.finish()
+        said = (
+            f"{checker.entries:,} entries, {len(checker.accounts)} accounts and {len(checker.sources)} sources checked"
+        )
+        console.print(said, highlight=False)
+        return tally, checker.violations
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print a report, return the exit code."""
+    parser = argparse.ArgumentParser(prog="tests.verification.chaos.kills", description=__doc__)
+    parser.add_argument(
+        "--log",
+        default="embedded",
+        help="embedded; kafka (a broker of its own); kafka://host:port",
+    )
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    parser.add_argument("--directory", type=Path, help="for log, state and the workers' logs; default: a temporary one")
+    asked = parser.parse_args(arguments)
+    console = Console(highlight=False, soft_wrap=True)
+    directory = Path(tempfile.mkdtemp(prefix="grete-chaos-")) if asked.directory is None else asked.directory
+    command = f"python -m tests.verification.chaos.kills --log {asked.log} --kills {asked.kills} --seed {asked.seed}"
+    console.print(f"{command}\nin {directory}")
+    started = time.monotonic()
+    with contextlib.ExitStack() as held:
+        log = asked.log
+        if log == "kafka":
+            log = f"kafka://{held.enter_context(find_broker()).bootstrap}"
+        place = place_of(directory / "job", log)
+        outside = outside_of(place)
+        held.callback(outside.close)
+        tally, violations = run(outside, place, asked.seed, asked.kills, console)
+    for line in report(tally, time.monotonic() - started):
+        console.print(line, markup=False)
+    if violations:
+        console.print("VIOLATED. The first:")
+        for violation in violations:
+            console.print(f"  {violation}", markup=False)
+        console.print(f"Again: {command}\nLook at: {directory}/job: logs of the workers, states, all topics in log.db")
+        return 1
+    console.print("Nothing lost, nothing twice.")
+    if asked.directory is None:
+        shutil.rmtree(directory)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""A worker as `grete worker` runs it, watched from outside: where it stands, and, if asked, where it dies.
+
+No hook in the framework serves this: the driver's methods are wrapped here, in the worker's own process. The phase of
+each task is written to a file that outlives the process, so that the phase that a SIGKILL hit is known exactly.
+"""
+
+import mmap
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from framework.cli.commands.worker import work
+from framework.core import actions as do
+from framework.core.aligned.state import Status
+from framework.core.aligned.task import TaskCore
+from framework.core.deterministic.task import DeterministicCore
+from framework.core.lifecycle import Phase
+from framework.execution.driver import TaskDriver
+from framework.execution.pending_sends import CHANGELOG
+from framework.logs.address import LogAddress
+
+SLOT_BYTES = 8  # of a worker in the file: a phase for each of its tasks, then the point at which it died
+POINT_AT = SLOT_BYTES - 1
+# In the order in which a worker that has several tasks is called by one of them.
+PHASES = ["starting", "restoring", "claiming", "announcing", "rolling back", "stopping", "committing", "running"]
+SEND_POLLS = 40  # of 5 ms, in which what was sent gets there: the embedded log needs one, Kafka a few
+
+
+def phase_of(core: TaskCore | DeterministicCore) -> str:
+    """Return the phase of a task."""
+    match core.status:
+        case Status.STARTING:
+            if core._start is None:
+                return "starting"
+            return "claiming" if core._start.phase in (Phase.CLAIMING, Phase.VERIFYING) else "restoring"
+        case Status.ANNOUNCING:
+            return "announcing"
+        case Status.RECLAIMING:
+            return "rolling back"
+        case Status.STOPPED:
+            return "stopping"
+        case _ if core._stopping:
+            return "stopping"
+        case Status.GENESIS:
+            return "committing"
+        case _:
+            return "running" if core.commit_run is None else "committing"
+
+
+def _claims(driver: TaskDriver, action: do.Action) -> bool:
+    return isinstance(action, do.AppendChangelog) and driver.core.status is Status.STARTING
+
+
+def _commits(driver: TaskDriver, action: do.Action) -> bool:
+    return isinstance(action, do.AppendChangelog) and driver.core.commit_run is not None and bool(driver.core.committed)
+
+
+def _marks(_driver: TaskDriver, action: do.Action) -> bool:
+    return isinstance(action, do.Send) and action.value[0] & 15 == 1
+
+
+# Name → (before or after the action, which action). "after" means: what it sent is in the log, its answer is not read.
+Test = Callable[[TaskDriver, do.Action], bool]
+POINTS: dict[str, tuple[str, Test]] = {
+    "before the claim": ("before", _claims),
+    "claim in the log, not yet known": ("after", _claims),
+    "rolled back, claim not sent": (
+        "before",
+        lambda d, a: isinstance(a, do.AppendChangelog) and d.core.status is Status.RECLAIMING,
+    ),
+    "rolled back, claim in the log": (
+        "after",
+        lambda d, a: isinstance(a, do.AppendChangelog) and d.core.status is Status.RECLAIMING,
+    ),
+    "part of the state restored": ("after", lambda _d, a: isinstance(a, do.ApplySegment)),
+    "state restored, no pointer": ("before", lambda _d, a: isinstance(a, do.WritePointer)),
+    "pointer written, not announced": ("after", lambda _d, a: isinstance(a, do.WritePointer)),
+    "one restore sent, the others not": (
+        "after",
+        lambda d, a: isinstance(a, do.Send) and d.core.status is Status.ANNOUNCING,
+    ),
+    "frame processed, nothing sent": ("after", lambda _d, a: isinstance(a, do.Process)),
+    "one output frame sent": ("after", lambda _d, a: isinstance(a, do.Send) and a.value[0] & 15 == 0),
+    "version frozen": ("after", lambda _d, a: isinstance(a, do.Freeze)),
+    "changelog data sent, commit not yet": ("sent before", _commits),
+    "commit in the log, not yet known": ("after", _commits),
+    "commit valid, store not written": ("before", lambda _d, a: isinstance(a, do.ApplyFrozen)),
+    "store written, no marker sent": ("before", _marks),
+    "one marker sent, the others not": ("after", _marks),
+    "part of the logs trimmed": ("after", lambda _d, a: isinstance(a, do.Trim)),
+    "commit done, stop under way": ("after", lambda d, a: isinstance(a, do.Committed) and d.core._stopping),
+    "open records, store flushed to a file": ("flushed", lambda _d, a: isinstance(a, do.Process)),
+    "commit valid, store flushed to a file": ("flushed", lambda _d, a: isinstance(a, do.ApplyFrozen)),
+}
+
+IN_TRANSACTION = "frozen within a transaction"
+
+
+class Watch:
+    """Wraps the driver's methods in this process."""
+
+    def __init__(self, path: Path, slot: int, point: str | None, countdown: int) -> None:
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 0)
+        self._at = slot * SLOT_BYTES
+        self._point = point
+        self._left = countdown
+
+    def install(self) -> None:
+        """Wrap them."""
+        tick, perform = TaskDriver.tick, TaskDriver._perform_next
+        memory, at = self._memory, self._at
+        numbers = {name: number for number, name in enumerate(PHASES)}
+
+        def watched_tick(driver: TaskDriver) -> bool:
+            busy = tick(driver)
+            assert isinstance(driver.core, TaskCore)  # its jobs are aligned
+            memory[at + driver.owner] = numbers[phase_of(driver.core)]
+            return busy
+
+        TaskDriver.tick = watched_tick  # type: ignore[method-assign, assignment]
+        if self._point == IN_TRANSACTION:
+            self._freeze_in_transaction()
+        if self._point not in POINTS:
+            return
+        when, test = POINTS[self._point]
+
+        def watched_perform(driver: TaskDriver) -> bool:
+            action = driver._todo[0]
+            here = test(driver, action) and self._counted()
+            if here and when in ("before", "sent before"):
+                self._die(driver, None, sent=when == "sent before")
+            busy = perform(driver)
+            if here:
+                if when == "flushed":
+                    flush_to_files(driver)
+                self._die(driver, action, sent=True)
+            return busy
+
+        TaskDriver._perform_next = watched_perform  # type: ignore[method-assign, assignment]
+
+    def _freeze_in_transaction(self) -> None:
+        """Stop this process by SIGSTOP when a transaction's messages are with the broker, and its end is not."""
+        from framework.logs.kafka.transactions import Transactions
+
+        hand_over = Transactions._hand_over
+
+        def watched(transactions: Transactions, records: Any, callback: Any) -> None:
+            hand_over(transactions, records, callback)
+            if callback is None and records and self._counted():
+                assert transactions._producer.flush(60) == 0, "the broker has not all of the transaction"
+                # to this thread: one sent to the process stops it by way of any thread, and this one commits meanwhile
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+
+        Transactions._hand_over = watched  # type: ignore[method-assign, assignment]
+
+    def _counted(self) -> bool:
+        self._left -= 1
+        return self._left == 0
+
+    def _die(self, driver: TaskDriver, action: do.Action | None, *, sent: bool) -> None:
+        """End this process by SIGKILL; before, see what was sent into the log, and at least what ``action`` sent."""
+        awaited = CHANGELOG if isinstance(action, do.AppendChangelog) else getattr(action, "token", None)
+        for _ in range(SEND_POLLS if sent else 0):
+            answers = driver._log.poll()
+            if any(awaited in (None, answer.token) for answer in answers):
+                break
+            driver._log.wait(5)
+        assert self._point in POINTS
+        self._memory[self._at + POINT_AT] = 1 + list(POINTS).index(self._point)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def flush_to_files(driver: TaskDriver) -> None:
+    """Make RocksDB write its memtables to SST files, as it does by itself when they are full."""
+    store: Any = driver._store
+    for family in (*store._stores.values(), store._db):
+        family.flush()
+
+
+def run(
+    *,
+    status_fd: int,
+    reference: str,
+    partition: int,
+    directory: str,
+    state: str,
+    log: str,
+    config: str | None,
+    sets: list[str],
+    phases: str,
+    slot: int,
+    point: str | None,
+    countdown: int,
+    file_bytes_max: int | None,
+) -> int:
+    """Run a worker to its end; return its exit code (C5)."""
+    if file_bytes_max is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, resource.RLIM_INFINITY))
+    Watch(Path(phases), slot, point, countdown).install()
+    return work(
+        reference,
+        partition,
+        directory=Path(directory),
+        state=Path(state),
+        stage=None,
+        address=LogAddress(log, None if config is None else Path(config)),
+        sets=sets,
+        status_fd=status_fd,
+    )

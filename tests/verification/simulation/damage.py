@@ -1,0 +1,126 @@
+"""Faults that no protocol survives: a log that loses or changes what it has acknowledged. To halt is right then.
+
+What the log's own checksums hold (headers, markers, commits) is left alone: Kafka has a CRC in each batch.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from protocol.changelog import ChangelogType
+from protocol.envelope import HEADER_SIZE, MessageType
+from protocol.ids import TopicPartition
+from protocol.pointer import decode_pointer
+from tests.verification.simulation.logical_checks import LogicalChecker
+from tests.verification.simulation.reference import LogicalHistory
+
+if TYPE_CHECKING:
+    from tests.verification.simulation.process import Process
+    from tests.verification.simulation.scheduler import Simulation
+
+Rand = Callable[[], float]
+_DATA_AT = 20  # of a data message: flips stand behind its header
+
+
+def truncated_stream(sim: "Simulation", _target: "Process", rand: Rand) -> str:
+    """Lose the last messages of a stream."""
+    streams = [p for wiring in sim.plan.wirings.values() for _, p in wiring.channels if sim.log.partition(p).rows]
+    if not streams:
+        return ""
+    partition = streams[int(rand() * len(streams))]
+    rows = sim.log.partition(partition).rows
+    count = sim.log.truncate(partition, sim.log.partition(partition).end - 1 - int(rand() * min(len(rows), 12)))
+    return f"{partition} loses {count} messages"
+
+
+def truncated_changelog(sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Lose the last messages of a changelog, a commit that its task's store points to among them.
+
+    Without that store nothing is left to show that anything was lost: so no other host and no other process knows it.
+    """
+    pointer = target.host.disk.pointer
+    into = sim.log.partition(target.wiring.changelog)
+    if target.restoring or pointer is None or decode_pointer(pointer).offset <= into.start:
+        return ""
+    offset = decode_pointer(pointer).offset
+    others = [p for p in sim.processes if p.task == target.task and p is not target]
+    for process in others:
+        sim.kill(process, "goes with the damage", restart=False)
+    sim.drop_queues(target.task)
+    for host in sim.hosts[target.task]:
+        host.in_use = True
+    end = into.start + 1 + int(rand() * (offset - into.start))
+    count = sim.log.truncate(target.wiring.changelog, end)
+    sim.checker.cut.add(target.task)
+    if rand() < 0.5:
+        sim.kill(target, "dies with it")
+    return f"{target.wiring.changelog} loses {count} messages"
+
+
+def flipped_bit_in_frame(sim: "Simulation", _target: "Process", rand: Rand) -> str:
+    """Change a bit in the records of a frame."""
+    streams = {p for wiring in sim.plan.wirings.values() for _, p in wiring.channels}
+    return _flip(sim, sorted(streams), MessageType.FRAME, HEADER_SIZE, rand)
+
+
+def flipped_bit_in_data(sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Change a bit in the keys and values of a changelog."""
+    return _flip(sim, [target.wiring.changelog], ChangelogType.DATA, _DATA_AT, rand)
+
+
+def thinned_input(sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Remove records that a source took in and has not committed, as compaction does; the source dies before (D2)."""
+    history = sim.checker.histories[target.task]
+    if not isinstance(history, LogicalHistory):
+        return ""
+    committed = history.offsets.get(history.version, -1)
+    taken = [decision for offset, decision in history.decided if offset > committed]
+    if not taken:
+        return ""
+    decision = taken[int(rand() * len(taken))]
+    _kill_all(sim, target)
+    rows = sim.log.partition(TopicPartition(decision.topic, decision.partition)).rows
+    at = next(index for index, row in enumerate(rows) if row[0] == decision.first_offset)
+    gone = [index for index in range(at, at + decision.records) if rand() < 0.5] or [at + decision.records - 1]
+    for index in reversed(gone):
+        del rows[index]
+    sim.must_halt(target.task)
+    return f"{decision.topic}[{decision.partition}] loses {len(gone)} records from offset {decision.first_offset} on"
+
+
+def other_outputs(sim: "Simulation", target: "Process", _rand: Rand) -> str:
+    """Let a sink make other outputs of the same input from now on; some are visible that no commit holds (D5)."""
+    checker = sim.checker
+    visible = checker.visible_uncommitted(target.task) if isinstance(checker, LogicalChecker) else 0
+    if visible == 0:
+        return ""
+    _kill_all(sim, target)
+    sim.change_outputs(target.task)
+    sim.must_halt(target.task)
+    return f"{target.name}, {visible} of its outputs are visible and not committed"
+
+
+def _kill_all(sim: "Simulation", target: "Process") -> None:
+    """Kill every process of a task, one of which is started again; what they have sent to its changelog is lost."""
+    for process in [p for p in sim.processes if p.task == target.task and p is not target]:
+        sim.kill(process, "goes with the damage", restart=False)
+    sim.kill(target, "dies before the damage")
+    sim.drop_queues(target.task)
+
+
+def _flip(sim: "Simulation", partitions: list[TopicPartition], kind: int, start: int, rand: Rand) -> str:
+    found = [
+        (partition, index)
+        for partition in partitions
+        for index, row in enumerate(sim.log.partition(partition).rows)
+        if row[4] and row[4][0] & 15 == kind
+    ]
+    if not found:
+        return ""
+    partition, index = found[-1 - int(rand() * rand() * len(found))]  # rather a late one: it may be read yet
+    rows = sim.log.partition(partition).rows
+    offset, append_time, time, key, value, headers = rows[index]
+    assert value is not None
+    at = start + int(rand() * (len(value) - start))
+    flipped = value[:at] + bytes((value[at] ^ 1 << int(rand() * 8),)) + value[at + 1 :]
+    rows[index] = (offset, append_time, time, key, flipped, headers)
+    return f"{partition} offset {offset} byte {at}"

@@ -1,0 +1,199 @@
+"""The simulated disk: what is loaded and not flushed may be lost in a crash; every host keeps what it had."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from framework.errors import StoreCorrupted
+from framework.execution.reserved_stores import META, OUTBOX
+from framework.ports import Write
+from framework.stores.memory import MemoryDisk, MemoryStore
+from framework.stores.overlay import Overlay
+from framework.stores.sorted_view import SortedView
+from framework.stores.spill import MemorySpill
+from tests.verification.simulation.boundary import Boundary
+from tests.verification.simulation.usercode import MARKS
+
+UNSEEN = {OUTBOX, META, MARKS}  # stores that the oracle does not keep
+UNSYNCED = 40  # writes that the operating system may hold back at most
+
+
+@dataclass(slots=True)
+class Host:
+    """One machine's directory of one task. What another host has committed since makes it stale by itself."""
+
+    number: int
+    disk: MemoryDisk = field(default_factory=MemoryDisk)
+    backup: MemoryDisk | None = None
+    in_use: bool = False
+    # what the last writes replaced: rows, pointer. A power loss takes some of them back, the newest first.
+    written: deque[tuple[list[Write], bytes | None]] = field(default_factory=lambda: deque(maxlen=UNSYNCED))
+
+    def changed(self, writes: Sequence[Write], pointer: bytes | None) -> None:
+        """Note what a write is about to replace; without a pointer the old one stays."""
+        stores = self.disk.stores
+        before = [(store, key, stores[store].values.get(key)) for store, key, _ in writes]
+        self.written.append((before, self.disk.pointer))
+
+    def replace(self, disk: MemoryDisk) -> None:
+        """Put other content in the place of this."""
+        self.disk = disk
+        self.written.clear()
+
+    def lose_power(self, share: float) -> None:
+        """Lose a share of the last writes, none of which was synced."""
+        store = MemoryStore(self.disk.names, self.disk)
+        for _ in range(int(share * len(self.written))):
+            before, pointer = self.written.pop()
+            store.write(reversed(before))
+            self.disk.pointer = pointer
+        self.written.clear()
+
+
+def copy_of(disk: MemoryDisk) -> MemoryDisk:
+    """Return a copy that later writes do not reach."""
+    stores = {store: SortedView(dict(view.values)) for store, view in disk.stores.items()}
+    return MemoryDisk(dict(disk.names), stores, disk.pointer)
+
+
+def content(disk: MemoryDisk) -> dict[tuple[int, bytes], bytes]:
+    """Return all that the stores hold but for outbox and marks, which are judged by what they do (S2, D3)."""
+    return {
+        (store, key): value
+        for store, view in disk.stores.items()
+        for key, value in view.values.items()
+        if value is not None and store not in UNSEEN
+    }
+
+
+class SimStore(MemoryStore):
+    """ports.StateStore of one process. ``written`` is told of each write after it has happened."""
+
+    def __init__(
+        self,
+        stores: Mapping[int, str],
+        host: Host,
+        boundary: Boundary,
+        written: Callable[[Sequence[Write], bytes | None], None],
+    ) -> None:
+        super().__init__(stores, host.disk)
+        self._host = host
+        self._boundary = boundary
+        self.corrupt = False
+        self.restored = False  # the next pointer is that of a commit, not of a restore
+        self._written = written
+        self._unflushed: list[tuple[int, list[Write]]] = []  # store, what the load replaced
+        self.wiped_content = 0  # times that a store which held something was wiped
+
+    def pointer(self) -> bytes | None:
+        """Return the pointer written last."""
+        self._boundary.before("read pointer")
+        pointer = super().pointer()
+        self._boundary.after("read pointer")
+        return pointer
+
+    def get(self, store: int, key: bytes) -> bytes | None:
+        """Return the value or None."""
+        self._boundary.before("get")
+        self._read()
+        value = super().get(store, key)
+        self._boundary.after("get")
+        return value
+
+    def scan(self, store: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what lies between, in key order."""
+        self._boundary.before("scan")
+        self._read()
+        rows = super().scan(store, start, end)
+        self._boundary.after("scan")
+        return rows
+
+    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
+        """Apply writes and pointer atomically."""
+        batch = list(writes)
+        call = "write chunk" if pointer is None else "write pointer" if self.restored else "write restored pointer"
+        self._boundary.before(call)
+        self._unflushed.clear()
+        self._host.changed(batch, pointer)
+        super().write(batch, pointer)
+        self.restored = self.restored or pointer is not None
+        self._written(batch, pointer)
+        self._boundary.after(call)
+
+    def load(self, store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Apply columns; they survive a crash only after a flush."""
+        self._boundary.before("load segment")
+        self._host.changed([(store, key, None) for key in keys], None)
+        held = self.disk.stores[store].values
+        self._unflushed.append((store, [(store, key, held.get(key)) for key in keys]))
+        super().write([(store, key, value) for key, value in zip(keys, values, strict=True)])
+        self._boundary.after("load segment")
+
+    def flush(self) -> None:
+        """Make what was loaded survive."""
+        self._unflushed.clear()
+
+    def wipe(self) -> None:
+        """Empty all."""
+        self._boundary.before("wipe store")
+        self._unflushed.clear()
+        self.wiped_content += bool(content(self.disk))
+        self._host.written.clear()  # by rename: durable
+        super().wipe()
+        self._boundary.after("wipe store")
+
+    def _read(self) -> None:
+        if self.corrupt:
+            self._boundary.hit()
+            raise StoreCorrupted("simulated: a block of the store does not match its checksum")
+
+    def crash(self, rand: Callable[[], float]) -> None:
+        """Lose the last loads of each store: how many is chance, and differs between the stores."""
+        for store in self.disk.stores:
+            loads = [before for of, before in self._unflushed if of == store]
+            for before in reversed(loads[int(rand() * (len(loads) + 1)) :]):
+                super().write(reversed(before))
+        self._unflushed.clear()
+
+
+class SimSpill(MemorySpill):
+    """ports.Spill of one process."""
+
+    def __init__(self, boundary: Boundary) -> None:
+        super().__init__()
+        self._boundary = boundary
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._boundary.before("clear spill")
+        super().clear()
+        self._boundary.after("clear spill")
+
+    def put(self, payload: bytes) -> tuple[int, int]:
+        """Keep a payload."""
+        self._boundary.before("spill")
+        place = super().put(payload)
+        self._boundary.after("spill")
+        return place
+
+    def get(self, place: tuple[int, int]) -> bytes:
+        """Return a payload."""
+        self._boundary.before("unspill")
+        payload = super().get(place)
+        self._boundary.after("unspill")
+        return payload
+
+
+class SimOverlay(Overlay):
+    """The real overlay, with chunks small enough to be split."""
+
+    chunk_keys = 1000
+
+    def apply_chunk(self, pointer: bytes, keys_max: int = 1000) -> bool:
+        """Write the next few dirty keys."""
+        return super().apply_chunk(pointer, min(keys_max, self.chunk_keys))
+
+    @property
+    def half_applied(self) -> bool:
+        """Whether some of a frozen layer is in the store, and some is not."""
+        return self.has_frozen and self._applied_count > 0

@@ -1,0 +1,222 @@
+"""What can go wrong. A fault is aimed at a process and done; its own generator decides how, so that each stands alone.
+
+A fault counts when it hits something: those that lie in wait say so when they go off.
+"""
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from framework.stores.memory import MemoryDisk
+from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
+from tests.verification.simulation.damage import (
+    flipped_bit_in_data,
+    flipped_bit_in_frame,
+    other_outputs,
+    thinned_input,
+    truncated_changelog,
+    truncated_stream,
+)
+from tests.verification.simulation.disk import copy_of
+from tests.verification.simulation.world import DAMAGES, KINDS, LOGICAL_DAMAGES, Plan
+
+if TYPE_CHECKING:
+    from tests.verification.simulation.process import Process
+    from tests.verification.simulation.scheduler import Simulation
+
+Rand = Callable[[], float]
+Fault = Callable[["Simulation", "Process", Rand], str]  # the text is empty if nothing was there to hit
+
+
+def crash(sim: "Simulation", target: "Process", _rand: Rand) -> str:
+    """Kill a process between two things that it does."""
+    sim.kill(target, "killed")
+    return target.name
+
+
+def crash_at_call(sim: "Simulation", _target: "Process", rand: Rand) -> str:
+    """Kill whoever comes next to one side of one call."""
+    rare = rare_calls(sim.plan)
+    calls = rare if rare and rand() < 0.5 else CALLS
+    side, call = SIDES[int(rand() * 2)], calls[int(rand() * len(calls))]
+    count = 1 if calls is rare else 1 + int(rand() * rand() * 6)
+    sim.ambush.lay(side, call, count)
+    return f"{side} {call}, the {count}. time"
+
+
+def crash_at_boundary(_sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Kill a process before or after one of its next port calls."""
+    crossings = 1 + int(rand() * 25)
+    target.boundary.arm_crash(crossings)
+    return f"{target.name} at crossing {crossings}"
+
+
+def crash_in_restore(sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Kill a process, and its successor while that restores; half of them without a store to begin with."""
+    sim.kill(target, "killed", restart=False)
+    if rand() < 0.5:
+        target.host.replace(MemoryDisk())
+    crossings = 1 + int(rand() * 40)
+    sim.restart(target.task, 0, crash_at=crossings)
+    return f"{target.name}, its successor at crossing {crossings}"
+
+
+def crash_several(sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Kill several processes at once."""
+    share = 0.3 + 0.7 * rand()
+    victims = [p for p in sim.awake() if p is target or rand() < share]
+    for victim in victims:
+        sim.kill(victim, "killed")
+    return ", ".join(victim.name for victim in victims)
+
+
+def zombie(sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Pause a process, start a successor, let the old one go on later."""
+    pause(sim, target, 150, rand)
+    sim.restart(target.task, int(rand() * 20))
+    return f"{target.name} until step {target.wake_at}"
+
+
+def freeze(sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Pause a process for a while; nobody notices."""
+    pause(sim, target, 40, rand)
+    return f"{target.name} until step {target.wake_at}"
+
+
+def twin(sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Start a second instance of a task, or two, beside a living one."""
+    count = 1 + (rand() < 0.4)
+    for _ in range(count):
+        sim.restart(target.task, int(rand() * 4))
+    return f"{target.name}, {count} more"
+
+
+def lose_ack(_sim: "Simulation", target: "Process", _rand: Rand) -> str:
+    """Apply the next message of a process, and lose the acknowledgement."""
+    target.log.lose_ack = True
+    return target.name
+
+
+def full_disk(_sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Let one of the next port calls find the disk full."""
+    target.boundary.arm_full(1 + int(rand() * 20))
+    return target.name
+
+
+def delay(sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Let a partition that the process writes to not answer for a while."""
+    partitions = (*target.wiring.outputs, target.wiring.changelog)
+    partition = partitions[int(rand() * len(partitions))]
+    sim.log.blocked_until[partition] = sim.now + int(rand() * 8 * sim.plan.settings.interval_ms)
+    return str(partition)
+
+
+def broker_restart(sim: "Simulation", _target: "Process", rand: Rand) -> str:
+    """Let no partition answer for a while."""
+    until = sim.now + int(rand() * 4 * sim.plan.settings.interval_ms)
+    for partition in sim.log.partitions:
+        sim.log.blocked_until[partition] = until
+    return f"until {until} ms"
+
+
+def clock_jump(sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Let the clock of a partition's leader jump, forward or back."""
+    partitions = list(sim.log.partitions)
+    partition = target.wiring.changelog if rand() < 0.6 else partitions[int(rand() * len(partitions))]
+    jump = int((rand() * 6 - 2) * sim.plan.settings.interval_ms)
+    sim.log.skew[partition] = sim.log.skew.get(partition, 0) + jump
+    return f"{partition} by {jump} ms"
+
+
+def stale_store(sim: "Simulation", target: "Process", rand: Rand) -> str:
+    """Kill a process and bring back an older copy of its store, or none."""
+    sim.kill(target, "killed")
+    host = target.host
+    if host.backup is not None and rand() < 0.75:
+        host.replace(copy_of(host.backup))
+        return f"{target.name} gets an old copy"
+    host.replace(MemoryDisk())
+    return f"{target.name} gets an empty one"
+
+
+def corrupt_store(_sim: "Simulation", target: "Process", _rand: Rand) -> str:
+    """Let the next read of a store find a bad checksum: the store is wiped, the process starts again."""
+    target.store.corrupt = True
+    return target.name
+
+
+def power_loss(sim: "Simulation", _target: "Process", rand: Rand) -> str:
+    """Kill everything at once; stores lose their last writes, and a log in one file loses what was not synced."""
+    running = sim.processes
+    for process in running:
+        sim.kill(process, "lost its power", restart=False)
+    share = rand() if rand() < 0.8 else 1.0
+    lost = 0
+    if sim.plan.compare_and_append:  # the embedded log: on the same machine
+        sim.log.forget_queues()
+        lost = sim.log.lose_power(share)
+    for task, hosts in sim.hosts.items():
+        for host in hosts:
+            host.lose_power(rand())
+        sim.restart(task, int(rand() * 10))
+    return f"of {len(running)} processes, {lost} messages"
+
+
+def stop(sim: "Simulation", target: "Process", _rand: Rand) -> str:
+    """Ask a process to stop (R6)."""
+    if not target.started or target.stop_by:
+        return ""
+    target.driver.stop()
+    target.stop_by = sim.now + 6 * sim.plan.settings.interval_ms
+    return target.name
+
+
+def pause(sim: "Simulation", target: "Process", steps: int, rand: Rand) -> None:
+    """Let a process do nothing for up to so many steps; what it has sent may or may not go on."""
+    target.paused = True
+    target.wake_at = sim.step + 1 + int(rand() * steps)
+    target.log.stalled = rand() < 0.5
+
+
+def rare_calls(plan: Plan) -> tuple[str, ...]:
+    """Return the calls of this world that few worlds have."""
+    logical = LOGICAL_CALLS if plan.deterministic else ()
+    files = ("open sink", "begin file", "write file", "name file") if plan.files else ()
+    plain = ("produce",) if plan.out_partitions and not (plan.aligned or plan.deterministic) else ()
+    memory, early = plan.settings.early_memory_bytes_max, plan.settings.early_bytes_max
+    spills = plan.aligned and memory < early and plan.topology.streams
+    return logical + files + plain + (("spill", "unspill") if spills else ())
+
+
+def own_rand(draw: int) -> Rand:
+    """Return the generator of one fault."""
+    return random.Random(draw).random
+
+
+WAITING = {"crash at a call", "crash at a boundary", "lost acknowledgement", "disk full", "corrupt store"}
+FAULTS: dict[str, Fault] = {
+    "crash": crash,
+    "crash at a call": crash_at_call,
+    "crash at a boundary": crash_at_boundary,
+    "crash in a restore": crash_in_restore,
+    "crash of several": crash_several,
+    "zombie": zombie,
+    "freeze": freeze,
+    "twin": twin,
+    "lost acknowledgement": lose_ack,
+    "disk full": full_disk,
+    "slow partition": delay,
+    "broker restart": broker_restart,
+    "clock jump": clock_jump,
+    "stale or wiped store": stale_store,
+    "corrupt store": corrupt_store,
+    "power loss": power_loss,
+    "graceful stop": stop,
+    "truncated stream": truncated_stream,
+    "truncated changelog": truncated_changelog,
+    "flipped bit in a frame": flipped_bit_in_frame,
+    "flipped bit in data": flipped_bit_in_data,
+    "thinned input": thinned_input,
+    "other outputs": other_outputs,
+}
+assert set(FAULTS) == {*KINDS, *DAMAGES, *LOGICAL_DAMAGES}

@@ -1,0 +1,400 @@
+"""The invariants, each with a name, checked when something reaches the log or a store: log order decides."""
+
+from collections import Counter
+from collections.abc import Sequence
+from zlib import crc32
+
+from framework.core.changelog_fold import ChangelogFold
+from framework.errors import Halted
+from framework.ports import ExternalRecord, LogRow, Write
+from framework.stores.memory import MemoryDisk
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data
+from protocol.commit import Commit, decode_commit
+from protocol.envelope import Header, MessageType, decode_header
+from protocol.frames import frame_count
+from protocol.ids import TopicPartition
+from protocol.pointer import decode_pointer
+from tests.verification.simulation.claims import Claims
+from tests.verification.simulation.disk import UNSEEN, content
+from tests.verification.simulation.log import SharedLog
+from tests.verification.simulation.oracle import Recorder, TaskHistory, Violation
+from tests.verification.simulation.time_checks import check_watermark, late_records
+from tests.verification.simulation.usercode import OUTSIDE, TOLD, Step, stage_code
+from tests.verification.simulation.world import Plan
+
+
+class Checker:
+    """Watches log and stores. Raises Violation."""
+
+    def __init__(self, plan: Plan, log: SharedLog, recorder: Recorder) -> None:
+        self.plan = plan
+        self.seen: Counter[str] = Counter()
+        self.missing = set(plan.expected)
+        start, tasks = plan.external_start, plan.wirings.items()
+        self.histories = {task: TaskHistory(wiring, stage_code(plan, task), start) for task, wiring in tasks}
+        self.claims = {task: Claims() for task in plan.wirings}
+        self.ended_before: dict[bytes, bool] = {}  # nonce -> all external input was there when the process started
+        self._log = log
+        self._recorder = recorder
+        self._changelogs = {wiring.changelog: task for task, wiring in plan.wirings.items()}
+        self._readers = {p: task for task, wiring in plan.wirings.items() for _, p in wiring.channels}
+        self._said: dict[tuple[object, ...], object] = {}
+        self._outside: Counter[bytes] = Counter()
+        self._files: dict[tuple[int, int], list[bytes]] = {}  # (task, version) -> what its file holds
+        self.cut: set[int] = set()  # tasks whose changelog was truncated: a damage
+        self.damaged = False
+
+    # --- the log ------------------------------------------------------------------------------------------------------
+
+    def appended(self, partition: TopicPartition, offset: int, value: bytes, outputs: Sequence[ExternalRecord]) -> None:
+        """Check an internal message that is now in the log."""
+        task = self._changelogs.get(partition)
+        if task is None:
+            self._stream(partition, value)
+        else:
+            self._changelog(task, offset, value, outputs)
+
+    def produced(self, record: ExternalRecord, offset: int, sender: object, *, late: bool) -> None:
+        """Check a plain record that is now in the log."""
+        self._left((record,))
+
+    def _left(self, records: Sequence[ExternalRecord]) -> None:
+        for record in records:
+            self._leaves(record.value or b"", str(record.partition))
+
+    def _leaves(self, value: bytes, where: str) -> None:
+        mark = b";".join(value.split(b";", 2)[:2])
+        if mark not in self.plan.expected:
+            raise Violation("exactly once", f"{mark!r} is in {where} and should not exist")
+        self._outside[mark] += 1
+        self.missing.discard(mark)
+        if self._outside[mark] > 1:
+            self.seen["repeated in at-least-once mode"] += 1
+            if self.plan.aligned:
+                raise Violation("exactly once", f"{mark!r} is outside twice, now in {where}")
+
+    def unmade(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+        """Forget what left the job and was lost with the power: no commit stands on it."""
+        if partition in self._readers or partition in self._changelogs:
+            return
+        for row in rows:
+            mark = b";".join((row[4] or b"").split(b";", 2)[:2])
+            self._outside[mark] -= 1
+            if not self._outside[mark]:
+                self.missing.add(mark)
+
+    def applied(self, task: int, version: int, values: list[bytes]) -> None:
+        """Check the file of a version: it is there once, with what the version holds, and not before its commit."""
+        history = self.histories[task]
+        name = f"{history.wiring.name}: file of version {version}"
+        if values != history.files.get(version):
+            raise Violation("sink", f"{name}: {values[:3]}, the commit says {history.files.get(version, [])[:3]}")
+        self.seen["files written"] += 1
+        if self._files.setdefault((task, version), values) is values:
+            for value in values:
+                self._leaves(value, name)
+        else:
+            self.seen["files written by two processes at once"] += 1
+
+    def has_file(self, task: int, version: int) -> bool:
+        """Tell whether the file of a version is there."""
+        found = (task, version) in self._files
+        self.seen["files found after a crash"] += found
+        return found
+
+    def trimmed(self, partition: TopicPartition, before: int) -> None:
+        """Check a trim that is about to happen."""
+        if before <= self._log.partition(partition).start:
+            return
+        if partition in self._changelogs:
+            self.seen["changelog trims"] += 1
+            self.audit(self._changelogs[partition], before)
+            return
+        self.seen["stream trims"] += 1
+        reader = self.histories[self._readers[partition]]
+        if before > reader.resume[partition]:
+            raise Violation(
+                "trim",
+                f"{partition} is trimmed before {before}, {reader.wiring.name} resumes at {reader.resume[partition]}",
+            )
+
+    def _say(self, key: tuple[object, ...], what: object, text: str) -> None:
+        if self._said.setdefault(key, what) != what:
+            raise Violation("generation", f"{text}: {what}, before it was {self._said[key]}")
+
+    def _stream(self, partition: TopicPartition, value: bytes) -> None:
+        header = decode_header(value)
+        task, generation, version = header.producer, header.generation, header.version
+        name = f"{self.plan.wirings[task].name} generation {generation} in {partition}"
+        history = self.histories[task]
+        if header.type is MessageType.FRAME:
+            self._say(
+                (partition, task, generation, header.seq), (version, crc32(value)), f"{name}: frame of seq {header.seq}"
+            )
+            before = version - 1
+            if before != self.claims[task].restored.get(generation) and (
+                before not in self._recorder.closed.get((task, generation), ())
+            ):
+                raise Violation("label", f"{name}: label {version}, but version {before} was never closed")
+        elif header.type is MessageType.RESTORE:
+            fresh = (partition, task, generation) not in self._said
+            self._say((partition, task, generation), (version, header.seq), f"{name}: restore")
+            restored = self.claims[task].restored.get(generation)
+            if restored != version or header.seq != history.sent_up_to(partition, version) + 1:
+                raise Violation(
+                    "restore", f"{name}: restore says version {version} seq {header.seq}, the log says {restored}"
+                )
+            reader = self.histories[self._readers[partition]]
+            if fresh and self.plan.aligned and generation == self.claims[task].top and version < reader.version:
+                raise Violation("revert", f"{name}: back to {version}, {reader.wiring.name} holds {reader.version}")
+        elif header.type is MessageType.WATERMARK:
+            self.seen["watermarks"] += 1
+        elif history.generations.get(version) != generation:
+            raise Violation("marker", f"{name}: marker of version {version}, valid commits: {history.generations}")
+
+    # --- changelogs ---------------------------------------------------------------------------------------------------
+
+    def _changelog(self, task: int, offset: int, value: bytes, outputs: Sequence[ExternalRecord]) -> None:
+        kind, generation, seq, _ = decode_changelog_header(value)
+        claims, history = self.claims[task], self.histories[task]
+        if kind is ChangelogType.CLAIM:
+            claims.nonces.setdefault(generation, []).append(decode_claim(value).nonce)
+            if generation > claims.top:
+                claims.top = generation
+                claims.restored[generation] = max(history.version, 0)
+                claims.messages[generation, 0] = crc32(value)
+            elif claims.messages.get((generation, 0)) != crc32(value):
+                self.seen["claims that lost a race"] += 1
+            return
+        name = f"{history.wiring.name} generation {generation} ChangelogSeq {seq}"
+        if generation not in claims.nonces:
+            raise Violation("ownership", f"{name}: was never claimed")
+        before = claims.messages.setdefault((generation, seq), crc32(value))
+        if before != crc32(value):
+            raise Violation("ownership", f"{name}: two different messages")
+        if kind is not ChangelogType.COMMIT:
+            return
+        commit = decode_commit(value)
+        if commit.version in history.offsets and history.generations[commit.version] == generation:
+            return  # a repeat
+        if generation < claims.top:
+            self.seen["zombie commits that are void"] += 1
+            if outputs and task not in self.cut:  # else the claim that fences it was lost with the changelog
+                raise Violation("sink", f"{name}: {len(outputs)} outputs became visible with a void commit")
+            return
+        if commit.version in history.offsets:
+            raise Violation("one commit", f"{name}: another of version {commit.version}")
+        self._commit(history, commit, offset, outputs)
+
+    def _commit(self, history: TaskHistory, commit: Commit, offset: int, outputs: Sequence[ExternalRecord]) -> None:
+        name = f"{history.wiring.name} version {commit.version} generation {commit.generation}"
+        steps = self._recorder.take(commit)
+        before = history.commit
+        if before is not None and not (
+            commit.version > before.version == commit.previous and commit.generation >= before.generation
+        ):
+            raise Violation(
+                "order",
+                f"{name}: previous {commit.previous}, after version {before.version} generation {before.generation}",
+            )
+        if self.plan.is_aligned(commit.producer):
+            self._closure(name, history, commit)
+            self._channels(name, history, commit, steps)
+        else:
+            history.received.update(step.value for step in steps if step.draw >= 0)
+        self._external(name, history, commit, steps)
+        if history.time is not None and (before is None or before.generation != commit.generation):
+            history.time.restarted()
+        expected = history.replay(steps)
+        self.seen["late records"] += late_records(name, self.plan, history) > 0
+        if self.plan.is_aligned(commit.producer):
+            if expected != list(outputs):
+                raise Violation(
+                    "output", f"{name}: {len(outputs)} outputs are visible: {outputs[:3]}, expected {expected[:3]}"
+                )
+            self._left(outputs)
+            if commit.version > 0 and not self.damaged:  # or what was not included may be what was damaged
+                self._resume(name, history, commit)
+        history.close(commit, offset)
+        self._seqs(name, history, commit)
+        self.seen["commits"] += 1
+        self.seen["commits with a sweep cursor"] += commit.cursor != b""
+
+    def _closure(self, name: str, history: TaskHistory, commit: Commit) -> None:
+        for producer, _ in history.wiring.channels:
+            if producer not in history.wiring.logical and 0 < commit.version > self.histories[producer].version:
+                theirs = f"{self.plan.wirings[producer].name} has committed {self.histories[producer].version}"
+                raise Violation("closure", f"{name}: {theirs}")
+
+    def _channels(self, name: str, history: TaskHistory, commit: Commit, steps: Sequence[Step]) -> None:
+        for step in steps:
+            partition, producer, offset, value, draw = step
+            if draw == TOLD:
+                self._told(name, step, history)
+            if producer == OUTSIDE or draw < 0:
+                continue
+            sent, at = self._sent(producer, partition), history.cursors[producer, partition]
+            if at >= len(sent) or sent[at] != value:
+                kind = "duplicate" if value in sent[:at] else "lost" if value in sent else "void"
+                raise Violation(
+                    kind,
+                    f"{name}: {partition} offset {offset}: took {value!r} as number {at + 1} of producer {producer}",
+                )
+            history.cursors[producer, partition] = at + 1
+        if commit.version == 0:
+            return
+        for (producer, partition), at in history.cursors.items():
+            expected = self.histories[producer].sent_up_to(partition, commit.version)
+            if at != expected and producer not in history.wiring.logical:
+                kind = "lost" if at < expected else "ahead"
+                raise Violation(
+                    kind, f"{name}: holds {at} records of producer {producer} in {partition}, {expected} were committed"
+                )
+
+    def _told(self, name: str, step: Step, history: TaskHistory) -> None:
+        record = history.cursors[step.producer, step.partition] + 1
+        check_watermark(name, step, record, self.histories[step.producer], self.claims[step.producer])
+        self.seen["watermarks in committed versions"] += 1
+
+    def _sent(self, producer: int, partition: TopicPartition) -> Sequence[bytes]:
+        return self.histories[producer].outputs[partition]
+
+    def _external(self, name: str, history: TaskHistory, commit: Commit, steps: Sequence[Step]) -> None:
+        for step in steps:
+            if step.producer == OUTSIDE and step.draw >= 0:
+                if step.offset != history.external[step.partition]:
+                    raise Violation(
+                        "position",
+                        f"{name}: {step.partition} offset {step.offset} after {history.external[step.partition] - 1}",
+                    )
+                history.external[step.partition] += 1
+        said = {TopicPartition(e.topic, e.partition): e.offset for e in commit.external}
+        if said != history.external:
+            raise Violation("position", f"{name}: says {said}, holds what is before {history.external}")
+        if commit.at_end and self.ended_before[commit.nonce]:
+            ends = {partition: self._log.partition(partition).end for partition in said}
+            if said != ends:
+                raise Violation("at end", f"{name}: says that its inputs have ended at {said}, they end at {ends}")
+
+    def _seqs(self, name: str, history: TaskHistory, commit: Commit) -> None:
+        for o in commit.outputs:
+            expected = len(history.outputs[TopicPartition(o.topic, o.partition)]) + 1
+            if o.next_seq != expected:
+                raise Violation(
+                    "seq", f"{name}: next seq {o.next_seq} in {o.topic}[{o.partition}], expected {expected}"
+                )
+        if not self.plan.is_aligned(commit.producer):
+            return
+        for i in commit.inputs:
+            for c in i.channels:
+                at = history.cursors[c.producer, TopicPartition(i.topic, i.partition)]
+                if c.seq != at:
+                    raise Violation(
+                        "seq", f"{name}: seq {c.seq} of producer {c.producer} in {i.topic}[{i.partition}], holds {at}"
+                    )
+
+    def _resume(self, name: str, history: TaskHistory, commit: Commit) -> None:
+        for i in commit.inputs:
+            partition = TopicPartition(i.topic, i.partition)
+            rows, start = self._log.partition(partition).rows, self._log.partition(partition).start
+            for row in rows[history.resume[partition] - start : i.resume - start]:
+                value = row[4] or b""
+                header = decode_header(value)
+                if header.type is MessageType.FRAME and self._is_left_out(
+                    history, partition, header, frame_count(value)
+                ):
+                    raise Violation(
+                        "resume",
+                        f"{name}: resumes {partition} at {i.resume}, but offset {row[0]} is not included: {header}",
+                    )
+
+    def _is_left_out(self, history: TaskHistory, partition: TopicPartition, header: Header, count: int) -> bool:
+        included = history.cursors[header.producer, partition]
+        return header.seq + count - 1 > included and not self.claims[header.producer].is_void(
+            header.generation, header.version
+        )
+
+    # --- stores and processes -----------------------------------------------------------------------------------------
+
+    def stored(self, task: int, version: int, disk: MemoryDisk, writes: Sequence[Write], pointer: bytes | None) -> None:
+        """Check a write to a store by a process whose core holds ``version`` to be committed."""
+        history = self.histories[task]
+        state = history.states.get(version)
+        for store, key, value in writes:
+            if state is None or (store not in UNSEEN and state.get((store, key)) != value):
+                raise Violation(
+                    "uncommitted", f"{history.wiring.name}: {key!r} = {value!r} is not of committed version {version}"
+                )
+        if pointer is None:
+            return
+        decoded = decode_pointer(pointer)
+        expected = history.states.get(decoded.version)
+        if expected is None or history.generations[decoded.version] != decoded.generation:
+            raise Violation("uncommitted", f"{history.wiring.name}: {decoded} is not a valid commit")
+        if content(disk) != expected:
+            found = sorted(content(disk).items() ^ expected.items())
+            raise Violation("store", f"{history.wiring.name}: {decoded}: store and committed state differ: {found[:6]}")
+
+    def audit(self, task: int, start: int) -> None:
+        """Bootstrap from the changelog as if it began at ``start``, and compare with what was committed."""
+        if task in self.cut:
+            return
+        history = self.histories[task]
+        name = str(history.wiring.changelog)
+        state: dict[tuple[int, bytes], bytes] = {}  # what the outbox holds is judged by what it does
+        try:
+            fold = ChangelogFold(name, start)
+            for row in self._log.partition(history.wiring.changelog).rows:
+                segment = fold.feed(row[0], row[4] or b"") if row[0] >= start else None
+                for message in () if segment is None else segment.messages:
+                    data = decode_data(message)
+                    for store, key, value in zip(data.stores, data.keys, data.values, strict=True):
+                        if value is None or store in UNSEEN:
+                            state.pop((store, key), None)
+                        else:
+                            state[store, key] = value
+        except Halted as error:
+            if self.damaged:
+                return
+            raise Violation("bootstrap", str(error)) from error
+        if history.commit is None:
+            return
+        if not fold.complete or fold.last is None or fold.last.version != history.version:
+            raise Violation(
+                "bootstrap",
+                f"{name} from {start}: complete: {fold.complete}, last {fold.last}, committed {history.version}",
+            )
+        if state != history.states[history.version]:
+            found = sorted(state.items() ^ history.states[history.version].items())
+            raise Violation(
+                "bootstrap", f"{name} from {start} gives another state than version {history.version}: {found[:6]}"
+            )
+
+    def fenced(self, task: int, generation: int, nonce: bytes, reason: str) -> None:
+        """Check a process that gives up as fenced."""
+        if task not in self.cut and not any(
+            g >= generation and any(n != nonce for n in nonces) for g, nonces in self.claims[task].nonces.items()
+        ):
+            raise Violation(
+                "fenced",
+                f"{self.plan.wirings[task].name} generation {generation}, and nobody else has claimed it: {reason}",
+            )
+
+    def finish(self) -> None:
+        """Check the world at rest."""
+        for task, history in self.histories.items():
+            self.audit(task, self._log.partition(history.wiring.changelog).start)
+        if not self.plan.aligned and not self.nothing_missing():
+            raise Violation("lost", "a record that was committed by its producer was not committed by its consumer")
+
+    def all_at_end(self) -> bool:
+        """Tell whether each task's last commit says that its inputs have ended: a supervisor stops then (A2b)."""
+        return all(history.commit is not None and history.commit.at_end for history in self.histories.values())
+
+    def nothing_missing(self) -> bool:
+        """Tell whether every record that a task has committed was committed by its consumers, too (1.5)."""
+        return not any(
+            set(self.histories[producer].outputs[partition]) - history.received
+            for history in self.histories.values()
+            for producer, partition in history.wiring.channels
+        )

@@ -1,0 +1,317 @@
+"""The invariants of deterministic mode, each with a name: what is decided, sent, sent again and let out (D1-D5).
+
+In a mixed world they hold for its deterministic tasks, those of aligned mode for the others, and some between them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from framework.ports import ExternalRecord, LogRow
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_decision, decode_lease, decode_release
+from protocol.commit import Commit, DeterministicCommit
+from protocol.control import decode_heartbeat
+from protocol.envelope import Header, MessageType, decode_header
+from protocol.frames import decode_columns, decode_headers, digest_records, frame_count
+from protocol.ids import TopicPartition
+from tests.verification.simulation.invariants import Checker
+from tests.verification.simulation.log import SharedLog
+from tests.verification.simulation.logical import OF_TIMER
+from tests.verification.simulation.oracle import Recorder, TaskHistory, Violation
+from tests.verification.simulation.reference import LogicalHistory, Record, reference
+from tests.verification.simulation.usercode import stage_code
+from tests.verification.simulation.world import Plan
+
+Channel = tuple[int, TopicPartition]
+Copy = tuple[int, ExternalRecord, object, bool]  # its offset, its sender, whether a successor had looked before it came
+
+
+@dataclass(slots=True)
+class Made:
+    """What one producer has put into one partition so far, whatever process of it."""
+
+    records: list[Record] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)  # of the same
+    digests: list[int] = field(default_factory=lambda: [0])  # before the first record, after each
+    promised: int = -1  # the time of the greatest heartbeat
+
+
+class LogicalChecker(Checker):
+    """Watches the log and the stores of a world with deterministic tasks. Raises Violation."""
+
+    def __init__(self, plan: Plan, log: SharedLog, recorder: Recorder) -> None:
+        super().__init__(plan, log, recorder)
+        self.logical = {
+            task: LogicalHistory(wiring, stage_code(plan, task), plan.external_start)
+            for task, wiring in plan.wirings.items()
+            if wiring.deterministic
+        }
+        self.histories |= self.logical
+        self.made = {(task, p): Made() for task in self.logical for p in plan.wirings[task].outputs}
+        self.outside: dict[Channel, list[bytes]] = {}
+        self._copies: dict[Channel, list[Copy]] = {}  # of what left at once: the last of each seq
+        self._reached: tuple[int, int] | None = None  # last t, the version that holds all up to it
+
+    # --- streams ------------------------------------------------------------------------------------------------------
+
+    def _stream(self, partition: TopicPartition, value: bytes) -> None:
+        header = decode_header(value)
+        if header.producer not in self.logical:
+            super()._stream(partition, value)
+            return
+        made = self.made[header.producer, partition]
+        name = f"{self.plan.wirings[header.producer].name} generation {header.generation} in {partition}"
+        if header.seq > len(made.records) + 1:
+            raise Violation("gap", f"{name}: {header.type.name} of seq {header.seq} after {len(made.records)}")
+        if header.type is MessageType.HEARTBEAT:
+            t, history = decode_heartbeat(value).t, self.logical[header.producer]
+            if history.wiring.is_source and t > max(history.leases[-1][1], _last_t(history)):
+                raise Violation("lease", f"{name}: heartbeat {t}, valid are a lease up to {history.leases[-1][1]}")
+            made.promised = max(made.promised, t)
+        elif header.type is MessageType.FRAME:
+            self._frame(name, made, header, value)
+        else:
+            raise Violation("error", f"{name}: a {header.type.name} in deterministic mode")
+
+    def _frame(self, name: str, made: Made, header: Header, value: bytes) -> None:
+        keys, values, timestamps, headers, logical, digest = decode_columns(value)
+        assert logical is not None
+        if digest != made.digests[header.seq - 1]:
+            raise Violation("digest", f"{name}: digest {digest:#x} before seq {header.seq}")
+        for index, record in enumerate(zip(*logical, (value or b"" for value in values), strict=True)):
+            seq = header.seq + index
+            if seq <= len(made.records):
+                self.seen["records made again"] += 1
+                if made.records[seq - 1] != record:
+                    before = made.records[seq - 1]
+                    raise Violation("again", f"{name}: seq {seq} is {record}, before it was {before}")
+                continue
+            if record[0] <= made.promised or (made.records and record[:2] < made.records[-1][:2]):
+                last = made.records[-1:]
+                raise Violation("time", f"{name}: seq {seq} at {record[:2]} after {last}, promised {made.promised}")
+            history = self.logical[header.producer]
+            if history.wiring.is_source and not record[2].startswith(OF_TIMER) and record[0] > _last_t(history):
+                raise Violation("decision", f"{name}: seq {seq} at {record[:2]}, decided up to {_last_t(history)}")
+            made.records.append(record)
+            made.values.append(record[2])
+            one = slice(index, index + 1)
+            cells = keys[one], values[one], timestamps[one], None if headers is None else headers[one]
+            made.digests.append(digest_records(made.digests[-1], *cells, (logical[0][one], logical[1][one])))
+
+    # --- changelogs ---------------------------------------------------------------------------------------------------
+
+    def _changelog(self, task: int, offset: int, value: bytes, outputs: Sequence[ExternalRecord]) -> None:
+        if task not in self.logical:
+            super()._changelog(task, offset, value, outputs)
+            return
+        kind, generation, seq, _ = decode_changelog_header(value)
+        claims, history = self.claims[task], self.logical[task]
+        new = (generation, seq) not in claims.messages
+        super()._changelog(task, offset, value, outputs)
+        if not new or kind in (ChangelogType.CLAIM, ChangelogType.DATA, ChangelogType.COMMIT):
+            return
+        self.seen[f"{kind.name.lower()}s"] += 1
+        if generation < claims.top:
+            self.seen[f"void {kind.name.lower()}s"] += 1
+            if outputs:
+                raise Violation("sink", f"{history.wiring.name}: {len(outputs)} outputs left with a void release")
+        elif kind is ChangelogType.DECISION:
+            history.decided.append((offset, decode_decision(value)))
+        elif kind is ChangelogType.LEASE:
+            history.leases.append((offset, max(history.leases[-1][1], decode_lease(value).t)))
+        else:
+            self._let_out(task, outputs)
+            for partition, last in decode_release(value).seqs:
+                if last != len(self.outside.get((task, partition), ())):
+                    raise Violation("release", f"{history.wiring.name}: says seq {last} of {partition} is out")
+
+    def _let_out(self, task: int, outputs: Sequence[ExternalRecord]) -> None:
+        """Check outputs that leave the job, with a release or a commit: in order, each once."""
+        for record in outputs:
+            headers = dict(decode_headers(record.headers or b""))
+            released = self.outside.setdefault((task, record.partition), [])
+            if int(headers["grete.seq"]) != len(released) + 1:
+                name = self.plan.wirings[task].name
+                seq = headers["grete.seq"].decode()
+                raise Violation("release", f"{name}: seq {seq} into {record.partition} after {len(released)}")
+            released.append(record.value or b"")
+        self._left(outputs)
+
+    def produced(self, record: ExternalRecord, offset: int, sender: object, *, late: bool) -> None:
+        """Check a record that left at once: in order, and twice only if one of the two came late (D5)."""
+        headers = dict(decode_headers(record.headers or b""))
+        if "grete.producer" not in headers:
+            super().produced(record, offset, sender, late=late)
+            return
+        task, seq = int(headers["grete.producer"]), int(headers["grete.seq"])
+        name, copies = self.plan.wirings[task].name, self._copies.setdefault((task, record.partition), [])
+        if seq > len(copies):
+            self._let_out(task, (record,))
+            copies.append((offset, record, sender, late))
+            return
+        before, made, theirs, came_late = copies[seq - 1]
+        if record != made:
+            raise Violation("again", f"{name}: seq {seq} outside is {record}, before it was {made}")
+        if theirs is sender or not (late or came_late):
+            raise Violation("outside twice", f"{name}: seq {seq} is in {record.partition} at {before} and {offset}")
+        self.seen["repeats outside, of zombies and late appends"] += 1
+        copies[seq - 1] = offset, record, sender, late
+
+    def _leaves(self, value: bytes, where: str) -> None:
+        if not value.startswith(OF_TIMER):
+            super()._leaves(value, where)
+
+    def _commit(self, history: TaskHistory, commit: Commit, offset: int, outputs: Sequence[ExternalRecord]) -> None:
+        before = history.resume.copy()
+        super()._commit(history, commit, offset, outputs)
+        name, time = f"{history.wiring.name} version {commit.version}", commit.deterministic
+        seqs = {(c.producer, TopicPartition(i.topic, i.partition)): c.seq for i in commit.inputs for c in i.channels}
+        self._fronts(name, time, seqs)
+        if not isinstance(history, LogicalHistory):
+            return
+        self._let_out(commit.producer, outputs)
+        if time is None:
+            raise Violation("front", f"{name}: says nothing of logical time")
+        if history.wiring.is_source and (time.position, time.last_t) != (history.records, _last_t(history)):
+            found = f"{history.records} records up to {_last_t(history)}"
+            raise Violation("front", f"{name}: says {time.position} records up to {time.last_t}, decided are {found}")
+        if not history.wiring.is_source and sum(seqs.values()) != history.records:
+            raise Violation("seq", f"{name}: holds {history.records} records, its seqs are {seqs}")
+        if commit.version > 0:
+            after, history.resume, history.cursors = history.resume, before, seqs
+            self._resume(name, history, commit)
+            history.resume = after
+
+    def _fronts(self, name: str, time: DeterministicCommit | None, seqs: Mapping[Channel, int]) -> None:
+        """Check what a commit says of channels from deterministic tasks."""
+        fronts = () if time is None else time.fronts
+        found = {(front.producer, TopicPartition(front.topic, front.partition)) for front in fronts}
+        if found != {key for key in seqs if key in self.made}:
+            raise Violation("front", f"{name}: has fronts of {sorted(found)}, reads {sorted(seqs)}")
+        for front in fronts:
+            key = front.producer, TopicPartition(front.topic, front.partition)
+            made = self.made[key]
+            if front.digest != made.digests[seqs[key]]:
+                raise Violation("digest", f"{name}: another digest of {key} after seq {seqs[key]}")
+            if seqs[key] < len(made.records) and made.records[seqs[key]][0] <= front.t:
+                raise Violation("front", f"{name}: has all of {key} up to {front.t}, not {made.records[seqs[key]]}")
+
+    def _sent(self, producer: int, partition: TopicPartition) -> Sequence[bytes]:
+        if producer in self.logical:  # what it has sent stays, committed or not
+            return self.made[producer, partition].values
+        return super()._sent(producer, partition)
+
+    def _is_left_out(self, history: TaskHistory, partition: TopicPartition, header: Header, count: int) -> bool:
+        if header.producer not in self.logical:
+            return super()._is_left_out(history, partition, header, count)
+        return header.seq + count - 1 > history.cursors[header.producer, partition]
+
+    # --- the end, and what a power loss takes -------------------------------------------------------------------------
+
+    def unmade(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+        """Forget what was lost with the power; what left the job is not among it."""
+        super().unmade(partition, rows)
+        if not rows:
+            return
+        left = [row[4] or b"" for row in self._log.partition(partition).rows if row[0] < rows[0][0]]
+        if self._changelogs.get(partition) in self.logical:
+            history = self.logical[self._changelogs[partition]]
+            history.decided = [entry for entry in history.decided if entry[0] < rows[0][0]]
+            history.leases = [entry for entry in history.leases if entry[0] < rows[0][0]]
+        elif partition in self._readers:
+            commit = self.histories[self._readers[partition]].commit
+            inputs = () if commit is None else commit.inputs
+            seqs = {c.producer: c.seq for i in inputs if i.topic == partition.topic for c in i.channels}
+            for (producer, of), made in self.made.items():
+                if of == partition:
+                    _cut(
+                        made,
+                        seqs.get(producer, 0),
+                        [value for value in left if decode_header(value).producer == producer],
+                    )
+
+    def all_at_end(self) -> bool:
+        """Tell whether the commits say that the job is at its end, as a supervisor finds out (A2b)."""
+        commits = {task: history.commit for task, history in self.histories.items() if history.commit is not None}
+        if len(commits) < len(self.histories):
+            return False
+        sources = [commits[task] for task, history in self.logical.items() if history.wiring.is_source]
+        last_t = max(c.deterministic.last_t for c in sources if c.deterministic is not None)
+        fronts = (f.t for c in commits.values() if c.deterministic for f in c.deterministic.fronts)
+        if not all(c.at_end for c in sources) or min(fronts, default=last_t) < last_t:
+            return False
+        return self._all_aligned_at_end(last_t)
+
+    def _all_aligned_at_end(self, last_t: int) -> bool:
+        """Tell whether the aligned tasks have all committed the version by which the first of them were at the end."""
+        aligned = [history for task, history in self.histories.items() if task not in self.logical]
+        if self._reached is None or self._reached[0] != last_t:
+            heads = [h for h in aligned if h.wiring.external or h.wiring.logical]
+            if any(offset < self._log.partition(p).end for h in heads for p, offset in h.external.items()):
+                return False
+            self._reached = last_t, max((head.version for head in heads), default=0)
+        return all(history.version >= self._reached[1] for history in aligned)
+
+    def nothing_missing(self) -> bool:
+        """Leave it to the marks, and to the reference."""
+        return not self.missing
+
+    def visible_uncommitted(self, task: int) -> int:
+        """Return how many outputs of a deterministic task are visible that no commit holds (D5)."""
+        if task not in self.logical:
+            return 0
+        committed = self.logical[task].outside
+        return sum(
+            max(0, len(left) - len(committed.get(partition, ())))
+            for (sender, partition), left in self.outside.items()
+            if sender == task
+        )
+
+    def finish(self) -> None:
+        """Check the world at rest: what was sent and what is outside begins as the reference does, byte for byte."""
+        super().finish()
+        rows = {p: [row[4] or b"" for row in self._log.partition(p).rows] for p in self.plan.inputs}
+        channels, outside = reference(self.plan, self.logical, rows)
+        for key, made in self.made.items():
+            _check_prefix(f"stream {key}", made.records, channels.get(key, []))
+        for key, values in self.outside.items():
+            _check_prefix(f"outside {key}", values, outside.get(key, []))
+        self._check_fronts(channels)
+
+    def _check_fronts(self, channels: Mapping[Channel, Sequence[Record]]) -> None:
+        """What the last commits say to hold of logical time, they hold: the reference has nothing else up to then."""
+        for history in self.histories.values():
+            commit = history.commit
+            for i in () if commit is None else commit.inputs:
+                for c in i.channels:
+                    key = c.producer, TopicPartition(i.topic, i.partition)
+                    if key in self.made:
+                        self._check_front(history, c.seq, key, channels.get(key, ()))
+
+    def _check_front(self, history: TaskHistory, seq: int, key: Channel, records: Sequence[Record]) -> None:
+        assert history.commit is not None and history.commit.deterministic is not None
+        fronts = {(f.producer, TopicPartition(f.topic, f.partition)): f.t for f in history.commit.deterministic.fronts}
+        left = [record for record in records[seq:] if record[0] <= fronts[key]]
+        if left:
+            raise Violation("front", f"{history.wiring.name}: has all of {key} up to {fronts[key]}, not {left[0]}")
+
+
+def _check_prefix(name: str, found: Sequence[object], expected: Sequence[object]) -> None:
+    for index, (one, other) in enumerate(zip(found, expected, strict=False)):
+        if one != other:
+            raise Violation("prefix", f"{name}: record {index + 1} is {one!r}, the reference has {other!r}")
+    if len(found) > len(expected):
+        raise Violation("prefix", f"{name}: {found[len(expected)]!r} is not in the reference")
+
+
+def _last_t(history: LogicalHistory) -> int:
+    return history.decided[-1][1].last_t if history.decided else 0
+
+
+def _cut(made: Made, committed: int, left: Sequence[bytes]) -> None:
+    """Forget what no message that is left says, and its reader has not committed."""
+    headers = [(decode_header(value), value) for value in left]
+    ends = [h.seq + frame_count(value) - 1 for h, value in headers if h.type is MessageType.FRAME]
+    end = max(ends, default=0)
+    end = max(end, committed)  # what is left may be old records, sent again behind newer ones that are trimmed
+    del made.records[end:], made.values[end:], made.digests[end + 1 :]
+    made.promised = max((decode_heartbeat(v).t for h, v in headers if h.type is MessageType.HEARTBEAT), default=-1)

@@ -1,0 +1,29 @@
+"""Known mistakes that the simulator must find, every one of them: a guard against empty success (design 3.4)."""
+
+from tests.verification.simulation.mutants import (
+    of_changelog,
+    of_digests,
+    of_event_time,
+    of_inputs,
+    of_modes,
+    of_outputs,
+    of_surroundings,
+    of_tasks,
+    of_time,
+)
+from tests.verification.simulation.mutants.registry import MUTANTS, Mutant, applied
+
+__all__ = [
+    "MUTANTS",
+    "Mutant",
+    "applied",
+    "of_changelog",
+    "of_digests",
+    "of_event_time",
+    "of_inputs",
+    "of_modes",
+    "of_outputs",
+    "of_surroundings",
+    "of_tasks",
+    "of_time",
+]

@@ -1,0 +1,35 @@
+"""Mistakes in what a restarted deterministic task compares with what its predecessor took and made (D2, D5)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from framework.core.actions import ProcessExternal
+from framework.execution.deterministic.decided import DecidedRows
+from framework.execution.deterministic.remade import Made
+from framework.ports import ExternalRecord, LogRow
+from tests.verification.simulation.mutants.registry import full_of, mutant
+
+_thinned = full_of("crash", "thinned input", damaged=True)
+
+
+_changed = full_of("crash", "other outputs", damaged=True)
+
+
+@mutant(Made, "_compare", "unnoticed", focus=_changed, world="deterministic")
+def digest_not_compared(_compare: Any) -> Any:
+    """What a sink makes again is dropped by its seq alone, whatever it is (D5)."""
+
+    def mistaken(self: Made, records: Sequence[ExternalRecord]) -> None:
+        self._count(records)
+
+    return mistaken
+
+
+@mutant(DecidedRows, "read", "unnoticed", focus=_thinned, world="deterministic")
+def decision_digest_ignored(_read: Any) -> Any:
+    """A replay takes as many rows as were decided on, whichever they are (D2)."""
+
+    def mistaken(self: DecidedRows, decision: ProcessExternal) -> list[LogRow]:
+        return self._read_unproved(decision)
+
+    return mistaken

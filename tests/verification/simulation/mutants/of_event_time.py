@@ -1,0 +1,98 @@
+"""Mistakes about event time: what a watermark says, where it stands, and what becomes of it (E1 to E4)."""
+
+from typing import Any
+
+from framework.core.aligned.early_buffer import EarlyFrame
+from framework.core.aligned.inputs import Inputs
+from framework.core.aligned.task import TaskCore
+from framework.execution.event_time import BEFORE_ALL, EventTime
+from tests.verification.simulation.mutants.registry import mutant
+from tests.verification.simulation.world import NEVER_IDLE_MS, Plan, with_settings
+
+
+def _timed(plan: Plan) -> bool:
+    return plan.aligned and plan.timers and bool(plan.topology.streams)
+
+
+def _uneven(plan: Plan) -> Plan:
+    """Inputs that are often idle, so that time depends on who is."""
+    return with_settings(plan, event_time_idle_ms=plan.settings.interval_ms // 10)
+
+
+def _never_idle(plan: Plan) -> Plan:
+    return with_settings(plan, event_time_idle_ms=NEVER_IDLE_MS)
+
+
+@mutant(Inputs, "watermark", "event time", "closure", "void", shows=_timed, focus=_never_idle)
+def watermark_early(watermark: Any) -> Any:
+    """A watermark of a later version is applied at once: the records before it still wait (E3)."""
+
+    def mistaken(self: Inputs, partition: Any, offset: int, header: Any, value: bytes, frozen: int) -> Any:
+        found = watermark(self, partition, offset, header, value, frozen)
+        if header.version > frozen + 1 and found is None and self.early.bytes:
+            return self.include(EarlyFrame(0, partition, offset, header, 0, 0, len(value), value))
+        return found
+
+    return mistaken
+
+
+@mutant(Inputs, "include", "void", "event time", shows=_timed, focus=_uneven)
+def watermark_not_rolled_back(include: Any) -> Any:
+    """A watermark does not count as part of the open layer: a restore that takes it back leaves it there (R4)."""
+
+    def mistaken(self: Inputs, frame: EarlyFrame) -> Any:
+        kept = dict(self.included)
+        action = include(self, frame)
+        if not frame.count:
+            self.included = kept
+        return action
+
+    return mistaken
+
+
+@mutant(EventTime, "load", "store", "event time", "uncommitted", shows=_timed, focus=_uneven)
+def time_kept_on_roll_back(load: Any) -> Any:
+    """A roll back keeps what the sources had reached: time is ahead of the records that are read again (R4)."""
+
+    def mistaken(self: EventTime, now: int, get: Any) -> None:
+        kept, before = dict(self._reached), self.now
+        load(self, now, get)
+        self._reached = {source: max(kept[source], reached) for source, reached in self._reached.items()}
+        self.now = max(self.now, before)
+
+    return mistaken
+
+
+@mutant(EventTime, "_least", "store", "event time", "uncommitted", shows=_timed)
+def greatest_source_counts(least: Any) -> Any:
+    """Time is the maximum over the sources, not the minimum: what it was before (E1)."""
+
+    def mistaken(self: EventTime, besides: Any = None) -> int:
+        return max((r for s, r in self._reached.items() if s != besides), default=BEFORE_ALL)
+
+    return mistaken
+
+
+@mutant(EventTime, "begin", "store", "event time", "uncommitted", shows=_timed, focus=_uneven)
+def idle_for_ever(begin: Any) -> Any:
+    """A source that was idle is taken for finished: its next records do not hold time back again (E4)."""
+
+    def mistaken(self: EventTime, source: Any) -> None:
+        idle = set(self._idle)
+        begin(self, source)
+        self._idle = idle
+
+    return mistaken
+
+
+@mutant(TaskCore, "_output_frames", "event time", "store", "halted", shows=_timed, focus=_never_idle)
+def watermark_before_frames(output_frames: Any) -> Any:
+    """Event time is sent in front of the frames that led to it (E2)."""
+
+    def mistaken(self: TaskCore, event: Any) -> Any:
+        if event.watermark is None or not event.frames or self._closing is not None:
+            return output_frames(self, event)
+        first = self._watermarks(*event.watermark)
+        return [*first, *output_frames(self, type(event)(event.frames))]
+
+    return mistaken

@@ -1,0 +1,193 @@
+"""Mistakes in reading: what is void, early, skipped or seen already (A3 to A6, R3, R4)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from framework.core.aligned import inputs as module
+from framework.core.aligned.early_buffer import EarlyBuffer
+from framework.core.aligned.inputs import Channel, Inputs
+from framework.core.aligned.task import TaskCore
+from protocol.commit import InputCommit
+from protocol.control import Restore
+from protocol.ids import LineageEntry, TopicPartition
+from tests.verification.simulation.builds import Builds
+from tests.verification.simulation.mutants.registry import mutant
+from tests.verification.simulation.world import Plan, with_settings
+
+
+def _aligned(plan: Plan) -> bool:
+    return plan.aligned and bool(plan.topology.streams)
+
+
+def _skips(plan: Plan) -> bool:
+    return _aligned(plan) and plan.settings.early_bytes_max < 1000
+
+
+def _wide(plan: Plan) -> bool:
+    return plan.aligned and any(len({p for _, p in w.channels}) > 1 for w in plan.wirings.values())
+
+
+def _crowded(plan: Plan) -> Plan:
+    """Early buffers that hold some of what comes, behind partitions of very different speed."""
+    tight = with_settings(plan, early_bytes_max=500, early_memory_bytes_max=150, batch_bytes_max=200)
+    return replace(tight, reluctance=(0.0, 0.9, 0.5, 0.0, 0.9, 0.0, 0.95))
+
+
+def _tight(plan: Plan) -> bool:
+    return _aligned(plan) and plan.tight_layer
+
+
+def _several_builds(plan: Plan) -> bool:
+    return bool(plan.topology.streams) and Builds(plan).at_work and len(plan.topology.fingerprints()) > 1
+
+
+@mutant(Inputs, "_check_graph", "halted", shows=_several_builds)
+def only_the_own_graph_taken(check: Any) -> Any:
+    """A producer of the code before a stage was added is taken for one of another job."""
+
+    def mistaken(self: Inputs, restore: Restore, partition: TopicPartition, offset: int) -> None:
+        known, self.fingerprints = self.fingerprints, frozenset({max(self.fingerprints)})
+        check(self, restore, partition, offset)
+        self.fingerprints = known
+
+    return mistaken
+
+
+@mutant(Inputs, "reset", "duplicate", "halted", "void", "lost", shows=_aligned)
+def buffers_kept(reset: Any) -> Any:
+    """A roll back keeps the early buffer."""
+
+    def mistaken(self: Inputs, commit: Any) -> None:
+        kept, self.early = self.early, EarlyBuffer(self.early.memory_bytes_max, self.early.bytes_max)
+        reset(self, commit)
+        self.early = kept
+
+    return mistaken
+
+
+@mutant(Inputs, "rewind", "lost", "closure", "halted", "resume", shows=_wide, focus=_crowded)
+def markers_kept(rewind: Any) -> Any:
+    """Going back keeps what the markers have proved."""
+
+    def mistaken(self: Inputs, inputs: Sequence[InputCommit]) -> None:
+        kept = {key: channel.marker for key, channel in self.channels.items()}
+        rewind(self, inputs)
+        for key, marker in kept.items():
+            self.channels[key].marker = max(marker, self.channels[key].marker)
+
+    return mistaken
+
+
+@mutant(module, "is_void", "void", "halted", "lost", "duplicate", shows=_aligned)
+def newest_generation_only(is_void: Any) -> Any:
+    """Only the newest restore decides what is void, not the whole lineage (R3)."""
+
+    def mistaken(lineage: tuple[LineageEntry, ...], generation: int, version: int) -> bool:
+        return bool(lineage) and lineage[-1].generation > generation and lineage[-1].restored < version
+
+    return mistaken
+
+
+@mutant(Inputs, "least_marker", "closure", "lost", shows=_aligned)
+def barrier_by_count(least_marker: Any) -> Any:
+    """The barrier counts markers instead of asking for one of each channel (A6)."""
+
+    def mistaken(self: Inputs) -> int:
+        markers = [channel.marker for channel in self.channels.values()]
+        count = self.seen["records"] * 0 + len([m for m in markers if m > min(markers)])
+        return max(markers) if count >= len(markers) / 2 else int(least_marker(self))
+
+    return mistaken
+
+
+@mutant(Inputs, "commit", "resume", shows=_aligned)
+def resume_at_position(commit: Any) -> Any:
+    """A commit resumes where reading stands, in spite of what waits in the early buffer (A7)."""
+
+    def mistaken(self: Inputs, version: int) -> tuple[InputCommit, ...]:
+        inputs: tuple[InputCommit, ...] = commit(self, version)
+        return tuple(replace(i, resume=self.position[TopicPartition(i.topic, i.partition)]) for i in inputs)
+
+    return mistaken
+
+
+@mutant(Channel, "proves", "lost", "resume", "halted", shows=_skips)
+def skip_marker_uncapped(proves: Any) -> Any:
+    """The markers of a channel that skips count in full (A5)."""
+
+    def mistaken(self: Channel, version: int, offset: int, frozen: int) -> None:
+        self.marker = max(self.marker, version)
+
+    return mistaken
+
+
+@mutant(Inputs, "skipping", "liveness", shows=_skips)
+def no_seek_back(skipping: Any) -> Any:
+    """A task that has skipped records never goes back for them (A5)."""
+    return property(lambda self: False)
+
+
+@mutant(Inputs, "restore", "halted", "lost", "duplicate", "void", "seq", shows=_aligned)
+def stale_restore_taken(restore: Any) -> Any:
+    """A restore of a generation that was announced before is taken again (R4)."""
+
+    def mistaken(self: Inputs, partition: TopicPartition, offset: int, message: Any, frozen: int) -> bool:
+        channel = self.channels[message.header.producer, partition]
+        channel.generation = min(channel.generation, message.header.generation - 1)
+        return bool(restore(self, partition, offset, message, frozen))
+
+    return mistaken
+
+
+@mutant(Inputs, "restore", "halted", "lost", "resume", shows=_aligned)
+def seq_not_set_back(restore: Any) -> Any:
+    """A restore does not set the seq of its channel (R4)."""
+
+    def mistaken(self: Inputs, partition: TopicPartition, offset: int, message: Any, frozen: int) -> bool:
+        channel = self.channels[message.header.producer, partition]
+        kept = channel.next_seq
+        rolls_back = bool(restore(self, partition, offset, message, frozen))
+        self.channels[message.header.producer, partition].next_seq = kept
+        return rolls_back
+
+    return mistaken
+
+
+@mutant(Inputs, "restore", "void", "halted", shows=_aligned)
+def no_roll_back(restore: Any) -> Any:
+    """A task keeps what a restore has taken back (R4)."""
+
+    def mistaken(self: Inputs, partition: TopicPartition, offset: int, message: Any, frozen: int) -> bool:
+        restore(self, partition, offset, message, frozen)
+        return False
+
+    return mistaken
+
+
+@mutant(Inputs, "lineages", "void", "halted", "lost", "duplicate", shows=_aligned)
+def lineages_not_committed(lineages: Any) -> Any:
+    """The lineage tables are not part of the commit (R3)."""
+    return lambda self: ()
+
+
+@mutant(Inputs, "greatest_label", "ahead", shows=_tight)
+def half_drained_version_closed(greatest_label: Any) -> Any:
+    """Near the layer's bound the version before the one being drained is closed (found by the simulator)."""
+    return property(lambda self: 0)
+
+
+@mutant(TaskCore, "_output_frames", "label", "lost", "ahead", "halted", "generation", shows=_aligned)
+def label_too_high(output_frames: Any) -> Any:
+    """Records carry the version after the open one."""
+
+    def mistaken(self: TaskCore, event: Any) -> Any:
+        if self._closing is not None:
+            return output_frames(self, event)
+        self.frozen += 1
+        try:
+            return output_frames(self, event)
+        finally:
+            self.frozen -= 1
+
+    return mistaken

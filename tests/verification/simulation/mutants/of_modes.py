@@ -1,0 +1,138 @@
+"""Mistakes where an aligned task reads what a deterministic one writes (A2b)."""
+
+from dataclasses import replace
+from typing import Any
+
+from framework.core.aligned.commit import Committing
+from framework.core.aligned.deterministic_channel import LogicalChannel
+from framework.core.aligned.inputs import Inputs
+from framework.core.aligned.task import TaskCore
+from framework.core.commit_pipeline import BaseCore
+from framework.core.deterministic.source import Deciding
+from protocol.envelope import HEADER_SIZE
+from protocol.frames import last_logical
+from tests.verification.simulation.mutants.registry import busier, full_of, mutant
+from tests.verification.simulation.world import Plan
+
+_killed = full_of("crash", "crash at a boundary", "crash of several", "zombie")
+
+
+def _between(plan: Plan) -> bool:
+    """Tell whether an aligned task has producers of both modes: it closes by markers, and may roll back."""
+    return any(0 < len(w.logical) < len({producer for producer, _ in w.channels}) for w in plan.wirings.values())
+
+
+def _ties(plan: Plan) -> bool:
+    """Tell whether a deterministic task that aligned ones read may send several records of one time, one by one."""
+    read = {producer for w in plan.wirings.values() for producer in w.logical}
+    return plan.timers and any(plan.wirings[producer].channels for producer in read)
+
+
+@mutant(LogicalChannel, "frame", "duplicate", "seq", "void", "exactly once", focus=_killed, world="mixed")
+def made_again_taken_again(frame: Any) -> Any:
+    """What a deterministic producer has made again after a restart is processed again (D3)."""
+
+    def mistaken(self: LogicalChannel, offset: int, header: Any, value: bytes) -> int | None:
+        self.taken = min(self.taken, header.seq - 1)
+        self.generation = header.generation
+        return frame(self, offset, header, value)  # type: ignore[no-any-return]
+
+    return mistaken
+
+
+@mutant(LogicalChannel, "reset", "seq", "lost", "void", "resume", shows=_between, focus=busier, world="mixed")
+def kept_on_roll_back(reset: Any) -> Any:
+    """A roll back drops the layer, and still holds what it had taken of deterministic producers to be in it (R4)."""
+    return lambda self, seq, fronts: reset(self, max(seq, self.taken), fronts)
+
+
+@mutant(BaseCore, "_commit_message", "seq", "resume", "digest", "front", "lost", focus=busier, world="mixed")
+def seqs_of_the_open_version(commit_message: Any) -> Any:
+    """A commit says how far deterministic producers are in the open layer, not in the frozen one (A7)."""
+
+    def mistaken(self: BaseCore, event: Any) -> bytes:
+        run = self.commit_run
+        if isinstance(self, TaskCore) and self.inputs.logical and run is not None:
+            run.inputs = tuple(
+                replace(i, channels=tuple(_moved(self.inputs, i, c) for c in i.channels)) for i in run.inputs
+            )
+        return commit_message(self, event)  # type: ignore[no-any-return]
+
+    return mistaken
+
+
+def _moved(inputs: Inputs, entry: Any, channel: Any) -> Any:
+    found = [c for c in inputs.logical.values() if (c.producer, c.partition) == (channel.producer, _of(entry))]
+    return replace(channel, seq=found[0].taken) if found else channel
+
+
+def _of(entry: Any) -> tuple[str, int]:
+    return entry.topic, entry.partition
+
+
+@mutant(LogicalChannel, "frame", "front", shows=_ties, focus=busier, world="mixed")
+def last_record_ends_its_time(frame: Any) -> Any:
+    """A record of some time is taken to be the last of that time, without a heartbeat (D1)."""
+
+    def mistaken(self: LogicalChannel, offset: int, header: Any, value: bytes) -> int | None:
+        known = frame(self, offset, header, value)
+        if known is not None:
+            self.upto = max(self.upto, last_logical(value[HEADER_SIZE:])[0])
+        return known  # type: ignore[no-any-return]
+
+    return mistaken
+
+
+@mutant(
+    Deciding,
+    "_batches_done",
+    *("again", "prefix", "decision", "duplicate", "void", "halted", "exactly once", "time"),
+    focus=_killed,
+    world="mixed",
+)
+def undecided_goes_to_aligned_tasks(batches_done: Any) -> Any:
+    """What a deterministic source makes of a batch is sent to aligned tasks before its decision is in the log (D2)."""
+
+    def mistaken(self: Deciding) -> Any:
+        for batch in self._batches:
+            batch.valid = batch.logged
+        return batches_done(self)
+
+    return mistaken
+
+
+@mutant(Inputs, "fronts", "digest", "halted", focus=_killed, world="mixed")
+def digest_of_the_start(fronts: Any) -> Any:
+    """A commit carries the digest with which the process began, not that of what was taken since (D3)."""
+
+    def mistaken(self: Inputs) -> Any:
+        found = fronts(self)
+        if found is None:
+            return None
+        began = (channel._digest for channel in self.logical.values())
+        return replace(found, fronts=tuple(replace(f, digest=d) for f, d in zip(found.fronts, began, strict=True)))
+
+    return mistaken
+
+
+@mutant(Inputs, "least_marker", "liveness", shows=_between, world="mixed")
+def barrier_of_all_channels(_least_marker: Any) -> Any:
+    """The barrier waits for markers of deterministic producers, too, which never come (A6)."""
+    return lambda self: 0 if self.logical else min(channel.marker for channel in self.channels.values())
+
+
+@mutant(Committing, "_freeze", "trim", "resume", focus=_killed, world="mixed")
+def resumed_one_too_far(freeze: Any) -> Any:
+    """A stream of a deterministic producer is resumed one message behind what is included (A7, K3)."""
+
+    def mistaken(self: Committing, version: int) -> Any:
+        actions = freeze(self, version)
+        run = self.commit_run
+        assert run is not None
+        logical = {partition for _, partition in self.inputs.logical}
+        run.inputs = tuple(
+            replace(i, resume=i.resume + 1) if (i.topic, i.partition) in logical and i.resume else i for i in run.inputs
+        )
+        return actions
+
+    return mistaken

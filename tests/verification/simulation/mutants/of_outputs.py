@@ -1,0 +1,102 @@
+"""Mistakes in how the outputs of deterministic tasks leave without transactions, and are read back (D5)."""
+
+from dataclasses import replace
+from typing import Any
+
+from framework.core.actions import Produce
+from framework.core.deterministic.task import DeterministicCore
+from framework.core.events import Ran
+from framework.execution.deterministic.output_recovery import ReadBack
+from protocol.ids import split_producer_id
+from tests.verification.simulation.logical import LogicalSimRunner
+from tests.verification.simulation.mutants.registry import full_of, mutant
+from tests.verification.simulation.world import Plan, with_settings
+
+_killed = full_of("crash", "crash at a boundary", "crash of several")
+
+
+def _reading_back(plan: Plan) -> Plan:
+    return _killed(with_settings(plan, release="read-back", interval_ms=20))
+
+
+def _out_of_step(plan: Plan) -> Plan:
+    """Outputs that are late while commits are quick."""
+    busy = full_of("crash", "slow partition", "crash at a boundary")(_reading_back(plan))
+    return replace(busy, reluctance=(0.0, 0.9, 0.0, 0.95))
+
+
+def _reads_and_writes_outside(plan: Plan) -> bool:
+    tasks = plan.wirings.items()
+    return any(wiring.external and split_producer_id(task)[0] in plan.out_partitions for task, wiring in tasks)
+
+
+def _has_no_streams(plan: Plan) -> bool:
+    return not plan.topology.streams
+
+
+def _undecided(plan: Plan) -> Plan:
+    """Sources that die between what they take and the log's answer, and read in other pieces when they start again."""
+    return replace(_out_of_step(plan), reluctance=(0.95, 0.0, 0.9, 0.0))
+
+
+@mutant(ReadBack, "begin", "outside twice", focus=_reading_back, world="deterministic")
+def nothing_read_back(_begin: Any) -> Any:
+    """A restarted task sends all again that it makes again, whatever stands outside."""
+    return lambda self, last: None
+
+
+@mutant(ReadBack, "step", "outside twice", focus=_reading_back, world="deterministic")
+def read_back_in_part(step: Any) -> Any:
+    """A restarted task goes on after the first piece that it has read."""
+
+    def mistaken(self: ReadBack) -> Any:
+        done = step(self)
+        while self._left:
+            self._left.popleft()
+            for found in self._found.items():
+                self._code.read_back(*found)
+        return done
+
+    return mistaken
+
+
+@mutant(LogicalSimRunner, "stands", "outside twice", focus=_reading_back, world="deterministic")
+def place_ahead_of_acknowledged(stands: Any) -> Any:
+    """The state takes more to stand outside than was acknowledged: a restarted task begins to look too late."""
+    return lambda self, partition, end: stands(self, partition, end + 3)
+
+
+@mutant(DeterministicCore, "_freeze", "release", shows=_has_no_streams, focus=_out_of_step, world="deterministic")
+def committed_before_they_are_out(freeze: Any) -> Any:
+    """A commit does not wait until the outputs that were sent before it are acknowledged (A7)."""
+
+    def mistaken(self: DeterministicCore, version: int) -> Any:
+        acked, self._acked = self._acked, 1 << 62
+        actions = freeze(self, version)
+        assert self.commit_run is not None
+        self._acked, self.commit_run.last_token = acked, 0
+        return actions
+
+    return mistaken
+
+
+@mutant(
+    DeterministicCore,
+    "_ran",
+    "prefix",
+    "again",
+    "release",
+    shows=_reads_and_writes_outside,
+    focus=_undecided,
+    world="deterministic",
+)
+def out_before_decision(ran: Any) -> Any:
+    """What a source makes for the outside leaves before its decision is in the changelog (D2)."""
+
+    def mistaken(self: DeterministicCore, event: Ran) -> Any:
+        if self.releases or not (self._batches and event.outputs):
+            return ran(self, event)
+        self._token += 1
+        return [Produce(self._token, event.outputs), *ran(self, replace(event, outputs=0))]
+
+    return mistaken

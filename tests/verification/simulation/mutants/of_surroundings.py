@@ -1,0 +1,225 @@
+"""Mistakes with what is around a task: claims left out, errors passed over, layers, logs and sinks misunderstood."""
+
+from typing import Any
+
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.aligned.task import TaskCore
+from framework.core.lifecycle import Phase
+from framework.core.startup import StartUp
+from framework.errors import TransientError
+from framework.execution.driver import TaskDriver
+from framework.execution.outbox import Outbox
+from framework.logs.memory import MemoryLog
+from framework.ports import LogRow
+from framework.stores.overlay import LayeredStore
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_data
+from protocol.envelope import decode_header
+from protocol.ids import TopicPartition
+from tests.verification.simulation.boundary import name_of
+from tests.verification.simulation.mutants.registry import busier, full_of, mutant
+from tests.verification.simulation.world import Plan
+
+
+def _aligned(plan: Plan) -> bool:
+    return plan.aligned and bool(plan.topology.streams)
+
+
+def _sends(action: object, call: str) -> bool:
+    return isinstance(action, do.Send | do.AppendChangelog) and name_of(action.value) == call
+
+
+@mutant(StartUp, "end", "ownership", "generation")
+def claim_left_out(end: Any) -> Any:
+    """A process that finds its task claimed goes on as that generation, without a claim of its own (C1)."""
+
+    def mistaken(self: StartUp, event: on.ChangelogEnd) -> Any:
+        if self.phase is not Phase.READING or self.fold.last is None or self.fold.top == 0:
+            return end(self, event)
+        ownership = self.ownership
+        ownership.generation, ownership.next_seq = self.fold.top, self.fold._seqs.get(0, 0) + 1
+        self._own_offset = self.fold.next_offset - 1
+        return self._finish()
+
+    return mistaken
+
+
+@mutant(TaskDriver, "_perform_next", "halted", "lost", shows=_aligned)
+def marker_resent_only_if_last(perform_next: Any) -> Any:
+    """A restart says nothing in a partition that already ends with a marker of its own (the design document's rule)."""
+
+    def mistaken(self: TaskDriver) -> bool:
+        action = self._todo[0]
+        if isinstance(action, do.Send) and _sends(action, "send restore") and self._log.bounds(action.partition)[1]:
+            start, end = self._log.bounds(action.partition)
+            last = self._log.read(action.partition, end - 1, 1)[0][4] if end > start else None
+            if last and name_of(last) == "send marker" and decode_header(last).producer == self.wiring.producer:
+                self._todo.popleft()
+                self._deliveries.sent(action.token, 0, self._mono_ms())
+                self._deliveries.delivered(action.token)
+                self._do(on.Acked(self._deliveries.watermark))
+                return True
+        return bool(perform_next(self))
+
+    return mistaken
+
+
+@mutant(TaskDriver, "_perform_next", "halted", "lost", shows=_aligned, focus=full_of("disk full"))
+def failed_send_ignored(perform_next: Any) -> Any:
+    """A send that failed counts as one that was acknowledged (A7)."""
+
+    def mistaken(self: TaskDriver) -> bool:
+        action = self._todo[0]
+        try:
+            return bool(perform_next(self))
+        except TransientError:
+            if not (isinstance(action, do.Send) and _sends(action, "send frame")):
+                raise
+            self._deliveries.delivered(action.token)
+            self._do(on.Acked(self._deliveries.watermark))
+            return True
+
+    return mistaken
+
+
+@mutant(LayeredStore, "freeze", "uncommitted", "store", "bootstrap")
+def frozen_layer_shared(freeze: Any) -> Any:
+    """The frozen layer and the open one are the same object: later writes change a version that is closed (A8)."""
+
+    def mistaken(self: LayeredStore) -> None:
+        freeze(self)
+        self._open = self._frozen
+
+    return mistaken
+
+
+@mutant(TaskCore, "_output_frames", "label")
+def label_by_boundary(output_frames: Any) -> Any:
+    """Records carry the next boundary of the clock, not the version after the last one (A1)."""
+
+    def mistaken(self: TaskCore, event: Any) -> Any:
+        if self._closing is not None or not self._by_timer:
+            return output_frames(self, event)
+        frozen = self.frozen
+        self.frozen = max(frozen, self.clock.boundary(self._mono_ms) + self.limits.interval_ms - 1)
+        try:
+            return output_frames(self, event)
+        finally:
+            self.frozen = frozen
+
+    return mistaken
+
+
+@mutant(LayeredStore, "is_frozen", "bootstrap", "store", shows=lambda plan: plan.keys > 1)
+def tombstone_swept_over(is_frozen: Any) -> Any:
+    """The sweep brings back a key that the version has deleted (K2)."""
+
+    def mistaken(self: LayeredStore, key: bytes) -> bool:
+        return bool(is_frozen(self, key)) and (self._frozen or {}).get(key) is not None
+
+    return mistaken
+
+
+@mutant(MemoryLog, "read", "halted", "bootstrap")
+def changelog_compacted(read: Any) -> Any:
+    """The broker compacts the changelog: only the last message with a key stays, committed or not (K1)."""
+
+    def mistaken(self: MemoryLog, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
+        if not partition.topic.endswith(".changelog"):
+            return read(self, partition, offset, max_bytes)  # type: ignore[no-any-return]
+        rows: list[LogRow] = read(self, partition, offset, 1 << 30)
+        kept, later = list[LogRow](), set[tuple[int, bytes]]()
+        for row in reversed(rows):
+            value = row[4] or b""
+            if decode_changelog_header(value).type is ChangelogType.DATA:
+                data = decode_data(value)
+                keys = set(zip(data.stores, data.keys, strict=True))
+                if keys <= later:
+                    continue
+                later |= keys
+            kept.append(row)
+        return kept[::-1]
+
+    return mistaken
+
+
+@mutant(
+    TaskDriver,
+    "_perform_next",
+    "ownership",
+    "revert",
+    "one commit",
+    "order",
+    "recorder",
+    "marker",
+    "bootstrap",
+    "restore",
+    "uncommitted",
+    "store",
+    "generation",
+    shows=lambda plan: plan.compare_and_append,
+    focus=busier,
+)
+def commit_not_synced(perform_next: Any) -> Any:
+    """A commit is acknowledged before it would survive a power loss (port contract 2)."""
+
+    def mistaken(self: TaskDriver) -> bool:
+        send = self._log.send
+
+        def unsynced(*args: Any, **options: Any) -> None:
+            send(*args, **(options | {"sync": False}))
+
+        self._log.send = unsynced  # type: ignore[method-assign]
+        try:
+            return bool(perform_next(self))
+        finally:
+            del self._log.send
+
+    return mistaken
+
+
+@mutant(Outbox, "close_version", "sink", shows=lambda plan: bool(plan.files))
+def outbox_before_commit(close_version: Any) -> Any:
+    """The outbox applies a version when it is closed, not when its commit is valid (S2)."""
+
+    def mistaken(self: Outbox, version: int) -> None:
+        close_version(self, version)
+        self.committed()
+
+    return mistaken
+
+
+@mutant(Outbox, "reload", "liveness", shows=lambda plan: bool(plan.files), focus=busier)
+def outbox_forgotten(reload: Any) -> Any:
+    """A restart does not apply what the outbox still holds (S2)."""
+
+    def mistaken(self: Outbox, outputs: Any) -> None:
+        reload(self, outputs)
+        self._pending.clear()
+        self.waiting_bytes = 0
+
+    return mistaken
+
+
+@mutant(
+    StartUp,
+    "begin",
+    "one commit",
+    "ownership",
+    "generation",
+    "restore",
+    "revert",
+    "order",
+    shows=lambda plan: plan.aligned,
+    focus=full_of("crash", "truncated changelog", damaged=True),
+)
+def lost_log_overlooked(begin: Any) -> Any:
+    """A store that points beyond the end of its changelog is wiped, as if it were another's (decision 0011)."""
+
+    def mistaken(self: StartUp) -> Any:
+        pointer = self._pointer
+        if pointer is not None and pointer.offset >= self._log_end:
+            return self._probe()
+        return begin(self)
+
+    return mistaken

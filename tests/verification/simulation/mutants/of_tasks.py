@@ -1,0 +1,148 @@
+"""Mistakes in the order of things: before a commit, after it, at a start, at the end (A2, A7, A8, R2, C4)."""
+
+from dataclasses import replace
+from typing import Any
+
+from framework.core.actions import DropOpen, Trim
+from framework.core.aligned.task import TaskCore
+from framework.core.events import ExternalProcessed
+from framework.errors import Halted
+from framework.execution.driver import TaskDriver
+from framework.execution.pending_sends import Deliveries
+from protocol.control import encode_marker
+from protocol.ids import TopicPartition
+from tests.verification.simulation.mutants.registry import mutant
+from tests.verification.simulation.world import Plan
+
+
+def _aligned(plan: Plan) -> bool:
+    return plan.aligned and bool(plan.topology.streams)
+
+
+@mutant(TaskCore, "_freeze", "marker", shows=_aligned)
+def marker_before_commit(freeze: Any) -> Any:
+    """A marker is sent when a version is frozen (A7)."""
+
+    def mistaken(self: TaskCore, version: int) -> Any:
+        actions = freeze(self, version)
+        for o in self.commit_run.outputs if self.commit_run is not None else ():
+            marker = encode_marker(self.task.producer, self.generation, version, o.next_seq, False)
+            actions.append(self._send(TopicPartition(o.topic, o.partition), marker))
+        return actions
+
+    return mistaken
+
+
+@mutant(TaskCore, "_freeze", "trim", shows=_aligned)
+def trim_before_commit(freeze: Any) -> Any:
+    """Inputs are trimmed when a version is frozen (K3)."""
+
+    def mistaken(self: TaskCore, version: int) -> Any:
+        actions = freeze(self, version)
+        run = self.commit_run
+        return actions + [Trim(TopicPartition(i.topic, i.partition), i.resume) for i in ((run and run.inputs) or ())]
+
+    return mistaken
+
+
+@mutant(TaskCore, "_write_data", "halted", "lost", "liveness", shows=_aligned)
+def outputs_not_awaited(write_data: Any) -> Any:
+    """A version is committed although not all of its outputs are acknowledged (A7)."""
+
+    def mistaken(self: TaskCore, run: Any) -> Any:
+        run.last_token = 0
+        return write_data(self, run)
+
+    return mistaken
+
+
+@mutant(TaskCore, "_data_written", "position")
+def external_position_late(data_written: Any) -> Any:
+    """The position in external inputs is taken when the commit is sent, not at the freeze (A2, A8)."""
+
+    def mistaken(self: TaskCore, event: Any) -> Any:
+        assert self.commit_run is not None
+        external = tuple(
+            type(e)(e.topic, e.partition, self.external[TopicPartition(e.topic, e.partition)])
+            for e in self.commit_run.external
+        )
+        self.commit_run.external = external
+        return data_written(self, event)
+
+    return mistaken
+
+
+@mutant(TaskDriver, "_perform_next", "output", shows=_aligned)
+def outputs_kept(perform_next: Any) -> Any:
+    """A roll back keeps what a sink holds back (R4)."""
+
+    def mistaken(self: TaskDriver) -> bool:
+        kept = self._runner.take_external() if self._todo and isinstance(self._todo[0], DropOpen) else []
+        done = bool(perform_next(self))
+        if kept:
+            self._runner._external = kept  # type: ignore[attr-defined]
+        return done
+
+    return mistaken
+
+
+@mutant(TaskCore, "_announce", "halted", "lost", "void", shows=_aligned)
+def restore_not_sent(announce: Any) -> Any:
+    """A task that restarts where it stood does not say so (R2)."""
+
+    def mistaken(self: TaskCore) -> Any:
+        if self.generation % 2:
+            return announce(self)
+        outputs, self.next_seq = self.next_seq, {}
+        actions = announce(self)
+        self.next_seq = outputs
+        return actions
+
+    return mistaken
+
+
+@mutant(TaskCore, "_announce", "halted", "lost", "void", shows=_aligned)
+def restore_without_lineage(announce: Any) -> Any:
+    """A restore names its own generation only, not the lineage (R3)."""
+
+    def mistaken(self: TaskCore) -> Any:
+        lineage, self.lineage = self.lineage, self.lineage[-1:]
+        actions = announce(self)
+        self.lineage = lineage
+        return actions
+
+    return mistaken
+
+
+@mutant(Deliveries, "sent_other", "liveness")
+def commit_awaited_for_ever(sent_other: Any) -> Any:
+    """A commit whose acknowledgement was lost is waited for without end (C4; found by the simulator)."""
+
+    def mistaken(self: Deliveries, token: int, mono_ms: float) -> None:
+        sent_other(self, token, float("inf"))
+
+    return mistaken
+
+
+@mutant(TaskCore, "_started", "halted")
+def old_bounds_trusted(started: Any) -> Any:
+    """The end of an input is judged by what it was before the claim (K3; found by the simulator)."""
+
+    def mistaken(self: TaskCore) -> Any:
+        actions = started(self)
+        for partition, position in (*self.inputs.position.items(), *self.external.items()):
+            if position > self._bounds[partition][1]:
+                raise Halted(f"{self.task.name} resumes at {partition} offset {position}, beyond the end")
+        return actions
+
+    return mistaken
+
+
+@mutant(TaskCore, "step", "halted", shows=lambda plan: plan.tight_layer)
+def source_blind_to_its_layer(step: Any) -> Any:
+    """A source does not hear how large its layer is until a version is due (A9; found by reading)."""
+
+    def mistaken(self: TaskCore, event: Any) -> Any:
+        return step(self, replace(event, open_bytes=0) if isinstance(event, ExternalProcessed) else event)
+
+    return mistaken

@@ -1,0 +1,248 @@
+"""Mistakes in deterministic mode: what is decided, promised, merged, made again and let out (D1 to D5)."""
+
+from dataclasses import replace
+from typing import Any
+
+from framework.core.changelog_fold import ChangelogFold
+from framework.core.deterministic import merge
+from framework.core.deterministic.logical_clock import LogicalClock
+from framework.core.deterministic.merge import ALL, Merge
+from framework.core.deterministic.source import Deciding
+from framework.core.deterministic.task import DeterministicCore
+from framework.core.ownership import Ownership
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_decision
+from tests.verification.simulation.logical import LogicalSimRunner
+from tests.verification.simulation.mutants.registry import full_of, mutant
+from tests.verification.simulation.world import Plan, with_settings
+
+_WRONG = ("again", "prefix", "halted", "time", "exactly once", "decision")  # what is made again is not what it was
+_killed = full_of("crash", "crash at a boundary", "crash of several", "zombie")
+
+
+def _streams(plan: Plan) -> bool:
+    return bool(plan.topology.streams)
+
+
+def _merges(plan: Plan) -> bool:
+    return any(len(wiring.channels) > 1 for wiring in plan.wirings.values())
+
+
+def _unfenced(plan: Plan) -> bool:
+    return _streams(plan) and not plan.compare_and_append
+
+
+def _narrow(plan: Plan) -> Plan:
+    """Queues that hold one frame of each channel, behind partitions of very different speed."""
+    tight = with_settings(plan, early_memory_bytes_max=0, batch_bytes_max=200)
+    return replace(tight, reluctance=(0.0, 0.9, 0.5, 0.0, 0.9, 0.0, 0.95))
+
+
+def _promising(plan: Plan) -> Plan:
+    """Two of a task at once, whose heartbeats go far ahead."""
+    return full_of("twin", "clock jump", "zombie")(with_settings(plan, lease_ms=2000, heartbeat_ms=5))
+
+
+def _restarted_at_once(plan: Plan) -> Plan:
+    """Sinks that restart more often than they get on."""
+    return full_of("crash", "twin", "crash of several")(_narrow(with_settings(plan, interval_ms=20)))
+
+
+def _two_at_once(plan: Plan) -> Plan:
+    return full_of("zombie", "twin", "slow partition")(plan)
+
+
+@mutant(LogicalClock, "start", "time", "again", "halted", shows=_unfenced, focus=_promising, world="deterministic")
+def no_lease(start: Any) -> Any:
+    """A restarted source does not start above what its predecessor has promised (D2)."""
+    return lambda self, last_t, lease: start(self, last_t, 0)
+
+
+@mutant(Deciding, "_batches_done", *_WRONG, shows=_streams, focus=_killed, world="deterministic")
+def emit_before_decision(batches_done: Any) -> Any:
+    """What is made of a batch is sent before its decision is in the changelog (D2)."""
+
+    def mistaken(self: DeterministicCore) -> Any:
+        for batch in self._batches:
+            batch.valid = batch.logged
+        return batches_done(self)
+
+    return mistaken
+
+
+@mutant(Ownership, "appended", *_WRONG, "lease", shows=_unfenced, focus=_two_at_once, world="deterministic")
+def decision_not_checked(appended: Any) -> Any:
+    """A decision counts once it is acknowledged, whatever stands before it (D2, C3)."""
+
+    def mistaken(self: Ownership, offset: int, highest_own: int, trailing: int = 0) -> Any:
+        self.settle(offset, trailing)
+
+    return mistaken
+
+
+@mutant(ChangelogFold, "feed", *_WRONG, focus=_two_at_once, shows=_unfenced, world="deterministic")
+def void_decisions_replayed(feed: Any) -> Any:
+    """A decision is replayed though a higher generation stands before it (D2, C2)."""
+
+    def mistaken(self: ChangelogFold, offset: int, value: bytes) -> Any:
+        kind, generation, _, _ = decode_changelog_header(value)
+        if kind is ChangelogType.DECISION and generation < self.top:
+            self.decisions.append(decode_decision(value))
+        return feed(self, offset, value)
+
+    return mistaken
+
+
+@mutant(DeterministicCore, "_resume", *_WRONG, "front", focus=_killed, world="deterministic")
+def decisions_dropped(resume: Any) -> Any:
+    """A successor does not replay what its predecessor has decided and not committed (D2)."""
+
+    def mistaken(self: DeterministicCore, commit: Any) -> None:
+        resume(self, commit)
+        self._replay.clear()
+
+    return mistaken
+
+
+@mutant(DeterministicCore, "_append_next", *_WRONG, "front", "position", focus=_killed, world="deterministic")
+def decided_during_a_commit(append_next: Any) -> Any:
+    """A decision goes into the changelog between a freeze and its commit: a restart reads from the commit (D2, D4)."""
+
+    def mistaken(self: DeterministicCore) -> Any:
+        run = self.commit_run
+        if run is None or self._appending is not None or not self._batches or self.releases:
+            return append_next(self)
+        self.commit_run = None
+        actions = append_next(self)
+        self.commit_run = run
+        return actions
+
+    return mistaken
+
+
+@mutant(Deciding, "_batches_done", "time", "lease", "halted", shows=_streams, world="deterministic")
+def promised_over_a_batch(batches_done: Any) -> Any:
+    """A heartbeat goes out while a batch of a lower time waits for its decision (D1)."""
+
+    def mistaken(self: DeterministicCore) -> Any:
+        actions = batches_done(self)
+        return [*actions, *self._heartbeats(self.time.floor)] if self._batches else actions
+
+    return mistaken
+
+
+@mutant(LogicalClock, "promise", "lease", "time", "halted", shows=_streams, world="deterministic")
+def promised_beyond_the_lease(promise: Any) -> Any:
+    """A source that is told which time others wait for promises it, whether that is leased or not (D1, D2)."""
+
+    def mistaken(self: LogicalClock, mono_us: int) -> Any:
+        wanted = self._wanted
+        promise(self, mono_us)
+        self.floor = max(self.floor, wanted)
+        return self.floor
+
+    return mistaken
+
+
+@mutant(Deciding, "_pass", "time", "halted", shows=lambda plan: _streams(plan) and plan.timers, world="deterministic")
+def promised_over_a_timer(pass_: Any) -> Any:
+    """A heartbeat goes out before the timers of a lower time have fired (D1)."""
+    return lambda self, t: self._heartbeats(t)
+
+
+@mutant(Merge, "take", *_WRONG, shows=_merges, world="deterministic")
+def order_of_arrival(take: Any) -> Any:
+    """A record goes as soon as it is there, whatever other channels may still bring (D1)."""
+
+    def mistaken(self: Merge) -> Any:
+        bounds = [channel.bound for channel in self.channels]
+        for channel in self.channels:
+            channel.bound = (1 << 62, ALL, ALL)
+        runs, _ = take(self)
+        for channel, bound in zip(self.channels, bounds, strict=True):
+            channel.bound = bound
+        return runs, self.upto
+
+    return mistaken
+
+
+@mutant(merge, "upto", *_WRONG, "front", shows=lambda plan: plan.shape.endswith("and on"), world="deterministic")
+def ties_ignored(_upto: Any) -> Any:
+    """After a record of some time, none of that time is expected any more (D1)."""
+    return lambda bound: bound[0]
+
+
+@mutant(Merge, "commit", "resume", shows=_merges, world="deterministic")
+def resumed_at_position(commit: Any) -> Any:
+    """A restart reads on where was read last, not where something is not processed (D3)."""
+
+    def mistaken(self: Merge, version: int) -> Any:
+        inputs, fronts = commit(self, version)
+        positions = self.position.values()
+        return tuple(replace(i, resume=offset) for i, offset in zip(inputs, positions, strict=True)), fronts
+
+    return mistaken
+
+
+@mutant(Merge, "commit", "seq", "digest", "front", shows=_merges, world="deterministic")
+def received_for_processed(commit: Any) -> Any:
+    """A commit says what was received, not what was processed (D3)."""
+
+    def mistaken(self: Merge, version: int) -> Any:
+        processed = [channel.processed for channel in self.channels]
+        for channel in self.channels:
+            channel.processed = channel.received
+        found = commit(self, version)
+        for channel, seq in zip(self.channels, processed, strict=True):
+            channel.processed = seq
+        return found
+
+    return mistaken
+
+
+@mutant(Merge, "frame", *_WRONG, "seq", "error", shows=_streams, focus=_killed, world="deterministic")
+def known_records_taken(frame: Any) -> Any:
+    """A record that comes again is processed again (D3)."""
+
+    def mistaken(self: Merge, partition: Any, offset: int, header: Any, value: bytes) -> None:
+        channel = self._by_key[header.producer, partition]
+        channel.bound, channel.generation = (-1, ALL, ALL), header.generation
+        channel.received = header.seq - 1
+        frame(self, partition, offset, header, value)
+
+    return mistaken
+
+
+@mutant(Merge, "heartbeat", *_WRONG, shows=_streams, focus=_narrow, world="deterministic")
+def heard_while_skipping(heartbeat: Any) -> Any:
+    """A heartbeat behind a frame that was not admitted counts (D1)."""
+
+    def mistaken(self: Merge, partition: Any, offset: int, message: Any) -> None:
+        channel = self._by_key[message.header.producer, partition]
+        skipped, channel.skip_offset = channel.skip_offset, None
+        if message.header.seq <= channel.received + 1 or skipped is not None:
+            channel.bound = max(channel.bound, (message.t, message.source, ALL))
+        channel.skip_offset = skipped
+
+    return mistaken
+
+
+@mutant(
+    LogicalSimRunner, "go_on_after", "release", "exactly once", "outside twice", focus=_killed, world="deterministic"
+)
+def released_again(go_on_after: Any) -> Any:
+    """A sink lets out again what had left before its restart (D5)."""
+    return lambda self, released, digests: None
+
+
+@mutant(
+    LogicalSimRunner,
+    "_numbers",
+    "release",
+    "exactly once",
+    shows=_streams,
+    focus=_restarted_at_once,
+    world="deterministic",
+)
+def released_not_committed(numbers: Any) -> Any:
+    """A commit forgets what has left the job and will be made again only after it (D5)."""
+    return lambda self: {**numbers(self), b"r": {}}

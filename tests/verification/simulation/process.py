@@ -1,0 +1,165 @@
+"""One simulated process: the real core, driver and overlay of one task over a simulated log, store and spill."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from zlib import crc32
+
+from framework.core.aligned.state import Status
+from framework.core.deterministic.task import DeterministicCore
+from framework.core.task_topology import TaskWiring
+from framework.execution.deterministic.driver import DeterministicDriver
+from framework.execution.driver import TaskDriver
+from framework.execution.outbox import Outbox
+from framework.execution.reserved_stores import OUTBOX
+from framework.ports import Write
+from tests.verification.simulation.boundary import Ambush, Boundary
+from tests.verification.simulation.core import SimCore
+from tests.verification.simulation.disk import Host, SimOverlay, SimSpill, SimStore
+from tests.verification.simulation.invariants import Checker
+from tests.verification.simulation.log import SharedLog, SimLog
+from tests.verification.simulation.logical import LogicalSimRunner
+from tests.verification.simulation.oracle import Recorder
+from tests.verification.simulation.sink import DIRECTORY, SimSink
+from tests.verification.simulation.step_text import tell_steps
+from tests.verification.simulation.usercode import SimRunner, StageCode, stage_code
+from tests.verification.simulation.world import JOB, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all processes of a world have around them."""
+
+    plan: Plan
+    log: SharedLog
+    checker: Checker
+    recorder: Recorder
+    now: Callable[[], int]
+    draw: Callable[[], int]
+    ambush: Ambush
+    changed: set[int] = field(default_factory=set)  # tasks whose code makes other outputs than it did
+    tell: Callable[[str], None] | None = None  # takes a line for each event and action of each core
+
+
+class Process:
+    """A task's process on a host. Its monotonic clock starts elsewhere than those of others.
+
+    ``wiring``: the task's in the graph that the process has; ``refused``: it is one that a start must refuse.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        task: int,
+        number: int,
+        host: Host,
+        wiring: TaskWiring,
+        *,
+        refused: bool = False,
+    ) -> None:
+        plan = around.plan
+        self.task = task
+        self.nonce = crc32(b"%d" % number).to_bytes(16, "big")
+        self.number = number
+        self.host = host
+        self.wiring = wiring
+        self.refused = refused
+        self.name = f"{self.wiring.name}#{number}"
+        self.boundary = Boundary(around.ambush)
+        self.log = SimLog(around.log, self.boundary, self.wiring.changelog)
+        self.started = False
+        self.paused = False
+        self.recorded = False  # its counters were added up
+        self.stop_by = 0  # time at which a graceful stop is given up; 0: none was asked for
+        self.wake_at = 0  # step at which a paused process goes on
+        self._around = around
+        self._disk = host.disk
+        self._born = around.now() - number * 1000
+        code = stage_code(plan, task)
+        self.store = SimStore(code.stores, host, self.boundary, self._written)
+        self.overlay = SimOverlay(
+            self.store,
+            list(code.stores),
+            layer_bytes_max=plan.limits.layer_bytes_max,
+            clean_bytes_max=plan.settings.clean_bytes_max,
+        )
+        self.overlay.chunk_keys = plan.knobs.chunk_keys
+        self.core: SimCore | DeterministicCore
+        self.driver: TaskDriver
+        self.core, self.driver = self._deterministic(code) if code.deterministic else self._aligned(code)
+        host.in_use = True
+        if around.tell is not None:
+            names = {wiring.producer: wiring.name for wiring in plan.wirings.values()}
+            tell_steps(self.core, self.name, names.__getitem__, around.tell)
+
+    def _aligned(self, code: StageCode) -> tuple[SimCore, TaskDriver]:
+        plan = self._around.plan
+        core = SimCore(self.wiring, plan.limits, aligned=plan.aligned)
+        outbox = self._outbox() if code.files else None
+        runner = SimRunner(code, self.wiring, self.overlay, self._around.draw, self._froze, outbox)
+        return core, TaskDriver(0, core, runner=runner, **self._parts())
+
+    def _deterministic(self, code: StageCode) -> tuple[DeterministicCore, TaskDriver]:
+        plan = self._around.plan
+        releases = bool(code.external) and plan.settings.release == "transaction"
+        core = DeterministicCore(self.wiring, plan.limits, releases=releases)
+        runner = LogicalSimRunner(code, self.task, self.overlay, self._froze)
+        runner.suffix = b"!" if self.task in self._around.changed else b""
+        return core, DeterministicDriver(0, core, runner=runner, **self._parts())
+
+    def _parts(self) -> dict[str, Any]:
+        """Return what every driver has around it."""
+        return {
+            "log": self.log,
+            "store": self.store,
+            "overlay": self.overlay,
+            "spill": SimSpill(self.boundary),
+            "settings": self._around.plan.settings,
+            "mono_ms": self._mono_ms,
+        }
+
+    def _mono_ms(self) -> int:
+        return self._around.now() - self._born
+
+    def _froze(self, version: int, steps: list[Any]) -> None:
+        self._around.recorder.froze(self.task, self.nonce, self.core.generation, version, steps)
+
+    def _written(self, writes: Sequence[Write], pointer: bytes | None) -> None:
+        committed = self.core.committed
+        version = -1 if committed is None else committed.version
+        self._around.checker.stored(self.task, version, self._disk, writes, pointer)
+
+    def _outbox(self) -> Outbox:
+        checker, task = self._around.checker, self.task
+        sink = SimSink(self.boundary, partial(checker.has_file, task), partial(checker.applied, task))
+        settings = self._around.plan.settings
+        return Outbox(
+            (JOB, self.wiring.name), self.overlay.store(OUTBOX), settings, sinks=lambda _: {f"files:{DIRECTORY}": sink}
+        )
+
+    def start(self, wall_ms: int) -> None:
+        """Begin as a real process does."""
+        self.started = True
+        self.driver.start(nonce=self.nonce, host=f"host{self.host.number}", pid=self.number, wall_ms=wall_ms)
+
+    def counted(self) -> Counter[str]:
+        """Return what core, driver and start have counted."""
+        counted = Counter(self.core.seen) + Counter(self.driver.counters)
+        counted["wipes of what was there"] += self.store.wiped_content
+        if self.core.status not in (Status.STARTING, Status.GENESIS):
+            start = self.core.start_up
+            counted["redos over later commits"] += not start.bootstrapped and start.segments > 0
+            counted["bootstraps from within the log"] += start.bootstrapped and start.fold.start > 0
+        return counted
+
+    @property
+    def restoring(self) -> bool:
+        """Whether the process has a claim ahead of it, or a changelog to read."""
+        return self.core.status is Status.STARTING
+
+    def close(self, rand: Callable[[], float]) -> None:
+        """The process is gone."""
+        self.store.crash(rand)
+        self.host.in_use = False

@@ -1,0 +1,117 @@
+"""``run_seed``: one run from its seed, the same in every process."""
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import ModuleType
+
+from framework.core import changelog_fold, startup
+from framework.execution import changelog_writer
+from protocol.commit import decode_commit
+from tests.verification.simulation import invariants
+from tests.verification.simulation.mutants import MUTANTS, applied
+from tests.verification.simulation.oracle import Violation
+from tests.verification.simulation.scheduler import Simulation
+from tests.verification.simulation.world import WHOLE, Cut, Knobs, World, make_plan
+
+DECODE = "decode_commit"
+Tell = Callable[[str], None] | None
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run was. ``digest`` covers every message, fault and end of a process, in order."""
+
+    seed: int
+    shape: str
+    digest: str
+    steps: int
+    cut: Cut
+    faults: list[str]  # those that happened, in words
+    happened: tuple[int, ...]  # their numbers
+    hits: int  # faults that hit something
+    counters: Counter[str]
+    violation: Violation | None
+    world: World = "aligned"  # of the seed's
+    trace: list[str] = field(default_factory=list)  # the last lines, if there is a violation or it was asked for
+
+
+@contextmanager
+def small_world(knobs: Knobs) -> Iterator[None]:
+    """Make the fixed sizes of production small for the time of a run."""
+    small: dict[tuple[ModuleType, str], object] = {
+        (changelog_writer, "SWEEP_KEYS_MIN"): knobs.sweep_keys,
+        (changelog_writer, "SWEEP_BYTES_MIN"): knobs.sweep_bytes,
+        (changelog_writer, "MESSAGE_BYTES_MAX"): knobs.data_bytes,
+        (startup, "TAIL"): knobs.tail,
+        # each commit is read some times by tasks and checks: its bytes say all
+        **dict.fromkeys(
+            [(startup, DECODE), (changelog_fold, DECODE), (invariants, DECODE)], lru_cache(1024)(decode_commit)
+        ),
+    }
+    before = {place: getattr(*place) for place in small}
+    try:
+        for place, value in small.items():
+            setattr(*place, value)
+        yield
+    finally:
+        for place, value in before.items():
+            setattr(*place, value)
+
+
+def run_seed(
+    seed: int,
+    mutant: str | None = None,
+    cut: Cut = WHOLE,
+    *,
+    world: World = "aligned",
+    traced: bool = False,
+    tell: Tell = None,
+) -> Result:
+    """Run what is left of a seed. A violation is in the result; an unknown mutant raises KeyError.
+
+    A seed has three worlds: of a job in aligned mode or at least once, of one in deterministic mode, and of one whose
+    first stages are deterministic and the others aligned. A mutant lives in one of them. ``tell`` takes a line for each
+    event and action of each core, in the form of tests/core/scenarios.
+    """
+    world = world if mutant is None else MUTANTS[mutant].world
+    plan = make_plan(seed, cut, world)
+    plan = cut.of(plan if mutant is None else MUTANTS[mutant].focus(plan))
+    violation = None
+    with ExitStack() as stack:
+        if mutant is not None:
+            stack.enter_context(applied(mutant))
+        simulation = Simulation(plan, tell)
+        stack.enter_context(small_world(plan.knobs))
+        try:
+            _run(simulation)
+        except Violation as error:
+            violation = error
+    counters = simulation.seen + simulation.checker.seen + simulation.log.seen
+    return Result(
+        seed=seed,
+        shape=plan.shape,
+        digest=simulation.trace.digest,
+        steps=simulation.step,
+        cut=cut,
+        faults=simulation.faults,
+        happened=tuple(simulation.happened),
+        hits=simulation.hits,
+        counters=counters,
+        violation=violation,
+        world=world,
+        trace=simulation.trace.lines() if traced or violation is not None else [],
+    )
+
+
+def _run(simulation: Simulation) -> None:
+    """Run it. A mistake of the simulator itself is a violation, too: a batch says on which seed, and goes on."""
+    try:
+        simulation.run()
+    except Violation:
+        raise
+    except Exception as error:
+        raise Violation("simulator", "".join(traceback.format_exception(error, limit=-3))) from error

@@ -1,0 +1,400 @@
+"""The seeded scheduler: processes tick, the log applies, time passes, faults happen; one thread, virtual time."""
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+
+from framework.core.task_topology import TaskWiring
+from framework.errors import Fenced, FrameworkError, Halted, OffsetOutOfRange, StoreCorrupted, TransientError
+from framework.execution.deterministic.driver import DeterministicDriver
+from framework.execution.driver import TaskDriver
+from framework.execution.pending_sends import CHANGELOG
+from framework.ports import ExternalRecord, LogRow
+from framework.stores.memory import MemoryDisk
+from protocol.changelog import ChangelogType, decode_changelog_header
+from protocol.ids import TopicPartition, split_producer_id
+from tests.verification.simulation.boundary import Ambush, Crashed
+from tests.verification.simulation.builds import Builds, check_refused, is_refusal
+from tests.verification.simulation.disk import Host, copy_of
+from tests.verification.simulation.faults import FAULTS, WAITING, own_rand
+from tests.verification.simulation.invariants import Checker
+from tests.verification.simulation.log import Behaviour, SharedLog
+from tests.verification.simulation.logical_checks import LogicalChecker
+from tests.verification.simulation.oracle import Recorder, Violation
+from tests.verification.simulation.process import Process, Surroundings
+from tests.verification.simulation.trace import Trace
+from tests.verification.simulation.usercode import stamp
+from tests.verification.simulation.world import DAMAGES, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault, Plan, out_topic
+
+REST = 100  # times the steps, at most, until all is committed: without room for early records it is read again for each
+SETTLE = 60  # steps for what is late
+RESTARTED = 0.2  # of the worlds are killed and started once more when all is done
+HOSTS = 2  # of a task; more when all are in use
+EPOCH_MS = 1_000_000
+TOLD = 0.2  # of the turns of a deterministic task it is told which time others have heard of
+
+
+class Simulation:
+    """The world of one seed. ``run`` raises Violation. ``tell`` takes a line for each event and action of each core."""
+
+    def __init__(self, plan: Plan, tell: Callable[[str], None] | None = None) -> None:
+        self.plan = plan
+        self.now = EPOCH_MS
+        self.step = 0
+        self.seen: Counter[str] = Counter()
+        self.faults: list[str] = []  # those that happened, in words
+        self.happened: list[int] = []  # their numbers
+        self.hits = 0  # faults that hit something
+        self.ambush = Ambush(self._hit)
+        self.damaged = False  # something broke that the protocol relies on: to halt is right from now on
+        self._ended: set[int] = set()  # tasks that a damage has ended
+        self._must_halt: set[int] = set()  # tasks that cannot overlook a damage
+        self.trace = Trace()
+        self.rand = random.Random(f"run {plan.seed}").random
+        sinks = {w.changelog for w in plan.wirings.values() if split_producer_id(w.producer)[0] in plan.out_partitions}
+        behaviour = Behaviour(
+            # a sink's outputs are fenced by the log even where all others are protected by C3 alone (S1)
+            fenced=(lambda _: True) if plan.compare_and_append else sinks.__contains__,
+            repeat_rate=plan.repeat_rate,
+            clock_goes_back=not plan.compare_and_append,
+            reluctance=plan.reluctance,
+        )
+        self.log = SharedLog(lambda: self.now, self.rand, behaviour)
+        self.recorder = Recorder()
+        make = LogicalChecker if plan.deterministic else Checker
+        self.checker = make(plan, self.log, self.recorder)
+        self.log.observer = self
+        self._around = Surroundings(
+            plan,
+            self.log,
+            self.checker,
+            self.recorder,
+            lambda: self.now,
+            lambda: int(self.rand() * (1 << 32)),
+            self.ambush,
+            tell=tell,
+        )
+        self.log.hit = self._hit
+        self._create_topics()
+        arrivals = [
+            (int(at * plan.steps), partition, value) for partition, rows in plan.inputs.items() for at, value in rows
+        ]
+        arrivals.sort()
+        if plan.timers:  # by number, not by its digits: in order, unless the world is to have disorder
+            arrivals.sort(key=lambda arrival: (*arrival[:2], stamp(arrival[2], 0)))
+        self._arrivals = deque(arrivals)
+        self.hosts = {task: [Host(n) for n in range(HOSTS)] for task in plan.wirings}
+        self._last_host = dict.fromkeys(plan.wirings, 0)
+        self._processes: list[Process] = []
+        self._number = 0
+        self._restarts: list[tuple[int, int, int]] = [
+            (0, task, 0) for task in plan.wirings
+        ]  # step, task, crash at this crossing
+        self._idle = 0
+        self._late = 0.0
+        self._faults = deque(plan.faults)
+        self._builds = Builds(plan)
+
+    def _create_topics(self) -> None:
+        partitions = [*self.plan.inputs, *(w.changelog for w in self.plan.wirings.values())]
+        partitions += [p for w in self.plan.wirings.values() for _, p in w.channels]
+        partitions += [
+            TopicPartition(out_topic(s), p) for s, count in self.plan.out_partitions.items() for p in range(count)
+        ]
+        for partition in dict.fromkeys(partitions):
+            self.log.add(partition, self.plan.external_start if partition in self.plan.inputs else 0)
+
+    def run(self) -> None:
+        """Run until everything is committed and the world is at rest."""
+        while self.step <= self.plan.steps * FAULTY:  # the last fault included
+            self._one_step()
+        self._calm()
+        if self.damaged:
+            self._come_to_an_end()
+            return
+        for _ in range(SETTLE):  # zombies go on, and what is late arrives
+            self._one_step()
+        self._come_to_rest()
+        if self.rand() < RESTARTED:
+            for process in list(self._processes):
+                self.kill(process, "killed at the end")
+            self._come_to_rest()
+        self.checker.finish()
+        for process in self._processes:
+            self._count(process)
+
+    def _come_to_rest(self) -> None:
+        """Run until everything is committed, and each task has closed one more version."""
+        histories, limit = self.checker.histories.values(), self.step + self.plan.steps * REST
+        before = [history.version for history in histories]
+        while not self._complete() or any(h.version <= v for h, v in zip(histories, before, strict=True)):
+            for _ in range(20):
+                self._one_step()
+            if self.step > limit:
+                stuck = {p.name: (p.core.status.name, p.core.frozen) for p in self._processes}
+                missing = self.checker.missing
+                raise Violation("liveness", f"{len(missing)} outputs are missing: {sorted(missing)[:3]}; {stuck}")
+
+    def _come_to_an_end(self) -> None:
+        """After a damage nothing needs to be complete; what is not must have been noticed."""
+        limit = self.step + self.plan.steps * REST
+        while not self._complete() and not self._ended and self.step < limit:
+            self._one_step()
+        complete = self._complete()
+        for _ in range(SETTLE):
+            self._one_step()
+        if not self._must_halt <= self._ended:
+            raise Violation("unnoticed", f"tasks {sorted(self._must_halt - self._ended)} go on behind a damage")
+        self.seen["damages that nobody needed to notice"] += complete and not self._ended
+        if not (complete or self._ended or self.seen["exit 1 by OffsetOutOfRange"]):
+            raise Violation("liveness", "something was lost, and nobody halts")
+
+    def _one_step(self) -> None:
+        self.step += 1
+        while self._arrivals and self._arrivals[0][0] <= self.step:
+            _, partition, value = self._arrivals.popleft()
+            at = stamp(value, self.plan.disorder) if self.plan.timers else None
+            self.log.append(partition, None, value, at, None)
+        self._start_due()
+        if wrong := self._builds.due(self.step, () if self.damaged else self.checker.histories.values()):
+            self._started(*wrong, refused=True)
+        while self._faults and self._faults[0].at * self.plan.steps <= self.step:
+            self._fault(self._faults.popleft())
+        busy, awake = False, self.awake()
+        if awake:
+            busy = self._turn(awake[int(self.rand() * len(awake))])
+        for _ in range(int(self.rand() * 8)):
+            busy = self.log.pump() or busy
+        if self.log.repeats and self.rand() < 0.03:
+            self.log.repeat(int(self.rand() * len(self.log.repeats)))
+        self._pass_time(busy, len(awake))
+
+    def _pass_time(self, busy: bool, awake: int) -> None:
+        interval = self.plan.settings.interval_ms
+        self._late += self.rand() * interval * self.plan.pace / (3 + 3 * awake)
+        self._idle = 0 if busy else self._idle + 1
+        if self._idle > awake:
+            self._idle, self._late = 0, self._late + interval / 2
+        self.now += int(self._late)
+        self._late -= int(self._late)
+
+    @property
+    def processes(self) -> list[Process]:
+        """Return all processes, those that are paused included."""
+        return list(self._processes)
+
+    def awake(self) -> list[Process]:
+        """Return the processes that are not paused."""
+        return [process for process in self._processes if not process.paused]
+
+    def _turn(self, process: Process) -> bool:
+        """Let a process do a few things; True if it did any."""
+        driver, busy = process.driver, False
+        try:
+            if not process.started:
+                process.start(self.now)
+                return True
+            if process.stop_by and self.now > process.stop_by:
+                self.kill(process, "stop timed out")
+                return True
+            self._tell(driver)
+            for _ in range(1 + int(self.rand() * 12)):
+                if not driver.tick():
+                    break
+                busy = True
+            if self.rand() < 0.7:
+                for delivery in process.log.poll():
+                    driver.delivered(delivery)
+                    busy = True
+            check_refused(process)
+            if driver.exit is not None:
+                self.seen["graceful stops"] += 1
+                self.kill(process, "exit 0")
+        except Crashed:
+            self.seen[f"crash {process.boundary.where}"] += 1
+            self.kill(process, f"crashed {process.boundary.where}")
+        except Fenced as error:
+            self.seen["fenced"] += 1
+            self.checker.fenced(process.task, process.core.generation, process.nonce, str(error))
+            self.kill(process, "exit 3")
+        except (TransientError, OffsetOutOfRange, StoreCorrupted) as error:
+            self.seen[f"exit 1 by {type(error).__name__}"] += 1
+            if isinstance(error, StoreCorrupted):
+                process.host.replace(MemoryDisk())  # as a worker does: the changelog is the truth
+            self.kill(process, f"exit 1: {error}")
+        except FrameworkError as error:
+            self._halt(process, error)
+        except Violation:
+            raise
+        except Exception as error:
+            raise Violation("error", f"{process.name}: {error!r}") from error
+        return busy
+
+    def _halt(self, process: Process, error: FrameworkError) -> None:
+        """End a process that was right to refuse its graph, or to halt; else that is a violation."""
+        if not ((refused := is_refusal(process, error)) or (self.damaged and isinstance(error, Halted))):
+            raise Violation("halted", f"{process.name}: {error}") from error
+        self.seen["starts of another graph that were refused" if refused else "halts after a damage"] += 1
+        if not refused:
+            self._ended.add(process.task)
+        self.kill(process, f"exit 4: {error}", restart=refused)
+
+    def _tell(self, driver: TaskDriver) -> None:
+        """At times, tell a task which time others have heard of, or a later one: nothing relies on its being true."""
+        if isinstance(driver, DeterministicDriver) and self.rand() < TOLD:
+            drivers = (process.driver for process in self._processes)
+            heard = max(each.heard for each in drivers if isinstance(each, DeterministicDriver))
+            driver.hear(heard + int(10_000_000 * self.rand() ** 20))
+
+    def _complete(self) -> bool:
+        if self.checker.missing or self._arrivals:
+            return False
+        return (
+            self.checker.all_at_end()
+            if self.plan.aligned or self.plan.deterministic
+            else self.checker.nothing_missing()
+        )
+
+    def restart(self, task: int, delay: int, crash_at: int = 0) -> None:
+        """Start a process of the task after so many steps, if a damage has not ended it."""
+        if task in self._ended:
+            return
+        self._restarts.append((self.step + delay, task, crash_at))
+
+    def _start_due(self) -> None:
+        for process in self._processes:
+            if process.paused and process.wake_at <= self.step:
+                process.paused = process.log.stalled = False
+                self.trace.note(self.step, self.now, f"{process.name} goes on")
+        if not self._restarts:
+            return
+        due = [entry for entry in self._restarts if entry[0] <= self.step]
+        self._restarts = [entry for entry in self._restarts if entry[0] > self.step]
+        for _, task, crash_at in due:
+            self._started(task, self._builds.wiring(self.plan.wirings[task]), crash_at)
+
+    def _started(self, task: int, wiring: TaskWiring, crash_at: int = 0, *, refused: bool = False) -> None:
+        self._number += 1
+        process = Process(self._around, task, self._number, self._host(task), wiring, refused=refused)
+        self.checker.ended_before[process.nonce] = not self._arrivals
+        self._processes.append(process)
+        self.trace.note(self.step, self.now, f"{process.name} starts on host {process.host.number}")
+        if crash_at:
+            process.boundary.arm_crash(crash_at)
+
+    def _host(self, task: int) -> Host:
+        hosts = self.hosts[task]
+        free = [host for host in hosts if not host.in_use]
+        if not free:
+            free = [Host(len(hosts))]
+            hosts += free
+        host = free[int(self.rand() * len(free))]
+        last = hosts[self._last_host[task]]
+        if not last.in_use and self.rand() < 0.5:
+            host = last
+        self._last_host[task] = host.number
+        return host
+
+    def kill(self, process: Process, how: str, *, restart: bool = True) -> None:
+        """End a process; it is started again if no other one of its task is awake or about to start."""
+        self.trace.note(self.step, self.now, f"{process.name} {how}")
+        if process.restoring:
+            self.seen["crashes in a restore"] += 1
+        if process.overlay.half_applied:
+            self.seen["crashes between two chunks of a version"] += 1
+        self._count(process)
+        self._count_unacknowledged(process)
+        self._processes.remove(process)
+        process.log.die()
+        process.close(self.rand)
+        task = process.task
+        others = any(p.task == task for p in self.awake()) or any(entry[1] == task for entry in self._restarts)
+        if restart and not others:
+            self.restart(task, int(self.rand() * 25))
+
+    def _count(self, process: Process) -> None:
+        if not process.recorded:
+            process.recorded = True
+            self.seen += process.counted()
+
+    def _count_unacknowledged(self, process: Process) -> None:
+        answers = [(sent, delivery) for sent, delivery in process.log.lost_acks if sent.token == CHANGELOG]
+        for sent, delivery in answers:
+            if decode_changelog_header(sent.value).type is ChangelogType.COMMIT:
+                won = not delivery.fenced and delivery.offset in self.checker.histories[process.task].offsets.values()
+                self.seen[f"lost acknowledgements of a commit that {'won' if won else 'lost'}"] += 1
+
+    def _hit(self) -> None:
+        self.hits += 1
+
+    def _fault(self, fault: Fault) -> None:
+        awake, rand = self.awake(), own_rand(fault.draw)
+        if not awake or (self.damaged and (self.checker.cut or fault.kind not in REVEALING)):
+            return
+        target = awake[int(rand() * len(awake))]
+        what = FAULTS[fault.kind](self, target, rand)
+        if not what:
+            return
+        if target.host.disk.pointer is not None and rand() < 0.5:
+            target.host.backup = copy_of(target.host.disk)  # may come back with a later fault
+        self.damaged = self.checker.damaged = self.damaged or fault.kind in {*DAMAGES, *LOGICAL_DAMAGES}
+        if fault.kind not in WAITING:
+            self._hit()
+        text = f"{fault.number}. {fault.kind} at step {self.step}: {what}"
+        self.seen[f"fault: {fault.kind}"] += 1
+        self.faults.append(text)
+        self.happened.append(fault.number)
+        self.trace.note(self.step, self.now, f"FAULT {text}")
+
+    def change_outputs(self, task: int) -> None:
+        """Let the code of a task make other outputs than it did, in processes that start from now on."""
+        self._around.changed.add(task)
+
+    def must_halt(self, task: int) -> None:
+        """Note that a damage hit what a task must make again: it halts, or the world was not watched over."""
+        self._must_halt.add(task)
+
+    def drop_queues(self, task: int) -> None:
+        """Lose what dead processes of a task have sent and the log has not applied."""
+        changelog = self.plan.wirings[task].changelog
+        for queue in [q for q in self.log.queues if q.sender is None and q.partition == changelog]:
+            queue.items.clear()
+            self.log.queues.remove(queue)
+
+    def _calm(self) -> None:
+        """From here on nothing goes wrong any more; zombies go on soon."""
+        self.log.blocked_until.clear()
+        # slowness is a fault, too: with data in pieces, a commit could take longer than unacked_ms_max for ever (B1)
+        self.log.reluctant = dict.fromkeys(self.log.reluctant, 0.0)
+        self.log.repeats.clear()
+        self.ambush.count = 0
+        for process in self._processes:
+            process.boundary.disarm()
+            process.log.lose_ack = process.store.corrupt = False
+            process.wake_at = min(process.wake_at, self.step + 40)
+        self._restarts = [(step, task, 0) for step, task, _ in self._restarts]
+
+    # --- what the log reports -----------------------------------------------------------------------------------------
+
+    def appended(self, partition: TopicPartition, offset: int, value: bytes, outputs: Sequence[ExternalRecord]) -> None:
+        """Trace and check an internal message that is now in the log."""
+        self.trace.message(self.step, self.now, partition, offset, value)
+        self.checker.appended(partition, offset, value, outputs)
+
+    def produced(self, record: ExternalRecord, offset: int, sender: object, *, late: bool) -> None:
+        """Trace and check a plain record that is now in the log."""
+        self.trace.note(self.step, self.now, f"{record.partition} {record.value!r}")
+        self.checker.produced(record, offset, sender, late=late)
+
+    def unmade(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+        """Trace and forget messages that a power loss has taken back; who feeds the job sends his again."""
+        self.trace.note(self.step, self.now, f"{partition} loses {len(rows)} messages")
+        if partition in self.plan.inputs:
+            self._arrivals.extendleft((self.step, partition, row[4] or b"") for row in reversed(rows))
+        else:
+            self.checker.unmade(partition, rows)
+
+    def trimmed(self, partition: TopicPartition, before: int) -> None:
+        """Trace and check a trim that is about to happen."""
+        self.trace.note(self.step, self.now, f"{partition} is trimmed before {before}")
+        self.checker.trimmed(partition, before)

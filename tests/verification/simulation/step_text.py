@@ -1,0 +1,187 @@
+"""Text of messages, events and actions: one line for each, in the words of the glossary, for scenarios and traces."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.aligned.task import TaskCore
+from framework.core.deterministic.task import DeterministicCore
+from protocol.changelog import (
+    ChangelogType,
+    decode_changelog_header,
+    decode_claim,
+    decode_data,
+    decode_decision,
+    decode_lease,
+    decode_release,
+)
+from protocol.commit import Commit, decode_commit
+from protocol.control import decode_heartbeat, decode_marker, decode_restore, decode_watermark
+from protocol.envelope import Header, MessageType, decode_header
+from protocol.errors import DecodeError
+from protocol.frames import decode_columns
+from protocol.ids import LineageEntry, TopicPartition
+
+TaskName = Callable[[int], str]  # producer id → name of the task
+NO_TEXT = (on.Processed, on.Acked, on.OutputFrames, on.DataWritten, on.Applied, on.ChangelogEnd, on.InputRead, on.Ran)
+
+
+def event_text(event: on.Event, name: TaskName) -> str | None:
+    """Return the line of an event; None for an answer that says only that an action is done."""
+    if isinstance(event, NO_TEXT):
+        return None
+    match event:
+        case on.Start(pointer=pointer):
+            return "starts" + ("" if pointer is None else f", its store is at changelog offset {pointer.offset}")
+        case on.Message(partition, offset, _, value):
+            return f"reads {partition} @{offset}: {message_text(value, name)}"
+        case on.ChangelogRow(offset, _, value):
+            return f"reads its changelog @{offset}: {message_text(value, name)}"
+        case on.ChangelogAppended(offset, fenced=fenced):
+            return "the log refuses it: a higher generation has claimed" if fenced else f"appended @{offset}"
+        case on.ExternalProcessed(partition, next_offset, ended):
+            return f"processed {partition} up to offset {next_offset}" + (", its end" if ended else "")
+        case on.ExternalBatch(partition, first_offset, next_offset):
+            return f"reads {partition} from offset {first_offset} up to {next_offset}"
+        case on.Tick():
+            return "time passes"
+        case on.Stop():
+            return "is asked to stop"
+        case _:
+            return str(event)
+
+
+def action_text(action: do.Action, name: TaskName, spilled: Callable[[int], bytes] | None = None) -> str:
+    """Return the line of an action; ``spilled`` gives the frame that lies on disk under a key."""
+    if isinstance(action, do.Process) and action.value is None and spilled is not None:
+        return f"process {records_text(spilled(action.key), action.skip)} from disk"
+    return ACTIONS[type(action)](action, name)
+
+
+def _append_text(action: do.AppendChangelog, name: TaskName) -> str:
+    return f"append to the changelog: {'; '.join(message_text(each, name) for each in (*action.before, action.value))}"
+
+
+def _external_text(action: do.ProcessExternal, _: TaskName) -> str:
+    again = ", once more" if action.replay else ""
+    return f"process {action.count} from {action.partition} @{action.first_offset} at {action.first_t} µs{again}"
+
+
+ACTIONS: dict[type[do.Action], Callable[[Any, TaskName], str]] = {
+    do.ReadChangelog: lambda a, _: f"read the changelog from offset {a.offset}",
+    do.FindVerdict: lambda a, _: f"look up the outcome of the bulk write {a.run_id}",
+    do.WipeStore: lambda _, __: "wipe the store",
+    do.ApplySegment: lambda a, _: f"restore the data of the commit @{a.offset}",
+    do.WritePointer: lambda a, _: f"write changelog position {a.pointer.offset} to the store",
+    do.AppendChangelog: _append_text,
+    do.Send: lambda a, name: f"send to {a.partition}: {message_text(a.value, name)}",
+    do.Produce: lambda a, _: f"send {a.count} of the outputs that wait to topics outside of the job",
+    do.Seek: lambda a, _: f"read {a.partition} from offset {a.offset}",
+    do.Spill: lambda a, _: f"move to disk: {records_text(a.value)}",
+    do.DropSpilled: lambda _, __: "drop rolled back frames from disk",
+    do.Process: lambda a, _: f"process {records_text(a.value, a.skip)}",
+    do.ProcessRecords: lambda a, _: f"process {sum(len(r.keys) for r in a.runs)} records, time reaches {a.upto} µs",
+    do.ProcessExternal: _external_text,
+    do.FlushOutputs: lambda _, __: "flush the outputs",
+    do.Freeze: lambda a, _: f"freeze checkpoint {a.version}",
+    do.WriteData: lambda _, __: "send the changed keys to the changelog",
+    do.ApplyFrozen: lambda a, _: (
+        f"write checkpoint {a.pointer.version} and changelog position {a.pointer.offset} to the store"
+    ),
+    do.DropOpen: lambda _, __: "drop the open write batch",
+    do.ClearSpill: lambda _, __: "empty the early buffer on disk",
+    do.Trim: lambda a, _: f"trim {a.partition} before offset {a.offset}",
+    do.Committed: lambda a, _: f"checkpoint {a.version} is committed",
+    do.Exit: lambda a, _: f"exit with {a.code}: {a.reason}",
+}
+
+
+def tell_steps(core: TaskCore | DeterministicCore, process: str, name: TaskName, tell: Callable[[str], None]) -> None:
+    """Give ``tell`` a line for each event that a core gets from now on, and for each action that it asks for."""
+    step = core.step
+
+    def told(event: on.Event) -> Sequence[do.Action]:
+        actions = step(event)
+        text = event_text(event, name)
+        if text is not None and (actions or not isinstance(event, on.Tick)):
+            tell(f"{process} < {text}")
+        for action in actions:
+            tell(f"{process} > {action_text(action, name)}")
+        return actions
+
+    setattr(core, "step", told)  # noqa: B010  # mypy does not let a method be assigned
+
+
+def message_text(value: bytes, name: TaskName) -> str:
+    """Return what a message of a stream or a changelog says."""
+    try:
+        header = decode_header(value)
+    except DecodeError:
+        return _changelog_text(value, name)
+    who = f"{name(header.producer)}, generation {header.generation}"
+    match header.type:
+        case MessageType.FRAME:
+            seqs = _seqs(header, len(decode_columns(value).values))
+            return f"{records_text(value)} of checkpoint {header.version} ({who}, {seqs})"
+        case MessageType.MARKER:
+            ended = ", inputs ended" if decode_marker(value).at_end else ""
+            return f"checkpoint marker {header.version} ({who}, next seq {header.seq}{ended})"
+        case MessageType.RESTORE:
+            history = history_text(decode_restore(value).lineage)
+            return f"rollback marker to {header.version} ({who}, next seq {header.seq}, history {history})"
+        case MessageType.WATERMARK:
+            idle = ", idle" if decode_watermark(value).idle else ""
+            return f"{records_text(value)} of checkpoint {header.version} ({who}, next seq {header.seq}{idle})"
+        case MessageType.HEARTBEAT:
+            return f"progress to {decode_heartbeat(value).t} µs ({who}, next seq {header.seq})"
+
+
+def records_text(frame: bytes | None, skip: int = 0) -> str:
+    """Return the values of a frame's records, the first ``skip`` left out, or what a watermark says."""
+    if frame is None:
+        return "a frame from disk"
+    if decode_header(frame).type is MessageType.WATERMARK:
+        return f"watermark {decode_watermark(frame).watermarks[-1]}"
+    return " ".join((value or b"null").decode(errors="replace") for value in decode_columns(frame).values[skip:])
+
+
+def history_text(history: Sequence[LineageEntry]) -> str:
+    """Return a rollback history as generation→checkpoint pairs."""
+    return " ".join(f"{generation}→{restored}" for generation, restored in history) or "empty"
+
+
+def _seqs(header: Header, count: int) -> str:
+    return f"seq {header.seq}" if count == 1 else f"seq {header.seq} to {header.seq + count - 1}"
+
+
+def _changelog_text(value: bytes, name: TaskName) -> str:
+    header = decode_changelog_header(value)
+    by = f"generation {header.generation}"
+    match header.type:
+        case ChangelogType.CLAIM:
+            return f"claim of {by} (process {decode_claim(value).pid})"
+        case ChangelogType.DATA:
+            data = decode_data(value)
+            keys = " ".join(key.decode(errors="replace") for key in data.keys)
+            return f"data of {by}: {keys}"
+        case ChangelogType.COMMIT:
+            return f"commit of {by}: {_commit_text(decode_commit(value), name)}"
+        case ChangelogType.DECISION:
+            decision = decode_decision(value)
+            return f"input decision of {by}: {decision.records} from {decision.topic} @{decision.first_offset}"
+        case ChangelogType.LEASE:
+            return f"time lease of {by}: up to {decode_lease(value).t} µs"
+        case ChangelogType.RELEASE:
+            return f"output release of {by}: {dict(decode_release(value).seqs)}"
+        case _:
+            return f"{header.type.name.lower()} of {by}"
+
+
+def _commit_text(commit: Commit, name: TaskName) -> str:
+    parts = [f"checkpoint {commit.version}"]
+    for entry in commit.inputs:
+        seqs = ", ".join(f"{name(c.producer)} up to seq {c.seq}" for c in entry.channels)
+        parts.append(f"{TopicPartition(entry.topic, entry.partition)} from offset {entry.resume} ({seqs})")
+    parts += [f"{e.topic}[{e.partition}] from offset {e.offset}" for e in commit.external]
+    return "; ".join(parts)

@@ -1,0 +1,26 @@
+"""What must hold of event time in aligned tasks (E1 to E5), beside what the oracle finds by doing the same."""
+
+from tests.verification.simulation.claims import Claims
+from tests.verification.simulation.oracle import TaskHistory, Violation
+from tests.verification.simulation.usercode import COUNTS, LATE, Step
+from tests.verification.simulation.world import NEVER_IDLE_MS, Plan
+
+
+def check_watermark(name: str, step: Step, record: int, producer: TaskHistory, claims: Claims) -> None:
+    """Check a watermark that a task took before this record (from 1) of the channel: valid, its producer was so far."""
+    generation, label = map(int, step.value.split(b";")[2:])
+    if claims.is_void(generation, label):
+        raise Violation("void", f"{name}: holds a watermark of generation {generation}, label {label}")
+    told, allowed = int(step.value.split(b";")[0]), producer.time_before(step.partition, record)
+    if told > allowed:
+        where = f"{step.partition} offset {step.offset}: watermark {told} before record {record}"
+        raise Violation("event time", f"{name}: {where}, but {producer.wiring.name} was at {allowed}")
+
+
+def late_records(name: str, plan: Plan, history: TaskHistory) -> int:
+    """Return how many records were late; none is where no input is out of order or idle, and nothing repeated."""
+    late = int(history.state((COUNTS, LATE)) or 0) if history.time is not None else 0
+    in_order = plan.aligned and not plan.deterministic and not plan.disorder
+    if late and in_order and plan.settings.event_time_idle_ms == NEVER_IDLE_MS:
+        raise Violation("event time", f"{name}: {late} records are late, but no input was out of order")
+    return late

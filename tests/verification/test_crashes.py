@@ -1,0 +1,84 @@
+"""docs/CRASHES.md is true: a row for each touch of the outside, and a kill at both sides of each, all recovered."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES, Ambush
+from tests.verification.simulation.run import small_world
+from tests.verification.simulation.scheduler import Simulation
+from tests.verification.simulation.world import DAMAGES, Cut, Fault, Plan, make_plan
+
+ROOT = Path(__file__).parents[2]
+SMALL = Cut(records=8, tasks=2)
+# calls that not every world has
+SHOWS: dict[str, Callable[[Plan], bool]] = {
+    "produce": lambda plan: not plan.aligned and bool(plan.out_partitions),
+    "send watermark": lambda plan: plan.aligned and plan.timers and bool(plan.topology.streams),
+    "spill": lambda plan: plan.aligned and plan.settings.early_memory_bytes_max == 0 < plan.settings.early_bytes_max,
+    "unspill": lambda plan: plan.aligned and plan.settings.early_memory_bytes_max == 0 < plan.settings.early_bytes_max,
+} | {call: lambda plan: bool(plan.files) for call in ("open sink", "begin file", "write file", "name file")}
+
+
+def rows() -> list[list[str]]:
+    """Return the cells of the table's rows."""
+    lines = (ROOT / "docs" / "CRASHES.md").read_text().splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")][1:]
+
+
+def test_the_table_has_a_row_for_each_call() -> None:
+    """A touch of the outside that is new has no row yet, one that is gone has one too many."""
+    assert [row[0] for row in rows()] == [*CALLS, *LOGICAL_CALLS]
+    assert all(len(row) == 4 and all(row) for row in rows())
+
+
+def test_the_tests_in_the_table_exist() -> None:
+    """A row names the test that shows it; a test that was renamed would leave it empty."""
+    files = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    named = [row[3].split("::") for row in rows()]
+    assert [f"{file}::{test}" for file, test in named if not re.search(rf"def {test}\(", files.get(file, ""))] == []
+
+
+def lay_next(ambush: Ambush, sides: Iterator[str], call: str) -> None:
+    """Wait at the second crossing of the next side, if there is one."""
+    side = next(sides, None)
+    if side is not None:
+        ambush.lay(side, call, 2)
+
+
+@pytest.mark.parametrize("call", [*CALLS, *LOGICAL_CALLS])
+def test_a_crash_at_each_call_is_recovered(call: str) -> None:
+    """Processes are killed before a call and after one; no invariant breaks, and everything is committed in the end."""
+    before, after = (f"crash {side} {call}" for side in SIDES)
+    for seed in range(400):
+        plan = SMALL.of(make_plan(seed, SMALL, "deterministic" if call in LOGICAL_CALLS else "aligned"))
+        if plan.damaged or (call in SHOWS and not SHOWS[call](plan)):
+            continue
+        simulation = Simulation(plan)
+        simulation.ambush.hit = partial(lay_next, simulation.ambush, iter(SIDES), call)
+        simulation.ambush.hit()
+        with small_world(plan.knobs):
+            simulation.run()
+        if simulation.seen[before] and simulation.seen[after]:
+            return
+    pytest.fail(f"no world in which processes die before and after {call}")
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damage_halts_and_never_corrupts(kind: str) -> None:
+    """A log that loses or changes what it acknowledged stops a task (decision 0011); what is committed stays right."""
+    for seed in range(60):
+        plan = make_plan(seed, SMALL)
+        if not plan.aligned or not plan.topology.streams:
+            continue
+        then = [Fault(n, 0.3 + n / 100, "stale or wiped store", seed + n) for n in range(1, 6)]
+        simulation = Simulation(replace(plan, faults=(Fault(0, 0.3, kind, seed), *then), damaged=True))
+        with small_world(plan.knobs):
+            simulation.run()
+        if simulation.seen["halts after a damage"]:
+            return
+    pytest.fail(f"no world in which a {kind} stops a task")

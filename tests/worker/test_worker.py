@@ -1,0 +1,158 @@
+"""Worker processes under real signals: what they restore, whom they give way to, how they end."""
+
+import fcntl
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from framework.errors import ConfigError
+from framework.job.directory import Place
+from framework.settings import Settings
+from framework.worker.worker import EXIT_CRASHED, EXIT_DONE, EXIT_FENCED, EXIT_HALTED, Worker
+from tasks.word_count import job
+from tests.worker.workers import TASK, WorkerUnderTest, say, totals, until_committed, word_log
+
+
+def stop_outside_of_a_transaction(worker: WorkerUnderTest, directory: Path) -> None:
+    """Pause a worker when it does not hold the writer's lock, or nobody else could write."""
+    with (directory / "log.db-lock").open("rb+") as lock:
+        while True:
+            worker.signal(signal.SIGSTOP)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                worker.signal(signal.SIGCONT)
+                continue
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            return
+
+
+def test_same_host_redoes_and_another_host_bootstraps(tmp_path: Path) -> None:
+    """A killed worker comes back from its own disk without a bootstrap; without the disk, from the changelog (R1)."""
+    directory = tmp_path / "job"
+    log = word_log(directory)
+    say(log, "a b", "a")
+    with WorkerUnderTest(directory) as first:
+        first.running()
+        until_committed(log, 2)
+        first.signal(signal.SIGKILL)
+        assert first.ends() == -signal.SIGKILL
+    say(log, "a c")
+    with WorkerUnderTest(directory) as second:
+        counters = second.running()["counters"]
+        assert (counters.get("redos"), counters.get("bootstraps")) == (1, None)
+        until_committed(log, 3)
+        second.signal(signal.SIGKILL)
+        second.ends()
+    shutil.rmtree(directory / "state")
+    say(log, "b")
+    with WorkerUnderTest(directory) as third:
+        status = third.running()
+        assert (status["counters"].get("redos"), status["counters"]["bootstraps"]) == (None, 1)
+        assert status["counters"]["restored records"] >= 3
+        until_committed(log, 4)
+    assert totals(log) == [("a", 1), ("b", 1), ("a", 2), ("a", 3), ("c", 1), ("b", 2)]
+
+
+def test_a_paused_worker_that_wakes_up_gives_way(tmp_path: Path) -> None:
+    """After a pause it finds itself fenced, exits 3 and writes nothing: no output is lost or doubled (C2, C5)."""
+    directory = tmp_path / "job"
+    log = word_log(directory)
+    say(log, *["a b"] * 50)
+    with WorkerUnderTest(directory) as zombie:
+        zombie.running()
+        until_committed(log, 50)
+        say(log, *["a b"] * 50)
+        stop_outside_of_a_transaction(zombie, directory)
+        with WorkerUnderTest(directory, f"--state-directory={tmp_path / 'elsewhere'}") as successor:
+            assert successor.running()["counters"]["bootstraps"] == 1
+            until_committed(log, 100)
+            say(log, *["a b"] * 50)
+            zombie.signal(signal.SIGCONT)
+            assert zombie.ends() == EXIT_FENCED
+            until_committed(log, 150)
+    assert totals(log) == [(word, number) for number in range(1, 151) for word in "ab"]
+
+
+def test_a_second_worker_on_the_same_state_is_kept_out(tmp_path: Path) -> None:
+    """Two processes never have one store open: the second one exits 1, to be started again later."""
+    directory = tmp_path / "job"
+    word_log(directory)
+    with WorkerUnderTest(directory) as first:
+        first.running()
+        with WorkerUnderTest(directory) as second:
+            assert second.ends() == EXIT_CRASHED
+        assert "in use by another process" in second.log_path.read_text()
+        assert first.process.poll() is None
+
+
+def test_a_graceful_stop_commits_what_was_processed(tmp_path: Path) -> None:
+    """SIGTERM closes the open version and exits 0: nothing is processed again (R6)."""
+    directory = tmp_path / "job"
+    log = word_log(directory)
+    with WorkerUnderTest(directory, "--set=interval_ms=60000") as worker:
+        worker.running()
+        say(log, "a b c")
+        worker.until(lambda status: status["counters"].get("external records") == 1)
+        worker.signal(signal.SIGTERM)
+        assert worker.ends() == EXIT_DONE
+    assert totals(log) == [("a", 1), ("b", 1), ("c", 1)]
+    with WorkerUnderTest(directory) as again:
+        assert again.running()["positions"] == {"sentences[0]": 1}
+
+
+def test_a_worker_ends_with_its_supervisor(tmp_path: Path) -> None:
+    """When nobody reads its status any more it stops, so that a successor finds the state free."""
+    directory = tmp_path / "job"
+    word_log(directory)
+    with WorkerUnderTest(directory) as worker:
+        worker.running()
+        worker.leave()
+        assert worker.ends() == EXIT_DONE
+
+
+def test_a_damaged_store_is_wiped_and_restored(tmp_path: Path) -> None:
+    """The changelog is the truth: a store that cannot be opened costs a bootstrap, nothing else."""
+    directory = tmp_path / "job"
+    log = word_log(directory)
+    say(log, "a a")
+    with WorkerUnderTest(directory) as first:
+        first.running()
+        until_committed(log, 1)
+    (directory / "state" / TASK / "CURRENT").write_text("MANIFEST-nonsense\n")
+    say(log, "a")
+    with WorkerUnderTest(directory) as second:
+        assert second.running()["counters"]["bootstraps"] == 1
+        until_committed(log, 2)
+    assert "wiped" in second.log_path.read_text()
+    assert totals(log) == [("a", 1), ("a", 2), ("a", 3)]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--set=guarantee=at-least-once"], "was made with guarantee exactly-once"),
+        (["--stage=nobody"], "no stage 'nobody'"),
+        (["--set=interval_ms=0"], "must be positive"),
+    ],
+)
+def test_a_worker_that_cannot_work_halts_with_a_reason(tmp_path: Path, options: list[str], words: str) -> None:
+    """Exit code 4: no restart helps, a person must look (C5). The reason is in its log, one JSON object a line."""
+    directory = tmp_path / "job"
+    log = word_log(directory)
+    log.produce_with_meta([], {"guarantee": b"exactly-once"})
+    with WorkerUnderTest(directory, *options) as worker:
+        assert worker.ends() == EXIT_HALTED
+    (entry,) = [json.loads(line) for line in worker.log_path.read_text().splitlines()]
+    assert words in entry["error"]
+
+
+def test_a_partition_that_the_job_has_not_is_refused(tmp_path: Path) -> None:
+    """Before anything is opened."""
+    place = Place(tmp_path / "job")
+    log = word_log(tmp_path / "job")
+    with pytest.raises(ConfigError, match="partitions 0 to 0, not 1"):
+        Worker(job, 1, log, place, Settings())

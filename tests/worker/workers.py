@@ -1,0 +1,127 @@
+"""Worker processes in the hands of a test: real ones, with real signals."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from framework.feeds.lines import LineLog
+from framework.job.directory import Place
+from framework.job.topics import create_topics
+from framework.logs.embedded import EmbeddedLog
+from framework.ports import ExternalRecord, Log
+from framework.state.commits import last_commit
+from grete import Job
+from protocol.ids import TopicPartition
+from tasks.word_count import job as word_count
+
+LIMIT_S = 60.0  # of any wait: far beyond what a slow machine needs, so that a hang is a failure and nothing else is
+SENTENCES, TOTALS = TopicPartition("sentences", 0), TopicPartition("word-totals", 0)
+CHANGELOG = TopicPartition("word-count.count-words.changelog", 0)
+TASK = "count-words-0"
+
+Status = dict[str, Any]
+
+
+class WorkerUnderTest:
+    """``grete worker``, killed at the end of the block whatever it does; ``task``: whose status is looked at."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *options: str,
+        reference: str = "tasks.word_count",
+        partition: int = 0,
+        task: str = TASK,
+    ) -> None:
+        self.status: Status = {}
+        self.task = task
+        self._reader, writer = os.pipe()
+        self._rest = b""
+        command = [sys.executable, "-m", "framework.cli", "worker", reference, f"--partition={partition}"]
+        command += [f"--directory={directory}", f"--status-fd={writer}", *options]
+        self.log_path = directory.parent / f"worker-{writer}-{time.monotonic_ns()}.log"
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, pass_fds=[writer], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        os.close(writer)
+
+    def until(self, condition: Callable[[Status], bool]) -> Status:
+        """Wait for a status of the task that meets the condition; fail if the worker ends before."""
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            ready, _, _ = select.select([self._reader], [], [], max(0.0, deadline - time.monotonic()))
+            data = os.read(self._reader, 1 << 16) if ready else b""
+            assert data, f"no such status before its end or the time limit: {self.status}\n{self.log_path.read_text()}"
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                self.status = json.loads(line)[self.task]
+                if condition(self.status):
+                    return self.status
+
+    def running(self) -> Status:
+        """Wait until the task takes input."""
+        return self.until(lambda status: status["status"] == "running")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self.process.send_signal(number)
+
+    def ends(self) -> int:
+        """Wait for its end; return the exit code."""
+        return self.process.wait(LIMIT_S)
+
+    def leave(self) -> None:
+        """Close the status pipe, as a supervisor that dies does."""
+        os.close(self._reader)
+        self._reader = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+        if self._reader >= 0:
+            os.close(self._reader)
+
+
+def word_log(directory: Path, job: Job = word_count) -> EmbeddedLog:
+    """Return the log of a job with its topics."""
+    log = EmbeddedLog(Place(directory).directory / "log.db")
+    create_topics(job, log)
+    return log
+
+
+def say(log: LineLog, *sentences: str) -> None:
+    """Append sentences."""
+    records = [ExternalRecord(SENTENCES, None, sentence.encode(), 1) for sentence in sentences]
+    log.produce_with_meta(records, {})
+
+
+def until_committed(log: EmbeddedLog, sentences: int) -> None:
+    """Wait until so many sentences are part of a commit."""
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        last = last_commit(log, CHANGELOG)
+        if last is not None and last.commit.external and last.commit.external[0].offset >= sentences:
+            return
+        assert time.monotonic() < deadline, f"not committed: {last}"
+        log.wait(1000)
+
+
+def totals(log: Log) -> list[tuple[str, int]]:
+    """Return (word, total) of everything sent."""
+    rows = log.read(TOTALS, 0, 1 << 30)
+    return [((row[3] or b"").decode(), int.from_bytes(row[4] or b"", "big")) for row in rows]
