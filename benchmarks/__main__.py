@@ -18,8 +18,8 @@ def plan(words: int, skewed_words: int, keys: int) -> dict[str, tuple[str, ...]]
     """Return label → measurement, in the order of one round."""
     few = f"words={skewed_words}"
     return {
-        "exactly once": ("throughput", f"words={words}", "guarantee=exactly-once"),
-        "at least once": ("throughput", f"words={words}", "guarantee=at-least-once"),
+        "exactly once": ("throughput", f"words={words}", "processing_guarantee=exactly-once"),
+        "at least once": ("throughput", f"words={words}", "processing_guarantee=at-least-once"),
         "bare loop": ("bare", f"words={words}"),
         "early records buffered": ("skewed", few),
         "buffered, 16 KiB in memory": ("skewed", few, "early_memory_bytes_max=16384"),
@@ -44,7 +44,7 @@ def show_throughput(results: Results) -> None:
 
 def show_early(results: Results) -> None:
     """Print what the early buffer is worth when sources do not keep step."""
-    table = Table(title="Two workers, one source slow: early records kept for their version, or read again")
+    table = Table(title="Two workers, one source slow: early records kept for their checkpoint, or read again")
     for column in ("", "words/s (median)", "early", "of these on disk", "seeks back", "frames skipped"):
         table.add_column(column, justify="left" if not column else "right")
     for label in ("early records buffered", "buffered, 16 KiB in memory", "skipped, read again (bound 0)"):
@@ -60,7 +60,7 @@ def show_restore(results: Results, keys: int) -> None:
     table = Table(title=f"Coming back with {keys:,} keys of 80 bytes: from the start of the worker's loop to running")
     for column in ("", "seconds (median)", "changelog records", "records/s"):
         table.add_column(column, justify="left" if not column else "right")
-    for label, name in (("same host: redo", "redo"), ("state deleted: bootstrap", "bootstrap")):
+    for label, name in (("same host: redo", "redo"), ("state deleted: restore", "restore")):
         figures = [median(results, "restore", f"{name}_{figure}") for figure in ("s", "records", "records_per_s")]
         table.add_row(label, f"{figures[0]:.2f}", f"{figures[1]:,.0f}", f"{figures[2]:,.0f}")
     console.print(table)

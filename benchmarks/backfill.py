@@ -1,7 +1,7 @@
 """History through a job's own tasks: ``make bench EXPERIMENT=backfill``, ``python -m benchmarks.backfill [--help]``.
 
 Counting (W1): JSON messages of about 95 bytes in Parquet, 10,000 keys, 4 partitions, counts with a changelog.
-From the call to the verdict; the session is there. Restoring: workers start with nothing on their disks, from the files
+From the call to the outcome; the session is there. Restoring: workers start with nothing on their disks, from the files
 that a backfill leaves, and from the changelogs; with LOG=kafka there, and beside Kafka Streams.
 """
 
@@ -24,7 +24,7 @@ from benchmarks.reading import reading, show_reading
 from benchmarks.restoring import Silent, restoring, show_restoring
 from benchmarks.running import console, median, run_all, say_where, tree_cpu_s
 from benchmarks.streams_restoring import on_kafka
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.settings import Settings
@@ -65,11 +65,11 @@ def backfilling(directory: Path, records: int, cores: int) -> Result:
     from benchmarks.counting import job
 
     history(directory / "past", records)
-    place, settings = Place(directory / "job"), Settings()
-    log = EmbeddedLog(place.directory / "log.db")
+    job_directory, settings = JobDirectory(directory / "job"), Settings()
+    log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
     spark = local_session(f"local[{cores}]")
-    where = Where("embedded", "", str(place.directory / "log.db"))
+    where = Where("embedded", "", str(job_directory.directory / "log.db"))
     result: Result = {}
     for round_ in ("first", "second"):  # the first one also warms Spark up
         sources = sources_of(job, [str(directory / "past")])
@@ -79,12 +79,12 @@ def backfilling(directory: Path, records: int, cores: int) -> Result:
         result[f"{round_}_per_s"] = records / (time.perf_counter() - begun)
         result[f"{round_}_cpu_us"] = (tree_cpu_s() - cpu) / records * 1e6
         if sum(report.records for report in done.reports) != records:
-            raise SystemExit("not all records were processed: the measurement is void")
-    frame = spark.read.format("changelog").options(job=JOB, store="counts", directory=str(place.directory))
+            raise SystemExit("not all records were processed: the measurement does not count")
+    frame = spark.read.format("changelog").options(job=JOB, store="counts", directory=str(job_directory.directory))
     begun = time.perf_counter()
     total = frame.load().groupBy().sum("value").collect()[0][0]
     if total != records:
-        raise SystemExit(f"{total} counted, {records} in the history: the measurement is void")
+        raise SystemExit(f"{total} counted, {records} in the history: the measurement does not count")
     spark.stop()
     log.close()
     return result
@@ -125,7 +125,7 @@ def executing(_directory: Path, records: int) -> Result:
     )
     begun = time.process_time()
     if sum(len(batch) for batch in run_stage(plan, 0, 1, batches)) < KEYS:
-        raise SystemExit("keys are missing: the measurement is void")
+        raise SystemExit("keys are missing: the measurement does not count")
     return {"cpu_us": (time.process_time() - begun) / records * 1e6}
 
 

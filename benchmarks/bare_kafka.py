@@ -1,8 +1,8 @@
 """The fastest loop that this machine's Python can do for the counting job, with what a framework adds left out.
 
-No frames, versions, claims or generic code; one process for all partitions. A transaction a second; counts in dicts; at
-a commit the changed keys go to a changelog topic and, as one batch, to RocksDB. A crash between the two would lose it
-its place: it is a measure, not a program.
+No frames, checkpoints, claims or generic code; one process for all partitions. A transaction a second; counts in dicts;
+at a commit the changed keys go to a changelog topic and, as one batch, to RocksDB. A crash between the two would lose
+it its place: it is a measure, not a program.
 
     python -m benchmarks.bare_kafka BOOTSTRAP OUTPUT_TOPIC MESSAGES DIRECTORY
 """

@@ -22,7 +22,8 @@ def plan(bootstrap: str, messages: int) -> dict[str, tuple[str, ...]]:
     """Return label → measurement, in the order of one round."""
     common = ("count", bootstrap, f"messages={messages}")
     exactly, at_least = (
-        (*common, f"interval_ms={INTERVAL_MS}", f"guarantee={name}") for name in ("exactly-once", "at-least-once")
+        (*common, f"checkpoint_interval_ms={INTERVAL_MS}", f"guarantee={name}")
+        for name in ("exactly-once", "at-least-once")
     )
     return {
         "exactly once": (*exactly, "form=process"),
@@ -78,6 +79,6 @@ def _measure(bootstrap: str, how: str, rounds: int, messages: int, keys: int) ->
     results = run_all(MODULE, plan(bootstrap, messages), rounds)
     say_where("confluent-kafka", "rocksdict", "msgspec")
     show_counting(results, messages)
-    restart = measure(MODULE, "restart", bootstrap, f"keys={keys}", f"interval_ms={RESTART_INTERVAL_MS}")
+    restart = measure(MODULE, "restart", bootstrap, f"keys={keys}", f"checkpoint_interval_ms={RESTART_INTERVAL_MS}")
     show_restarts(restart, keys)
     return results | {"restart": [restart]}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.jobs import job
 from benchmarks.skewed import job as skewed_job
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
 from framework.logs.embedded.log import EmbeddedLog
 from framework.ports import ExternalRecord
@@ -74,22 +74,22 @@ def drained(worker: Worker, lines: int) -> Callable[[], bool]:
         if taken is None or not taken.external or taken.external[0].offset < lines:
             return False
         counted = sink.core.committed
-        return counted is not None and counted.version >= taken.version
+        return counted is not None and counted.checkpoint_id >= taken.checkpoint_id
 
     return done
 
 
 def throughput(directory: Path, words: int, keys: int, settings: Settings) -> Result:
     """Both stages in one worker: words a second from the first claim to the last commit."""
-    place = Place(directory / "job")
-    log = EmbeddedLog(place.directory / "log.db")
+    job_directory = JobDirectory(directory / "job")
+    log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
     lines = fill(log, words, keys)
-    worker = Worker(job, 0, log, place, settings)
+    worker = Worker(job, 0, log, job_directory, settings)
     seconds = run_until(worker, drained(worker, lines))
     totals = log.bounds(TOTALS)[1]
-    if totals < words or (settings.guarantee == "exactly-once" and totals != words):
-        raise SystemExit(f"{totals} totals for {words} words: the measurement is void")
+    if totals < words or (settings.processing_guarantee == "exactly-once" and totals != words):
+        raise SystemExit(f"{totals} totals for {words} words: the measurement does not count")
     seen = worker.drivers[1].core.seen
     return {
         "words_per_s": words / seconds,
@@ -102,17 +102,17 @@ def throughput(directory: Path, words: int, keys: int, settings: Settings) -> Re
 
 def skewed(directory: Path, words: int, keys: int, settings: Settings) -> Result:
     """Two workers, the source of partition 1 slow: what comes early, and what that costs."""
-    place = Place(directory / "job")
-    log = EmbeddedLog(place.directory / "log.db")
+    job_directory = JobDirectory(directory / "job")
+    log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(skewed_job, log)
     lines = [fill(log, words // 2, keys, partition) for partition in (0, 1)]
     ends = {TopicPartition("lines", partition): count for partition, count in enumerate(lines)}
-    supervisor = Supervisor(place, "benchmarks.skewed", [0, 1], settings)
+    supervisor = Supervisor(job_directory, "benchmarks.skewed", [0, 1], settings)
     start = time.perf_counter()
-    version = None
-    while version is None or not all_committed(log, skewed_job, version):
+    checkpoint_id = None
+    while checkpoint_id is None or not all_committed(log, skewed_job, checkpoint_id):
         supervisor.poll(20)
-        version = reached(log, skewed_job, ends)
+        checkpoint_id = reached(log, skewed_job, ends)
     seconds = time.perf_counter() - start
     seen: Counter[str] = Counter()
     for worker in supervisor.workers.values():
@@ -122,7 +122,7 @@ def skewed(directory: Path, words: int, keys: int, settings: Settings) -> Result
     supervisor.close()
     totals = sum(log.bounds(TopicPartition("totals", partition))[1] for partition in (0, 1))
     if totals != words:
-        raise SystemExit(f"{totals} totals for {words} words: the measurement is void")
+        raise SystemExit(f"{totals} totals for {words} words: the measurement does not count")
     return {
         "words_per_s": words / seconds,
         "early_share": seen["early records"] / words,
@@ -134,7 +134,7 @@ def skewed(directory: Path, words: int, keys: int, settings: Settings) -> Result
 
 def bare(directory: Path, words: int, keys: int) -> Result:
     """The same work as a plain loop over the same log: plain records between the stages, a dict for state."""
-    log = EmbeddedLog(Place(directory / "bare").directory / "log.db")
+    log = EmbeddedLog(JobDirectory(directory / "bare").directory / "log.db")
     for topic in (LINES, WORDS, TOTALS):
         log.create_topic(topic.topic, 1)
     lines = fill(log, words, keys)
@@ -160,11 +160,11 @@ def bare(directory: Path, words: int, keys: int) -> Result:
 
 
 def restore(directory: Path, keys: int) -> Result:
-    """Coming back with ``keys`` words: the store kept (redo), then deleted (bootstrap)."""
-    place = Place(directory / "job")
-    log = EmbeddedLog(place.directory / "log.db")
+    """Coming back with ``keys`` words: the store kept (redo), then deleted (restore)."""
+    job_directory = JobDirectory(directory / "job")
+    log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
-    settings = with_texts(Settings(), {"history_ms": "0"})
+    settings = with_texts(Settings(), {"changelog_retention_ms": "0"})
     lines = 0
     for first in range(0, keys, 1000):  # every word once, 80 bytes
         texts = [
@@ -173,24 +173,24 @@ def restore(directory: Path, keys: int) -> Result:
         log.produce(0, 0, [ExternalRecord(LINES, None, text.encode(), 1_000) for text in texts])
         lines += len(texts)
     log.poll()
-    worker = Worker(job, 0, log, place, settings)
+    worker = Worker(job, 0, log, job_directory, settings)
     run_until(worker, drained(worker, lines))
     worker.close()
     result: Result = {}
-    for name in ("redo", "bootstrap"):
-        log = EmbeddedLog(place.directory / "log.db")
-        if name == "bootstrap":
+    for name in ("redo", "restore"):
+        log = EmbeddedLog(job_directory.directory / "log.db")
+        if name == "restore":
             for wiring in ("split-0", "count-0"):
-                wipe_directory(place.state(wiring))
-        worker = Worker(job, 0, log, place, settings)
+                wipe_directory(job_directory.state(wiring))
+        worker = Worker(job, 0, log, job_directory, settings)
         sink = worker.drivers[1]
         seconds = run_until(worker, lambda driver=sink: driver.running)  # type: ignore[misc]
         records = sink.counters["restored records"]
         result |= {f"{name}_s": seconds, f"{name}_records": records, f"{name}_records_per_s": records / seconds}
-        assert sink.counters["bootstraps"] == (name == "bootstrap"), sink.counters
+        assert sink.counters["restores"] == (name == "restore"), sink.counters
         worker.close()
-    last = last_commit(place.open_log(create=False), worker.drivers[1].wiring.changelog)
-    result["version"] = 0 if last is None else last.commit.version
+    last = last_commit(job_directory.open_log(create=False), worker.drivers[1].wiring.changelog)
+    result["version"] = 0 if last is None else last.commit.checkpoint_id
     return result
 
 

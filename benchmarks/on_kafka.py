@@ -23,8 +23,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from benchmarks.counting import PARTITIONS, Counted, events_topic
 from framework.logs.address import KAFKA
-from framework.worker.process_main import Orders
-from framework.worker.process_pool import Spawner
+from framework.worker.process_main import WorkerSpec
+from framework.worker.process_pool import ProcessPool
 
 KEYS = 10_000
 VALUE_BYTES = 80
@@ -110,9 +110,9 @@ def make_events(bootstrap: str, messages: int) -> None:
         raise SystemExit(f"topic {topic} holds {sum(ends)} messages: delete it, it was not filled to its end")
 
 
-def orders(bootstrap: str, directory: Path, partition: int, **settings: int | str) -> Orders:
+def spec(bootstrap: str, directory: Path, partition: int, **settings: int | str) -> WorkerSpec:
     """Return what a worker of the job that BENCH_JOB names is to do."""
-    return Orders(
+    return WorkerSpec(
         job="benchmarks.counting",
         partition=partition,
         directory=str(directory / "job"),
@@ -134,14 +134,14 @@ def count(bootstrap: str, messages: int, form: str, **settings: int | str) -> Re
         directory = Path(name)
         (directory / "job").mkdir()
         watcher = Watcher(bootstrap, topic, PARTITIONS)
-        spawner = Spawner(fixed_hashes=form == "deterministic")
+        spawner = ProcessPool(fixed_hashes=form == "deterministic")
         began = time.time()
         if form == "bare":
             make_topic(bootstrap, f"{topic}-changelog", PARTITIONS)
             command = [sys.executable, "-m", "benchmarks.bare_kafka", bootstrap, topic, str(messages), name]
             processes = [subprocess.Popen(command)]
         else:
-            started = [spawner.start(orders(bootstrap, directory, p, **settings)) for p in range(PARTITIONS)]
+            started = [spawner.start(spec(bootstrap, directory, p, **settings)) for p in range(PARTITIONS)]
             processes = [one.process for one in started]
         try:
             first, last_append, seen = _watch(watcher, messages, processes, directory)
@@ -178,10 +178,12 @@ def _watch(
             one = decode(value)
             counts[one.key] = expected = counts.get(one.key, 0) + 1
             if one.count != expected:
-                raise SystemExit(f"key {one.key}: count {one.count} where {expected} was due: the measurement is void")
+                raise SystemExit(
+                    f"key {one.key}: count {one.count} where {expected} was due: the measurement does not count"
+                )
         if time.monotonic() > deadline or any(process.poll() for process in processes):
             logs = "".join(path.read_text()[-2_000:] for path in directory.glob("worker-*.log"))
-            raise SystemExit(f"{total} of {messages} outputs, then no more: the measurement is void\n{logs}")
+            raise SystemExit(f"{total} of {messages} outputs, then no more: the measurement does not count\n{logs}")
     return first, last, time.time()
 
 
@@ -224,8 +226,8 @@ class Restarts:
         for topic in (self.values, f"bench-told-{run}"):
             make_topic(bootstrap, topic, 1)
         (directory / "job").mkdir()
-        self.orders = orders(bootstrap, directory, 0, **settings)
-        self.spawner = Spawner()
+        self.spec = spec(bootstrap, directory, 0, **settings)
+        self.spawner = ProcessPool()
         self.watcher = Watcher(bootstrap, f"bench-told-{run}", 1)
         self.rng = random.Random(5)
         self._send(range(keys))
@@ -233,15 +235,15 @@ class Restarts:
         self._ask()
         self.watcher.one()
 
-    def again(self, *, spare: bool, delete: bool) -> Result:
+    def again(self, *, prewarmed: bool, delete: bool) -> Result:
         """Kill the worker, after 50,000 changes to its state, and start it; return when its first output was there."""
         self._send(self.rng.randrange(self.keys) for _ in range(CHANGES))
         self._ask()
         self.watcher.one()
-        if spare:
+        if prewarmed:
             self.spawner.warm()
             time.sleep(SETTLE_S)  # it has imported everything by then
-        time.sleep(SETTLE_S)  # the version with the answer is committed and applied
+        time.sleep(SETTLE_S)  # the checkpoint with the answer is committed and applied
         self._kill()
         if delete:
             shutil.rmtree(self.directory / "job" / "state")
@@ -266,7 +268,7 @@ class Restarts:
         self.watcher.close()
 
     def _start(self) -> None:
-        self.worker, pipe = self.spawner.start(self.orders)
+        self.worker, pipe = self.spawner.start(self.spec)
         self.statuses = Statuses(pipe)
 
     def _kill(self) -> None:
@@ -283,17 +285,19 @@ class Restarts:
 
 
 def restart(bootstrap: str, keys: int, **settings: int | str) -> Result:
-    """Come back with ``keys`` keys of 80 bytes: a new process or a spare, with the state or without."""
+    """Come back with ``keys`` keys of 80 bytes: a new process or a prewarmed worker, with the state or without."""
     result: Result = {}
     with tempfile.TemporaryDirectory(prefix="grete-bench-") as name:
         restarts = Restarts(bootstrap, keys, Path(name), **settings)
-        for label, spare, delete in (
+        for label, prewarmed, delete in (
             ("cold", False, False),
             ("spare", True, False),
             ("cold_deleted", False, True),
             ("spare_deleted", True, True),
         ):
-            result |= {f"{label}_{n}": figure for n, figure in restarts.again(spare=spare, delete=delete).items()}
+            result |= {
+                f"{label}_{n}": figure for n, figure in restarts.again(prewarmed=prewarmed, delete=delete).items()
+            }
         restarts.close()
     return result
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.table import Table
 
 from benchmarks.running import Results, console, median
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.settings import Settings
@@ -35,10 +35,10 @@ class Keep(Task):
 job = Job("reading", stages=[Keep], partitions=PARTITIONS)
 
 
-def written(directory: Path, records: int, rewritten: int) -> Place:
-    """Write so many records into changelogs, each key ``rewritten`` times, a version each."""
-    place = Place(directory / "job")
-    log = EmbeddedLog(place.directory / "log.db")
+def written(directory: Path, records: int, rewritten: int) -> JobDirectory:
+    """Write so many records into changelogs, each key ``rewritten`` times, a checkpoint each."""
+    job_directory = JobDirectory(directory / "job")
+    log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
     each = records // rewritten // PARTITIONS
     for round_ in range(rewritten):
@@ -51,7 +51,7 @@ def written(directory: Path, records: int, rewritten: int) -> Place:
                 attempt.add([STORE] * len(keys), keys, [VALUE] * len(keys))
         commit(log, run, [attempt.close() for attempt in attempts], settings=Settings(), full=not round_)
     log.close()
-    return place
+    return job_directory
 
 
 def reading(directory: Path, records: int, cores: int) -> dict[str, float]:
@@ -61,15 +61,15 @@ def reading(directory: Path, records: int, cores: int) -> dict[str, float]:
     result: dict[str, float] = {}
     spark = local_session(f"local[{cores}]")
     for label, rewritten in (("once", 1), ("ten_times", 10)):
-        place = written(directory / label, records, rewritten)
-        options = {"job": "benchmarks.reading", "store": "kept", "directory": str(place.directory)}
+        job_directory = written(directory / label, records, rewritten)
+        options = {"job": "benchmarks.reading", "store": "kept", "directory": str(job_directory.directory)}
         for figure in (f"first_{label}_per_s", f"{label}_per_s"):  # the first one also warms the executors up
             begun = time.perf_counter()
             frame = spark.read.format("changelog").options(**options).load().selectExpr("length(key) + length(value) n")
             count, size = frame.selectExpr("count(*)", "sum(n)").collect()[0]
             result[figure] = records / (time.perf_counter() - begun)
             if (count, size) != (records // rewritten, records // rewritten * 86):
-                raise SystemExit(f"{count} entries of {size} bytes were read: the measurement is void")
+                raise SystemExit(f"{count} entries of {size} bytes were read: the measurement does not count")
     spark.stop()
     return result
 

@@ -12,12 +12,12 @@ from rich.table import Table
 
 from benchmarks.reading import INPUT, Keep, job
 from benchmarks.running import Results, console, median, tree_cpu_s
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.logs.address import LogAddress
 from framework.settings import Settings
-from framework.state.local_reader import StateReader
+from framework.state.local_reader import LocalReader
 from framework.state.prepare import prepare
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 
 REFERENCE = "benchmarks.reading"
 FILE_ROWS = 1_000_000
@@ -62,11 +62,11 @@ def restoring(directory: Path, keys: int, cores: int, log: str = "embedded") -> 
     from framework.spark.session import local_session
 
     history(directory / "past", keys)
-    place, settings = Place(directory / "job", address=LogAddress(log)), Settings()
-    opened = place.open_log()
-    prepare(job, opened, place, settings, [INPUT.name])
+    job_directory, settings = JobDirectory(directory / "job", address=LogAddress(log)), Settings()
+    opened = job_directory.open_log()
+    prepare(job, opened, job_directory, settings, [INPUT.name])
     spark = local_session(f"local[{cores}]")
-    where = Where(log, "", str(place.directory / "log.db"))
+    where = Where(log, "", str(job_directory.directory / "log.db"))
     sources = {INPUT.name: str(directory / "past")}
     wanted = Wanted(job, REFERENCE, where, settings, sources, str(directory / "work"))
     begun = time.perf_counter()
@@ -75,45 +75,47 @@ def restoring(directory: Path, keys: int, cores: int, log: str = "embedded") -> 
     opened.close()
     spark.stop()
     shutil.rmtree(directory / "past")
-    result["files_mib"] = _mib(place.directory / "prebuilt")
+    result["files_mib"] = _mib(job_directory.directory / "prebuilt")
     if log == "embedded":
-        result["log_mib"] = _mib(place.directory, "log.db*")
+        result["log_mib"] = _mib(job_directory.directory, "log.db*")
     for label in ("files", "changelog"):
-        result |= _to_live(place, settings, label)
-        result["state_mib"] = _mib(place.state_directory)
-        _check(place, keys)
-        shutil.rmtree(place.state_directory)
+        result |= _to_live(job_directory, settings, label)
+        result["state_mib"] = _mib(job_directory.state_directory)
+        _check(job_directory, keys)
+        shutil.rmtree(job_directory.state_directory)
     return result
 
 
-def _to_live(place: Place, settings: Settings, label: str) -> dict[str, float]:
+def _to_live(job_directory: JobDirectory, settings: Settings, label: str) -> dict[str, float]:
     """Start the job, until every task takes input; then stop it."""
     begun, used = time.perf_counter(), tree_cpu_s()
-    with LocalRun(job, REFERENCE, place, settings) as local:
+    with LocalJob(job, REFERENCE, job_directory, settings) as local:
         while not _all_running(local):
             local.poll(10)
             if time.perf_counter() - begun > LIMIT_S:
-                raise SystemExit(f"not all tasks take input {LIMIT_S:.0f} s after the start: the measurement is void")
+                raise SystemExit(
+                    f"not all tasks take input {LIMIT_S:.0f} s after the start: the measurement does not count"
+                )
         seconds, cpu = time.perf_counter() - begun, tree_cpu_s() - used
         tasks = [task for worker in local.supervisor.workers.values() for task in worker.status.values()]
         local.stop()
-    bootstraps = sum(task["counters"].get("bootstraps", 0) for task in tasks)
-    if bootstraps != (job.partitions if label == "changelog" else 0):
-        raise SystemExit(f"{bootstraps} tasks have read their changelogs from the start: the measurement is void")
+    restores = sum(task["counters"].get("restores", 0) for task in tasks)
+    if restores != (job.partitions if label == "changelog" else 0):
+        raise SystemExit(f"{restores} tasks have read their changelogs from the start: the measurement does not count")
     return {f"{label}_s": seconds, f"{label}_cpu_s": cpu}
 
 
-def _all_running(local: LocalRun) -> bool:
+def _all_running(local: LocalJob) -> bool:
     statuses = [worker.status for worker in local.supervisor.workers.values()]
     return all(status and all(task["status"] == "running" for task in status.values()) for status in statuses)
 
 
-def _check(place: Place, keys: int) -> None:
+def _check(job_directory: JobDirectory, keys: int) -> None:
     """Look at some of the keys."""
-    with StateReader(place.state_directory, job) as reader:
+    with LocalReader(job_directory.state_directory, job) as reader:
         for number in random.Random(2).sample(range(keys), LOOKED_AT):
             if reader.get(Keep.kept, f"key-{number:012d}") != value_of(number):
-                raise SystemExit(f"key {number} has a wrong value: the measurement is void")
+                raise SystemExit(f"key {number} has a wrong value: the measurement does not count")
 
 
 def _mib(directory: Path, pattern: str = "**/*") -> float:

@@ -7,7 +7,7 @@ from grete import Input, Job, Output, Record, Task
 
 
 class Split(Task):
-    """A line becomes its words; slowly in partition 1, so that its versions close late."""
+    """A line becomes its words; slowly in partition 1, so that its checkpoints close late."""
 
     lines = Input(lines)
     words = Output(words)

@@ -144,10 +144,13 @@ Write = tuple[int, bytes, bytes | None]  # store id, key, value or None for a de
 
 
 class StateStore(Protocol):
-    """The local key-value store of one task: several stores by id, and one pointer. Every write is atomic."""
+    """The local key-value store of one task: several stores by id, and one changelog position.
 
-    def pointer(self) -> bytes | None:
-        """Return the pointer written last (protocol.pointer), or None in an empty store."""
+    Every write is atomic.
+    """
+
+    def changelog_position(self) -> bytes | None:
+        """Return the changelog position written last (protocol.changelog position), or None in an empty store."""
         ...
 
     def get(self, store: int, key: bytes) -> bytes | None:
@@ -158,14 +161,14 @@ class StateStore(Protocol):
         """Yield (key, value) with start <= key < end in key order, as of the call."""
         ...
 
-    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
-        """Apply all writes, and the pointer if one is given, atomically. Survives a kill of the process."""
+    def write(self, writes: Iterable[Write], changelog_position: bytes | None = None) -> None:
+        """Apply all writes, and the changelog position if one is given, atomically. Survives a kill of the process."""
         ...
 
     def load(self, store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Apply one data message's columns to one store, atomically (restore). It survives a kill only after ``flush``.
 
-        Reads see it at once. Any ``write`` flushes first, so a pointer never covers what is not on disk.
+        Reads see it at once. Any ``write`` flushes first, so a changelog position never covers what is not on disk.
         """
         ...
 
@@ -174,7 +177,10 @@ class StateStore(Protocol):
         ...
 
     def wipe(self) -> None:
-        """Empty all stores and the pointer (a directory is renamed first: a crash never leaves half a store)."""
+        """Empty all stores and the changelog position (a directory is renamed first.
+
+        A crash never leaves half a store).
+        """
         ...
 
     def close(self) -> None:

@@ -14,51 +14,56 @@ KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How a job runs; the same for all of its workers. What changes results or formats is not a setting."""
 
-    guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
-    interval_ms: int = 200  # sources close a version this often (A1); a sink's output waits for about half of it
+    processing_guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
+    # sources close a checkpoint this often (A1); a sink's output waits for about half of it
+    checkpoint_interval_ms: int = 200
     frame_bytes_max: int = 512 * KiB  # an output frame is closed here or at the end of a batch (design 1.2)
     batch_bytes_max: int = (
         64 * KiB
     )  # read from one partition at a time; a larger batch means larger frames, later answers
     early_memory_bytes_max: int = 16 * MiB  # early frames of one task in memory; beyond, on disk (A4)
     early_bytes_max: int = 1 * GiB  # early frames of one task in all; beyond, skip and seek back (A5); 0 = always skip
-    layer_bytes_max: int = 256 * MiB  # uncommitted state of one task; beyond, the task stops (A9)
-    sink_bytes_max: int = (
+    uncommitted_state_bytes_max: int = 256 * MiB  # uncommitted state of one task; beyond, the task stops (A9)
+    sink_buffer_bytes_max: int = (
         64 * MiB
-    )  # outputs that a sink holds back for the next version; beyond, it stops processing (A8)
+    )  # outputs that a sink holds back for the next checkpoint; beyond, it stops processing (A8)
     unacked_bytes_max: int = 32 * MiB  # sent and not yet acknowledged; beyond, the task stops reading (B1)
-    unacked_ms_max: int = 600_000  # a message unacknowledged this long ends the process with exit code 1 (B1)
-    lag_messages_max: int = (
+    send_timeout_ms: int = 600_000  # a message unacknowledged this long ends the process with exit code 1 (B1)
+    downstream_lag_messages_max: int = (
         20_000  # a source pauses while a partition of its streams holds more messages than this untrimmed (B1)
     )
-    clean_bytes_max: int = 32 * MiB  # values read from RocksDB and kept in memory, per task
+    read_cache_bytes_max: int = 32 * MiB  # values read from RocksDB and kept in memory, per task
     rocksdb_bytes: int = 256 * MiB  # block cache and memtables of the whole process: one budget
-    history_ms: int = 86_400_000  # changelog kept for as-of reads after it is no longer needed for restore (K2)
+    # changelog kept for as-of reads after it is no longer needed for restore (K2)
+    changelog_retention_ms: int = 86_400_000
     misplaced_keys: Literal["halt", "warn"] = "halt"  # a key in a partition that its input's partitioner does not give
-    heartbeat_ms: int = 5  # deterministic mode: a source says this often how far time has got (D1)
-    release: Literal["transaction", "read-back"] = "transaction"  # deterministic mode: how outputs leave the job (D5)
-    lease_ms: int = 200  # deterministic mode: so far ahead a source notes the time that it may announce (D2)
+    progress_interval_ms: int = 5  # deterministic mode: a source says this often how far time has got (D1)
+    # deterministic mode: how outputs leave the job (D5)
+    output_delivery: Literal["transactional", "sequenced"] = "transactional"
+    time_lease_ms: int = 200  # deterministic mode: so far ahead a source notes the time that it may announce (D2)
     event_time_idle_ms: int = (
         5_000  # an input partition without a new record for so long holds no timer or window back (E4); producers'
         # retries and changes of a broker's leader take less
     )
-    label_ahead_ms: int = 60_000  # a label this far ahead of its append time is reported (A1)
-    shutdown_ms: int = 10_000  # graceful stop waits this long for its barrier (R6)
-    backoff_ms: int = 200  # first wait before a crashed worker is restarted; doubles up to backoff_ms_max
-    backoff_ms_max: int = 10_000
-    crashes_max: int = 10  # crashes of one worker in a row without a commit in between; then the supervisor gives up
+    checkpoint_ahead_ms: int = 60_000  # a checkpoint id this far ahead of its append time is reported (A1)
+    shutdown_timeout_ms: int = 10_000  # graceful stop waits this long for its alignment (R6)
+    # first wait before a crashed worker is restarted; doubles up to restart_backoff_ms_max
+    restart_backoff_ms: int = 200
+    restart_backoff_ms_max: int = 10_000
+    restarts_max: int = 10  # crashes of one worker in a row without a commit in between; then the supervisor gives up
 
     def __post_init__(self) -> None:
         """Raise ConfigError on a value that cannot work."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if isinstance(value, int) and value < (
-                0 if name in ("early_bytes_max", "history_ms", "early_memory_bytes_max") else 1
+                0 if name in ("early_bytes_max", "changelog_retention_ms", "early_memory_bytes_max") else 1
             ):
                 raise ConfigError(f"setting {name} = {value}: must be positive")
-        if self.layer_bytes_max < 4 * self.batch_bytes_max:
+        if self.uncommitted_state_bytes_max < 4 * self.batch_bytes_max:
             raise ConfigError(
-                f"setting layer_bytes_max = {self.layer_bytes_max} is below 4 × batch_bytes_max = "
+                f"setting uncommitted_state_bytes_max = {self.uncommitted_state_bytes_max} is below 4 × "
+                f"batch_bytes_max = "
                 f"{4 * self.batch_bytes_max}: raise it"
             )
 
@@ -91,7 +96,7 @@ def with_texts(settings: Settings, texts: dict[str, str]) -> Settings:
 
 
 def from_environment(environment: dict[str, str]) -> Settings:
-    """Return the defaults, overridden by variables such as GRETE_INTERVAL_MS. Raises ConfigError."""
+    """Return the defaults, overridden by variables such as GRETE_CHECKPOINT_INTERVAL_MS. Raises ConfigError."""
     prefix = "GRETE_"
     texts = {
         name[len(prefix) :].lower(): text

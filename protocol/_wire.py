@@ -8,7 +8,7 @@ from typing import cast
 from protocol.errors import DecodeError, UnsupportedFormat
 
 FORMAT_VERSION = 1
-NONCE_SIZE = 16  # of a claim; commits and the pointer repeat it
+NONCE_SIZE = 16  # of a claim; commits and the changelog position repeat it
 TEXT_BYTES_MAX = 32_767  # lengths of texts are INT16
 
 _PREFIX = struct.Struct(">BiI")  # flags, count, crc32 of everything after it

@@ -1,4 +1,4 @@
-"""Messages of a changelog: header, data, claim, decision, lease, release, verdict (design 1.2, 1.3, 1.8, D2, D5).
+"""Messages of a changelog: header, data, claim, decision, lease, release, outcome (design 1.2, 1.3, 1.8, D2, D5).
 
 Commits: protocol.commit.
 """
@@ -21,10 +21,10 @@ class ChangelogType(IntEnum):
     DATA = 8
     COMMIT = 9
     CLAIM = 10
-    DECISION = 11
-    LEASE = 12
-    RELEASE = 13
-    VERDICT = 14
+    INPUT_DECISION = 11
+    TIME_LEASE = 12
+    OUTPUT_RELEASE = 13
+    OUTCOME = 14
 
 
 class ChangelogHeader(NamedTuple):
@@ -61,7 +61,7 @@ class TakenRows(NamedTuple):
     digest: int
 
 
-class Decision(NamedTuple):
+class InputDecision(NamedTuple):
     """A source took ``records`` records from ``first_offset`` on, at t from ``first_t`` to ``last_t`` µs (D2).
 
     ``rows`` proves which records they were; None in format version 1, which does not say.
@@ -76,20 +76,20 @@ class Decision(NamedTuple):
     rows: TakenRows | None = None
 
 
-class Lease(NamedTuple):
+class TimeLease(NamedTuple):
     """Heartbeats up to ``t`` µs may have been sent; a successor starts above it (D2)."""
 
     t: int
 
 
-class Verdict(NamedTuple):
+class Outcome(NamedTuple):
     """Whether the commits of a run count. In the changelog of task (0, 0) it decides, elsewhere it is a copy (1.8)."""
 
-    run_id: str
+    bulk_write_id: str
     counts: bool
 
 
-class Release(NamedTuple):
+class OutputRelease(NamedTuple):
     """Outputs became visible with this message: of each (topic, partition) outside, all up to this seq (D5).
 
     ``digests``: one for each of ``seqs``, over the task's records in that partition up to it; None in format version 1.
@@ -102,14 +102,14 @@ class Release(NamedTuple):
 _LAYOUT = struct.Struct(">Biqi")
 _V2 = 2  # format version of decisions and releases that carry digests
 _TYPES = {_wire.type_byte(kind): kind for kind in ChangelogType}
-_TYPES |= {_wire.type_byte(kind, _V2): kind for kind in (ChangelogType.DECISION, ChangelogType.RELEASE)}
+_TYPES |= {_wire.type_byte(kind, _V2): kind for kind in (ChangelogType.INPUT_DECISION, ChangelogType.OUTPUT_RELEASE)}
 _RESET = 1
 _INT16 = struct.Struct(">h")
 _CLAIM = struct.Struct(">iq16s")
-_DECISION = struct.Struct(">iqiqq")
+_INPUT_DECISION = struct.Struct(">iqiqq")
 _TAKEN_ROWS = struct.Struct(">qI")
-_LEASE = struct.Struct(">q")
-_VERDICT = struct.Struct(">B")
+_TIME_LEASE = struct.Struct(">q")
+_OUTCOME = struct.Struct(">B")
 _RELEASED = struct.Struct(">iq")
 _RELEASED_V2 = struct.Struct(">iqI")
 
@@ -145,15 +145,15 @@ def decode_changelog_header_of(kind: ChangelogType, message: bytes) -> Changelog
     return header
 
 
-def encode_header_of(kind: ChangelogType, header: ChangelogHeader, version: int = 1) -> bytes:
+def encode_header_of(kind: ChangelogType, header: ChangelogHeader, checkpoint_id: int = 1) -> bytes:
     """Return 17 bytes. Raises ValueError if the header is of another type: it would be read as something else."""
     if header.type is not kind:
         raise ValueError(f"{header}: a {kind.name} needs a header of that type")
     encoded = encode_changelog_header(header)
-    return encoded if version == 1 else bytes((_wire.type_byte(kind, version),)) + encoded[1:]
+    return encoded if checkpoint_id == 1 else bytes((_wire.type_byte(kind, checkpoint_id),)) + encoded[1:]
 
 
-def _version_of(message: bytes) -> int:
+def _checkpoint_of(message: bytes) -> int:
     return message[0] >> 4
 
 
@@ -230,24 +230,24 @@ def decode_claim(message: bytes) -> Claim:
     return Claim(nonce, host, _wire.check_range("claim: pid", pid), _wire.check_range("claim: started_ms", started_ms))
 
 
-def encode_decision(header: ChangelogHeader, decision: Decision) -> bytes:
+def encode_input_decision(header: ChangelogHeader, decision: InputDecision) -> bytes:
     """Return a decision: of format version 2 if it proves its rows. Raises ValueError out of range."""
     topic, *fields, rows = decision
-    head = encode_header_of(ChangelogType.DECISION, header, 1 if rows is None else _V2)
-    body = _wire.pack("decision", _DECISION, *fields)
+    head = encode_header_of(ChangelogType.INPUT_DECISION, header, 1 if rows is None else _V2)
+    body = _wire.pack("decision", _INPUT_DECISION, *fields)
     if rows is not None:
         body += _wire.pack("decision: last offset, digest", _TAKEN_ROWS, *rows)
     return head + body + _wire.pack_text("decision: topic", topic)
 
 
-def decode_decision(message: bytes) -> Decision:
+def decode_input_decision(message: bytes) -> InputDecision:
     """Raise UnsupportedFormat or DecodeError if it is not a decision."""
-    decode_changelog_header_of(ChangelogType.DECISION, message)
-    fixed = CHANGELOG_HEADER_SIZE + _DECISION.size
-    at = fixed if _version_of(message) == 1 else fixed + _TAKEN_ROWS.size
+    decode_changelog_header_of(ChangelogType.INPUT_DECISION, message)
+    fixed = CHANGELOG_HEADER_SIZE + _INPUT_DECISION.size
+    at = fixed if _checkpoint_of(message) == 1 else fixed + _TAKEN_ROWS.size
     if len(message) < at:
         raise _wire.truncated("decision", at, message)
-    partition, first_offset, records, first_t, last_t = _DECISION.unpack_from(message, CHANGELOG_HEADER_SIZE)
+    partition, first_offset, records, first_t, last_t = _INPUT_DECISION.unpack_from(message, CHANGELOG_HEADER_SIZE)
     rows = None if at == fixed else TakenRows(*_TAKEN_ROWS.unpack_from(message, fixed))
     topic, end = _wire.unpack_text("decision: topic", message, at)
     _wire.check_size("decision", message, end)
@@ -255,45 +255,48 @@ def decode_decision(message: bytes) -> Decision:
         _wire.check_range(f"decision: {name}", value)
     if rows is not None:
         _wire.check_range("decision: last offset", rows.last_offset, first_offset)
-    return Decision(topic, partition, first_offset, records, first_t, last_t, rows)
+    return InputDecision(topic, partition, first_offset, records, first_t, last_t, rows)
 
 
-def encode_lease(header: ChangelogHeader, lease: Lease) -> bytes:
+def encode_time_lease(header: ChangelogHeader, lease: TimeLease) -> bytes:
     """Return a lease. Raises ValueError out of range."""
-    return encode_header_of(ChangelogType.LEASE, header) + _wire.pack("lease: t", _LEASE, lease.t)
+    return encode_header_of(ChangelogType.TIME_LEASE, header) + _wire.pack("lease: t", _TIME_LEASE, lease.t)
 
 
-def decode_lease(message: bytes) -> Lease:
+def decode_time_lease(message: bytes) -> TimeLease:
     """Raise UnsupportedFormat or DecodeError if it is not a lease."""
-    decode_changelog_header_of(ChangelogType.LEASE, message)
-    _wire.check_size("lease", message, CHANGELOG_HEADER_SIZE + _LEASE.size)
-    return Lease(*_LEASE.unpack_from(message, CHANGELOG_HEADER_SIZE))
+    decode_changelog_header_of(ChangelogType.TIME_LEASE, message)
+    _wire.check_size("lease", message, CHANGELOG_HEADER_SIZE + _TIME_LEASE.size)
+    return TimeLease(*_TIME_LEASE.unpack_from(message, CHANGELOG_HEADER_SIZE))
 
 
-def encode_verdict(header: ChangelogHeader, verdict: Verdict) -> bytes:
-    """Return a verdict. Raises ValueError out of range."""
-    head, run_id = encode_header_of(ChangelogType.VERDICT, header), _wire.pack_text("verdict: run id", verdict.run_id)
-    return head + _VERDICT.pack(verdict.counts) + run_id
+def encode_outcome(header: ChangelogHeader, outcome: Outcome) -> bytes:
+    """Return an outcome. Raises ValueError out of range."""
+    head, bulk_write_id = (
+        encode_header_of(ChangelogType.OUTCOME, header),
+        _wire.pack_text("outcome: run id", outcome.bulk_write_id),
+    )
+    return head + _OUTCOME.pack(outcome.counts) + bulk_write_id
 
 
-def decode_verdict(message: bytes) -> Verdict:
-    """Raise UnsupportedFormat or DecodeError if it is not a verdict."""
-    decode_changelog_header_of(ChangelogType.VERDICT, message)
-    at = CHANGELOG_HEADER_SIZE + _VERDICT.size
+def decode_outcome(message: bytes) -> Outcome:
+    """Raise UnsupportedFormat or DecodeError if it is not an outcome."""
+    decode_changelog_header_of(ChangelogType.OUTCOME, message)
+    at = CHANGELOG_HEADER_SIZE + _OUTCOME.size
     if len(message) < at:
-        raise _wire.truncated("verdict", at, message)
-    (counts,) = _VERDICT.unpack_from(message, CHANGELOG_HEADER_SIZE)
+        raise _wire.truncated("outcome", at, message)
+    (counts,) = _OUTCOME.unpack_from(message, CHANGELOG_HEADER_SIZE)
     if counts not in (0, 1):
-        raise DecodeError(f"verdict: {counts} is neither 0 (void) nor 1 (counts)")
-    run_id, end = _wire.unpack_text("verdict: run id", message, at)
-    _wire.check_size("verdict", message, end)
-    return Verdict(run_id, bool(counts))
+        raise DecodeError(f"outcome: {counts} is neither 0 (does not count) nor 1 (counts)")
+    bulk_write_id, end = _wire.unpack_text("outcome: run id", message, at)
+    _wire.check_size("outcome", message, end)
+    return Outcome(bulk_write_id, bool(counts))
 
 
-def encode_release(header: ChangelogHeader, release: Release) -> bytes:
+def encode_output_release(header: ChangelogHeader, release: OutputRelease) -> bytes:
     """Return a release: of format version 2 if it has digests. Raises ValueError: out of range, uneven lengths."""
     seqs, digests = release
-    parts = [encode_header_of(ChangelogType.RELEASE, header, 1 if digests is None else _V2)]
+    parts = [encode_header_of(ChangelogType.OUTPUT_RELEASE, header, 1 if digests is None else _V2)]
     parts.append(_wire.pack("release: count", _INT16, len(seqs)))
     if digests is not None and len(digests) != len(seqs):
         raise ValueError(f"release of {len(seqs)} seqs, {len(digests)} digests: need equal counts")
@@ -307,10 +310,10 @@ def encode_release(header: ChangelogHeader, release: Release) -> bytes:
     return b"".join(parts)
 
 
-def decode_release(message: bytes) -> Release:
+def decode_output_release(message: bytes) -> OutputRelease:
     """Raise UnsupportedFormat or DecodeError if it is not a release."""
-    decode_changelog_header_of(ChangelogType.RELEASE, message)
-    layout = _RELEASED if _version_of(message) == 1 else _RELEASED_V2
+    decode_changelog_header_of(ChangelogType.OUTPUT_RELEASE, message)
+    layout = _RELEASED if _checkpoint_of(message) == 1 else _RELEASED_V2
     at = CHANGELOG_HEADER_SIZE + _INT16.size
     if len(message) < at:
         raise _wire.truncated("release", at, message)
@@ -327,4 +330,4 @@ def decode_release(message: bytes) -> Release:
         seqs.append((TopicPartition(topic, _wire.check_range("release: partition", partition)), seq))
         digests += digest
     _wire.check_size("release", message, at)
-    return Release(tuple(seqs), None if layout is _RELEASED else tuple(digests))
+    return OutputRelease(tuple(seqs), None if layout is _RELEASED else tuple(digests))

@@ -1,4 +1,4 @@
-"""Commit messages: one version of one task, all that a restart needs (design 1.2; schemas/commit.v1.avsc)."""
+"""Commit messages: one checkpoint of one task, all that a restart needs (design 1.2; schemas/commit.v1.avsc)."""
 
 import json
 import struct
@@ -18,13 +18,21 @@ from protocol.changelog import (
     encode_header_of,
 )
 from protocol.errors import DecodeError, UnsupportedFormat
-from protocol.ids import LineageEntry
+from protocol.ids import RollbackEntry
 
 SCHEMA_VERSION = 1
 
 _VERSION = struct.Struct(">h")
 _SCHEMA_FILE = files("protocol") / "schemas" / f"commit.v{SCHEMA_VERSION}.avsc"
 _SCHEMA = parse_schema(json.loads(_SCHEMA_FILE.read_text("utf-8")))
+# field → its name in the schema, where that is older than the word: names of the schema never change
+SCHEMA_NAMES = {
+    "checkpoint_id": "version",
+    "rollback_history": "lineage",
+    "bulk_write_id": "run_id",
+    "frontiers": "fronts",
+}
+_FIELD_NAMES = {name: field for field, name in SCHEMA_NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,7 @@ class ChannelCommit:
 
     producer: int
     generation: int
-    version: int
+    checkpoint_id: int
     seq: int
     recovery_offset: int
 
@@ -50,7 +58,7 @@ class InputCommit:
 
 @dataclass(frozen=True, slots=True)
 class OutputCommit:
-    """One channel that the task writes; ``next_seq`` is that of its first record after this version."""
+    """One channel that the task writes; ``next_seq`` is that of its first record after this checkpoint."""
 
     topic: str
     partition: int
@@ -67,23 +75,23 @@ class ExternalInput:
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerLineage:
+class ProducerRollbacks:
     """What the task knows of one producer's incarnations (R4)."""
 
     producer: int
-    lineage: tuple[LineageEntry, ...]
+    rollback_history: tuple[RollbackEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RoundStart:
-    """A commit at which a sweep round began: what stands before it may be trimmed once it is old enough (K2)."""
+    """A commit at which a rewrite round began: what stands before it may be trimmed once it is old enough (K2)."""
 
     offset: int
     append_time_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
+class Frontier:
     """How far a channel is known: nothing below (``t`` µs, ``source``) may still come (D1); its digest (D3)."""
 
     topic: str
@@ -98,24 +106,24 @@ class Front:
 class DeterministicCommit:
     """Where logical time stands: a source's position, last t and lease in µs (D2); fronts of the channels read.
 
-    An aligned task has fronts alone, of the channels whose producers are deterministic (A2b).
+    An aligned task has frontiers alone, of the channels whose producers are deterministic (A2b).
     """
 
     position: int
     last_t: int
     lease: int
-    fronts: tuple[Front, ...]
+    frontiers: tuple[Frontier, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One version of one task. What each field means stands in the schema, once."""
+    """One checkpoint of one task. What each field means stands in the schema, once."""
 
     producer: int
     generation: int
-    version: int
+    checkpoint_id: int
     previous: int
-    lineage: tuple[LineageEntry, ...]
+    rollback_history: tuple[RollbackEntry, ...]
     outputs: tuple[OutputCommit, ...]
     data_count: int
     data_digest: int
@@ -126,10 +134,10 @@ class Commit:
     fingerprint: int
     at_end: bool
     inputs: tuple[InputCommit, ...]
-    known: tuple[ProducerLineage, ...]
+    known: tuple[ProducerRollbacks, ...]
     external: tuple[ExternalInput, ...]
     deterministic: DeterministicCommit | None = None
-    run_id: str | None = None
+    bulk_write_id: str | None = None
     nonce: bytes = bytes(NONCE_SIZE)
     round_started_ms: int = 0
     rounds: tuple[RoundStart, ...] = ()
@@ -145,7 +153,9 @@ def encode_commit(header: ChangelogHeader, commit: Commit) -> bytes:
     try:
         schemaless_writer(out, _SCHEMA, _to_avro(commit))
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"commit of version {commit.version}: a field does not fit its type: {error}") from error
+        raise ValueError(
+            f"commit of checkpoint {commit.checkpoint_id}: a field does not fit its type: {error}"
+        ) from error
     return out.getvalue()
 
 
@@ -155,9 +165,9 @@ def decode_commit(message: bytes) -> Commit:
     at = CHANGELOG_HEADER_SIZE + _VERSION.size
     if len(message) < at:
         raise truncated("commit: schema version", at, message)
-    (version,) = _VERSION.unpack_from(message, CHANGELOG_HEADER_SIZE)
-    if version != SCHEMA_VERSION:
-        found = f"schema version {version}, this build reads {SCHEMA_VERSION}"
+    (schema,) = _VERSION.unpack_from(message, CHANGELOG_HEADER_SIZE)
+    if schema != SCHEMA_VERSION:
+        found = f"schema version {schema}, this build reads {SCHEMA_VERSION}"
         raise UnsupportedFormat(f"commit: {found}: upgrade before reading")
     source = BytesIO(message)
     source.seek(at)
@@ -170,7 +180,7 @@ def decode_commit(message: bytes) -> Commit:
         raise DecodeError(f"commit: {len(message) - source.tell()} bytes after its end at {source.tell()}")
     if commit.generation != header.generation:
         raise DecodeError(f"commit of generation {commit.generation} under a header of generation {header.generation}")
-    check_range("commit: version", commit.version)
+    check_range("commit: checkpoint", commit.checkpoint_id)
     check_range("commit: data count", commit.data_count)
     return commit
 
@@ -178,44 +188,51 @@ def decode_commit(message: bytes) -> Commit:
 def _to_avro(commit: Commit) -> dict[str, Any]:  # Any: what fastavro takes
     """Return plain dicts in the schema's field names."""
     record = _fields(commit)
-    record["lineage"] = _lineage_to_avro(commit.lineage)
+    record["lineage"] = _rollback_history_to_avro(commit.rollback_history)
     record["outputs"] = list(map(_fields, commit.outputs))
     record["inputs"] = [{**_fields(read), "channels": list(map(_fields, read.channels))} for read in commit.inputs]
-    record["known"] = [{"producer": of.producer, "lineage": _lineage_to_avro(of.lineage)} for of in commit.known]
+    record["known"] = [
+        {"producer": of.producer, "lineage": _rollback_history_to_avro(of.rollback_history)} for of in commit.known
+    ]
     record["external"] = list(map(_fields, commit.external))
     record["rounds"] = list(map(_fields, commit.rounds))
     if commit.deterministic is not None:
-        fronts = list(map(_fields, commit.deterministic.fronts))
-        record["deterministic"] = {**_fields(commit.deterministic), "fronts": fronts}
+        frontiers = list(map(_fields, commit.deterministic.frontiers))
+        record["deterministic"] = {**_fields(commit.deterministic), "fronts": frontiers}
     return record
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass, not of those inside it."""
-    return {name: getattr(value, name) for name in value.__slots__}
+    """Return the fields of a dataclass under the schema's names, not of those inside it."""
+    return {SCHEMA_NAMES.get(name, name): getattr(value, name) for name in value.__slots__}
 
 
-def _lineage_to_avro(lineage: tuple[LineageEntry, ...]) -> list[dict[str, int]]:
-    return [entry._asdict() for entry in lineage]
+def _values(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record of the schema under the names of the dataclass."""
+    return {_FIELD_NAMES.get(name, name): value for name, value in record.items()}
+
+
+def _rollback_history_to_avro(rollback_history: tuple[RollbackEntry, ...]) -> list[dict[str, int]]:
+    return [{"generation": entry.generation, "restored": entry.checkpoint_id} for entry in rollback_history]
 
 
 def _from_avro(record: Any) -> Commit:
     """Return the commit of plain dicts, as ``_to_avro`` makes them."""
     if (deterministic := record["deterministic"]) is not None:
-        deterministic["fronts"] = tuple(Front(**front) for front in deterministic["fronts"])
-        record["deterministic"] = DeterministicCommit(**deterministic)
+        deterministic["fronts"] = tuple(Frontier(**frontier) for frontier in deterministic["fronts"])
+        record["deterministic"] = DeterministicCommit(**_values(deterministic))
     for read in record["inputs"]:
-        read["channels"] = tuple(ChannelCommit(**channel) for channel in read["channels"])
+        read["channels"] = tuple(ChannelCommit(**_values(channel)) for channel in read["channels"])
     record["inputs"] = tuple(InputCommit(**read) for read in record["inputs"])
     record["known"] = tuple(
-        ProducerLineage(of["producer"], _lineage_from_avro(of["lineage"])) for of in record["known"]
+        ProducerRollbacks(of["producer"], _rollback_history_from_avro(of["lineage"])) for of in record["known"]
     )
-    record["lineage"] = _lineage_from_avro(record["lineage"])
+    record["lineage"] = _rollback_history_from_avro(record["lineage"])
     record["outputs"] = tuple(OutputCommit(**output) for output in record["outputs"])
     record["external"] = tuple(ExternalInput(**external) for external in record["external"])
     record["rounds"] = tuple(RoundStart(**start) for start in record["rounds"])
-    return Commit(**record)
+    return Commit(**_values(record))
 
 
-def _lineage_from_avro(lineage: list[dict[str, int]]) -> tuple[LineageEntry, ...]:
-    return tuple(LineageEntry(**entry) for entry in lineage)
+def _rollback_history_from_avro(rollback_history: list[dict[str, int]]) -> tuple[RollbackEntry, ...]:
+    return tuple(RollbackEntry(entry["generation"], entry["restored"]) for entry in rollback_history)

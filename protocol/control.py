@@ -1,4 +1,4 @@
-"""Messages of a channel that carry no record: marker (A6), restore (R2), heartbeat (D1), watermark (E2)."""
+"""Messages of a channel that carry no record: marker (A6), restore (R2), progress message (D1), watermark (E2)."""
 
 import struct
 from collections.abc import Sequence
@@ -7,34 +7,37 @@ from typing import NamedTuple
 from protocol._wire import check_range, check_room, check_size, pack, truncated, unknown_flags
 from protocol.envelope import HEADER_SIZE, Header, MessageType, decode_header_of, encode_header
 from protocol.errors import DecodeError
-from protocol.ids import LineageEntry
+from protocol.ids import RollbackEntry
 
 _AT_END = 1
 _MARKER = struct.Struct(">B")
-_RESTORE = struct.Struct(">qi")
+_ROLLBACK_MARKER = struct.Struct(">qi")
 _ENTRY = struct.Struct(">iq")
-_HEARTBEAT = struct.Struct(">qi")
+_PROGRESS = struct.Struct(">qi")
 _WATERMARK = struct.Struct(">Bi")
 _IDLE, _LOGICAL = 1, 2
-_RESTORED_NOTHING = -1  # an incarnation that found no commit
+_NO_CHECKPOINT = -1  # an incarnation that found no commit
 
 
 class Marker(NamedTuple):
-    """All records of version ≤ ``header.version`` have a seq < ``header.seq``; ``at_end``: the inputs ended (A2b)."""
+    """All records of checkpoint ≤ ``header.version`` have a seq < ``header.seq``; ``at_end``.
+
+    The inputs ended (A2b).
+    """
 
     header: Header
     at_end: bool
 
 
-class Restore(NamedTuple):
+class RollbackMarker(NamedTuple):
     """As ``header.generation`` the producer went back to ``header.version``; its next seq is ``header.seq`` (R2)."""
 
     header: Header
     fingerprint: int
-    lineage: tuple[LineageEntry, ...]
+    rollback_history: tuple[RollbackEntry, ...]
 
 
-class Heartbeat(NamedTuple):
+class ProgressMessage(NamedTuple):
     """Nothing at or below (``t`` µs, ``source``) is still to come in this channel (D1)."""
 
     header: Header
@@ -55,9 +58,9 @@ class Watermark(NamedTuple):
     times: tuple[int, ...] | None = None
 
 
-def encode_marker(producer: int, generation: int, version: int, seq: int, at_end: bool) -> bytes:
+def encode_marker(producer: int, generation: int, checkpoint_id: int, seq: int, at_end: bool) -> bytes:
     """Return a marker. Raises ValueError out of range."""
-    header = encode_header(Header(MessageType.MARKER, producer, generation, version, seq))
+    header = encode_header(Header(MessageType.MARKER, producer, generation, checkpoint_id, seq))
     return header + _MARKER.pack(_AT_END if at_end else 0)
 
 
@@ -71,55 +74,65 @@ def decode_marker(message: bytes) -> Marker:
     return Marker(header, bool(flags))
 
 
-def encode_restore(
-    producer: int, generation: int, version: int, seq: int, fingerprint: int, lineage: Sequence[LineageEntry]
+def encode_rollback_marker(
+    producer: int,
+    generation: int,
+    checkpoint_id: int,
+    seq: int,
+    fingerprint: int,
+    rollback_history: Sequence[RollbackEntry],
 ) -> bytes:
-    """Return a restore. Raises ValueError out of range."""
-    for entry in lineage:
-        if entry.generation < 0 or entry.restored < _RESTORED_NOTHING:
-            raise ValueError(f"restore: {entry}: generation must be at least 0, restored at least {_RESTORED_NOTHING}")
+    """Return a rollback marker. Raises ValueError out of range."""
+    for entry in rollback_history:
+        if entry.generation < 0 or entry.checkpoint_id < _NO_CHECKPOINT:
+            raise ValueError(
+                f"rollback marker: {entry}: generation must be at least 0, restored at least {_NO_CHECKPOINT}"
+            )
     parts = [
-        encode_header(Header(MessageType.RESTORE, producer, generation, version, seq)),
-        pack("restore: fingerprint, count", _RESTORE, fingerprint, len(lineage)),
+        encode_header(Header(MessageType.ROLLBACK_MARKER, producer, generation, checkpoint_id, seq)),
+        pack("rollback marker: fingerprint, count", _ROLLBACK_MARKER, fingerprint, len(rollback_history)),
     ]
-    parts += [pack("restore: lineage entry", _ENTRY, entry.generation, entry.restored) for entry in lineage]
+    parts += [
+        pack("rollback marker: rollback history entry", _ENTRY, entry.generation, entry.checkpoint_id)
+        for entry in rollback_history
+    ]
     return b"".join(parts)
 
 
-def decode_restore(message: bytes) -> Restore:
-    """Raise UnsupportedFormat or DecodeError if it is not a restore."""
-    header = decode_header_of(MessageType.RESTORE, message)
-    at = HEADER_SIZE + _RESTORE.size
+def decode_rollback_marker(message: bytes) -> RollbackMarker:
+    """Raise UnsupportedFormat or DecodeError if it is not a rollback marker."""
+    header = decode_header_of(MessageType.ROLLBACK_MARKER, message)
+    at = HEADER_SIZE + _ROLLBACK_MARKER.size
     if len(message) < at:
-        raise truncated("restore", at, message)
-    fingerprint, count = _RESTORE.unpack_from(message, HEADER_SIZE)
-    check_range("restore: lineage count", count)
-    check_room(f"restore: lineage count {count}", message, at, count * _ENTRY.size)
-    check_size("restore", message, at + count * _ENTRY.size)
-    lineage = tuple(LineageEntry(*fields) for fields in _ENTRY.iter_unpack(message[at:]))
-    for entry in lineage:
-        check_range("restore: lineage generation", entry.generation)
-        check_range("restore: lineage restored version", entry.restored, _RESTORED_NOTHING)
-    return Restore(header, fingerprint, lineage)
+        raise truncated("rollback marker", at, message)
+    fingerprint, count = _ROLLBACK_MARKER.unpack_from(message, HEADER_SIZE)
+    check_range("rollback marker: rollback history count", count)
+    check_room(f"rollback marker: rollback history count {count}", message, at, count * _ENTRY.size)
+    check_size("rollback marker", message, at + count * _ENTRY.size)
+    rollback_history = tuple(RollbackEntry(*fields) for fields in _ENTRY.iter_unpack(message[at:]))
+    for entry in rollback_history:
+        check_range("rollback marker: rollback history generation", entry.generation)
+        check_range("rollback marker: rollback history restored checkpoint", entry.checkpoint_id, _NO_CHECKPOINT)
+    return RollbackMarker(header, fingerprint, rollback_history)
 
 
-def encode_heartbeat(producer: int, generation: int, version: int, seq: int, t: int, source: int) -> bytes:
+def encode_progress(producer: int, generation: int, checkpoint_id: int, seq: int, t: int, source: int) -> bytes:
     """Return a heartbeat. Raises ValueError out of range."""
-    header = encode_header(Header(MessageType.HEARTBEAT, producer, generation, version, seq))
-    return header + pack("heartbeat: t, source", _HEARTBEAT, t, source)
+    header = encode_header(Header(MessageType.PROGRESS, producer, generation, checkpoint_id, seq))
+    return header + pack("progress message: t, source", _PROGRESS, t, source)
 
 
-def decode_heartbeat(message: bytes) -> Heartbeat:
+def decode_progress(message: bytes) -> ProgressMessage:
     """Raise UnsupportedFormat or DecodeError if it is not a heartbeat."""
-    header = decode_header_of(MessageType.HEARTBEAT, message)
-    check_size("heartbeat", message, HEADER_SIZE + _HEARTBEAT.size)
-    return Heartbeat(header, *_HEARTBEAT.unpack_from(message, HEADER_SIZE))
+    header = decode_header_of(MessageType.PROGRESS, message)
+    check_size("progress message", message, HEADER_SIZE + _PROGRESS.size)
+    return ProgressMessage(header, *_PROGRESS.unpack_from(message, HEADER_SIZE))
 
 
 def encode_watermark(
     producer: int,
     generation: int,
-    version: int,
+    checkpoint_id: int,
     seq: int,
     idle: bool,
     watermarks: Sequence[int],
@@ -133,7 +146,7 @@ def encode_watermark(
     column = struct.Struct(f">{count}q")
     return b"".join(
         (
-            encode_header(Header(MessageType.WATERMARK, producer, generation, version, seq)),
+            encode_header(Header(MessageType.WATERMARK, producer, generation, checkpoint_id, seq)),
             _WATERMARK.pack(flags, count),
             pack("watermark: watermarks", column, *watermarks),
             b"" if times is None else pack("watermark: times", column, *times),

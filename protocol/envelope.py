@@ -13,22 +13,22 @@ class MessageType(IntEnum):
 
     FRAME = 0
     MARKER = 1
-    RESTORE = 2
-    HEARTBEAT = 3
+    ROLLBACK_MARKER = 2
+    PROGRESS = 3
     WATERMARK = 4
 
 
 class Header(NamedTuple):
-    """Who says it: producer id, its generation, the version that labels it, and a number in the channel.
+    """Who says it: producer id, its generation, the checkpoint that checkpoint ids it, and a number in the channel.
 
-    ``seq``: frame: of its first record; marker: the first not in ≤ version; restore: the next after version;
+    ``seq``: frame: of its first record; marker: the first not in ≤ checkpoint; restore: the next after checkpoint;
     watermark: the channel's next.
     """
 
     type: MessageType
     producer: int
     generation: int
-    version: int
+    checkpoint_id: int
     seq: int
 
 
@@ -40,24 +40,24 @@ HEADER_SIZE = _LAYOUT.size
 
 def encode_header(header: Header) -> bytes:
     """Return 25 bytes. Raises ValueError if a field is negative or too large."""
-    kind, producer, generation, version, seq = header
-    if producer < 0 or generation < 0 or version < 0 or seq < 0:
+    kind, producer, generation, checkpoint_id, seq = header
+    if producer < 0 or generation < 0 or checkpoint_id < 0 or seq < 0:
         raise ValueError(f"{header}: no field may be negative")
-    return pack("header", _LAYOUT, type_byte(kind), producer, generation, version, seq)
+    return pack("header", _LAYOUT, type_byte(kind), producer, generation, checkpoint_id, seq)
 
 
 def decode_header(message: bytes) -> Header:
     """Return the header of a message of any type. Raises UnsupportedFormat, DecodeError."""
     if len(message) < HEADER_SIZE:
         raise truncated("header", HEADER_SIZE, message)
-    byte, producer, generation, version, seq = _LAYOUT.unpack_from(message)
+    byte, producer, generation, checkpoint_id, seq = _LAYOUT.unpack_from(message)
     kind = _TYPES.get(byte)
     if kind is None:
         raise unknown_type(byte, [f"{known.name} ({known.value})" for known in MessageType])
-    if producer < 0 or generation < 0 or version < 0 or seq < 0:
-        fields = f"producer {producer}, generation {generation}, version {version}, seq {seq}"
+    if producer < 0 or generation < 0 or checkpoint_id < 0 or seq < 0:
+        fields = f"producer {producer}, generation {generation}, checkpoint_id {checkpoint_id}, seq {seq}"
         raise DecodeError(f"header: {fields}: none may be negative")
-    return Header(kind, producer, generation, version, seq)
+    return Header(kind, producer, generation, checkpoint_id, seq)
 
 
 def decode_header_of(kind: MessageType, message: bytes) -> Header:

@@ -18,11 +18,11 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}[{self.partition}]"
 
 
-class LineageEntry(NamedTuple):
-    """One incarnation of a task: the generation and the version that it restored (R3)."""
+class RollbackEntry(NamedTuple):
+    """One incarnation of a task: the generation and the checkpoint that it restored (R3)."""
 
     generation: int
-    restored: int
+    checkpoint_id: int
 
 
 def producer_id(stage: int, partition: int) -> int:

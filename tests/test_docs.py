@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.verification.model.holes import HOLES
+from tests.verification.model.counterexamples import COUNTEREXAMPLES
 from tests.verification.simulation.mutants import MUTANTS
 from tests.verification.simulation.rules import INVARIANTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = {name: (ROOT / "docs" / name).read_text("utf-8") for name in ("PROTOCOL.md", "TRACEABILITY.md", "kafka.md")}
-KINDS = {"inv.": set(INVARIANTS), "mut.": set(MUTANTS), "hole": set(HOLES)}
+KINDS = {"inv.": set(INVARIANTS), "mut.": set(MUTANTS), "counterexample": set(COUNTEREXAMPLES)}
 
 
 def known_tests() -> set[str]:
@@ -45,15 +45,15 @@ def test_tests_are_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_invariants_mutants_and_holes_are_there(kind: str) -> None:
-    """Every invariant, mutant and hole that the pages name exists under this name."""
+def test_invariants_mutants_and_counterexamples_are_there(kind: str) -> None:
+    """Every invariant, mutant and counterexample that the pages name exists under this name."""
     names = set().union(*(named(page, kind) for page in PAGES.values()))
     assert names
     assert names - KINDS[kind] == set()
 
 
 def test_every_rule_is_told() -> None:
-    """Each rule of the protocol has a row, and each hole is closed by one."""
+    """Each rule of the protocol has a row, and each counterexample is closed by one."""
     page = PAGES["PROTOCOL.md"]
     rules = [*(f"C{n}" for n in range(1, 7)), *(f"A{n}" for n in range(1, 10)), "A2b", *(f"R{n}" for n in range(1, 7))]
     rules += [
@@ -69,14 +69,17 @@ def test_every_rule_is_told() -> None:
         *(f"D{n}" for n in range(1, 7)),
     ]
     assert [rule for rule in rules if f"\n| {rule} |" not in page] == []
-    assert set(HOLES) - named(page, "hole") == set()
+    assert set(COUNTEREXAMPLES) - named(page, "counterexample") == set()
 
 
-def test_the_table_of_holes_is_that_of_the_code() -> None:
-    """The page tells each hole in the words of the code: literal rule, what closes it, the invariant that notices."""
+def test_the_table_of_counterexamples_is_that_of_the_code() -> None:
+    """The page tells each counterexample in the words of the code.
+
+    Literal rule, what closes it, the invariant that notices.
+    """
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGES["PROTOCOL.md"], re.MULTILINE))
-    assert set(rows) == set(HOLES)
-    for name, hole in HOLES.items():
+    assert set(rows) == set(COUNTEREXAMPLES)
+    for name, counterexample in COUNTEREXAMPLES.items():
         cells = rows[name].split(" | ")
-        assert (cells[0], cells[2]) == (hole.says, hole.missing)
-        assert cells[1].endswith(f"(`{hole.invariant}`)")
+        assert (cells[0], cells[2]) == (counterexample.says, counterexample.missing)
+        assert cells[1].endswith(f"(`{counterexample.invariant}`)")

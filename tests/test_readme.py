@@ -34,7 +34,7 @@ def test_the_kits_example_passes(tmp_path: Path) -> None:
 def test_the_job_runs_as_printed(tmp_path: Path) -> None:
     """Five minutes in: the one-file job counts the lines of a file, in a worker process, and its state can be read."""
     (tmp_path / "lines.txt").write_text("to be or not to be\nthat is the question\n")
-    run(tmp_path, "-m", "framework.cli", "run", "word_count.py", "--lines", "sentences=lines.txt")
+    run(tmp_path, "-m", "framework.cli", "run", "word_count.py", "--input", "sentences=lines.txt")
     state = run(tmp_path, "-m", "framework.cli", "state", "scan", "word_count.py", "count-words/counts")
     assert dict(line.split("\t") for line in state.splitlines())["to"] == "2"
     totals = run(tmp_path, "-m", "framework.cli", "topic", "read", "word_count.py", "word-totals")

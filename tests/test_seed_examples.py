@@ -55,7 +55,7 @@ def test_the_table_of_aborted_and_regenerated_items(other_host: bool) -> None:
 
 def test_without_the_guarantee_the_output_contradicts_itself() -> None:
     """The same at least once: what was given out before the failure is given out again."""
-    kit = Kit(job, guarantee="at-least-once")
+    kit = Kit(job, processing_guarantee="at-least-once")
     kit.feed(letters, "k", "a")
     kit.process()
     kit.crash(Concatenate)

@@ -21,13 +21,13 @@ PRIVATE = re.compile(
 )
 # Word that must not stand in code or its comments → what docs/GLOSSARY.md calls it.
 BANNED = {
-    r"snapshot[ _]version": "version",
-    r"checkpoint[ _]version": "version",
+    r"snapshot[ _]checkpoint": "version",
+    r"checkpoint[ _]checkpoint": "version",
     r"checkpoint[ _]command": "marker or restore",
     r"commit[ _]marker": "checkpoint marker (in a channel) or commit (in the changelog)",
     r"abort[ _]message": "nothing: an abort is a claim, see docs/decisions/0004-superseded-formats.md",
     r"restore[ _]marker": "restore",
-    r"\bepoch[ _](id|number)": "generation (of a task) or version (of the job)",
+    r"\bepoch[ _](id|number)": "generation (of a task) or checkpoint (of the job)",
     r"processing node": "task",
     r"sequence_number": "seq",
     r"(exactly|at[ -]least)[ -]ones|exaclty|excatly|atleast": "exactly once, at least once",
@@ -36,7 +36,7 @@ BANNED = {
 
 
 def tracked(*patterns: str) -> list[Path]:
-    """Return the files under version control that match, as absolute paths."""
+    """Return the files under checkpoint control that match, as absolute paths."""
     listed = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
     return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 

@@ -40,15 +40,19 @@ class Cell(NamedTuple):
     kind: str
     log: str
     mode: str
-    interval_ms: int
+    checkpoint_interval_ms: int
     partitions: int
     seconds: float
 
     @property
     def arguments(self) -> tuple[str, ...]:
         """Return the arguments of benchmarks.latency.cell."""
-        own = [f"mode={self.mode}", f"interval_ms={self.interval_ms}", f"partitions={self.partitions}"]
-        if self.kind in ("steady", "wide") and self.interval_ms == 1_000 and self.mode in MODES:
+        own = [
+            f"mode={self.mode}",
+            f"checkpoint_interval_ms={self.checkpoint_interval_ms}",
+            f"partitions={self.partitions}",
+        ]
+        if self.kind in ("steady", "wide") and self.checkpoint_interval_ms == 1_000 and self.mode in MODES:
             own.append("idle_s=4")
         if self.kind == "kills":
             own.append("kills=" + ",".join(map(str, QUICK_KILLS_S if self.seconds < KILLS_S[-1] else KILLS_S)))
@@ -98,14 +102,14 @@ def plan(
 def measure_all(cells: Sequence[Cell], addresses: dict[str, str], found: Found) -> None:
     """Run all cells, with a bar; what is there is kept in benchmarks/out, should the run end early.
 
-    A peer whose run is void is left out, and said so; a void run of ours ends all.
+    A peer whose run does not count is left out, and said so; an invalid run of ours ends all.
     """
     OUT.mkdir(exist_ok=True)
     columns = (TextColumn("{task.description:<44}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=len(cells))
         for cell in cells:
-            name = f"{cell.log} {cell.partitions}×2, {cell.mode}, {cell.interval_ms:,} ms"
+            name = f"{cell.log} {cell.partitions}×2, {cell.mode}, {cell.checkpoint_interval_ms:,} ms"
             progress.update(bar, description=f"{cell.kind}: {name}")
             try:
                 result = measure_any("benchmarks.latency.cell", addresses[cell.log], *cell.arguments)

@@ -40,7 +40,7 @@ class Plan:
 
     log: str
     mode: str = "at-least-once"
-    interval_ms: int = 1_000
+    checkpoint_interval_ms: int = 1_000
     partitions: int = 2
     seconds: float = 15.0
     idle_s: float = 0.0  # to measure before the first document
@@ -74,9 +74,13 @@ class Stage:
         if plan.mode in PEERS:
             bootstrap = plan.log.removeprefix(KAFKA)
             peer = PEERS[plan.mode]
-            self.job = Process(bootstrap, peer, plan.interval_ms, plan.partitions, self.topics, directory / "job")
+            self.job = Process(
+                bootstrap, peer, plan.checkpoint_interval_ms, plan.partitions, self.topics, directory / "job"
+            )
         else:
-            own = Workers(plan.log, MODES[plan.mode], plan.interval_ms, plan.partitions, run, directory / "job")
+            own = Workers(
+                plan.log, MODES[plan.mode], plan.checkpoint_interval_ms, plan.partitions, run, directory / "job"
+            )
             self.job, self.log = own, own.log
             if self.log != plan.log:
                 log = EmbeddedLog(Path(self.log))
@@ -104,7 +108,7 @@ class Stage:
             if time.monotonic() > deadline:
                 raise SystemExit(f"the job does not start: {self.job.last_words()}")
 
-    def hear(self, process: Child) -> None:
+    def observe(self, process: Child) -> None:
         """Return when a child has written a line. Raises SystemExit if it ends instead, or it takes too long."""
         assert process.stdout is not None
         deadline = time.monotonic() + START_S_MAX
@@ -113,7 +117,7 @@ class Stage:
             if time.monotonic() > deadline:
                 raise SystemExit(f"{process.args!r} says nothing for {START_S_MAX:.0f} s: {self.job.last_words()}")
         if not process.stdout.readline():
-            raise SystemExit(f"{process.args!r} ended: the run is void")
+            raise SystemExit(f"{process.args!r} ended: the run does not count")
 
     def idle(self, seconds: float) -> float:
         """Return the share of a core that a task takes which has nothing to do, in %."""
@@ -148,10 +152,10 @@ def run(plan: Plan, directory: Path) -> Result:
         repeats = plan.kills and MODES[plan.mode].repeats
         reader = stage.child("reader", stage.topics[1], "repeats" if repeats else "once")
         feeder = stage.child("feeder", stage.topics[0], str(RATE))
-        stage.hear(reader)
-        stage.hear(feeder)
+        stage.observe(reader)
+        stage.observe(feeder)
         tell(feeder)
-        stage.hear(reader)  # the first document of each partition has come through
+        stage.observe(reader)  # the first document of each partition has come through
         cpu = stage.job.cpu_s()
         began = time.monotonic() + plan.first / RATE
         tell(feeder)
@@ -165,7 +169,7 @@ def run(plan: Plan, directory: Path) -> Result:
         while any(process.poll() is None for process in stage.children):
             stage.job.supervise(time.monotonic() + 0.1)
             if any(process.poll() for process in stage.children) or time.monotonic() > deadline:
-                raise SystemExit("the writer or the reader has failed, or there is no end: the run is void")
+                raise SystemExit("the writer or the reader has failed, or there is no end: the run does not count")
         used = {"cpu_s": stage.job.cpu_s() - cpu, "idle_percent": idle}
         sent, seen = (json.loads(stage.result(module).read_text()) for module in ("feeder", "reader"))
         return report(plan, sent, seen, killed) | used
@@ -205,7 +209,7 @@ def main(arguments: list[str]) -> None:
     plan = Plan(
         arguments[0],
         pairs.get("mode", "at-least-once"),
-        int(pairs.get("interval_ms", 1_000)),
+        int(pairs.get("checkpoint_interval_ms", 1_000)),
         int(pairs.get("partitions", 2)),
         float(pairs.get("seconds", 15)),
         float(pairs.get("idle_s", 0)),

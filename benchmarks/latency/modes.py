@@ -17,19 +17,19 @@ class Mode:
     repeats: bool = False
     checkpoints: bool = True  # else the interval means nothing
 
-    def settings(self, interval_ms: int) -> Settings:
+    def settings(self, checkpoint_interval_ms: int) -> Settings:
         """Return the settings of the job's workers."""
-        return with_texts(Settings(), {"interval_ms": str(interval_ms), **self.fixed})
+        return with_texts(Settings(), {"checkpoint_interval_ms": str(checkpoint_interval_ms), **self.fixed})
 
 
 # No guarantee, the paper's baseline: state is kept in memory and never saved, so a crash loses it.
 MODES = {
     mode.name: mode
     for mode in (
-        Mode("no guarantee", {"guarantee": "at-least-once", "interval_ms": str(HOUR_MS)}, True, False),
+        Mode("no guarantee", {"guarantee": "at-least-once", "checkpoint_interval_ms": str(HOUR_MS)}, True, False),
         Mode("at-least-once", {"guarantee": "at-least-once"}, True),
         Mode("exactly-once"),
         Mode("deterministic"),
-        Mode("deterministic, read back", {"release": "read-back"}),
+        Mode("deterministic, read back", {"output_delivery": "sequenced"}),
     )
 }

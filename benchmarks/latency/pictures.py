@@ -85,8 +85,8 @@ def _peers(steady: Results, path: Path) -> None:
 
 def _line(panel: Any, rows: Results, mode: str, quantile: str, *, style: str, color: str, label: str) -> None:
     """Draw one mode over the interval."""
-    intervals = sorted({cell.interval_ms for cell, _ in rows})
-    points = sorted((cell.interval_ms, result[quantile]) for cell, result in rows if cell.mode == mode)
+    intervals = sorted({cell.checkpoint_interval_ms for cell, _ in rows})
+    points = sorted((cell.checkpoint_interval_ms, result[quantile]) for cell, result in rows if cell.mode == mode)
     x, y = [interval for interval, _ in points], [latency for _, latency in points]
     if mode == "no guarantee":  # the same at each interval
         x, y = [intervals[0], intervals[-1]], y * 2
@@ -108,7 +108,7 @@ def _kills(results: Results, path: Path) -> None:
                 number = int(sent / BIN_S)
                 worst[number] = max(latency, worst.get(number, 0.0))
             x = [number * BIN_S for number in worst]
-            label = f"{cell.mode}, {cell.interval_ms:,} ms"
+            label = f"{cell.mode}, {cell.checkpoint_interval_ms:,} ms"
             panel.plot(x, list(worst.values()), color=COLOURS[cell.mode], linewidth=1, label=label)
             for kill in result["kills_s"]:
                 panel.axvline(kill, color="#bb0000", linewidth=0.6, alpha=0.4)

@@ -51,12 +51,12 @@ class Seen:
         if positions is None:
             self.repeated += 1
             if not self._repeats:
-                raise SystemExit(f"document {document}, word {word!r}: a record too many: the run is void")
+                raise SystemExit(f"document {document}, word {word!r}: a record too many: the run does not count")
             return
         if positions != change.positions or not (self._repeats or change.version == self._versions[word]):
             raise SystemExit(
                 f"document {document}, word {word!r}: {change}, but version {self._versions[word]} at {positions} "
-                "was due: the run is void"
+                "was due: the run does not count"
             )
         self.left -= 1
         if not self.due[document]:
@@ -65,7 +65,7 @@ class Seen:
 
 def watch(source: Receiver, seen: Seen) -> None:
     """Read until all is there, and a little longer. Raises SystemExit if it does not come."""
-    heard = 0.0  # nothing yet: the job may be starting
+    observed = 0.0  # nothing yet: the job may be starting
     end = 0.0
     begun = False
     while not end or time.monotonic() < end:
@@ -77,12 +77,12 @@ def watch(source: Receiver, seen: Seen) -> None:
             begun = True
             print("begun", flush=True)
         if records:
-            heard = now
-        elif heard and now - heard > STALL_S_MAX and seen.left:
+            observed = now
+        elif observed and now - observed > STALL_S_MAX and seen.left:
             missing = [number for number, words in enumerate(seen.due) if words]
             raise SystemExit(
                 f"{seen.left} records of {len(missing)} documents are missing, the first of document {missing[0]}: "
-                "lost, or the job has stopped: the run is void"
+                "lost, or the job has stopped: the run does not count"
             )
         if not seen.left and not end:
             end = now + SETTLE_S

@@ -51,9 +51,9 @@ def _steady(title: str, rows: Results) -> str:
     ]
     for cell, result in rows:
         checkpoints = cell.mode != "no guarantee"
-        interval = f"{cell.interval_ms:,}" if checkpoints else "–"
+        interval = f"{cell.checkpoint_interval_ms:,}" if checkpoints else "–"
         quantiles = " | ".join(f"{result[name]:,.1f}" for name in QUANTILES)
-        share = f"{result['p50'] / cell.interval_ms:.2f}" if checkpoints else "–"
+        share = f"{result['p50'] / cell.checkpoint_interval_ms:.2f}" if checkpoints else "–"
         cpu = f"{1000 * result['cpu_s'] / result['documents']:.1f}"
         idle = "" if result["idle_percent"] is None else f"{result['idle_percent']:.1f}"
         lines.append(f"| {cell.mode} | {interval} | {quantiles} | {share} | {cpu} | {idle} |")
@@ -74,7 +74,14 @@ def _kills(rows: Results) -> str:
     for cell, result in rows:
         back = ", ".join(f"{seconds:.2f}" for seconds in result["first_output_s"])
         quantiles = " | ".join(f"{result[name]:,.0f}" for name in ("p50", "p99", "max"))
-        row = (NAMES[cell.log], cell.mode, f"{cell.interval_ms:,}", back, quantiles, f"{result['repeated']:,}")
+        row = (
+            NAMES[cell.log],
+            cell.mode,
+            f"{cell.checkpoint_interval_ms:,}",
+            back,
+            quantiles,
+            f"{result['repeated']:,}",
+        )
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.latency.modes import Mode
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.logs.address import IN_DIRECTORY, KAFKA, LogAddress
 from framework.worker.supervisor import Supervisor
 
@@ -54,7 +54,9 @@ def cpu_s(processes: Iterable[int]) -> float:
 class Workers:
     """Grete's job: a worker for each partition."""
 
-    def __init__(self, log: str, mode: Mode, interval_ms: int, partitions: int, run: str, directory: Path) -> None:
+    def __init__(
+        self, log: str, mode: Mode, checkpoint_interval_ms: int, partitions: int, run: str, directory: Path
+    ) -> None:
         """``directory``: where the job lives, and the embedded log."""
         os.environ |= {
             "BENCH_RUN": run,
@@ -62,9 +64,11 @@ class Workers:
             "BENCH_MODE": mode.name,
             "PYTHONHASHSEED": "0",
         }
-        place = Place(directory, address=LogAddress(log) if log.startswith(KAFKA) else IN_DIRECTORY)
-        self.log = log if log.startswith(KAFKA) else str(place.directory / "log.db")
-        self._supervisor = Supervisor(place, "benchmarks.latency.job", range(partitions), mode.settings(interval_ms))
+        job_directory = JobDirectory(directory, address=LogAddress(log) if log.startswith(KAFKA) else IN_DIRECTORY)
+        self.log = log if log.startswith(KAFKA) else str(job_directory.directory / "log.db")
+        self._supervisor = Supervisor(
+            job_directory, "benchmarks.latency.job", range(partitions), mode.settings(checkpoint_interval_ms)
+        )
 
     def started(self) -> bool:
         """Return whether all tasks take input."""
@@ -78,7 +82,7 @@ class Workers:
         while (left := until_s - time.monotonic()) > 0:
             self._supervisor.poll(min(20.0, left * 1000))
         if self._supervisor.news:
-            raise SystemExit(f"a worker crashed: {self._supervisor.news[0]}: the run is void")
+            raise SystemExit(f"a worker crashed: {self._supervisor.news[0]}: the run does not count")
 
     def cpu_s(self) -> float:
         """Return the CPU time of the workers that run now."""

@@ -1,4 +1,4 @@
-"""Files as a sink: each version's outputs of a task become one file, exactly once (S2)."""
+"""Files as a sink: each checkpoint's outputs of a task become one file, exactly once (S2)."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Files(Generic[V]):
-    """A directory that receives ``part-{stage}-{partition}-{version}.jsonl``, one encoded value per line.
+    """A directory that receives ``part-{stage}-{partition}-{checkpoint}.jsonl``, one encoded value per line.
 
     The name of the file is the key of its application: applied again, it is the same file. A value's bytes must hold no
     newline, or the send raises SerdeError: use json, or utf8 for lines.

@@ -1,4 +1,4 @@
-"""A table of an SQL database as a sink: a task's rows of a version are applied in one transaction, once (S2)."""
+"""A table of an SQL database as a sink: a task's rows of a checkpoint are applied in one transaction, once (S2)."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,13 @@ class Table(Generic[V]):
 
     ``url``: a file's path (SQLite), ``postgresql://user@host/database``, or ``env:NAME`` for one that stands in an
     environment variable when the task starts. ``table`` may be ``schema.table``. ``value`` holds a row while it waits
-    for its version. The fields of a json(Struct) or json(dataclass) are the columns; for anything else, or other names,
+    for its checkpoint. The fields of a json(Struct) or json(dataclass) are the columns; for anything else, or other
+    names,
     ``columns`` gives them, as names or as field → column. ``key``: the columns of a primary key or unique index.
 
-    All tables of a task in one database change in one transaction per version. Raises GraphError for a declaration that
-    contradicts itself; whether table and columns are there is looked up at the start, before anything is processed.
+    All tables of a task in one database change in one transaction per checkpoint. Raises GraphError for a declaration
+    that contradicts itself; whether table and columns are there is looked up at the start, before anything is
+    processed.
     """
 
     url: str

@@ -34,7 +34,7 @@ class DeadLetter:
 
     Key and value are written as the bytes that came, whatever the topic's serdes, with headers ``grete.error``,
     ``grete.stage``, ``grete.partition``, ``grete.topic``, ``grete.source`` (the partition read), ``grete.offset`` and
-    ``grete.index`` (in the message) added. It is an output of the version like any other.
+    ``grete.index`` (in the message) added. It is an output of the checkpoint like any other.
     """
 
     topic: Topic[Any, Any]
@@ -73,7 +73,7 @@ class Output(Generic[K, V]):
         headers: Sequence[tuple[str, bytes]] = (),
         partition: int | None = None,
     ) -> None:
-        """Write a record of the current version.
+        """Write a record of the current checkpoint.
 
         ``timestamp`` (ms) is that of the record or timer in process unless given. ``partition`` is that of Kafka's
         murmur2(key); without a key, each in turn. To Files and a Table only the value counts. Raises SerdeError, or

@@ -1,7 +1,7 @@
-"""One task over a recorded past: the live task's own processor and overlay, without a log and without versions.
+"""One task over a recorded past: the live task's own processor and overlay, without a log and without checkpoints.
 
-All of the past is one version. What the live task keeps beside the user's stores (pins, stream time, turns, timers, the
-outbox) comes out of the same code, so a live task that takes over finds what it would have made itself.
+All of the past is one checkpoint. What the live task keeps beside the user's stores (pins, stream time, turns, timers,
+the outbox) comes out of the same code, so a live task that takes over finds what it would have made itself.
 """
 
 import random
@@ -74,7 +74,7 @@ def check_batch(job: Job) -> None:
             raise ConfigError(
                 f"stage {stage.name} is deterministic, with {'windows' if stage.windows else 'timers'}: they go by "
                 "logical time, which records have only once a live job has taken them in; such a stage cannot be "
-                "recomputed in batch (grete verify runs its recent past again)"
+                "recomputed in batch (grete check-determinism runs its recent past again)"
             )
 
 
@@ -93,19 +93,19 @@ class BatchTask:
     ) -> None:
         """``outside``: partition counts of the topics that the job writes; without ``outputs``, only letters go there.
 
-        ``settings.layer_bytes_max`` bounds the state in memory; beyond, it goes to a temporary RocksDB.
+        ``settings.uncommitted_state_bytes_max`` bounds the state in memory; beyond, it goes to a temporary RocksDB.
         """
         topology = job.topology()
         names = store_names(stage)
         self.records: Counter[str] = Counter()  # by topic, as the log names it
         self.refused = 0
-        self._bytes_max = settings.layer_bytes_max
+        self._bytes_max = settings.uncommitted_state_bytes_max
         self._store = Scratch(names, settings.rocksdb_bytes)
         self._overlay = Overlay(
             self._store,
             list(names),
-            layer_bytes_max=2 * self._bytes_max,
-            clean_bytes_max=settings.clean_bytes_max,
+            uncommitted_state_bytes_max=2 * self._bytes_max,
+            read_cache_bytes_max=settings.read_cache_bytes_max,
         )
         self._outputs = Outputs(stage, topology, settings, outside.get, drop_external=not outputs)
         self._processor = _BatchProcessor(
@@ -142,10 +142,10 @@ class BatchTask:
         """How many outputs to topics were not kept."""
         return self._outputs.dropped
 
-    def state(self, version: int, *, outbox: bool) -> Iterator[StateRow]:
+    def state(self, checkpoint_id: int, *, outbox: bool) -> Iterator[StateRow]:
         """Yield the state after all records, by store and key; ``outbox``: with what waits for files and tables."""
         assert self._done, "state: the past has not been processed to its end"
-        self._processor.before_freeze(version)
+        self._processor.before_freeze(checkpoint_id)
         self._processor.close()
         self._overlay.freeze()
         left_out = set() if outbox else {RESERVED_STORES["_outbox"]}

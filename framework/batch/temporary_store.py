@@ -25,7 +25,7 @@ class Scratch:
         """Whether anything has been written."""
         return self._store is not None
 
-    def pointer(self) -> bytes | None:
+    def changelog_position(self) -> bytes | None:
         """Return None: it never is the state of a commit."""
         return None
 
@@ -37,7 +37,7 @@ class Scratch:
         """Yield (key, value) with start <= key < end in key order, as of the call."""
         return iter(()) if self._store is None else self._store.scan(store, start, end)
 
-    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
+    def write(self, writes: Iterable[Write], changelog_position: bytes | None = None) -> None:
         """Take the writes: as files in key order, without a log, for nothing here outlives the process."""
         for store, run in groupby(writes, itemgetter(0)):
             _, keys, values = zip(*run, strict=True)

@@ -13,7 +13,7 @@ from framework.cli.job_target import Target, directory_of
 from framework.cli.progress import Screen
 from framework.errors import ConfigError
 from framework.feeds.folder import FolderFeed, Report
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 
 RESCAN_S = 0.5  # --follow looks at the folder this often
 
@@ -41,7 +41,7 @@ class Stop:
 class Feeding:
     """What feeds a run: a folder, lines, both or nothing. ``step`` does a little: workers must be watched meanwhile."""
 
-    def __init__(self, local: LocalRun, folder: FolderFeed | None, lines: list[Iterator[int]], *, follow: bool) -> None:
+    def __init__(self, local: LocalJob, folder: FolderFeed | None, lines: list[Iterator[int]], *, follow: bool) -> None:
         self.folder = folder
         self.fed: list[Report] = []  # finished scans that appended something
         self.scans = 0
@@ -86,14 +86,14 @@ class Feeding:
         return self._ends
 
 
-def step(local: LocalRun, feeding: Feeding, screen: Screen) -> None:
+def step(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
     """Feed a little, watch the workers, show progress."""
     feeding.step()
     local.poll(0 if not feeding.idle else POLL_MS)
     show(local, feeding, screen)
 
 
-def show(local: LocalRun, feeding: Feeding, screen: Screen) -> None:
+def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
     """Bring the bars up to date, and tell of crashes."""
     for text in local.supervisor.news:
         screen.note(text)
@@ -133,7 +133,7 @@ def external_inputs(job: Job) -> dict[str, Topic[Any, Any]]:
 
 def options_of(found: Target) -> str:
     """Return what a command line must say to find the same job again."""
-    address, directory = found.place.address, found.place.directory
+    address, directory = found.job_directory.address, found.job_directory.directory
     options = "" if address.embedded else f" --log {address.url}"
     if address.config is not None:
         options += f" --kafka-config {address.config}"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from framework.api.job import Job
 from framework.errors import ConfigError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress, check_address, open_address, open_reader
 from framework.ports import Log, LogReader
@@ -22,7 +22,7 @@ class Target(NamedTuple):
 
     job: Job
     reference: str  # how a worker finds the code
-    place: Place
+    job_directory: JobDirectory
     settings: Settings
 
 
@@ -33,7 +33,7 @@ def target(
     check_address(address)
     job = load_job(reference)
     settings = settings_of(sets)
-    return Target(job, reference, Place(directory_of(job, directory, address), state, address), settings)
+    return Target(job, reference, JobDirectory(directory_of(job, directory, address), state, address), settings)
 
 
 def existing_log(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, LogReader]:
@@ -102,6 +102,6 @@ def settings_of(sets: Sequence[str] | None) -> Settings:
     for text in sets or ():
         name, equals, value = text.partition("=")
         if not equals:
-            raise ConfigError(f"--set {text}: write NAME=VALUE, such as --set interval_ms=100")
+            raise ConfigError(f"--set {text}: write NAME=VALUE, such as --set checkpoint_interval_ms=100")
         texts[name] = value
     return with_texts(from_environment(dict(os.environ)), texts)

@@ -40,10 +40,10 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
 def run(
     job: JobName,
     *,
-    input: Annotated[  # noqa: A002  # the option's name
+    input_dir: Annotated[
         Path | None, typer.Option(help="A folder: its text files become the job's documents, name → text.")
     ] = None,
-    lines: Annotated[
+    input: Annotated[  # noqa: A002  # the option's name
         list[str] | None,
         typer.Option(
             metavar="TOPIC=FILE|-",
@@ -51,7 +51,7 @@ def run(
         ),
     ] = None,
     keys: Annotated[
-        bool, typer.Option("--keys", help="In --lines, what stands before the first tab is the key.")
+        bool, typer.Option("--keys", help="In --input, what stands before the first tab is the key.")
     ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on until Ctrl-C: what changes in the folder is fed.")
@@ -66,7 +66,7 @@ def run(
     from framework.cli.job_target import target
 
     found = target(job, directory, LogAddress(log, kafka_config), set)
-    run_job(found, folder=input, lines=lines or [], keys=keys, follow=follow)
+    run_job(found, folder=input_dir, lines=input or [], keys=keys, follow=follow)
 
 
 @app.command()
@@ -159,7 +159,7 @@ def backfill(
         bool, typer.Option("--outputs", help="Also send what the past sends to topics, files and tables.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Let a backfill that died after its commits count.")] = False,
-    abort: Annotated[bool, typer.Option("--abort", help="Make a backfill that died void for good.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Make a backfill that died rolled back for good.")] = False,
     cluster: Cluster = "local[*]",
     work: Work = None,
     directory: Directory = None,
@@ -176,8 +176,8 @@ def backfill(
     from framework.cli.commands.backfill import fill
 
     found = target(job, directory, LogAddress(log, kafka_config), set)
-    verdict = "resume" if resume else "abort" if abort else None
-    fill(found, source or [], until, outputs=outputs, cluster=cluster, work=work, verdict=verdict)
+    outcome = "resume" if resume else "abort" if abort else None
+    fill(found, source or [], until, outputs=outputs, cluster=cluster, work=work, outcome=outcome)
 
 
 @app.command()
@@ -205,26 +205,26 @@ def audit(
 def checkpoints(
     job: JobName, directory: Directory = None, log: Log = "embedded", kafka_config: KafkaConfig = None
 ) -> None:
-    """Show each task's last commit: generation, version, age, positions and lag."""
+    """Show each task's last commit: generation, checkpoint, age, positions and lag."""
     from framework.cli.commands.checkpoints import checkpoints as print_checkpoints
 
     print_checkpoints(job, directory, LogAddress(log, kafka_config))
 
 
-@app.command()
-def verify(
+@app.command("check-determinism")
+def check_determinism(
     job: JobName,
     *,
-    since: Annotated[int, typer.Option(help="Begin with the sources' commits of this version, or the next.")] = 0,
+    since: Annotated[int, typer.Option(help="Begin with the sources' commits of this checkpoint, or the next.")] = 0,
     directory: Directory = None,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,
     set: Set = None,  # noqa: A002
 ) -> None:
     """Run the past of a deterministic job again, in memory, and compare; exit 1 at the first record that differs."""
-    from framework.cli.commands.check_determinism import verify as verify_job
+    from framework.cli.commands.check_determinism import check_determinism as check_job
 
-    raise typer.Exit(verify_job(job, since, directory, LogAddress(log, kafka_config), set))
+    raise typer.Exit(check_job(job, since, directory, LogAddress(log, kafka_config), set))
 
 
 @changelog_app.command("tail")
@@ -247,7 +247,7 @@ def changelog_tail(
 def changelog_verify(
     job: JobName, directory: Directory = None, log: Log = "embedded", kafka_config: KafkaConfig = None
 ) -> None:
-    """Read every changelog as a restore would: order, digests, valid commits, void messages."""
+    """Read every changelog as a restore would: order, digests, valid commits, invalid messages."""
     from framework.cli.commands.changelog import changelog_verify as verify_changelogs
 
     verify_changelogs(job, directory, LogAddress(log, kafka_config))

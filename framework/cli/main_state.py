@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
-from framework.cli.options import Directory, JobName, KafkaConfig, Log, Version
+from framework.cli.options import Checkpoint, Directory, JobName, KafkaConfig, Log
 from framework.logs.address import LogAddress
 
-ByKey = Annotated[
-    bool, typer.Option("--by-key", help="All stores are keyed as the records are, where too few keys can show it.")
+AssumeKeyed = Annotated[
+    bool,
+    typer.Option("--assume-keyed", help="All stores are keyed as the records are, where too few keys can show it."),
 ]
 
 state_app = typer.Typer(no_args_is_help=True, help="Read the committed state of a job, also while it runs.")
@@ -22,7 +23,7 @@ def state_get(
     key: Annotated[
         str, typer.Argument(help="Text, a number, JSON or hex digits, as the key's serde asks; \\0 is NUL.")
     ],
-    version: Version = None,
+    checkpoint_id: Checkpoint = None,
     directory: Directory = None,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,
@@ -30,7 +31,7 @@ def state_get(
     """Print the value of one key; exit 1 if there is none."""
     from framework.cli.commands.state import state_get as print_entry
 
-    raise typer.Exit(print_entry(job, store, key, version, directory, LogAddress(log, kafka_config)))
+    raise typer.Exit(print_entry(job, store, key, checkpoint_id, directory, LogAddress(log, kafka_config)))
 
 
 @state_app.command("scan")
@@ -40,7 +41,7 @@ def state_scan(
     prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
     *,
     limit: Annotated[int, typer.Option(help="At most so many.")] = 1000,
-    version: Version = None,
+    checkpoint_id: Checkpoint = None,
     directory: Directory = None,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,
@@ -48,14 +49,14 @@ def state_scan(
     """Print key and value, one a line."""
     from framework.cli.commands.state import state_scan as print_entries
 
-    print_entries(job, store, prefix, limit, version, directory, LogAddress(log, kafka_config))
+    print_entries(job, store, prefix, limit, checkpoint_id, directory, LogAddress(log, kafka_config))
 
 
 def rescale(
     job: JobName,
     *,
     partitions: Annotated[int, typer.Option(help="How many it is to have: more than it has.")],
-    by_key: ByKey = False,
+    assume_keyed: AssumeKeyed = False,
     directory: Directory = None,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,
@@ -63,29 +64,40 @@ def rescale(
     """Give a job that stands still more partitions: its state goes where its keys belong, as a whole or not at all."""
     from framework.cli.commands.rescale import rescale as rescale_job
 
-    rescale_job(job, partitions, directory, LogAddress(log, kafka_config), by_key=by_key)
+    rescale_job(job, partitions, directory, LogAddress(log, kafka_config), assume_keyed=assume_keyed)
 
 
 def fork(
     job: JobName,
     second: Annotated[str, typer.Argument(metavar="SECOND", help="The second job: the same stages, another name.")],
     *,
-    version: Version = None,
+    checkpoint_id: Checkpoint = None,
     directory: Directory = None,
     second_directory: Annotated[Path | None, typer.Option(help="That of the second job.")] = None,
-    by_key: ByKey = False,
+    assume_keyed: AssumeKeyed = False,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,
 ) -> None:
-    """Give a second job, with as many partitions or others, the state that a job had at a version; it goes on there."""
+    """Give a second job, with as many partitions or others, the state that a job had at a checkpoint.
+
+    It goes on there.
+    """
     from framework.cli.commands.fork import fork as fork_job
 
-    fork_job(job, second, version, directory, second_directory, LogAddress(log, kafka_config), by_key=by_key)
+    fork_job(
+        job,
+        second,
+        checkpoint_id,
+        directory,
+        second_directory,
+        LogAddress(log, kafka_config),
+        assume_keyed=assume_keyed,
+    )
 
 
 def replay(
     job: JobName,
-    version: Version = None,
+    checkpoint_id: Checkpoint = None,
     into: Annotated[Path | None, typer.Option(help="Another directory for the state than the job's own.")] = None,
     directory: Directory = None,
     log: Log = "embedded",
@@ -94,4 +106,4 @@ def replay(
     """Rebuild a job's state directory from its changelogs."""
     from framework.cli.commands.replay import replay as rebuild_stores
 
-    rebuild_stores(job, version, into, directory, LogAddress(log, kafka_config))
+    rebuild_stores(job, checkpoint_id, into, directory, LogAddress(log, kafka_config))

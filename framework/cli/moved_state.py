@@ -9,7 +9,7 @@ from rich.console import Console
 from framework.api.job import Job
 from framework.cli.job_target import settings_of
 from framework.errors import ConfigError, TransientError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.metadata import pinned_settings
 from framework.ports import LogReader
 from framework.settings import Settings
@@ -24,35 +24,35 @@ def settings_at(job: Job, log: LogReader) -> Settings:
     return pinned_settings(job, log, settings_of(None))
 
 
-def at_version(job: Job, log: LogReader, version: int | None) -> list[Snapshot]:
-    """Return every task at a version, None: the newest that all have. Raises ConfigError: there is none such."""
-    return snapshots(log, job, version, aligned=settings_at(job, log).guarantee == "exactly-once")
+def at_checkpoint(job: Job, log: LogReader, checkpoint_id: int | None) -> list[Snapshot]:
+    """Return every task at a checkpoint, None: the newest that all have. Raises ConfigError: there is none such."""
+    return snapshots(log, job, checkpoint_id, aligned=settings_at(job, log).processing_guarantee == "exactly-once")
 
 
 @contextlib.contextmanager
-def standing_still(place: Place, job: Job) -> Iterator[None]:
+def standing_still(job_directory: JobDirectory, job: Job) -> Iterator[None]:
     """Hold what a supervisor and workers on this machine would hold. Raises ConfigError if one of them is there."""
     with contextlib.ExitStack() as held:
-        held.callback(os.close, place.lock_supervisor())
+        held.callback(os.close, job_directory.lock_supervisor())
         for wiring in all_wirings(job):
             try:
-                store = StoreDirectory(place.state(wiring.name))
+                store = StoreDirectory(job_directory.state(wiring.name))
             except TransientError as error:
                 raise ConfigError(f"a worker of job {job.name!r} is at work: stop it first: {error}") from error
             held.callback(store.close)
         yield
 
 
-def version_of(found: list[Snapshot]) -> int:
-    """Return the version of snapshots: that of the task that is least far."""
-    return min(snapshot.commit.version for snapshot in found)
+def checkpoint_of(found: list[Snapshot]) -> int:
+    """Return the checkpoint of snapshots: that of the task that is least far."""
+    return min(snapshot.commit.checkpoint_id for snapshot in found)
 
 
 def tell_moved(moved: Moved, done: str) -> None:
     """Print how many entries each store has got, and what is done."""
     for name, count in sorted(moved.entries.items()):
         print(f"{name}\t{count:,} entries")
-    say(f"{done}, as version {moved.version}")
+    say(f"{done}, as checkpoint {moved.checkpoint_id}")
 
 
 def say(text: str) -> None:

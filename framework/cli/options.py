@@ -20,5 +20,8 @@ KafkaConfig = Annotated[
     typer.Option(envvar="GRETE_KAFKA_CONFIG", help="A file of librdkafka's options, NAME=VALUE lines: users, TLS, …"),
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated.")]
-Version = Annotated[int | None, typer.Option(help="As of a version that is retained: see grete checkpoints.")]
+Checkpoint = Annotated[
+    int | None,
+    typer.Option("--checkpoint", metavar="ID", help="As of a checkpoint that is retained: see grete checkpoints."),
+]
 Partition = Annotated[int | None, typer.Option(help="Only this partition.")]

@@ -14,12 +14,12 @@ from framework.spark.format.options import Where
 def wanted_of(found: Target, sources: Sequence[str], work: str | None) -> Wanted:
     """Return what Spark is to do, with paths that executors understand. Raises ConfigError: not a job for it."""
     check_batch(found.job)
-    reference, address = found.reference, found.place.address
+    reference, address = found.reference, found.job_directory.address
     if reference.endswith(".py"):
         reference = str(Path(reference).absolute())
     config = "" if address.config is None else str(address.config.absolute())
-    where = Where(address.url, config, str((found.place.directory / "log.db").absolute()))
-    own = str((found.place.directory / "spark").absolute())
+    where = Where(address.url, config, str((found.job_directory.directory / "log.db").absolute()))
+    own = str((found.job_directory.directory / "spark").absolute())
     paths = {
         topic: path if path == LOG or "://" in path else str(Path(path).absolute())
         for topic, path in sources_of(found.job, list(sources)).items()

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from protocol.changelog import TakenRows
+from protocol.changelog_position import ChangelogPosition
 from protocol.ids import TopicPartition
-from protocol.pointer import Pointer
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,30 +20,33 @@ class ReadChangelog:
 
 
 @dataclass(frozen=True, slots=True)
-class FindVerdict:
-    """Look in the changelog of task (0, 0) for the valid verdict of a run (1.8); answer VerdictFound."""
+class FindOutcome:
+    """Look in the changelog of task (0, 0) for the valid outcome of a run (1.8); answer OutcomeFound."""
 
-    run_id: str
+    bulk_write_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class WipeStore:
-    """Empty the local store: its pointer is not a valid commit of this log (R1). Before any ApplySegment."""
+    """Empty the local store: its changelog position is not a valid commit of this log (R1). Before any ApplySegment."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplySegment:
-    """Write these data messages of one valid commit to the store, in order; no pointer. ``offset``: the commit's."""
+    """Write these data messages of one valid commit to the store, in order; no changelog position. ``offset``.
+
+    The commit's.
+    """
 
     messages: Sequence[bytes]
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class WritePointer:
-    """Write the pointer; after every ApplySegment is in the store."""
+class WriteChangelogPosition:
+    """Write the changelog position; after every ApplySegment is in the store."""
 
-    pointer: Pointer
+    changelog_position: ChangelogPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,9 @@ class AppendChangelog:
     """Append a claim, commit, decision, lease or release to the changelog, durably; answer ChangelogAppended.
 
     A commit: after everything sent before is acknowledged (A7). ``with_outputs``: what a sink held back for this
-    version becomes visible with it, atomically (S1). ``before``: messages right in front of it, covered by its answer.
-    Deterministic mode: so many ``outputs``, the oldest that wait, become visible with it (D5); without ``sync`` it need
-    not survive a power loss that takes all that was appended later, too.
+    checkpoint becomes visible with it, atomically (S1). ``before``: messages right in front of it, covered by its
+    answer. Deterministic mode: so many ``outputs``, the oldest that wait, become visible with it (D5); without ``sync``
+    it need not survive a power loss that takes all that was appended later, too.
     """
 
     value: bytes
@@ -99,7 +102,7 @@ class Spill:
 
 @dataclass(frozen=True, slots=True)
 class DropSpilled:
-    """Forget some spilled frames: they are void."""
+    """Forget some spilled frames: they are rolled back."""
 
     keys: tuple[int, ...]
 
@@ -118,7 +121,7 @@ class Process:
     skip: int
 
 
-class Run(NamedTuple):
+class RecordRun(NamedTuple):
     """Consecutive records of one input partition, in columns of one length; ``times`` in µs, ``sources``: ids (D1)."""
 
     partition: TopicPartition
@@ -139,7 +142,7 @@ class ProcessRecords:
     still to come. There may be no records: only time has passed.
     """
 
-    runs: Sequence[Run]
+    runs: Sequence[RecordRun]
     upto: int
 
 
@@ -166,16 +169,22 @@ class FlushOutputs:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Make the open layer immutable, put a fresh one on top (A8); what a sink holds back belongs to ``version`` now."""
+    """Make the open write batch immutable, put a fresh one on top (A8).
 
-    version: int
+    What a sink holds back belongs to ``checkpoint_id`` now.
+    """
+
+    checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class WriteData:
-    """Send the dirty keys of the frozen layer and the next slice of the sweep as data messages; answer DataWritten.
+    """Send the dirty keys of the frozen write batch and the next slice of the rewrite as data messages.
 
-    After all outputs of the version are acknowledged, before the commit. ``first_seq``: ChangelogSeq of the first one.
+    Answer DataWritten.
+
+    After all outputs of the checkpoint are acknowledged, before the commit. ``first_seq``: ChangelogSeq of the first
+    one.
     """
 
     generation: int
@@ -185,17 +194,17 @@ class WriteData:
 
 @dataclass(frozen=True, slots=True)
 class ApplyFrozen:
-    """Write the frozen layer to the store in chunks, the pointer in the last (A7); answer Applied.
+    """Write the frozen write batch to the store in chunks, the changelog position in the last (A7); answer Applied.
 
     After the commit is known to be valid (A9, C3), before its markers.
     """
 
-    pointer: Pointer
+    changelog_position: ChangelogPosition
 
 
 @dataclass(frozen=True, slots=True)
 class DropOpen:
-    """Drop the open layer, collected outputs and what a sink holds back; start the task's code anew (R4)."""
+    """Drop the open write batch, collected outputs and what a sink holds back; start the task's code anew (R4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +222,9 @@ class Trim:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """For the driver's counters: ``version`` is committed, applied and its markers are sent."""
+    """For the driver's counters: ``checkpoint_id`` is committed, applied and its markers are sent."""
 
-    version: int
+    checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +237,10 @@ class Exit:
 
 Action = (
     ReadChangelog
-    | FindVerdict
+    | FindOutcome
     | WipeStore
     | ApplySegment
-    | WritePointer
+    | WriteChangelogPosition
     | AppendChangelog
     | Send
     | Produce

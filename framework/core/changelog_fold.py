@@ -9,17 +9,17 @@ from typing import NamedTuple
 from framework.errors import Halted
 from protocol.changelog import (
     ChangelogType,
-    Decision,
-    Release,
+    InputDecision,
+    OutputRelease,
     decode_changelog_header,
-    decode_decision,
-    decode_lease,
-    decode_release,
-    decode_verdict,
+    decode_input_decision,
+    decode_outcome,
+    decode_output_release,
+    decode_time_lease,
 )
 from protocol.commit import Commit, decode_commit
 from protocol.errors import DecodeError
-from protocol.ids import LineageEntry, TopicPartition
+from protocol.ids import RollbackEntry, TopicPartition
 
 
 class Segment(NamedTuple):
@@ -34,15 +34,15 @@ class ChangelogFold:
     """Feeds on every message of a changelog from some offset on, and knows what is committed.
 
     ``start`` is the offset read first. 0 is the genesis; anything else must be a valid commit that the reader trusts:
-    its local pointer, the round start named by a commit, or the start of a trimmed log (K2). That commit's own data
-    lies before ``start``.
+    its local changelog position, the round start named by a commit, or the start of a trimmed log (K2). That commit's
+    own data lies before ``start``.
 
-    A commit of a run counts once the run's verdict says so: read here as a copy, told by ``decide``, or proved by the
+    A commit of a run counts once the run's outcome says so: read here as a copy, told by ``decide``, or proved by the
     next commit, which follows it or its predecessor (1.8).
 
     A generation commits at most one of its numbered attempts, and only in its first commit. A message of a numbered
-    attempt behind a commit of the same generation is void: its attempt has lost (C2). Its ChangelogSeq says nothing
-    to a reader that begins at that commit, because its predecessors lie before ``start``.
+    attempt behind a commit of the same generation is rolled back: its attempt has lost (C2). Its ChangelogSeq says
+    nothing to a reader that begins at that commit, because its predecessors lie before ``start``.
     """
 
     def __init__(self, name: str, start: int) -> None:
@@ -50,27 +50,27 @@ class ChangelogFold:
         self.start = start
         self.next_offset = start
         self.top = 0  # highest generation seen
-        self.lineage: tuple[LineageEntry, ...] = ()
+        self.rollback_history: tuple[RollbackEntry, ...] = ()
         self.last: Commit | None = None  # last valid commit
         self.last_offset = -1
         self.base: Commit | None = None  # the commit at ``start``
-        self.round_ended = False  # a complete sweep round stands after ``start`` (R1)
+        self.round_ended = False  # a complete rewrite round stands after ``start`` (R1)
         # deterministic mode, since the last valid commit: what is decided, and what has left the job (D2, D5)
-        self.decisions: list[Decision] = []
+        self.decisions: list[InputDecision] = []
         self.lease = 0
         self.released: dict[TopicPartition, int] = {}
         self.released_digests: dict[TopicPartition, list[tuple[int, int]]] = {}  # (seq, digest) of each release
-        self.void_messages = 0
+        self.invalid_messages = 0
         self._committed = False  # generation ``top`` has committed: its numbered attempts have lost, or were closed
         self._seqs: dict[int, int] = {}  # attempt -> last ChangelogSeq, of generation ``top``
         self._segments: dict[int, list[bytes]] = {}  # attempt -> open data
-        self._run: Segment | None = None  # of a run without a verdict
-        self._since_run: list[int] = []  # generations since
+        self._in_doubt_segment: Segment | None = None  # of a run without an outcome
+        self._since_bulk_write: list[int] = []  # generations since
 
     @property
-    def undecided(self) -> str | None:
-        """The run id of the last commit, if that waits for its verdict."""
-        return None if self._run is None else self._run.commit.run_id
+    def in_doubt(self) -> str | None:
+        """The run id of the last commit, if that waits for its outcome."""
+        return None if self._in_doubt_segment is None else self._in_doubt_segment.commit.bulk_write_id
 
     @property
     def complete(self) -> bool:
@@ -86,30 +86,30 @@ class ChangelogFold:
             first = offset == self.start
             self.next_offset = offset + 1
             if generation < self.top:
-                self.void_messages += 1
+                self.invalid_messages += 1
                 return None
             if generation > self.top:
                 self._new_generation(generation)
                 if first and self.start and kind is not ChangelogType.CLAIM:
                     self._seqs[attempt] = seq - 1  # the base: its predecessors are trimmed
             if attempt and self._committed:
-                self.void_messages += 1
+                self.invalid_messages += 1
                 return None
             if not self._admit(offset, seq, attempt):
                 return None
             if kind is ChangelogType.DATA:
                 self._segments.setdefault(attempt, []).append(value)
                 return None
-            if kind is ChangelogType.DECISION:
-                self.decisions.append(decode_decision(value))
-            elif kind is ChangelogType.LEASE:
-                self.lease = max(self.lease, decode_lease(value).t)
-            elif kind is ChangelogType.RELEASE:
-                self._release(decode_release(value))
+            if kind is ChangelogType.INPUT_DECISION:
+                self.decisions.append(decode_input_decision(value))
+            elif kind is ChangelogType.TIME_LEASE:
+                self.lease = max(self.lease, decode_time_lease(value).t)
+            elif kind is ChangelogType.OUTPUT_RELEASE:
+                self._release(decode_output_release(value))
             elif kind is ChangelogType.COMMIT:
                 return self._commit(offset, decode_commit(value), is_base=first and self.start > 0)
-            elif kind is ChangelogType.VERDICT:
-                return self.decide(*decode_verdict(value))
+            elif kind is ChangelogType.OUTCOME:
+                return self.settle(*decode_outcome(value))
         except DecodeError as error:
             raise Halted(
                 f"{self.name}, offset {offset}: {error}; the changelog is damaged: restore the topic, "
@@ -117,28 +117,30 @@ class ChangelogFold:
             ) from error
         return None
 
-    def decide(self, run_id: str, counts: bool) -> Segment | None:
-        """Take the verdict of a run; return the segment that its commit closes, if it waited for it and counts."""
-        run = self._run
-        if run is None or run.commit.run_id != run_id:
+    def settle(self, bulk_write_id: str, counts: bool) -> Segment | None:
+        """Take the outcome of a run; return the segment that its commit closes, if it waited for it and counts."""
+        segment = self._in_doubt_segment
+        if segment is None or segment.commit.bulk_write_id != bulk_write_id:
             return None
-        self._run = None
+        self._in_doubt_segment = None
         if not counts:
-            self.void_messages += len(run.messages)
+            self.invalid_messages += len(segment.messages)
             return None
         open_ = self.decisions, self.released, self.released_digests  # of who went on from the run: none is before it
-        self._close(run)
+        self._close(segment)
         self.decisions, self.released, self.released_digests = open_
-        for generation in self._since_run:
-            self.lineage = extend_lineage(self.lineage, LineageEntry(generation, run.commit.version))
-        return run
+        for generation in self._since_bulk_write:
+            self.rollback_history = extend_rollback_history(
+                self.rollback_history, RollbackEntry(generation, segment.commit.checkpoint_id)
+            )
+        return segment
 
     def _new_generation(self, generation: int) -> None:
-        self._since_run.append(generation)
-        restored = self.last.version if self.last is not None else 0
-        self.void_messages += sum(map(len, self._segments.values()))
+        self._since_bulk_write.append(generation)
+        restored = self.last.checkpoint_id if self.last is not None else 0
+        self.invalid_messages += sum(map(len, self._segments.values()))
         self.top = generation
-        self.lineage = extend_lineage(self.lineage, LineageEntry(generation, restored))
+        self.rollback_history = extend_rollback_history(self.rollback_history, RollbackEntry(generation, restored))
         self._seqs, self._segments, self._committed = {}, {}, False
 
     def _admit(self, offset: int, seq: int, attempt: int) -> bool:
@@ -153,7 +155,7 @@ class ChangelogFold:
         self._seqs[attempt] = seq
         return True
 
-    def _release(self, release: Release) -> None:
+    def _release(self, release: OutputRelease) -> None:
         self.released |= dict(release.seqs)
         for (partition, seq), digest in zip(release.seqs, release.digests or (), strict=False):
             self.released_digests.setdefault(partition, []).append((seq, digest))
@@ -168,22 +170,30 @@ class ChangelogFold:
                 digest = zlib.crc32(message, digest)
             if (len(messages), digest) != (commit.data_count, commit.data_digest):
                 raise Halted(
-                    f"{self.name}, offset {offset}: commit of version {commit.version} closes {commit.data_count} "
+                    f"{self.name}, offset {offset}: commit of checkpoint {commit.checkpoint_id} closes "
+                    f"{commit.data_count} "
                     f"data messages with digest {commit.data_digest:#x}, found {len(messages)} with {digest:#x}: "
                     "the changelog is damaged"
                 )
-            if self._run is not None and commit.run_id != self._run.commit.run_id:  # what follows it proves its verdict
-                run = self.decide(self._run.commit.run_id or "", commit.previous == self._run.commit.version)
-                messages = (*(() if run is None else run.messages), *messages)
-            if self.last is not None and commit.version <= self.last.version:
-                raise Halted(
-                    f"{self.name}, offset {offset}: commit of version {commit.version} after {self.last.version}"
+            if (
+                self._in_doubt_segment is not None
+                and commit.bulk_write_id != self._in_doubt_segment.commit.bulk_write_id
+            ):  # what follows it proves its outcome
+                segment = self.settle(
+                    self._in_doubt_segment.commit.bulk_write_id or "",
+                    commit.previous == self._in_doubt_segment.commit.checkpoint_id,
                 )
-        self.void_messages += sum(map(len, self._segments.values()))
+                messages = (*(() if segment is None else segment.messages), *messages)
+            if self.last is not None and commit.checkpoint_id <= self.last.checkpoint_id:
+                raise Halted(
+                    f"{self.name}, offset {offset}: commit of checkpoint {commit.checkpoint_id} after "
+                    f"{self.last.checkpoint_id}"
+                )
+        self.invalid_messages += sum(map(len, self._segments.values()))
         self._segments, self._committed = {}, True
         segment = Segment(commit, offset, messages)
-        if commit.run_id is not None and not is_base:
-            self._run, self._since_run = segment, []
+        if commit.bulk_write_id is not None and not is_base:
+            self._in_doubt_segment, self._since_bulk_write = segment, []
             return None
         self._close(segment)
         return segment
@@ -191,25 +201,30 @@ class ChangelogFold:
     def _close(self, segment: Segment) -> None:
         """Take a commit that counts."""
         commit = segment.commit
-        after_base = self.base is None or commit.version > self.base.version
+        after_base = self.base is None or commit.checkpoint_id > self.base.checkpoint_id
         if segment.offset != self.start and not commit.cursor and after_base:
             self.round_ended = True
         self.decisions, self.released, self.released_digests = [], {}, {}
         self.last, self.last_offset = commit, segment.offset
-        self.lineage = commit.lineage
+        self.rollback_history = commit.rollback_history
 
 
-def extend_lineage(lineage: tuple[LineageEntry, ...], entry: LineageEntry) -> tuple[LineageEntry, ...]:
-    """Append an incarnation and drop what it makes superfluous: (g, R) void everything that an older (g1, R) voids."""
-    kept = tuple(e for e in lineage if e.restored < entry.restored)
+def extend_rollback_history(
+    rollback_history: tuple[RollbackEntry, ...], entry: RollbackEntry
+) -> tuple[RollbackEntry, ...]:
+    """Append an incarnation and drop what it makes superfluous.
+
+    (g, R) rolled back everything that an older (g1, R) rolls back.
+    """
+    kept = tuple(e for e in rollback_history if e.checkpoint_id < entry.checkpoint_id)
     return (*kept, entry)
 
 
-def is_void(lineage: tuple[LineageEntry, ...], generation: int, version: int) -> bool:
-    """Tell whether a later incarnation has taken back what ``generation`` made for ``version`` (R3)."""
-    for later, restored in reversed(lineage):
+def is_rolled_back(rollback_history: tuple[RollbackEntry, ...], generation: int, checkpoint_id: int) -> bool:
+    """Tell whether a later incarnation has taken back what ``generation`` made for ``checkpoint_id`` (R3)."""
+    for later, restored in reversed(rollback_history):
         if later <= generation:
             return False
-        if restored < version:
+        if restored < checkpoint_id:
             return True
     return False

@@ -8,7 +8,7 @@ ROUNDS_MAX = 32  # round starts remembered over the history: trimming comes at m
 
 
 @dataclass(slots=True)
-class Sweep:
+class ChangelogRewrite:
     """Where the rewriting of the changelog stands (K2). Offsets are those of commits. All of it is in the commits."""
 
     cursor: bytes = b""
@@ -17,19 +17,22 @@ class Sweep:
     started_ms: int = 0  # append time of the commit at round_start
     rounds: tuple[RoundStart, ...] = ()  # earlier round starts that history still keeps, oldest first, thinned out
 
-    def committed(self, offset: int, append_time_ms: int, cursor: bytes, history_ms: int) -> None:
+    def committed(self, offset: int, append_time_ms: int, cursor: bytes, changelog_retention_ms: int) -> None:
         """Move on with a commit at ``offset``; an empty cursor: its round is complete."""
         self.cursor = cursor
         if cursor:
             return
         done = RoundStart(self.round_start, self.started_ms)
         self.base, self.round_start, self.started_ms = self.round_start, offset, append_time_ms
-        spaced = not self.rounds or done.append_time_ms >= self.rounds[-1].append_time_ms + history_ms // ROUNDS_MAX
+        spaced = (
+            not self.rounds
+            or done.append_time_ms >= self.rounds[-1].append_time_ms + changelog_retention_ms // ROUNDS_MAX
+        )
         if done.offset > 0 and spaced:  # the genesis has nothing before it
             self.rounds = (*self.rounds, done)
 
-    def trim(self, now_ms: int, history_ms: int) -> int | None:
+    def trim(self, now_ms: int, changelog_retention_ms: int) -> int | None:
         """Return the offset before which all is older than the history, and forget it; the commit there stays."""
-        due = [start.offset for start in self.rounds if start.append_time_ms + history_ms <= now_ms]
+        due = [start.offset for start in self.rounds if start.append_time_ms + changelog_retention_ms <= now_ms]
         self.rounds = self.rounds[len(due) :]
         return due[-1] if due else None

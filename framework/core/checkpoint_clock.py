@@ -1,11 +1,11 @@
-"""The clocks of a source: when it closes a version, and which number it gives it (A1); logical time (D1, D2)."""
+"""The clocks of a source: when it closes a checkpoint, and which number it gives it (A1); logical time (D1, D2)."""
 
 
-class VersionClock:
+class CheckpointClock:
     """The log's clock, carried on by the monotonic one from the append time of the own last claim or commit."""
 
-    def __init__(self, interval_ms: int) -> None:
-        self.interval_ms = interval_ms
+    def __init__(self, checkpoint_interval_ms: int) -> None:
+        self.checkpoint_interval_ms = checkpoint_interval_ms
         self._log_ms = 0
         self._mono_ms = 0
 
@@ -19,13 +19,13 @@ class VersionClock:
 
     def boundary(self, mono_ms: int) -> int:
         """Return now, rounded down to the interval."""
-        return self.now(mono_ms) // self.interval_ms * self.interval_ms
+        return self.now(mono_ms) // self.checkpoint_interval_ms * self.checkpoint_interval_ms
 
-    def due(self, label: int, mono_ms: int) -> bool:
-        """Tell whether the interval of ``label`` has passed."""
-        return self.boundary(mono_ms) >= label
+    def due(self, open_checkpoint: int, mono_ms: int) -> bool:
+        """Tell whether the interval of ``open_checkpoint`` has passed."""
+        return self.boundary(mono_ms) >= open_checkpoint
 
-    def next_due_ms(self, label: int, mono_ms: int) -> int:
-        """Return in how many ms the version of ``label`` can be closed."""
+    def next_due_ms(self, open_checkpoint: int, mono_ms: int) -> int:
+        """Return in how many ms the checkpoint of ``open_checkpoint`` can be closed."""
         now = self.now(mono_ms)
-        return max(0, -(-label // self.interval_ms) * self.interval_ms - now)
+        return max(0, -(-open_checkpoint // self.checkpoint_interval_ms) * self.checkpoint_interval_ms - now)

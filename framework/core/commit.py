@@ -2,23 +2,23 @@
 
 from dataclasses import dataclass
 
-from framework.core.lifecycle import Stage
-from protocol.commit import DeterministicCommit, ExternalInput, InputCommit, OutputCommit, ProducerLineage
+from framework.core.lifecycle import CommitStep
+from protocol.commit import DeterministicCommit, ExternalInput, InputCommit, OutputCommit, ProducerRollbacks
 
 
 @dataclass(slots=True)
-class CommitRun:
-    """What was captured at the freeze of ``version``."""
+class PendingCommit:
+    """What was captured at the freeze of ``checkpoint_id``."""
 
-    version: int
+    checkpoint_id: int
     last_token: int  # of the outputs sent before the freeze
     inputs: tuple[InputCommit, ...]
     external: tuple[ExternalInput, ...]
     outputs: tuple[OutputCommit, ...]
-    known: tuple[ProducerLineage, ...]
+    known: tuple[ProducerRollbacks, ...]
     at_end: bool
     deterministic: DeterministicCommit | None = None
     held: int = 0  # records for the outside that were collected before the freeze and wait for release (D5)
-    stage: Stage = Stage.OUTPUTS
+    step: CommitStep = CommitStep.OUTPUTS
     offset: int = -1
     append_time_ms: int = 0

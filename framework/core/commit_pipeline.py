@@ -1,6 +1,9 @@
-"""What every core is made of, whatever its mode: start, ownership, and a version on its way into changelog and store.
+"""What every core is made of, whatever its mode.
 
-One part of a core decides when a version is closed and what it holds; from there on all go the same way (A7, C3, R1).
+Start, ownership, and a checkpoint on its way into changelog and store.
+
+One part of a core decides when a checkpoint is closed and what it holds; from there on all go the same way (A7, C3,
+R1).
 """
 
 from abc import ABC, abstractmethod
@@ -8,20 +11,20 @@ from collections import Counter
 from collections.abc import Mapping
 
 from framework.core.actions import Action, ApplyFrozen, Send, Trim, WriteData
-from framework.core.changelog_rewrite import Sweep
-from framework.core.checkpoint_clock import VersionClock
-from framework.core.commit import CommitRun
-from framework.core.events import ChangelogEnd, ChangelogRow, DataWritten, VerdictFound
+from framework.core.changelog_rewrite import ChangelogRewrite
+from framework.core.checkpoint_clock import CheckpointClock
+from framework.core.commit import PendingCommit
+from framework.core.events import ChangelogEnd, ChangelogRow, DataWritten, OutcomeFound
 from framework.core.graph_check import check_commit
-from framework.core.lifecycle import Phase, Stage, Status
+from framework.core.lifecycle import CommitStep, StartupPhase, TaskStatus
 from framework.core.limits import Limits
 from framework.core.startup import StartUp
 from framework.core.task_topology import TaskWiring
 from framework.errors import Halted
 from protocol.changelog import ChangelogType
+from protocol.changelog_position import ChangelogPosition
 from protocol.commit import Commit, ExternalInput, OutputCommit, encode_commit
-from protocol.ids import LineageEntry, TopicPartition
-from protocol.pointer import Pointer
+from protocol.ids import RollbackEntry, TopicPartition
 
 
 class BaseCore(ABC):
@@ -30,24 +33,26 @@ class BaseCore(ABC):
     def __init__(self, task: TaskWiring, limits: Limits) -> None:
         self.task = task
         self.limits = limits
-        self.status = Status.STARTING
-        self.clock = VersionClock(limits.interval_ms)
+        self.status = TaskStatus.STARTING
+        self.clock = CheckpointClock(limits.checkpoint_interval_ms)
         self.external: dict[TopicPartition, int] = {}
         self.ended: dict[TopicPartition, bool] = dict.fromkeys(task.external, False)
         self.next_seq: dict[TopicPartition, int] = dict.fromkeys(task.outputs, 1)
-        self.lineage: tuple[LineageEntry, ...] = ()
+        self.rollback_history: tuple[RollbackEntry, ...] = ()
         self.committed: Commit | None = None  # the last valid commit
         self.frozen = (
-            0  # last version frozen: everything up to it is closed; the open version, the label, is frozen + 1
+            # last checkpoint frozen: everything up to it is closed; the open checkpoint, the checkpoint id, is frozen +
+            # 1
+            0
         )
-        self.commit_run: CommitRun | None = None
-        self.sweep = Sweep()
+        self.pending_commit: PendingCommit | None = None
+        self.rewrite = ChangelogRewrite()
         self.seen: Counter[str] = Counter()
         self._start: StartUp | None = None
         self._token = 0
         self._acked = 0
         self._stopping = False
-        self._stop_closed = False  # the last version of a graceful stop was closed
+        self._stop_closed = False  # the last checkpoint of a graceful stop was closed
         self._mono_ms = 0
         self._open_bytes = 0
         self._bounds: dict[TopicPartition, tuple[int, int]] = {}  # of the partitions, as of Start
@@ -57,8 +62,8 @@ class BaseCore(ABC):
         """Return what is to be read next of each internal input partition."""
 
     @abstractmethod
-    def _freeze(self, version: int) -> list[Action]:
-        """Close a version: a CommitRun begins."""
+    def _freeze(self, checkpoint_id: int) -> list[Action]:
+        """Close a checkpoint: a PendingCommit begins."""
 
     @abstractmethod
     def _go_on(self) -> list[Action]:
@@ -76,9 +81,12 @@ class BaseCore(ABC):
         return self._start
 
     @property
-    def _layer_is_full(self) -> bool:
-        """Whether the open layer is near its bound: its version must be closed (A9); a source can wait for that."""
-        return self._open_bytes > self.limits.layer_bytes_max // 2
+    def _open_batch_is_full(self) -> bool:
+        """Whether the open write batch is near its bound.
+
+        Its checkpoint must be closed (A9); a source can wait for that.
+        """
+        return self._open_bytes > self.limits.uncommitted_state_bytes_max // 2
 
     def _send(self, partition: TopicPartition, value: bytes) -> Send:
         self._token += 1
@@ -86,19 +94,19 @@ class BaseCore(ABC):
 
     # --- start ---
 
-    def _start_read(self, event: ChangelogRow | ChangelogEnd | VerdictFound) -> list[Action]:
+    def _start_read(self, event: ChangelogRow | ChangelogEnd | OutcomeFound) -> list[Action]:
         """Take what a start reads of its changelog."""
         start = self.start_up
-        if isinstance(event, VerdictFound):
-            actions = start.verdict(event)
+        if isinstance(event, OutcomeFound):
+            actions = start.outcome(event)
         else:
             actions = start.row(event) if isinstance(event, ChangelogRow) else start.end(event)
-        return actions + self._started() if start.phase is Phase.DONE else actions
+        return actions + self._started() if start.phase is StartupPhase.DONE else actions
 
     def _started(self) -> list[Action]:
         """Ownership is settled, the store agrees with the last commit: go on from it, or make the genesis (A2)."""
         fold = self.start_up.fold
-        self.lineage = fold.lineage
+        self.rollback_history = fold.rollback_history
         bounds = self._bounds
         if fold.last is None:
             late = [f"{p} starts at {bounds[p][0]}" for p in self._positions() if bounds[p][0] > 0]
@@ -108,13 +116,13 @@ class BaseCore(ABC):
                     "delete the whole job's topics"
                 )
             self.external = {p: bounds[p][0] for p in self.task.external}
-            self.status, self.frozen = Status.GENESIS, -1
+            self.status, self.frozen = TaskStatus.GENESIS, -1
             return self._freeze(0)
         last = fold.last
-        self.sweep = Sweep(last.cursor, last.round_start, last.base, last.round_started_ms, last.rounds)
-        if last.version > 0:  # its own round, if it ended with it, is not in it yet
+        self.rewrite = ChangelogRewrite(last.cursor, last.round_start, last.base, last.round_started_ms, last.rounds)
+        if last.checkpoint_id > 0:  # its own round, if it ended with it, is not in it yet
             now = self.clock.now(self._mono_ms)
-            self.sweep.committed(fold.last_offset, now, last.cursor, self.limits.history_ms)
+            self.rewrite.committed(fold.last_offset, now, last.cursor, self.limits.changelog_retention_ms)
         self._resume(last)
         for partition, position in (*self._positions().items(), *self.external.items()):
             # an instance that has committed since may have passed the end seen at Start: the driver looks when it seeks
@@ -128,7 +136,7 @@ class BaseCore(ABC):
     def _resume(self, commit: Commit) -> None:
         """Set everything that is a function of the last commit."""
         self._check(commit)  # what was read before the claim may not have been the last one
-        self.committed, self.frozen, self.commit_run = commit, commit.version, None
+        self.committed, self.frozen, self.pending_commit = commit, commit.checkpoint_id, None
         committed = {TopicPartition(e.topic, e.partition): e.offset for e in commit.external}
         self.external = {p: committed.get(p, self._bounds[p][0]) for p in self.task.external}
         self.next_seq |= {TopicPartition(o.topic, o.partition): o.next_seq for o in commit.outputs}
@@ -146,56 +154,64 @@ class BaseCore(ABC):
     def _output_seqs(self) -> tuple[OutputCommit, ...]:
         return tuple(OutputCommit(p.topic, p.partition, seq) for p, seq in self.next_seq.items())
 
-    def _write_data(self, run: CommitRun) -> list[Action]:
-        if self._acked < run.last_token:
+    def _write_data(self, pending: PendingCommit) -> list[Action]:
+        if self._acked < pending.last_token:
             return []
-        run.stage = Stage.DATA
-        return [WriteData(self.generation, self.start_up.ownership.next_seq, self.sweep.cursor)]
+        pending.step = CommitStep.DATA
+        return [WriteData(self.generation, self.start_up.ownership.next_seq, self.rewrite.cursor)]
 
     def _commit_message(self, event: DataWritten) -> bytes:
-        """Return the commit of the version that is frozen, now that its data is sent."""
-        run, ownership = self.commit_run, self.start_up.ownership
-        assert run is not None and run.stage is Stage.DATA
-        run.stage = Stage.COMMIT
+        """Return the commit of the checkpoint that is frozen, now that its data is sent."""
+        pending, ownership = self.pending_commit, self.start_up.ownership
+        assert pending is not None and pending.step is CommitStep.DATA
+        pending.step = CommitStep.COMMIT
         ownership.count(event.count)
         previous = self.committed
         self._commit_sent = Commit(
             producer=self.task.producer,
             generation=self.generation,
-            version=run.version,
-            previous=-1 if previous is None else previous.version,
-            lineage=self.lineage,
-            outputs=run.outputs,
+            checkpoint_id=pending.checkpoint_id,
+            previous=-1 if previous is None else previous.checkpoint_id,
+            rollback_history=self.rollback_history,
+            outputs=pending.outputs,
             data_count=event.count,
             data_digest=event.digest,
             attempt=0,
             cursor=event.cursor,
-            round_start=self.sweep.round_start,
-            base=self.sweep.base,
+            round_start=self.rewrite.round_start,
+            base=self.rewrite.base,
             fingerprint=self.task.fingerprint,
-            at_end=run.at_end,
-            inputs=run.inputs,
-            known=run.known,
-            external=run.external,
-            deterministic=run.deterministic,
+            at_end=pending.at_end,
+            inputs=pending.inputs,
+            known=pending.known,
+            external=pending.external,
+            deterministic=pending.deterministic,
             nonce=ownership.claim.nonce,
-            round_started_ms=self.sweep.started_ms,
-            rounds=self.sweep.rounds,
+            round_started_ms=self.rewrite.started_ms,
+            rounds=self.rewrite.rounds,
         )
         return encode_commit(ownership.header(ChangelogType.COMMIT), self._commit_sent)
 
     def _verified(self) -> list[Action]:
         """The commit is valid (C2): it is the truth from now on."""
-        run = self.commit_run
-        assert run is not None and run.stage is Stage.VERIFY
-        run.stage, self.committed = Stage.APPLY, self._commit_sent
-        return [ApplyFrozen(Pointer(run.offset, self.generation, run.version, self.start_up.ownership.claim.nonce))]
+        pending = self.pending_commit
+        assert pending is not None and pending.step is CommitStep.VERIFY
+        pending.step, self.committed = CommitStep.APPLY, self._commit_sent
+        return [
+            ApplyFrozen(
+                ChangelogPosition(
+                    pending.offset, self.generation, pending.checkpoint_id, self.start_up.ownership.claim.nonce
+                )
+            )
+        ]
 
-    def _trims(self, run: CommitRun, commit: Commit) -> list[Action]:
+    def _trims(self, pending: PendingCommit, commit: Commit) -> list[Action]:
         """Return what a commit that is applied lets go of (K2, K3)."""
-        actions: list[Action] = [Trim(TopicPartition(i.topic, i.partition), i.resume) for i in run.inputs]
-        self.sweep.committed(run.offset, run.append_time_ms, commit.cursor, self.limits.history_ms)
-        before = self.sweep.trim(run.append_time_ms, self.limits.history_ms)
+        actions: list[Action] = [Trim(TopicPartition(i.topic, i.partition), i.resume) for i in pending.inputs]
+        self.rewrite.committed(
+            pending.offset, pending.append_time_ms, commit.cursor, self.limits.changelog_retention_ms
+        )
+        before = self.rewrite.trim(pending.append_time_ms, self.limits.changelog_retention_ms)
         if before is not None:
             actions.append(Trim(self.task.changelog, before))
         return actions

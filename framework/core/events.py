@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from framework.errors import FrameworkError
+from protocol.changelog_position import ChangelogPosition
 from protocol.ids import TopicPartition
-from protocol.pointer import Pointer
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Start:
     host: str
     pid: int
     wall_ms: int
-    pointer: Pointer | None
+    changelog_position: ChangelogPosition | None
     bounds: dict[TopicPartition, tuple[int, int]]
 
 
@@ -38,10 +38,10 @@ class ChangelogEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictFound:
-    """The answer to FindVerdict: whether the run counts; None: it is not decided."""
+class OutcomeFound:
+    """The answer to FindOutcome: whether the run counts; None: it is in doubt."""
 
-    run_id: str
+    bulk_write_id: str
     counts: bool | None
 
 
@@ -103,7 +103,7 @@ class ExternalProcessed:
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """The frame of the last Process action was processed; the open layer holds about ``open_bytes``."""
+    """The frame of the last Process action was processed; the open write batch holds about ``open_bytes``."""
 
     open_bytes: int
 
@@ -161,7 +161,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class DataWritten:
-    """The answer to WriteData: what was sent, and where the sweep stands (K2)."""
+    """The answer to WriteData: what was sent, and where the rewrite stands (K2)."""
 
     count: int
     digest: int
@@ -171,7 +171,7 @@ class DataWritten:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The frozen layer and its pointer are in the store."""
+    """The frozen write batch and its changelog position are in the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class Tick:
     mono_ms: int
     open_bytes: int = 0
     mono_us: int = 0
-    heard: int = 0
+    observed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ Event = (
     Start
     | ChangelogRow
     | ChangelogEnd
-    | VerdictFound
+    | OutcomeFound
     | InputGone
     | ChangelogAppended
     | Acked

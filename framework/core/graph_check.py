@@ -16,7 +16,8 @@ def check_commit(task: TaskWiring, commit: Commit) -> None:
     then, now = (split_producer_id(producer)[0] for producer in (commit.producer, task.producer))
     if then != now:
         raise ConfigError(
-            f"{task.name}: its last commit (version {commit.version}) was made by stage number {then} of the job, and "
+            f"{task.name}: its last commit (checkpoint {commit.checkpoint_id}) was made by stage number {then} of the "
+            f"job, and "
             f"in this code the stage has number {now}: {WAY_BACK}"
         )
     channels = {(c.producer, TopicPartition(i.topic, i.partition)) for i in commit.inputs for c in i.channels}
@@ -29,6 +30,6 @@ def check_commit(task: TaskWiring, commit: Commit) -> None:
     ]
     if gone:
         raise ConfigError(
-            f"{task.name}: the job's graph is not the one of its last commit (version {commit.version}): "
+            f"{task.name}: the job's graph is not the one of its last commit (checkpoint {commit.checkpoint_id}): "
             f"{', '.join(gone[:5])} differ: {WAY_BACK}. To change the number of partitions: grete rescale"
         )

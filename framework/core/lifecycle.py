@@ -3,28 +3,28 @@
 from enum import Enum, auto
 
 
-class Status(Enum):
+class TaskStatus(Enum):
     """Where a task stands."""
 
     STARTING = auto()  # startup.py is at work
     GENESIS = auto()  # the first commit of all is on its way (A2)
-    ANNOUNCING = auto()  # restore messages are not yet acknowledged (R2)
+    ANNOUNCING = auto()  # rollback markers are not yet acknowledged (R2)
     RUNNING = auto()
     RECLAIMING = auto()  # rolling back: the claim of the next generation is on its way (C6)
     STOPPED = auto()
 
 
-class Stage(Enum):
+class CommitStep(Enum):
     """What the commit waits for; the order is the obligation."""
 
-    OUTPUTS = auto()  # all outputs of the version acknowledged
-    DATA = auto()  # dirty keys and sweep sent
+    OUTPUTS = auto()  # all outputs of the checkpoint acknowledged
+    DATA = auto()  # dirty keys and rewrite sent
     COMMIT = auto()  # commit message acknowledged
     VERIFY = auto()  # nothing foreign before it (C3)
-    APPLY = auto()  # frozen layer and pointer in the store
+    APPLY = auto()  # frozen write batch and changelog position in the store
 
 
-class Phase(Enum):
+class StartupPhase(Enum):
     """Where a start stands."""
 
     PROBING = auto()  # looking for a round start near the end of the changelog

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 class Limits:
     """What of the settings the core needs."""
 
-    interval_ms: int
+    checkpoint_interval_ms: int
     early_memory_bytes_max: int
     early_bytes_max: int
-    layer_bytes_max: int
-    history_ms: int
-    label_ahead_ms: int
-    heartbeat_ms: int = 5
-    lease_ms: int = 200
+    uncommitted_state_bytes_max: int
+    changelog_retention_ms: int
+    checkpoint_ahead_ms: int
+    progress_interval_ms: int = 5
+    time_lease_ms: int = 200

@@ -117,7 +117,7 @@ class Ownership:
         )
 
     def doubted(self, highest_own: int, error: FrameworkError) -> int:
-        """Return from where on to look for a newer claim; without one, ``read_back_done`` raises ``error``."""
+        """Return from where on to look for a newer claim; without one, ``tail_verified`` raises ``error``."""
         self._doubt, self._check = error, TailCheck(self.name, NOWHERE, highest_own, self._verified + 1)
         return self._verified + 1
 
@@ -126,14 +126,14 @@ class Ownership:
         """Whether the end of this process is certain, and only its reason is being looked for."""
         return self._doubt is not None
 
-    def read_back(self, offset: int, value: bytes) -> None:
+    def verify_tail(self, offset: int, value: bytes) -> None:
         """Look at a message between the last verified and the own one. Raises Fenced if a newer generation wrote it."""
         assert self._check is not None
         newer = self._check.row(offset, value, self.claim)
         if newer is not None:
             raise Fenced(f"{self.name}: generation {newer} claimed at offset {offset}; {self.generation} gives up")
 
-    def read_back_done(self) -> None:
+    def tail_verified(self) -> None:
         """Nothing newer stands before the own message. Raises what has made us look, if it is not explained (C5).
 
         Raises Halted if the own message was not there: nor can what stood before it be known (decision 0011).

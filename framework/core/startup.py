@@ -6,23 +6,23 @@ from framework.core.actions import (
     Action,
     AppendChangelog,
     ApplySegment,
-    FindVerdict,
+    FindOutcome,
     ReadChangelog,
     WipeStore,
-    WritePointer,
+    WriteChangelogPosition,
 )
 from framework.core.changelog_fold import ChangelogFold, Segment
-from framework.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, Start, VerdictFound
-from framework.core.lifecycle import Phase
+from framework.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, OutcomeFound, Start
+from framework.core.lifecycle import StartupPhase
 from framework.core.ownership import Ownership
 from framework.errors import Fenced, Halted
 from protocol.changelog import ChangelogType, Claim, decode_changelog_header
+from protocol.changelog_position import ChangelogPosition
 from protocol.commit import Commit, decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
-from protocol.pointer import Pointer
 
-TAIL = 64  # messages searched for a commit that names the last complete round; else the bootstrap reads the whole log
+TAIL = 64  # messages searched for a commit that names the last complete round; else the restore reads the whole log
 
 
 class StartUp:
@@ -33,12 +33,12 @@ class StartUp:
         self.name = name
         self.ownership = Ownership(str(changelog), Claim(event.nonce, event.host, event.pid, event.wall_ms))
         self._check = check
-        self.phase = Phase.READING
-        self.bootstrapped = False
+        self.phase = StartupPhase.READING
+        self.restored = False
         self.segments = 0
         self._changelog = changelog
         self._log_start, self._log_end = event.bounds[changelog]
-        self._pointer = event.pointer
+        self._changelog_position = event.changelog_position
         self._base = -1
         self._own_offset, self._trailing = -1, 0
         self._read_to = -1
@@ -46,35 +46,37 @@ class StartUp:
         self.fold = ChangelogFold(str(changelog), 0)
 
     def begin(self) -> list[Action]:
-        """Return the first actions: redo from a pointer that the log still holds, else bootstrap.
+        """Return the first actions: redo from a changelog position that the log still holds, else bootstrap.
 
-        Raises Halted for a log that ends before what it has acknowledged: to go on would take committed versions back.
+        Raises Halted for a log that ends before what it has acknowledged: to go on would take committed checkpoints
+        back.
         """
-        pointer = self._pointer
-        if pointer is not None and pointer.offset >= self._log_end:
+        changelog_position = self._changelog_position
+        if changelog_position is not None and changelog_position.offset >= self._log_end:
             raise Halted(
-                f"{self.name}: its store holds the commit at offset {pointer.offset}, but {self._changelog} ends at "
+                f"{self.name}: its store holds the commit at offset {changelog_position.offset}, but "
+                f"{self._changelog} ends at "
                 f"{self._log_end}: the log has lost messages, or is another one: restore it, or delete the job's state"
             )
-        if pointer is not None and self._log_start <= pointer.offset < self._log_end:
-            self.fold = ChangelogFold(str(self._changelog), pointer.offset)
-            return [ReadChangelog(pointer.offset)]
+        if changelog_position is not None and self._log_start <= changelog_position.offset < self._log_end:
+            self.fold = ChangelogFold(str(self._changelog), changelog_position.offset)
+            return [ReadChangelog(changelog_position.offset)]
         return self._probe()
 
     def _probe(self) -> list[Action]:
-        self.bootstrapped = True
-        wipe: list[Action] = [WipeStore()] if self._pointer is not None or self._log_end > 0 else []
-        self.phase = Phase.PROBING
+        self.restored = True
+        wipe: list[Action] = [WipeStore()] if self._changelog_position is not None or self._log_end > 0 else []
+        self.phase = StartupPhase.PROBING
         return [*wipe, ReadChangelog(max(self._log_start, self._log_end - TAIL))]
 
     def row(self, event: ChangelogRow) -> list[Action]:
         """Take one message of the changelog."""
-        if self.phase is Phase.PROBING:
+        if self.phase is StartupPhase.PROBING:
             self._look_for_base(event)
             return []
-        if not self.bootstrapped and self._at_pointer and not self._is_pointed_at(event):
+        if not self.restored and self._at_changelog_position and not self._is_pointed_at(event):
             return self._probe()
-        if self.phase is Phase.VERIFYING:
+        if self.phase is StartupPhase.VERIFYING:
             if event.offset > self._own_offset:
                 return []  # of no concern here: C3 finds a later claim when it matters
             if event.offset == self._own_offset and self.fold.top >= self.ownership.generation:
@@ -87,30 +89,33 @@ class StartUp:
         self.segments += 1
         return [ApplySegment(segment.messages, segment.offset)]
 
-    def verdict(self, event: VerdictFound) -> list[Action]:
+    def outcome(self, event: OutcomeFound) -> list[Action]:
         """Take what the changelog of task (0, 0) says of the run whose commit is the last one here (1.8).
 
         Raises Halted if it says nothing: nobody may build on that commit, nor pass it over.
         """
         if event.counts is None:
             raise Halted(
-                f"{self.name}: the run {event.run_id} has rewritten its state, and is not decided: it is at work, or "
+                f"{self.name}: the run {event.bulk_write_id} has rewritten its state, and is in doubt: it is at "
+                f"work, or "
                 "has died: look for it, then run it again, or settle it: grete backfill JOB --resume or --abort"
             )
-        return self._applied(self.fold.decide(event.run_id, event.counts)) + self.end(ChangelogEnd(self._read_to))
+        return self._applied(self.fold.settle(event.bulk_write_id, event.counts)) + self.end(
+            ChangelogEnd(self._read_to)
+        )
 
     def end(self, event: ChangelogEnd) -> list[Action]:
         """The changelog was read to its end."""
-        if not self.bootstrapped and self._at_pointer:
-            return self._probe()  # what the pointer names was never committed to this log
-        if self.phase is Phase.PROBING:
+        if not self.restored and self._at_changelog_position:
+            return self._probe()  # what the changelog position names was never committed to this log
+        if self.phase is StartupPhase.PROBING:
             begin = max(self._log_start, self._base)
-            self.phase, self.fold = Phase.READING, ChangelogFold(str(self._changelog), begin)
+            self.phase, self.fold = StartupPhase.READING, ChangelogFold(str(self._changelog), begin)
             return [ReadChangelog(begin)]
-        if self.fold.undecided is not None:
+        if self.fold.in_doubt is not None:
             self._read_to = event.offset
-            return [FindVerdict(self.fold.undecided)]
-        if self.phase is Phase.VERIFYING:
+            return [FindOutcome(self.fold.in_doubt)]
+        if self.phase is StartupPhase.VERIFYING:
             if self.fold.next_offset <= self._own_offset:
                 raise Halted(
                     f"{self.name}: own claim at offset {self._own_offset}, but the changelog ends at {event.offset}"
@@ -119,30 +124,34 @@ class StartUp:
                 return self._finish()
         if self.fold.last is not None:
             self._check(self.fold.last)
-        self.phase, self._lost = Phase.CLAIMING, False
+        self.phase, self._lost = StartupPhase.CLAIMING, False
         generation = self.fold.top + 1
         return [AppendChangelog(self.ownership.claim_message(generation), generation)]
 
     def appended(self, event: ChangelogAppended) -> list[Action]:
         """The claim is in the log, or was refused because of a claim that was not seen yet."""
         if event.fenced:
-            self.phase = Phase.READING
+            self.phase = StartupPhase.READING
         else:
-            self.phase, self._own_offset, self._trailing = Phase.VERIFYING, event.offset, event.trailing
+            self.phase, self._own_offset, self._trailing = StartupPhase.VERIFYING, event.offset, event.trailing
         return [ReadChangelog(self.fold.next_offset)]
 
     def _finish(self) -> list[Action]:
-        if self.bootstrapped and not self.fold.complete:
+        if self.restored and not self.fold.complete:
             raise Fenced(
                 f"{self.name}: the changelog was trimmed while it was read from offset {self.fold.start}: "
                 "a newer generation is at work"
             )
-        self.phase = Phase.DONE
+        self.phase = StartupPhase.DONE
         self.ownership.settle(self._own_offset, self._trailing)
         last = self.fold.last
         if last is None:
             return []
-        return [WritePointer(Pointer(self.fold.last_offset, last.generation, last.version, last.nonce))]
+        return [
+            WriteChangelogPosition(
+                ChangelogPosition(self.fold.last_offset, last.generation, last.checkpoint_id, last.nonce)
+            )
+        ]
 
     def _look_for_base(self, event: ChangelogRow) -> None:
         try:
@@ -152,19 +161,23 @@ class StartUp:
             raise Halted(f"{self._changelog} offset {event.offset}: {error}; the changelog is damaged") from error
 
     @property
-    def _at_pointer(self) -> bool:
-        """Whether the next message is the first: that must be what the pointer names."""
+    def _at_changelog_position(self) -> bool:
+        """Whether the next message is the first: that must be what the changelog position names."""
         return self.fold.next_offset == self.fold.start
 
     def _is_pointed_at(self, event: ChangelogRow) -> bool:
-        pointer = self._pointer
-        assert pointer is not None
+        changelog_position = self._changelog_position
+        assert changelog_position is not None
         try:
-            if event.offset != pointer.offset:
+            if event.offset != changelog_position.offset:
                 return False  # in a log with transactions there may be no message at an offset
             if decode_changelog_header(event.value).type is not ChangelogType.COMMIT:
                 return False
             commit = decode_commit(event.value)
         except DecodeError:
             return False
-        return (commit.generation, commit.version, commit.nonce) == (pointer.generation, pointer.version, pointer.nonce)
+        return (commit.generation, commit.checkpoint_id, commit.nonce) == (
+            changelog_position.generation,
+            changelog_position.checkpoint_id,
+            changelog_position.nonce,
+        )

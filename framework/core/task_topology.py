@@ -8,11 +8,12 @@ from protocol.ids import TopicPartition, producer_id
 
 @dataclass(frozen=True, slots=True)
 class TaskWiring:
-    """All that a core needs to know of the graph. ``channels``: producer × partition, the barrier's set (A6).
+    """All that a core needs to know of the graph. ``channels``: producer × partition, the alignment's set (A6).
 
     Of an aligned task, ``logical`` are the producers in deterministic mode: they send no markers, and what they send is
-    never taken back, so their channels are none of the barrier's (A2b). ``is_source``: the task waits for nobody's
-    markers, so it closes versions by its own clock (A1, 1.8). ``keeps_time``: event time is part of the task's state;
+    never taken back, so their channels are none of the alignment's (A2b). ``is_source``: the task waits for nobody's
+    markers, so it closes checkpoints by its own clock (A1, 1.8). ``keeps_time``: event time is part of the task's
+    state;
     ``timed_outputs``: where it must be told, because the consumer, or a stage behind it, goes by event time (E1, E2).
     ``fingerprint`` goes into all that the task sends, and
     ``fingerprints`` are those that it takes from others: of the graphs that the job has had, each an extension of the
@@ -26,7 +27,7 @@ class TaskWiring:
     outputs: tuple[TopicPartition, ...]
     changelog: TopicPartition
     fingerprint: int
-    decider: TopicPartition  # the changelog of task (0, 0): it holds the verdicts of runs (1.8)
+    outcome_changelog: TopicPartition  # the changelog of task (0, 0): it holds the outcomes of runs (1.8)
     logical: frozenset[int] = frozenset()
     deterministic: bool = False  # the mode of the task itself
     keeps_time: bool = False
@@ -59,7 +60,7 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
         ),
         changelog=TopicPartition(topology.changelog(stage), partition),
         fingerprint=topology.fingerprint() if topology.first is None else topology.first,
-        decider=TopicPartition(topology.changelog(0), 0),
+        outcome_changelog=TopicPartition(topology.changelog(0), 0),
         logical=frozenset(
             producer_id(stream.producer, p)
             for stream in topology.streams_into(stage)

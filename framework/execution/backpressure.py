@@ -8,7 +8,7 @@ from protocol.ids import TopicPartition
 AGAIN_MS = 5  # between two looks while they are behind: on Kafka each is a round trip for every partition
 
 
-class Lag:
+class Backpressure:
     """Looks at the streams when they may be too long, and while they are; else a source never waits for the answer.
 
     All producers of a stream look for themselves, so each may send its share of what is left before it looks again.

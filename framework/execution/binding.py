@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from framework.api.serdes import decode_error, encode_error, functions_of
 from framework.api.store import Store
 from framework.api.windows import TumblingWindow
-from framework.stores.overlay import LayeredStore
+from framework.stores.overlay import OverlayStore
 
 T = TypeVar("T")
 Rows = Iterator[tuple[bytes, bytes]]
@@ -23,19 +23,19 @@ def bound(declaration: T, **methods: object) -> T:
     return twin
 
 
-def bind_store(declared: Store[Any, Any], layer: LayeredStore) -> Store[Any, Any]:
+def bind_store(declared: Store[Any, Any], write_batch: OverlayStore) -> Store[Any, Any]:
     """Return the store over its layers: encodes at put, decodes at get (A8)."""
     where = f"store {declared.name}: "
     encode_key = functions_of(declared.key)[0]
     encode_value, decode_value = functions_of(declared.value)
-    layer_get, layer_put, layer_delete = layer.get, layer.put, layer.delete
+    batch_get, batch_put, batch_delete = write_batch.get, write_batch.put, write_batch.delete
 
     def get(key: Any, default: Any = None) -> Any:
         try:
             raw_key = encode_key(key)
         except Exception as error:
             raise encode_error(declared.key, key, error, where) from error
-        raw = layer_get(raw_key)
+        raw = batch_get(raw_key)
         if raw is None:
             return default
         try:
@@ -52,22 +52,22 @@ def bind_store(declared: Store[Any, Any], layer: LayeredStore) -> Store[Any, Any
             raw = encode_value(value)
         except Exception as error:
             raise encode_error(declared.value, value, error, where) from error
-        layer_put(raw_key, raw)
+        batch_put(raw_key, raw)
 
     def delete(key: Any) -> None:
         try:
             raw_key = encode_key(key)
         except Exception as error:
             raise encode_error(declared.key, key, error, where) from error
-        if layer_get(raw_key) is not None:  # else a tombstone would go to the changelog for nothing
-            layer_delete(raw_key)
+        if batch_get(raw_key) is not None:  # else a tombstone would go to the changelog for nothing
+            batch_delete(raw_key)
 
-    return bound(declared, get=get, put=put, delete=delete, **_scans(declared, layer, where))
+    return bound(declared, get=get, put=put, delete=delete, **_scans(declared, write_batch, where))
 
 
-def _scans(declared: Store[Any, Any], layer: LayeredStore, where: str) -> dict[str, Callable[..., object]]:
+def _scans(declared: Store[Any, Any], write_batch: OverlayStore, where: str) -> dict[str, Callable[..., object]]:
     """Return range, prefix and all. The layer's scan begins at the call, not at the first row."""
-    layer_scan = layer.scan
+    batch_scan = write_batch.scan
     encode_key, decode_key = functions_of(declared.key)
     decode_value = functions_of(declared.value)[1]
 
@@ -86,14 +86,14 @@ def _scans(declared: Store[Any, Any], layer: LayeredStore, where: str) -> dict[s
             yield row
 
     def range_(start: Any = None, end: Any = None) -> Iterator[tuple[Any, Any]]:
-        return decoded(layer_scan(b"" if start is None else encoded(start), None if end is None else encoded(end)))
+        return decoded(batch_scan(b"" if start is None else encoded(start), None if end is None else encoded(end)))
 
     def prefix(prefix: Any) -> Iterator[tuple[Any, Any]]:
         raw = encoded(prefix)
-        return decoded(layer_scan(raw, after_prefix(raw)))
+        return decoded(batch_scan(raw, after_prefix(raw)))
 
     def all_() -> Iterator[tuple[Any, Any]]:
-        return decoded(layer_scan(b"", None))
+        return decoded(batch_scan(b"", None))
 
     return {"range": range_, "prefix": prefix, "all": all_}
 
@@ -106,10 +106,10 @@ def after_prefix(prefix: bytes) -> bytes | None:
 
 def bind_window(
     declared: TumblingWindow[Any, Any],
-    layer: LayeredStore,
+    write_batch: OverlayStore,
     schedule: Callable[[int, str], None],
     stream_time: Callable[[], int],
 ) -> TumblingWindow[Any, Any]:
     """Return the window over its store, its timers and the task's stream time."""
-    panes = bind_store(declared.panes, layer)
+    panes = bind_store(declared.panes, write_batch)
     return bound(declared, panes=panes, schedule=schedule, stream_time=stream_time, late=0)

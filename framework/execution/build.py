@@ -20,8 +20,8 @@ from framework.execution.processor import CheckKeys, Processor
 from framework.ports import Log, Spill, StateStore
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
+from protocol.changelog_position import decode_changelog_position
 from protocol.ids import TopicPartition
-from protocol.pointer import decode_pointer
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -46,25 +46,31 @@ def _counts(graph: StageGraph, log: Log) -> Callable[[str], int | None]:
     return lambda topic: graph.pinned_counts.get(topic) or log.partitions(topic)
 
 
-def _connect(log: Log, owner: int, changelog: TopicPartition, pointer: bytes | None, *, transactions: bool) -> None:
+def _connect(
+    log: Log, owner: int, changelog: TopicPartition, changelog_position: bytes | None, *, transactions: bool
+) -> None:
     """Let the log connect that by which outputs leave: on Kafka the first ones would wait half a second for it."""
     if transactions:
-        log.transactional(changelog, -1 if pointer is None else decode_pointer(pointer).offset)
+        log.transactional(
+            changelog, -1 if changelog_position is None else decode_changelog_position(changelog_position).offset
+        )
     else:
         log.produce(owner, COVERED, ())
 
 
 def _check_guarantee(graph: StageGraph, settings: Settings) -> None:
-    if graph.mode == "deterministic" and settings.guarantee != "exactly-once":
+    if graph.mode == "deterministic" and settings.processing_guarantee != "exactly-once":
         raise ConfigError(
-            f"stage {graph.name!r} is deterministic, which is exactly once: drop the setting guarantee = "
-            f"{settings.guarantee}, or the mode"
+            f"stage {graph.name!r} is deterministic, which is exactly once: drop the setting processing_guarantee = "
+            f"{settings.processing_guarantee}, or the mode"
         )
 
 
 def _overlay(graph: StageGraph, store: StateStore, settings: Settings) -> Overlay:
-    layer_bytes, clean_bytes = settings.layer_bytes_max, settings.clean_bytes_max
-    return Overlay(store, list(store_names(graph)), layer_bytes_max=layer_bytes, clean_bytes_max=clean_bytes)
+    layer_bytes, clean_bytes = settings.uncommitted_state_bytes_max, settings.read_cache_bytes_max
+    return Overlay(
+        store, list(store_names(graph)), uncommitted_state_bytes_max=layer_bytes, read_cache_bytes_max=clean_bytes
+    )
 
 
 def assemble(
@@ -90,12 +96,12 @@ def assemble(
     """
     _check_guarantee(graph, settings)
     overlay = _overlay(graph, store, settings)
-    wiring, aligned = wire(topology, graph.ordinal, partition), settings.guarantee == "exactly-once"
-    at_once = graph.mode == "deterministic" and settings.release == "read-back"
+    wiring, aligned = wire(topology, graph.ordinal, partition), settings.processing_guarantee == "exactly-once"
+    at_once = graph.mode == "deterministic" and settings.output_delivery == "sequenced"
     outside = writes_outside(graph, topology)
     releases = outside and not at_once
     if outside:
-        _connect(log, owner, wiring.changelog, store.pointer(), transactions=aligned and releases)
+        _connect(log, owner, wiring.changelog, store.changelog_position(), transactions=aligned and releases)
     if graph.mode == "deterministic":
         logical = LogicalOutputs(graph, topology, settings, _counts(graph, log), wiring)
         code = LogicalProcessor(graph, topology, partition, overlay, logical, settings, executor=executor, sinks=sinks)

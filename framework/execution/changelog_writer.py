@@ -13,29 +13,30 @@ from protocol.changelog import (
     ChangelogType,
     decode_changelog_header,
     decode_data,
-    decode_verdict,
+    decode_outcome,
     encode_data,
 )
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
 
 MESSAGE_BYTES_MAX = 256 * 1024  # of one data message: small against a broker's limit of 1 MiB, large for its header
-SWEEP_KEYS_MIN = 256  # swept by each commit even if nothing is dirty: the log of an idle task is bounded too
-SWEEP_BYTES_MIN = 64 * 1024  # likewise
+REWRITE_KEYS_MIN = 256  # rewritten by each commit even if nothing is dirty: the log of an idle task is bounded too
+REWRITE_BYTES_MIN = 64 * 1024  # likewise
 _CLEAR_KEYS = 10_000  # deleted at once
 _READ_BYTES = 4 << 20
 
 
 class Encoded:
-    """The data messages of one version: count, digest and where the sweep stands after them."""
+    """The data messages of one checkpoint: count, digest and where the rewrite stands after them."""
 
     def __init__(self, overlay: Overlay, generation: int, first_seq: int, cursor: bytes) -> None:
         dirty = list(overlay.frozen_items())
         dirty_bytes = sum(len(key) + len(value or b"") for _, key, value in dirty)
-        # As much swept as is dirty: a round ends when the state was rewritten once, so what two rounds hold is at most
-        # four times the state. Twice the sweep would make it three times and cost a tenth of a busy worker (measured).
-        keys_max, bytes_max = max(SWEEP_KEYS_MIN, len(dirty)), max(SWEEP_BYTES_MIN, dirty_bytes)
-        swept, self.cursor, self.round_done = overlay.sweep(cursor, keys_max, bytes_max)
+        # As much rewritten as is dirty: a round ends when the state was rewritten once, so what two rounds hold is at
+        # most four times the state. Twice the rewrite would make it three times and cost a tenth of a busy worker
+        # (measured).
+        keys_max, bytes_max = max(REWRITE_KEYS_MIN, len(dirty)), max(REWRITE_BYTES_MIN, dirty_bytes)
+        swept, self.cursor, self.round_done = overlay.rewrite(cursor, keys_max, bytes_max)
         self.messages = list(self._encode([*dirty, *swept], generation, first_seq))
         self.digest = 0
         for message in self.messages:
@@ -81,20 +82,20 @@ def _clear(store: StateStore, store_id: int) -> None:
         start = keys[-1] + b"\0"  # what was just deleted is not passed again
 
 
-def find_verdict(log: LogReader, decider: TopicPartition, run_id: str) -> bool | None:
-    """Return the first valid verdict (C2) of a run in the changelog of task (0, 0), None if there is none (1.8).
+def find_outcome(log: LogReader, outcome_changelog: TopicPartition, bulk_write_id: str) -> bool | None:
+    """Return the first valid outcome (C2) of a run in the changelog of task (0, 0), None if there is none (1.8).
 
     Raises Halted if the changelog is damaged.
     """
     top = 0
-    for offset, _, _, _, value, _ in rows_left(log, decider, *log.bounds(decider)):
+    for offset, _, _, _, value, _ in rows_left(log, outcome_changelog, *log.bounds(outcome_changelog)):
         try:
             kind, generation, _, _ = decode_changelog_header(value or b"")
-            if kind is ChangelogType.VERDICT and generation >= top:
-                verdict = decode_verdict(value or b"")
-                if verdict.run_id == run_id:
-                    return verdict.counts
+            if kind is ChangelogType.OUTCOME and generation >= top:
+                outcome = decode_outcome(value or b"")
+                if outcome.bulk_write_id == bulk_write_id:
+                    return outcome.counts
         except DecodeError as error:
-            raise Halted(f"{decider} offset {offset}: {error}; the changelog is damaged") from error
+            raise Halted(f"{outcome_changelog} offset {offset}: {error}; the changelog is damaged") from error
         top = max(top, generation)
     return None

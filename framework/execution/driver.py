@@ -8,24 +8,24 @@ from collections.abc import Callable
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.aligned.state import Status
+from framework.core.aligned.state import TaskStatus
 from framework.core.aligned.task import TaskCore
 from framework.core.deterministic.task import DeterministicCore
-from framework.core.lifecycle import Phase
+from framework.core.lifecycle import StartupPhase
 from framework.errors import Halted, OffsetOutOfRange
-from framework.execution.backpressure import Lag
-from framework.execution.changelog_writer import Encoded, apply_segment, find_verdict
+from framework.execution.backpressure import Backpressure
+from framework.execution.changelog_writer import Encoded, apply_segment, find_outcome
 from framework.execution.early_frames import SpilledFrames
-from framework.execution.input_reader import Inbox
+from framework.execution.input_reader import InputReader
 from framework.execution.own_changelog import LATE_MS, OwnChangelog
-from framework.execution.pending_sends import CHANGELOG, PRODUCED, Deliveries
+from framework.execution.pending_sends import CHANGELOG, PRODUCED, PendingSends
 from framework.execution.ports import Runner
 from framework.execution.watermarks import EventTimeOut
 from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
+from protocol.changelog_position import decode_changelog_position, encode_changelog_position
 from protocol.ids import TopicPartition
-from protocol.pointer import decode_pointer, encode_pointer
 
 COVERED = -2  # token of data messages: their commit's delivery covers them (port contract 1)
 END_CHECK_MS = 100  # after an external batch: whether more is there is a round trip on Kafka, and no use in a stream
@@ -62,28 +62,28 @@ class TaskDriver:
         self.outbox = runner.outbox
         self._settings = settings
         self._mono_ms = mono_ms
-        self._deliveries = Deliveries(self.wiring.name, settings.unacked_ms_max)
+        self._pending_sends = PendingSends(self.wiring.name, settings.send_timeout_ms)
         ordered = self.wiring.external if isinstance(core, TaskCore) else ()
-        self._inbox = Inbox(log, self._input_partitions(), settings.batch_bytes_max, ordered=ordered)
-        self.event_time = EventTimeOut(core, runner, self._inbox, settings)
+        self._input_reader = InputReader(log, self._input_partitions(), settings.batch_bytes_max, ordered=ordered)
+        self.event_time = EventTimeOut(core, runner, self._input_reader, settings)
         self._todo: deque[do.Action] = deque()
         self._batch: deque[LogRow] = deque()
         self._batch_of: TopicPartition | None = None
         self._internal = {partition for _, partition in self.wiring.channels}
         self.restore = OwnChangelog(log, self.wiring, 4 * settings.batch_bytes_max, mono_ms)
-        self._pointer: bytes | None = None  # of the frozen layer that is being applied
+        self._changelog_position: bytes | None = None  # of the frozen write batch that is being applied
         self._applied_last = False
-        self._held: list[ExternalRecord] = []  # what a sink holds back for the version being committed (S1)
+        self._held: list[ExternalRecord] = []  # what a sink holds back for the checkpoint being committed (S1)
         self._trimmed: dict[TopicPartition, int] = {}
         self._unflushed = False  # something was processed since the outputs were flushed
         self._ready = False
-        self._lag = Lag(log, self.wiring.outputs, settings.lag_messages_max)
+        self._backpressure = Backpressure(log, self.wiring.outputs, settings.downstream_lag_messages_max)
         self._end_due_ms = 0.0  # when to look whether the external inputs have ended
 
     def start(self, *, nonce: bytes, host: str, pid: int, wall_ms: int) -> None:
         """Begin: nothing is written before the claim (C1)."""
         partitions = (*self._input_partitions(), self.wiring.changelog)
-        pointer = self._store.pointer()
+        changelog_position = self._store.changelog_position()
         self._early.clear()
         self._do(
             on.Start(
@@ -92,7 +92,7 @@ class TaskDriver:
                 host,
                 pid,
                 wall_ms,
-                None if pointer is None else decode_pointer(pointer),
+                None if changelog_position is None else decode_changelog_position(changelog_position),
                 {partition: self._log.bounds(partition) for partition in partitions},
             )
         )
@@ -104,13 +104,13 @@ class TaskDriver:
     def delivered(self, delivery: Delivery) -> bool:
         """Take the log's answer to one of our sends; return whether a ``tick`` can do something now."""
         if delivery.token == CHANGELOG:
-            self._deliveries.delivered(CHANGELOG)
+            self._pending_sends.delivered(CHANGELOG)
             self.restore.appended(delivery.offset)
             self._do(on.ChangelogAppended(*delivery[2:4], int(self._mono_ms()), *delivery[4:6]))
         elif delivery.token == PRODUCED:
-            self._deliveries.delivered(PRODUCED)
-        elif delivery.token > 0 and self._deliveries.delivered(delivery.token):
-            self._do(on.Acked(self._deliveries.watermark))
+            self._pending_sends.delivered(PRODUCED)
+        elif delivery.token > 0 and self._pending_sends.delivered(delivery.token):
+            self._do(on.Acked(self._pending_sends.watermark))
         return True
 
     def tick(self) -> bool:
@@ -123,20 +123,21 @@ class TaskDriver:
             return self._perform_next()
         if self.restore.pending:
             return self._read_changelog()
-        if self._pointer is not None and not self._applied_last:
-            self._applied_last = True  # in turn with input: a large version is applied without stalling the task (A8)
-            return self._apply_chunk(self._pointer)
+        if self._changelog_position is not None and not self._applied_last:
+            # in turn with input: a large checkpoint is applied without stalling the task (A8)
+            self._applied_last = True
+            return self._apply_chunk(self._changelog_position)
         self._applied_last = False
         if self._time() or self._look_for_idle() or self._flush_batch() or self._read_input():
             return True
-        return self._pointer is not None and self._apply_chunk(self._pointer)
+        return self._changelog_position is not None and self._apply_chunk(self._changelog_position)
 
     def due_in_ms(self) -> float:
         """Return how long a driver with nothing to do may wait."""
         now = self._mono_ms()
         due = self.core.due_in_ms(int(now))
         due = min(due, int(self._end_due_ms - now) + 1) if now < self._end_due_ms else due
-        if self.core.wants_input and self._batch_of is None and not self._inbox.more:
+        if self.core.wants_input and self._batch_of is None and not self._input_reader.more:
             due = min(due, self.event_time.due_in_ms(now))
         due = min(due, LATE_MS) if self.restore.pending else due
         return due if self.outbox is None or not self._ready else min(due, self.outbox.due_in_ms(now))
@@ -156,7 +157,7 @@ class TaskDriver:
             return False
         if self._batch_of is None:
             try:
-                batch = self._inbox.next_batch()
+                batch = self._input_reader.next_batch()
             except OffsetOutOfRange as error:
                 self._do(on.InputGone(error))
                 return True
@@ -186,7 +187,7 @@ class TaskDriver:
         """Tell the core of external inputs that have nothing left (A2b); True if that is news."""
         news, due = False, self._mono_ms() >= self._end_due_ms
         for partition in self.wiring.external if due else ():
-            if not self.core.ended[partition] and self._inbox.drained(partition):
+            if not self.core.ended[partition] and self._input_reader.drained(partition):
                 self._do(on.ExternalProcessed(partition, self.core.external[partition], True, self._overlay.open_bytes))
                 news = True
         return news
@@ -202,7 +203,7 @@ class TaskDriver:
 
     def _flush_batch(self) -> bool:
         """Close the output frames at the end of a batch, never by waiting (design 1.2)."""
-        if self._batch_of is not None or self._inbox.more:
+        if self._batch_of is not None or self._input_reader.more:
             return False
         watermark = self.event_time.take(self._mono_ms())
         if not self._unflushed and watermark is None:
@@ -218,22 +219,25 @@ class TaskDriver:
     def _blocked(self) -> bool:
         """Whether to stop consuming: too much unacknowledged or held back, or consumers too far behind (A8, B1)."""
         settings, held = self._settings, self._runner.external_bytes
-        if self._deliveries.bytes > settings.unacked_bytes_max:
+        if self._pending_sends.bytes > settings.unacked_bytes_max:
             return True
-        if self.outbox is not None and not (self.outbox.ready and self.outbox.waiting_bytes <= settings.sink_bytes_max):
+        if self.outbox is not None and not (
+            self.outbox.ready and self.outbox.waiting_bytes <= settings.sink_buffer_bytes_max
+        ):
             return True  # a sink that was not seen yet, or does not take what it should (1.8 S2)
-        if held > settings.sink_bytes_max and self.core.commit_run is not None:
-            return True  # only until its transaction has ended: the open version's marker is still to be read
-        if held > settings.layer_bytes_max:
+        if held > settings.sink_buffer_bytes_max and self.core.pending_commit is not None:
+            return True  # only until its transaction has ended: the open checkpoint's marker is still to be read
+        if held > settings.uncommitted_state_bytes_max:
             raise Halted(
-                f"{self.wiring.name}: {held} bytes of output in one version (setting layer_bytes_max = "
-                f"{settings.layer_bytes_max}): raise it, or shorten interval_ms = {settings.interval_ms}"
+                f"{self.wiring.name}: {held} bytes of output in one checkpoint (setting uncommitted_state_bytes_max = "
+                f"{settings.uncommitted_state_bytes_max}): raise it, or shorten checkpoint_interval_ms = "
+                f"{settings.checkpoint_interval_ms}"
             )
-        return self.wiring.is_source and self._lag.behind(self._mono_ms())
+        return self.wiring.is_source and self._backpressure.behind(self._mono_ms())
 
     def _time(self) -> bool:
         now = self._mono_ms()
-        self._deliveries.check(now)
+        self._pending_sends.check(now)
         if self.core.due_in_ms(int(now)) > 0:
             return False
         self._do(on.Tick(int(now), self._overlay.open_bytes))
@@ -243,7 +247,7 @@ class TaskDriver:
 
     def _do(self, event: on.Event) -> None:
         self._todo.extend(self.core.step(event))
-        if not self._ready and self.core.start_up.phase is Phase.DONE:
+        if not self._ready and self.core.start_up.phase is StartupPhase.DONE:
             self._ready = True
             self._runner.reset()
 
@@ -253,22 +257,22 @@ class TaskDriver:
             case do.Process():
                 self._process(action)
             case do.Send():
-                self._deliveries.sent(action.token, len(action.value), self._mono_ms())
+                self._pending_sends.sent(action.token, len(action.value), self._mono_ms())
                 self._log.send(self.owner, action.token, action.partition, action.value)
-                self._lag.sent()
+                self._backpressure.sent()
                 self.urgent = not self._todo
             case do.FlushOutputs():
                 watermark = self.event_time.take(self._mono_ms(), at_once=True)
                 self._do(on.OutputFrames(self._runner.take_frames(), watermark))
             case do.Freeze():
-                self._runner.before_freeze(action.version)
+                self._runner.before_freeze(action.checkpoint_id)
                 self._overlay.freeze()
                 self._hold_back()
             case do.WriteData():
                 return self._write_data(action)
             case do.AppendChangelog():
                 outputs, self._held = (self._held, []) if action.with_outputs else ((), self._held)
-                self._deliveries.sent_other(CHANGELOG, self._mono_ms())
+                self._pending_sends.sent_other(CHANGELOG, self._mono_ms())
                 self._log.send(
                     self.owner,
                     CHANGELOG,
@@ -279,10 +283,10 @@ class TaskDriver:
                     outputs=outputs,
                 )
             case do.ApplyFrozen():
-                self._pointer = encode_pointer(action.pointer)
+                self._changelog_position = encode_changelog_position(action.changelog_position)
             case do.Seek():
                 self._batch_of, self._batch = None, deque()
-                self._inbox.seek(action.partition, action.offset)
+                self._input_reader.seek(action.partition, action.offset)
                 self.event_time.active(action.partition, self._mono_ms())
             case do.Spill():
                 self._early.put(action.key, action.value)
@@ -324,11 +328,15 @@ class TaskDriver:
             case do.ApplySegment():
                 for message in action.messages:
                     self.counters["restored records"] += apply_segment(str(self.wiring.changelog), self._store, message)
-            case do.FindVerdict(run_id):
-                self._do(on.VerdictFound(run_id, find_verdict(self._log, self.wiring.decider, run_id)))
-            case do.WritePointer(pointer):
-                self._store.write((), encode_pointer(pointer))
-                self.counters["bootstraps" if self.core.start_up.bootstrapped else "redos"] += 1
+            case do.FindOutcome(bulk_write_id):
+                self._do(
+                    on.OutcomeFound(
+                        bulk_write_id, find_outcome(self._log, self.wiring.outcome_changelog, bulk_write_id)
+                    )
+                )
+            case do.WriteChangelogPosition(changelog_position):
+                self._store.write((), encode_changelog_position(changelog_position))
+                self.counters["restores" if self.core.start_up.restored else "redos"] += 1
             case _:
                 raise AssertionError(f"no driver for {action}")
 
@@ -342,7 +350,7 @@ class TaskDriver:
         self._do(on.Processed(self._overlay.open_bytes))
 
     def _hold_back(self) -> None:
-        """What a sink has collected so far belongs to the version just frozen (A8)."""
+        """What a sink has collected so far belongs to the checkpoint just frozen (A8)."""
         external = self._runner.take_external()
         if self._aligned:
             self._held = external
@@ -351,13 +359,13 @@ class TaskDriver:
 
     def _produce(self, records: list[ExternalRecord]) -> None:
         if records:
-            self._deliveries.sent_other(PRODUCED, self._mono_ms())
+            self._pending_sends.sent_other(PRODUCED, self._mono_ms())
             self._log.produce(self.owner, PRODUCED, records)
             self.urgent = True
 
     def _write_data(self, action: do.WriteData) -> bool:
-        if self._deliveries.waits_for(PRODUCED):  # all outputs are acknowledged before the commit (A7)
-            self._deliveries.check(self._mono_ms())
+        if self._pending_sends.waits_for(PRODUCED):  # all outputs are acknowledged before the commit (A7)
+            self._pending_sends.check(self._mono_ms())
             self._todo.appendleft(action)
             return False
         encoded = Encoded(self._overlay, action.generation, action.first_seq, action.cursor)
@@ -366,9 +374,9 @@ class TaskDriver:
         self._do(on.DataWritten(len(encoded.messages), encoded.digest, encoded.cursor, encoded.round_done))
         return True
 
-    def _apply_chunk(self, pointer: bytes) -> bool:
-        if self._overlay.apply_chunk(pointer):
-            self._pointer = None
+    def _apply_chunk(self, changelog_position: bytes) -> bool:
+        if self._overlay.apply_chunk(changelog_position):
+            self._changelog_position = None
             self._runner.after_commit()
             self._do(on.Applied())
         return True
@@ -379,7 +387,7 @@ class TaskDriver:
             self._trimmed[action.partition] = action.offset
 
     def _read_changelog(self) -> bool:
-        event = self.restore.read(starting=self.core.status is Status.STARTING)
+        event = self.restore.read(starting=self.core.status is TaskStatus.STARTING)
         if event is not None:  # else the log has more, and does not show it yet
             self._do(event)
         if isinstance(event, on.ChangelogEnd) and self._ready:
@@ -387,14 +395,17 @@ class TaskDriver:
         return event is not None
 
     @property
-    def status(self) -> Status:
-        """Where the task stands: as its core says, but not RUNNING before the pointer of its restore is written."""
+    def status(self) -> TaskStatus:
+        """Where the task stands.
+
+        As its core says, but not RUNNING before the changelog position of its restore is written.
+        """
         status = self.core.status
-        if status is Status.RUNNING and any(isinstance(action, do.WritePointer) for action in self._todo):
-            return Status.STARTING
+        if status is TaskStatus.RUNNING and any(isinstance(action, do.WriteChangelogPosition) for action in self._todo):
+            return TaskStatus.STARTING
         return status
 
     @property
     def running(self) -> bool:
         """Whether the task has restored its state and takes input."""
-        return self.status is Status.RUNNING
+        return self.status is TaskStatus.RUNNING

@@ -7,7 +7,7 @@ from framework.ports import Log, LogRow
 from protocol.ids import TopicPartition
 
 
-class Inbox:
+class InputReader:
     """Input partitions with their positions. A seek drops what was read ahead, so nothing stale can follow it.
 
     Of the ``ordered`` partitions it holds at most a batch each, and gives the rows of the one whose next timestamp is

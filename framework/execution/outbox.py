@@ -1,7 +1,8 @@
 """The outbox of one task: outputs to files and tables wait in a reserved store, as state, until they are applied (S2).
 
-A version's outputs are committed with it, as blocks; then they are applied to each sink in order, beside the task's
-loop, and deleted in a later version. So what a sink lacks after a crash is still there, and what it has is known to it.
+A checkpoint's outputs are committed with it, as blocks; then they are applied to each sink in order, beside the task's
+loop, and deleted in a later checkpoint. So what a sink lacks after a crash is still there, and what it has is known to
+it.
 """
 
 import os
@@ -25,11 +26,12 @@ from framework.sinks.files import FilesSink, line_encoder
 from framework.sinks.open import sql_sinks
 from framework.sinks.sink import Entry, Owner, Sink
 from framework.sinks.sql import row_encoder
-from framework.stores.overlay import LayeredStore
+from framework.stores.overlay import OverlayStore
 
-_NUMBER = struct.Struct(">Q")  # versions and block numbers: never negative
-_BLOCK, _VERSION = b"b", b"v"  # first byte of a key: a block by its number, or what a version holds
-_ACCOUNT, _NONCE = b"account", b"nonce"  # output → last version applied and deleted here; what tells us from a namesake
+_NUMBER = struct.Struct(">Q")  # checkpoints and block numbers: never negative
+_BLOCK, _VERSION = b"b", b"v"  # first byte of a key: a block by its number, or what a checkpoint holds
+# output → last checkpoint applied and deleted here; what tells us from a namesake
+_ACCOUNT, _NONCE = b"account", b"nonce"
 _BLOCK_BYTES = 256 * 1024  # about; one step of an application
 _HELD_BYTES = 100  # of an entry, beyond its value
 _FILES, _TABLE = "files:", "table:"  # a target: a directory, or the attribute of the Output (a url may hold a secret)
@@ -56,9 +58,9 @@ def _target_of(attribute: str, output: Files[Any] | Table[Any]) -> str:
 
 
 class _Closed(msgspec.Struct, array_like=True):
-    """What a version holds: blocks first <= number < end, and the targets that the indexes in them mean."""
+    """What a checkpoint holds: blocks first <= number < end, and the targets that the indexes in them mean."""
 
-    version: int
+    checkpoint_id: int
     first: int
     end: int
     size: int
@@ -71,13 +73,13 @@ class Outbox:
     def __init__(
         self,
         owner: tuple[str, str],
-        store: LayeredStore,
+        store: OverlayStore,
         settings: Settings,
         executor: Executor | None = None,
         sinks: MakeSinks = sinks_of,
     ) -> None:
         """``owner``: job and task. ``executor`` runs what is done to the ``sinks`` made; by default at once."""
-        self.waiting_bytes = 0  # of committed versions that are not applied yet
+        self.waiting_bytes = 0  # of committed checkpoints that are not applied yet
         self.ready = False  # the sinks have been seen to take what they are declared for
         self._owner = owner
         self._store = store
@@ -85,22 +87,25 @@ class Outbox:
         self._sinks: dict[str, Sink] = {}  # by target
         self._targets: list[str] = []
         self._open: list[tuple[int, bytes]] = []  # the block to come: (index of the target, value)
-        self._open_bytes = self._size = 0  # of that block; of all since the last version was closed
+        self._open_bytes = self._size = 0  # of that block; of all since the last checkpoint was closed
         self._first = self._next = 0
         self._closing: _Closed | None = None  # frozen, its commit is on its way
         self._pending: deque[_Closed] = deque()
-        self._applied: list[_Closed] = []  # to delete in the next version
-        self._account: dict[str, int] = {}  # table → last version applied to its database
+        self._applied: list[_Closed] = []  # to delete in the next checkpoint
+        self._account: dict[str, int] = {}  # table → last checkpoint applied to its database
         self._took: dict[str, int] = {}  # the same, of those in ``_applied``
         self._nonce = b""
         self._mark = (0, 0, 0, 0, self._open)
         self._background = Background(
-            self._plan, AtOnce() if executor is None else executor, settings.backoff_ms, settings.backoff_ms_max
+            self._plan,
+            AtOnce() if executor is None else executor,
+            settings.restart_backoff_ms,
+            settings.restart_backoff_ms_max,
         )
 
     @property
     def bytes(self) -> int:
-        """What waits for its version's commit."""
+        """What waits for its checkpoint's commit."""
         return self._size + (self._closing.size if self._closing else 0)
 
     @property
@@ -131,7 +136,7 @@ class Outbox:
         return send
 
     def reload(self, outputs: Outputs) -> None:
-        """Start from the restored state: apply what its versions hold and the sinks may lack (S2).
+        """Start from the restored state: apply what its checkpoints hold and the sinks may lack (S2).
 
         Raises ConfigError for a table's url that is unusable; nothing is opened yet.
         """
@@ -147,12 +152,12 @@ class Outbox:
             self._sinks = self._make_sinks(outputs)
         self._background.restart()
 
-    def close_version(self, version: int) -> None:
-        """Note which blocks are the version's, and delete those that have been applied. Before the freeze."""
+    def close_checkpoint(self, checkpoint_id: int) -> None:
+        """Note which blocks are the checkpoint's, and delete those that have been applied. Before the freeze."""
         for closed in self._applied:
             for number in range(closed.first, closed.end):
                 self._store.delete(_BLOCK + _NUMBER.pack(number))
-            self._store.delete(_VERSION + _NUMBER.pack(closed.version))
+            self._store.delete(_VERSION + _NUMBER.pack(closed.checkpoint_id))
         if self._applied and self._took:
             self._account |= self._took
             self._store.put(_ACCOUNT, msgspec.json.encode(self._account))
@@ -161,12 +166,12 @@ class Outbox:
         if self._next > self._first:
             if self._store.get(_NONCE) is None and any(target.startswith(_TABLE) for target in self._targets):
                 self._store.put(_NONCE, self._nonce)
-            self._closing = _Closed(version, self._first, self._next, self._size, self._targets)
-            self._store.put(_VERSION + _NUMBER.pack(version), msgspec.json.encode(self._closing))
+            self._closing = _Closed(checkpoint_id, self._first, self._next, self._size, self._targets)
+            self._store.put(_VERSION + _NUMBER.pack(checkpoint_id), msgspec.json.encode(self._closing))
             self._first, self._size = self._next, 0
 
     def committed(self) -> None:
-        """The version closed last is committed and in the store: it may be applied."""
+        """The checkpoint closed last is committed and in the store: it may be applied."""
         if self._closing is not None:
             self._pending.append(self._closing)
             self.waiting_bytes += self._closing.size
@@ -175,7 +180,7 @@ class Outbox:
     def work(self, now_ms: float) -> bool:
         """Do the next step towards the sinks; False if there is nothing to do now. After ``reload``.
 
-        Raises ConfigError if a sink cannot take what it is declared for, Halted if it refuses a version for good.
+        Raises ConfigError if a sink cannot take what it is declared for, Halted if it refuses a checkpoint for good.
         """
         return (bool(self._pending) or not self._background.idle) and self._background.work(now_ms)
 
@@ -207,7 +212,10 @@ class Outbox:
     # --- Applying ---
 
     def _plan(self) -> Plan:
-        """Open the sinks, then apply version by version as they are committed, each to one sink after the other."""
+        """Open the sinks, then apply checkpoint by checkpoint as they are committed.
+
+        Each to one sink after the other.
+        """
         opened: set[int] = set()
         for sink in list(self._sinks.values()):
             yield from self._opened(sink, opened)
@@ -222,15 +230,15 @@ class Outbox:
                 if (yield from self._apply(closed, sink, names)):
                     took += self._tables_of(sink)
             self._applied.append(self._pending.popleft())
-            self._took |= dict.fromkeys(took, closed.version)
+            self._took |= dict.fromkeys(took, closed.checkpoint_id)
             self.waiting_bytes -= closed.size
 
     def _apply(self, closed: _Closed, sink: Sink, names: dict[int, str]) -> Generator[Step, Any, bool]:
-        """Apply to one sink what a version holds for it; return whether it holds anything."""
+        """Apply to one sink what a checkpoint holds for it; return whether it holds anything."""
         begun = False
         for entries in self._entries(closed, names):
             if not begun:
-                begun = yield partial(sink.begin, closed.version)
+                begun = yield partial(sink.begin, closed.checkpoint_id)
                 if not begun:
                     return True
             yield partial(sink.write, entries)
@@ -248,20 +256,21 @@ class Outbox:
         if applied is not None and applied < known:
             job, task = self._owner
             raise Halted(
-                f"{sink.name} has version {applied} of job {job!r}, task {task!r} (-1: none), but version {known} was "
+                f"{sink.name} has checkpoint {applied} of job {job!r}, task {task!r} (-1: none), but checkpoint "
+                f"{known} was "
                 "applied and is no longer kept here: was it restored from a backup, or is it another database? Restore "
-                f"what it lacks; if that may be missing, set version = {known} in that row of grete_applied"
+                f"what it lacks; if that may be missing, set checkpoint = {known} in that row of grete_applied"
             )
 
     def _tables_of(self, sink: Sink) -> list[str]:
         return [target for target, each in self._sinks.items() if each is sink and target.startswith(_TABLE)]
 
     def _destinations(self, closed: _Closed) -> Iterator[tuple[Sink, dict[int, str]]]:
-        """Yield (sink, index in its blocks → attribute) for each sink of a version. Raises ConfigError."""
+        """Yield (sink, index in its blocks → attribute) for each sink of a checkpoint. Raises ConfigError."""
         found: dict[int, tuple[Sink, dict[int, str]]] = {}
         for index, target in enumerate(closed.targets):
             sink = self._sinks.get(target)
-            if sink is None and target.startswith(_FILES):  # declared when the version was made, and now no more
+            if sink is None and target.startswith(_FILES):  # declared when the checkpoint was made, and now no more
                 directory = Files(target.removeprefix(_FILES), bytes_serde)
                 sink = self._sinks[target] = self._make_sinks({"": directory})[target]
             if sink is None:
@@ -273,7 +282,7 @@ class Outbox:
         yield from found.values()
 
     def _entries(self, closed: _Closed, names: dict[int, str]) -> Iterator[list[Entry]]:
-        """Yield a sink's entries of a version, in their order, a block at a time: a version may be large."""
+        """Yield a sink's entries of a checkpoint, in their order, a block at a time: a checkpoint may be large."""
         start, end = _NUMBER.pack(closed.first), _NUMBER.pack(closed.end)
         for _, block in self._store.scan(_BLOCK + start, _BLOCK + end):
             entries = msgspec.msgpack.decode(block, type=list[tuple[int, bytes]])

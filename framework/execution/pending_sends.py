@@ -7,12 +7,12 @@ PRODUCED = -3  # token of plain records of a sink in at-least-once mode
 _OTHERS = {CHANGELOG: "a claim or commit", PRODUCED: "a batch of plain records"}
 
 
-class Deliveries:
+class PendingSends:
     """Sends by token, in order. Its watermark is the token up to which *every* send is known to have been delivered."""
 
-    def __init__(self, name: str, unacked_ms_max: int) -> None:
+    def __init__(self, name: str, send_timeout_ms: int) -> None:
         self.name = name
-        self.unacked_ms_max = unacked_ms_max
+        self.send_timeout_ms = send_timeout_ms
         self.bytes = 0
         self._pending: dict[int, tuple[int, float]] = {}  # token -> (size, time of the send)
         self._others: list[tuple[int, float]] = []  # (token below 0, shared by sends of one kind; time of the send)
@@ -55,7 +55,7 @@ class Deliveries:
 
     def check(self, mono_ms: float) -> None:
         """Raise TransientError if the oldest send has waited too long (B1); the next claim decides what it was (C4)."""
-        limit = self.unacked_ms_max
+        limit = self.send_timeout_ms
         if self._pending:
             token, (size, since) = next(iter(self._pending.items()))
             if mono_ms - since > limit:
@@ -66,5 +66,5 @@ class Deliveries:
     def _late(self, what: str, waited_ms: float) -> TransientError:
         return TransientError(
             f"{self.name}: {what} is unacknowledged for {waited_ms / 1000:.0f} s "
-            f"(setting unacked_ms_max = {self.unacked_ms_max}): is the log up?"
+            f"(setting send_timeout_ms = {self.send_timeout_ms}): is the log up?"
         )

@@ -78,12 +78,12 @@ class Runner(Protocol):
         """Size of the collected outputs to topics outside of the job."""
         ...
 
-    def before_freeze(self, version: int) -> None:
-        """Write what belongs to the state (event time, the outbox) into the open layer."""
+    def before_freeze(self, checkpoint_id: int) -> None:
+        """Write what belongs to the state (event time, the outbox) into the open write batch."""
         ...
 
     def after_commit(self) -> None:
-        """Let the outbox apply the version: it is committed and in the store (S2)."""
+        """Let the outbox apply the checkpoint: it is committed and in the store (S2)."""
         ...
 
     @property

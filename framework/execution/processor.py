@@ -194,7 +194,7 @@ class Processor:
 
     @property
     def external_bytes(self) -> int:
-        """What sinks hold back: records not taken yet, and an outbox whose version is not committed yet (A8)."""
+        """What sinks hold back: records not taken yet, and an outbox whose checkpoint is not committed yet (A8)."""
         return self._outputs.external_bytes + self._outbox.bytes
 
     @property
@@ -202,9 +202,9 @@ class Processor:
         """Records that windows have dropped as late since the process started; a rollback may count some again."""
         return self._late_before + sum(window.late for window in self._windows.values())
 
-    def before_freeze(self, version: int) -> None:
-        """Write what belongs to the version's state and is kept in memory; nothing if nothing changed."""
-        self._outbox.close_version(version)
+    def before_freeze(self, checkpoint_id: int) -> None:
+        """Write what belongs to the checkpoint's state and is kept in memory; nothing if nothing changed."""
+        self._outbox.close_checkpoint(checkpoint_id)
         for store_id, name in self._pins().items():
             if self._meta.get(pin_key(store_id)) is None:
                 self._meta.put(pin_key(store_id), name.encode())
@@ -247,8 +247,8 @@ class Processor:
             setattr(task, attribute, bind_store(store, self._overlay.store(ids[store.name])))
         self._windows = {}
         for attribute, window in self._stage.windows.items():
-            layer, schedule = self._overlay.store(ids[window.name]), partial(timers.schedule, window.name)
-            self._windows[window.name] = bind_window(window, layer, schedule, lambda: timers.now)
+            write_batch, schedule = self._overlay.store(ids[window.name]), partial(timers.schedule, window.name)
+            self._windows[window.name] = bind_window(window, write_batch, schedule, lambda: timers.now)
             setattr(task, attribute, self._windows[window.name])
         if self._stage.timers is not None:
             declared = getattr(self._stage.task, self._stage.timers)

@@ -10,10 +10,10 @@ from framework.ports import LogReader
 from framework.stores.rocksdb import RocksStore
 from framework.stores.sst_snapshot import Prebuilt, remove
 from protocol.changelog import ChangelogType, decode_changelog_header
+from protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
 from protocol.commit import decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
-from protocol.pointer import Pointer, decode_pointer, encode_pointer
 
 logger = logging.getLogger("grete")
 
@@ -31,31 +31,32 @@ def take_prebuilt(
     where = {"directory": str(directory)}
     try:
         built = Prebuilt(directory, stores)
-        own = store.pointer()
-        if own is None or decode_pointer(own).offset < built.pointer.offset:
-            _check_commit(log, changelog, built.pointer)
-            store.ingest(list(built.files()), encode_pointer(built.pointer))
+        own = store.changelog_position()
+        if own is None or decode_changelog_position(own).offset < built.changelog_position.offset:
+            _check_commit(log, changelog, built.changelog_position)
+            store.ingest(list(built.files()), encode_changelog_position(built.changelog_position))
             logger.info("state taken from files of a backfill", extra=where)
     except StoreCorrupted as error:
         logger.warning("files of a backfill cannot be used, reading the changelog", extra=where | {"error": str(error)})
     remove(directory)
 
 
-def _check_commit(log: LogReader, changelog: TopicPartition, pointer: Pointer) -> None:
+def _check_commit(log: LogReader, changelog: TopicPartition, changelog_position: ChangelogPosition) -> None:
     """Raise StoreCorrupted unless the changelog holds the commit: else the start would take its log for a short one."""
     start, end = log.bounds(changelog)
-    inside = start <= pointer.offset < end
-    row = next(rows(log, changelog, pointer.offset, pointer.offset + 1), None) if inside else None
+    inside = start <= changelog_position.offset < end
+    row = next(rows(log, changelog, changelog_position.offset, changelog_position.offset + 1), None) if inside else None
     try:
-        if row is not None and row[0] == pointer.offset:
+        if row is not None and row[0] == changelog_position.offset:
             value = row[4] or b""
             if decode_changelog_header(value).type is ChangelogType.COMMIT:
                 commit = decode_commit(value)
-                if (commit.generation, commit.version, commit.nonce) == pointer[1:]:
+                if (commit.generation, commit.checkpoint_id, commit.nonce) == changelog_position[1:]:
                     return
     except DecodeError:
         pass  # the start will say it
     raise StoreCorrupted(
-        f"{changelog}, which has offsets {start} to {end}, has no commit of version {pointer.version} at "
-        f"{pointer.offset}: they are of another log, or out of date"
+        f"{changelog}, which has offsets {start} to {end}, has no commit of checkpoint "
+        f"{changelog_position.checkpoint_id} at "
+        f"{changelog_position.offset}: they are of another log, or out of date"
     )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from framework.errors import TaskError
 from framework.execution.event_time import BEFORE_ALL
-from framework.stores.overlay import LayeredStore
+from framework.stores.overlay import OverlayStore
 
 _AT = struct.Struct(">Q")  # with the sign bit flipped: sorts as the numbers do
 _SIGN = 1 << 63
@@ -27,7 +27,7 @@ class Due(NamedTuple):
 class TimerQueue:
     """Schedules, cancels and pops timers. ``now`` is the task's event time, ``due`` the least ``at`` in the heap."""
 
-    def __init__(self, store: LayeredStore) -> None:
+    def __init__(self, store: OverlayStore) -> None:
         self.now = BEFORE_ALL
         self.due = NEVER
         self._store = store

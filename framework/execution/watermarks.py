@@ -3,17 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from framework.core.aligned.deterministic_channel import LogicalChannel
-from framework.core.aligned.state import Status
+from framework.core.aligned.state import TaskStatus
 from framework.core.aligned.task import TaskCore
 from framework.core.deterministic.task import DeterministicCore
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE
-from framework.execution.input_reader import Inbox
+from framework.execution.input_reader import InputReader
 from framework.execution.ports import Runner
 from framework.settings import Settings
 from protocol.ids import TopicPartition
 
 EVERY_MS = 5  # between two watermarks, or a ms for each partition: more often costs more than it brings
-A_VERSION = 20  # watermarks at most: what they lead to leaves the job with its version
+A_VERSION = 20  # watermarks at most: what they lead to leaves the job with its checkpoint
 NEVER_MS = float("inf")
 Watermark = tuple[int, bool]  # event time in ms, whether the task is idle
 
@@ -24,10 +24,12 @@ class EventTimeOut:
     Watermarks are held back for a moment: each of them goes to every partition.
     """
 
-    def __init__(self, core: TaskCore | DeterministicCore, runner: Runner, inbox: Inbox, settings: Settings) -> None:
-        task, self._core, self._runner, self._inbox = core.task, core, runner, inbox
+    def __init__(
+        self, core: TaskCore | DeterministicCore, runner: Runner, inbox: InputReader, settings: Settings
+    ) -> None:
+        task, self._core, self._runner, self._input_reader = core.task, core, runner, inbox
         partitions = len(task.timed_outputs)
-        every_ms = max(EVERY_MS, partitions, settings.interval_ms // A_VERSION)
+        every_ms = max(EVERY_MS, partitions, settings.checkpoint_interval_ms // A_VERSION)
         self._every_ms = every_ms if partitions else NEVER_MS
         self._told_ms = -NEVER_MS
         self._told: Watermark = BEFORE_ALL, False
@@ -49,7 +51,7 @@ class EventTimeOut:
         if now_ms < self._idle.due_ms:
             return False
         idle = [*self._idle.idle_channels(self._channels)]
-        idle += [(OUTSIDE, partition) for partition in self._idle.idle_partitions(now_ms, self._inbox.where)]
+        idle += [(OUTSIDE, partition) for partition in self._idle.idle_partitions(now_ms, self._input_reader.where)]
         for source in idle:
             self._runner.source_is_idle(*source)
         return bool(idle)
@@ -71,7 +73,7 @@ class EventTimeOut:
 
     def take(self, now_ms: float, *, at_once: bool = False) -> Watermark | None:
         """Return the event time if consumers are to be told of it now (E2), and take it for told."""
-        if not self.has_news or self._core.status is not Status.RUNNING:
+        if not self.has_news or self._core.status is not TaskStatus.RUNNING:
             return None
         if now_ms < self._told_ms + self._every_ms and not at_once:
             return None

@@ -1,15 +1,10 @@
-"""Where a job lives on this machine: log, state, the workers' own logs; and how its code is found."""
+"""The directory of a job on this machine: its log, its state, the logs of its workers."""
 
 import fcntl
 import os
-from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from framework.api.job import Job
 from framework.errors import ConfigError
-from framework.job.metadata import _GUARANTEE
-from framework.job.topics import _check_external
 from framework.logs.address import (
     IN_DIRECTORY,
     LogAddress,
@@ -17,14 +12,10 @@ from framework.logs.address import (
     open_address,
 )
 from framework.ports import Log
-from framework.settings import Settings
 from framework.stores.store_directory import make_private
 
-if TYPE_CHECKING:
-    from framework.logs.address import NotesReader
 
-
-class Place:
+class JobDirectory:
     """The directory of one job: embedded log ``log.db``, the tasks' stores below ``state``, worker logs below ``logs``.
 
     The parameter ``state`` names another directory for the stores: they are a cache of the changelogs. With ``address``
@@ -80,66 +71,3 @@ class Place:
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
         return handle
-
-
-def missing_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> list[tuple[str, int, bool]]:
-    """Return (topic, partitions, whether it is plain) of what ``create_topics`` would create; write nothing.
-
-    Raises ConfigError if an external input that is not ``fed`` here is missing, or a topic does not fit: it has another
-    number of partitions, or settings that would lose data.
-    """
-    topology = job.topology()
-    wanted: list[tuple[str, int, bool]] = []
-    for stage in topology.stages:
-        for topic in topology.externals_of(stage.ordinal):
-            if fed is not None:
-                _check_external(job, topic, stage.partitions, log.partitions(topic), fed=topic in fed)
-            wanted.append((topic, stage.partitions, True))
-    wanted += [(topology.changelog(stage.ordinal), stage.partitions, False) for stage in topology.stages]
-    wanted += [(stream.topic, stream.partitions, False) for stream in topology.streams]
-    for topic in job.external_sinks():
-        if fed is None or log.partitions(topic) is None:  # else it is somebody's, with as many partitions as they like
-            wanted.append((topic, job.stages[0].pinned_counts.get(topic, job.partitions), True))
-    missing = []
-    for topic, partitions, plain in wanted:
-        if log.partitions(topic) is None:
-            missing.append((topic, partitions, plain))
-        else:
-            log.create_topic(topic, partitions, plain=plain)  # it is there, so this only looks whether it fits
-    return missing
-
-
-def check_guarantee(notes: "NotesReader", job: str, settings: Settings, modes: str) -> str | None:
-    """Return guarantee and modes if they are to be pinned: at the first run, or when stages were added last.
-
-    Raises ConfigError: the job has run with others.
-    """
-    if "deterministic" in modes and settings.guarantee != "exactly-once":
-        raise ConfigError(
-            f"job {job!r} has deterministic stages, which are exactly once: drop the setting guarantee = "
-            f"{settings.guarantee}, or the mode"
-        )
-    described = modes
-    if "deterministic" in modes and settings.release != "transaction":
-        described = f"{modes}, {settings.release}"
-    text = settings.guarantee if described == "aligned" else f"{settings.guarantee} ({described})"
-    raw = notes.meta_get(_GUARANTEE)
-    if raw is None:
-        return text
-    guarantee, before, release = _parsed(pinned := raw.decode())
-    both = all("deterministic" in each for each in (before, modes))
-    stages, ours = before.split(","), modes.split(",")
-    same = all(one == other for one, other in zip(stages, ours, strict=False))
-    if guarantee != settings.guarantee or not same or (both and release != settings.release):
-        raise ConfigError(
-            f"the log of job {job!r} was made with guarantee {pinned}, not {text}: put that back, or "
-            "choose another --directory; on Kafka, another name for the job"
-        )
-    return text if len(ours) > len(stages) else None
-
-
-def _parsed(pinned: str) -> tuple[str, str, str]:
-    """Return guarantee, modes and release as they are pinned."""
-    guarantee, _, rest = pinned.partition(" ")
-    modes, _, release = rest.strip("()").partition(", ")
-    return guarantee, modes or "aligned", release or "transaction"

@@ -16,16 +16,16 @@ from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.core.partitioners import KeyAt, Partitioner, Recognized, Recognizer
 from framework.errors import FrameworkError, Halted
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.key_advice import differing_inputs, misplaced, two_producers
 from framework.job.key_metadata import Rescaled, has_state, pin, pinned, rescaled
-from framework.logs.address import open_notes
+from framework.logs.address import open_job_metadata
 from framework.settings import Settings
 from protocol.ids import TopicPartition
 from protocol.partitioner import crc32_partition_of, partition_of
 
 if TYPE_CHECKING:
-    from framework.logs.address import Notes
+    from framework.logs.address import JobMetadata
 
 SAMPLE_STEP = 32  # of a pinned input, one key of this many is compared: below 2 % of a record's cost
 AT_LEAST = 4  # keys of each batch
@@ -41,15 +41,15 @@ logger = logging.getLogger("grete")
 class JobKeys:
     """The pinned partitioners of a job's inputs, as one worker knows them."""
 
-    def __init__(self, job: Job, notes: "Notes", place: Place, settings: Settings) -> None:
+    def __init__(self, job: Job, metadata: "JobMetadata", job_directory: JobDirectory, settings: Settings) -> None:
         """Read what is pinned. Raises ConfigError."""
         self.job = job
         self.halts = settings.misplaced_keys == "halt"
-        self._notes, self._place = notes, place
+        self._metadata, self._place = metadata, job_directory
         topology = job.topology()
         topics = {topic for stage in job.stages for topic in topology.externals_of(stage.ordinal)}
-        self.pinned = pinned(notes, sorted(topics)) if job.partitions > 1 else {}
-        self.rescaled: Rescaled | None = rescaled(notes, job) if job.partitions > 1 else None
+        self.pinned = pinned(metadata, sorted(topics)) if job.partitions > 1 else {}
+        self.rescaled: Rescaled | None = rescaled(metadata, job) if job.partitions > 1 else None
 
     def check_of(self, stage: StageGraph, partition: int) -> "KeyCheck | None":
         """Return what checks the inputs of a task; None if it keeps nothing by key, or there is one partition.
@@ -79,10 +79,10 @@ class JobKeys:
     def _write(self, topic: str, partitioner: Partitioner) -> Partitioner:
         try:
             if self._place.address.embedded:
-                return pin(self._notes, topic, partitioner)
+                return pin(self._metadata, topic, partitioner)
             log = self._place.open_log(group=self.job.name)  # the worker's own has the answers to its tasks' sends
             try:
-                return pin(open_notes(log, self.job.name), topic, partitioner)
+                return pin(open_job_metadata(log, self.job.name), topic, partitioner)
             finally:
                 log.close()
         except FrameworkError as error:
@@ -143,7 +143,7 @@ class KeyCheck:
         return look
 
     def _sampling(self, partition: TopicPartition, partitioner: Partitioner) -> Look:
-        place = partition_of if partitioner is Partitioner.MURMUR2 else crc32_partition_of
+        job_directory = partition_of if partitioner is Partitioner.MURMUR2 else crc32_partition_of
         number, partitions, turn = partition.partition, self._keys.job.partitions, 0
 
         def look(offsets: Sequence[int], keys: Keys) -> None:
@@ -151,14 +151,14 @@ class KeyCheck:
             turn += 1  # where the sample begins moves on, or records that alternate would hide
             step = min(SAMPLE_STEP, len(keys) // AT_LEAST) or 1
             for key in keys[turn % step :: step]:
-                if key and place(key, partitions) != number:
+                if key and job_directory(key, partitions) != number:
                     self._misplaced(partition, partitioner, KeyAt(key, offsets[keys.index(key)]))
                     return
 
         return look
 
     def _each(self, partition: TopicPartition, partitioner: Partitioner, since: int) -> Look:
-        place = partition_of if partitioner is Partitioner.MURMUR2 else crc32_partition_of
+        job_directory = partition_of if partitioner is Partitioner.MURMUR2 else crc32_partition_of
         number, partitions = partition.partition, self._keys.job.partitions
         known: set[bytes | None] = {None, b""}
 
@@ -168,7 +168,7 @@ class KeyCheck:
             fresh = set(keys)
             fresh -= known
             for key in fresh:
-                if key and place(key, partitions) != number:
+                if key and job_directory(key, partitions) != number:
                     at = next(i for i, (k, o) in enumerate(zip(keys, offsets[-len(keys) :], strict=True)) if k == key)
                     self._misplaced(partition, partitioner, KeyAt(key, offsets[-len(keys) :][at]))
                     return

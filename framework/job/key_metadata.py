@@ -12,10 +12,10 @@ from protocol.ids import TopicPartition
 from protocol.partitioner import crc32_partition_of, partition_of
 
 if TYPE_CHECKING:
-    from framework.logs.address import Notes, NotesReader
+    from framework.logs.address import JobMetadata, NotesReader
 
-Place = Callable[[bytes, int], int]  # key, partitions → partition
-Places = Mapping[int, Place]  # by stage
+JobDirectory = Callable[[bytes, int], int]  # key, partitions → partition
+Places = Mapping[int, JobDirectory]  # by stage
 
 RESCALED = "rescaled"  # the note of how many partitions a job got, and where its inputs ended then
 _FORMAT = 1
@@ -28,9 +28,9 @@ class Rescaled(NamedTuple):
     ends: dict[TopicPartition, int]
 
 
-def rescaled(notes: "NotesReader", job: Job) -> Rescaled | None:
+def rescaled(metadata: "NotesReader", job: Job) -> Rescaled | None:
     """Return the rescale that gave the job its partitions, None if there was none."""
-    raw = notes.meta_get(RESCALED)
+    raw = metadata.meta_get(RESCALED)
     note = {} if raw is None else json.loads(raw)
     if note.get("partitions") != job.partitions:
         return None  # of a rescale that came to nothing
@@ -44,40 +44,40 @@ def rescale_note(partitions: int, before: int, ends: Mapping[TopicPartition, int
     return {RESCALED: json.dumps(note).encode()}
 
 
-def pinned(notes: "NotesReader", topics: Iterable[str]) -> dict[str, Partitioner]:
+def pinned(metadata: "NotesReader", topics: Iterable[str]) -> dict[str, Partitioner]:
     """Return topic → partitioner of the inputs that have one pinned. Raises ConfigError: by a newer release."""
-    found = {topic: raw for topic in topics if (raw := notes.meta_get(_key(topic))) is not None}
+    found = {topic: raw for topic in topics if (raw := metadata.meta_get(_key(topic))) is not None}
     return {topic: _decoded(topic, raw) for topic, raw in found.items()}
 
 
-def pin(notes: "Notes", topic: str, partitioner: Partitioner) -> Partitioner:
+def pin(metadata: "JobMetadata", topic: str, partitioner: Partitioner) -> Partitioner:
     """Pin the partitioner of an input unless one is pinned; return the one that is."""
-    known = pinned(notes, [topic])
+    known = pinned(metadata, [topic])
     if not known:
         note = {"format": _FORMAT, "partitioner": partitioner.value}
-        notes.produce_with_meta([], {_key(topic): json.dumps(note).encode()}, sync=True)
+        metadata.produce_with_meta([], {_key(topic): json.dumps(note).encode()}, sync=True)
     return known.get(topic, partitioner)
 
 
-def pin_like(notes: "NotesReader", job: Job, target_notes: "Notes", target: Job) -> None:
+def pin_like(metadata: "NotesReader", job: Job, target_notes: "JobMetadata", target: Job) -> None:
     """Pin for a second job, of the same stages, what is pinned for the first: its state is placed by it."""
     for stage, other in zip(job.stages, target.stages, strict=False):
         topics, others = (each.topology().externals_of(stage.ordinal) for each in (job, target))
-        known = pinned(notes, topics)
+        known = pinned(metadata, topics)
         for topic, name in zip(topics, others, strict=False):
             if topic in known and has_state(other):
                 pin(target_notes, name, known[topic])
 
 
-def placed_by(notes: "NotesReader", job: Job) -> Places:
+def placed_by(metadata: "NotesReader", job: Job) -> Places:
     """Return stage → where the keys of its state belong: as those of its inputs, by murmur2 if none is pinned.
 
     Raises ConfigError if only the producer knows where a key belongs.
     """
-    found: dict[int, Place] = {}
+    found: dict[int, JobDirectory] = {}
     for stage in job.stages:
         found[stage.ordinal] = partition_of
-        partitioners = pinned(notes, job.topology().externals_of(stage.ordinal)) if has_state(stage) else {}
+        partitioners = pinned(metadata, job.topology().externals_of(stage.ordinal)) if has_state(stage) else {}
         for topic, partitioner in partitioners.items():
             if partitioner is Partitioner.OWN:
                 raise ConfigError(

@@ -6,13 +6,9 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from framework.api.job import Job
 from framework.errors import ConfigError, FrameworkError
-
-if TYPE_CHECKING:
-    pass
 
 
 def load_job(reference: str) -> Job:

@@ -4,25 +4,62 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from framework.api.job import Job
-from framework.job.directory import _parsed, check_guarantee
+from framework.errors import ConfigError
 from framework.job.key_metadata import rescale_note, rescaled
-from framework.logs.address import open_notes, read_notes
+from framework.logs.address import open_job_metadata, read_notes
 from framework.ports import Log, LogReader
 from framework.settings import Settings, with_texts
 from protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from framework.logs.address import Notes
+    from framework.logs.address import JobMetadata, NotesReader
 
 
+_SEQUENCED = "read-back"  # as it is pinned: logs of earlier builds say so
 _GUARANTEE = "guarantee"  # the note that pins it, and the modes behind it if they are not the usual one
 
 
-def pin_guarantee(notes: "Notes", job: str, settings: Settings, modes: str = "aligned") -> None:
+def pin_guarantee(metadata: "JobMetadata", job: str, settings: Settings, modes: str = "aligned") -> None:
     """Pin guarantee and modes at the first run: commits mean something else under others. Raises ConfigError then."""
-    text = check_guarantee(notes, job, settings, modes)
+    text = check_guarantee(metadata, job, settings, modes)
     if text is not None:
-        notes.produce_with_meta([], {_GUARANTEE: text.encode()})
+        metadata.produce_with_meta([], {_GUARANTEE: text.encode()})
+
+
+def check_guarantee(metadata: "NotesReader", job: str, settings: Settings, modes: str) -> str | None:
+    """Return guarantee and modes if they are to be pinned: at the first run, or when stages were added last.
+
+    Raises ConfigError: the job has run with others.
+    """
+    if "deterministic" in modes and settings.processing_guarantee != "exactly-once":
+        raise ConfigError(
+            f"job {job!r} has deterministic stages, which are exactly once: drop the setting guarantee = "
+            f"{settings.processing_guarantee}, or the mode"
+        )
+    described = modes
+    if "deterministic" in modes and settings.output_delivery == "sequenced":
+        described = f"{modes}, {_SEQUENCED}"
+    text = settings.processing_guarantee if described == "aligned" else f"{settings.processing_guarantee} ({described})"
+    raw = metadata.meta_get(_GUARANTEE)
+    if raw is None:
+        return text
+    guarantee, before, delivery = _parsed(pinned := raw.decode())
+    both = all("deterministic" in each for each in (before, modes))
+    stages, ours = before.split(","), modes.split(",")
+    same = all(one == other for one, other in zip(stages, ours, strict=False))
+    if guarantee != settings.processing_guarantee or not same or (both and delivery != settings.output_delivery):
+        raise ConfigError(
+            f"the log of job {job!r} was made with guarantee {pinned}, not {text}: put that back, or "
+            "choose another --directory; on Kafka, another name for the job"
+        )
+    return text if len(ours) > len(stages) else None
+
+
+def _parsed(pinned: str) -> tuple[str, str, str]:
+    """Return guarantee, modes and output delivery that a pinned text says."""
+    guarantee, _, rest = pinned.partition(" ")
+    modes, _, delivery = rest.strip("()").partition(", ")
+    return guarantee, modes or "aligned", "sequenced" if delivery == _SEQUENCED else "transactional"
 
 
 def pinned_settings(job: Job, log: LogReader, settings: Settings) -> Settings:
@@ -30,13 +67,13 @@ def pinned_settings(job: Job, log: LogReader, settings: Settings) -> Settings:
     pinned = read_notes(log, job.name).meta_get(_GUARANTEE)
     if pinned is None:
         return settings
-    guarantee, _, release = _parsed(pinned.decode())
-    return with_texts(settings, {"guarantee": guarantee, "release": release})
+    guarantee, _, delivery = _parsed(pinned.decode())
+    return with_texts(settings, {"processing_guarantee": guarantee, "output_delivery": delivery})
 
 
-def note_rescale(log: Log, job: Job, before: int, ends: Mapping[TopicPartition, int]) -> None:
+def pin_rescale(log: Log, job: Job, before: int, ends: Mapping[TopicPartition, int]) -> None:
     """Note before a rescale that ``job`` gets its partitions while its inputs end there: see ``placed_from``."""
-    open_notes(log, job.name).produce_with_meta([], rescale_note(job.partitions, before, ends))
+    open_job_metadata(log, job.name).produce_with_meta([], rescale_note(job.partitions, before, ends))
 
 
 def placed_from(log: LogReader, job: Job) -> dict[TopicPartition, int]:

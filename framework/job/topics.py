@@ -1,15 +1,10 @@
 """The topics of a job: creating the missing ones, checking the others."""
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from framework.api.job import Job
 from framework.errors import ConfigError
-from framework.job.directory import missing_topics
 from framework.ports import Log
-
-if TYPE_CHECKING:
-    pass
 
 
 def create_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> None:
@@ -19,6 +14,33 @@ def create_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> Non
     """
     for topic, partitions, plain in missing_topics(job, log, fed):
         log.create_topic(topic, partitions, plain=plain)
+
+
+def missing_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> list[tuple[str, int, bool]]:
+    """Return (topic, partitions, whether it is plain) of what ``create_topics`` would create; write nothing.
+
+    Raises ConfigError if an external input that is not ``fed`` here is missing, or a topic does not fit: it has another
+    number of partitions, or settings that would lose data.
+    """
+    topology = job.topology()
+    wanted: list[tuple[str, int, bool]] = []
+    for stage in topology.stages:
+        for topic in topology.externals_of(stage.ordinal):
+            if fed is not None:
+                _check_external(job, topic, stage.partitions, log.partitions(topic), fed=topic in fed)
+            wanted.append((topic, stage.partitions, True))
+    wanted += [(topology.changelog(stage.ordinal), stage.partitions, False) for stage in topology.stages]
+    wanted += [(stream.topic, stream.partitions, False) for stream in topology.streams]
+    for topic in job.external_sinks():
+        if fed is None or log.partitions(topic) is None:  # else it is somebody's, with as many partitions as they like
+            wanted.append((topic, job.stages[0].pinned_counts.get(topic, job.partitions), True))
+    missing = []
+    for topic, partitions, plain in wanted:
+        if log.partitions(topic) is None:
+            missing.append((topic, partitions, plain))
+        else:
+            log.create_topic(topic, partitions, plain=plain)  # it is there, so this only looks whether it fits
+    return missing
 
 
 def _check_external(job: Job, topic: str, needed: int, found: int | None, *, fed: bool) -> None:

@@ -10,9 +10,9 @@ from framework.logs.embedded import EmbeddedLog, EmbeddedReader
 from framework.ports import Log, LogReader
 
 if TYPE_CHECKING:
-    from framework.logs.kafka.job_metadata import KafkaNotes, KafkaNotesReader
+    from framework.logs.kafka.job_metadata import KafkaJobMetadata, KafkaNotesReader
 
-    Notes = EmbeddedLog | KafkaNotes
+    JobMetadata = EmbeddedLog | KafkaJobMetadata
     NotesReader = EmbeddedReader | KafkaNotesReader
 
 EMBEDDED, KAFKA = "embedded", "kafka://"
@@ -96,15 +96,15 @@ def read_notes(log: LogReader, job: str) -> "NotesReader":
     return KafkaNotesReader(log, job)
 
 
-def open_notes(log: Log, job: str) -> "Notes":
+def open_job_metadata(log: Log, job: str) -> "JobMetadata":
     """Return what a log keeps beside a job's topics: its guarantee, and what was fed."""
     if isinstance(log, EmbeddedLog):
         return log
     from framework.logs.kafka import KafkaLog
-    from framework.logs.kafka.job_metadata import KafkaNotes
+    from framework.logs.kafka.job_metadata import KafkaJobMetadata
 
     assert isinstance(log, KafkaLog)
-    return KafkaNotes(log, job)
+    return KafkaJobMetadata(log, job)
 
 
 def grow_topic(log: Log, topic: str, partitions: int, *, plain: bool = False) -> None:
@@ -119,14 +119,14 @@ def grow_topic(log: Log, topic: str, partitions: int, *, plain: bool = False) ->
     log.create_topic(topic, partitions, plain=plain, grow=True)
 
 
-def pin_topics(log: Log, notes: "Notes", topics: Sequence[str]) -> None:
+def pin_topics(log: Log, metadata: "JobMetadata", topics: Sequence[str]) -> None:
     """Pin which topics these are at the first run. Raises Halted if one of them was deleted and made anew since."""
-    fresh = check_topics(log, notes, topics)
+    fresh = check_topics(log, metadata, topics)
     if fresh:
-        notes.produce_with_meta([], fresh)
+        metadata.produce_with_meta([], fresh)
 
 
-def check_topics(log: Log, notes: "NotesReader", topics: Sequence[str]) -> dict[str, bytes | None]:
+def check_topics(log: Log, metadata: "NotesReader", topics: Sequence[str]) -> dict[str, bytes | None]:
     """Return what is to be pinned of these topics, which are there; write nothing.
 
     Raises Halted if one of them was deleted and made anew since the first run.
@@ -139,7 +139,7 @@ def check_topics(log: Log, notes: "NotesReader", topics: Sequence[str]) -> dict[
     assert isinstance(log, KafkaLog)
     fresh: dict[str, bytes | None] = {}
     for topic, identity in log.identities(topics).items():
-        pinned = notes.meta_get(f"topic {topic}")
+        pinned = metadata.meta_get(f"topic {topic}")
         if not identity:
             continue
         if pinned is None:

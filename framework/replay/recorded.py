@@ -9,7 +9,7 @@ from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from framework.logs.partition_reader import rows_left
 from framework.ports import LogReader, LogRow
-from protocol.changelog import ChangelogType, Decision, decode_changelog_header, decode_data, decode_decision
+from protocol.changelog import ChangelogType, InputDecision, decode_changelog_header, decode_data, decode_input_decision
 from protocol.commit import Commit
 from protocol.envelope import MessageType, decode_header
 from protocol.frames import decode_columns, decode_headers
@@ -19,7 +19,7 @@ NOT_COMPARED = {"grete.offset"}  # where a dead letter stood in a stream: anothe
 
 State = dict[tuple[int, bytes], bytes]  # (store id, key) → value
 
-Place = tuple[TopicPartition, int | str]  # and the producer: by its id in a stream, outside by its name
+JobDirectory = tuple[TopicPartition, int | str]  # and the producer: by its id in a stream, outside by its name
 
 
 class Made(NamedTuple):
@@ -33,11 +33,11 @@ class Made(NamedTuple):
 
 
 @dataclass
-class Past:
+class RecordedTask:
     """What one changelog tells. ``commits``: those with the whole state known, and all that follows by the log."""
 
     commits: list[Commit] = field(default_factory=list)
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: list[InputDecision] = field(default_factory=list)
 
 
 def rows_of(log: LogReader, partition: TopicPartition) -> Iterator[LogRow]:
@@ -45,26 +45,26 @@ def rows_of(log: LogReader, partition: TopicPartition) -> Iterator[LogRow]:
     return rows_left(log, partition, *log.bounds(partition))
 
 
-def past_of(log: LogReader, changelog: TopicPartition) -> Past:
+def recorded_task(log: LogReader, changelog: TopicPartition) -> RecordedTask:
     """Read a whole changelog (C2)."""
-    past, fold = Past(), ChangelogFold(str(changelog), log.bounds(changelog)[0])
+    recorded, fold = RecordedTask(), ChangelogFold(str(changelog), log.bounds(changelog)[0])
     for row in rows_of(log, changelog):
         value = row[4] or b""
-        void = fold.void_messages
+        invalid = fold.invalid_messages
         closed = fold.feed(row[0], value)
         if closed is not None and fold.complete:
-            if closed.commit.run_id is not None:  # state from outside: nothing of before leads to it
-                past.commits.clear()
-            past.commits.append(closed.commit)
-        if decode_changelog_header(value).type is ChangelogType.DECISION and fold.void_messages == void:
-            decision = decode_decision(value)
-            if not past.decisions or decision.first_t > past.decisions[-1].last_t:  # else a repeat
-                past.decisions.append(decision)
-    return past
+            if closed.commit.bulk_write_id is not None:  # state from outside: nothing of before leads to it
+                recorded.commits.clear()
+            recorded.commits.append(closed.commit)
+        if decode_changelog_header(value).type is ChangelogType.INPUT_DECISION and fold.invalid_messages == invalid:
+            decision = decode_input_decision(value)
+            if not recorded.decisions or decision.first_t > recorded.decisions[-1].last_t:  # else a repeat
+                recorded.decisions.append(decision)
+    return recorded
 
 
-def state_at(log: LogReader, changelog: TopicPartition, version: int) -> State:
-    """Return the state of a task as of its commit of ``version``."""
+def state_at(log: LogReader, changelog: TopicPartition, checkpoint_id: int) -> State:
+    """Return the state of a task as of its commit of ``checkpoint_id``."""
     state: State = {}
     fold = ChangelogFold(str(changelog), log.bounds(changelog)[0])
     for row in rows_of(log, changelog):
@@ -74,24 +74,24 @@ def state_at(log: LogReader, changelog: TopicPartition, version: int) -> State:
         for message in closed.messages:
             stores, keys, values, reset_stores = decode_data(message)
             for store in reset_stores or ():
-                state = {place: value for place, value in state.items() if place[0] != store}
+                state = {job_directory: value for job_directory, value in state.items() if job_directory[0] != store}
             for store, key, value in zip(stores, keys, values, strict=True):
                 if value is None:
                     state.pop((store, key), None)
                 else:
                     state[store, key] = value
-        if closed.commit.version == version:
+        if closed.commit.checkpoint_id == checkpoint_id:
             break
     return state
 
 
-def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[Place, dict[int, Made]]:
+def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[JobDirectory, dict[int, Made]]:
     """Return what of deterministic tasks stands in the streams that a task reads: (partition, producer) → seq → record.
 
     Of an aligned task these are the channels of its ``logical`` producers.
     """
     channels = [channel for channel in wiring.channels if channel[0] in (wiring.logical or {channel[0]})]
-    found: dict[Place, dict[int, Made]] = {channel[::-1]: {} for channel in channels}
+    found: dict[JobDirectory, dict[int, Made]] = {channel[::-1]: {} for channel in channels}
     for partition in dict.fromkeys(partition for _, partition in channels):
         for row in rows_of(log, partition):
             value = row[4] or b""
@@ -107,9 +107,9 @@ def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[Place, dict[int,
     return found
 
 
-def made_outside(log: LogReader, topic: str) -> dict[Place, dict[int, Made]]:
+def made_outside(log: LogReader, topic: str) -> dict[JobDirectory, dict[int, Made]]:
     """Return what deterministic tasks have sent to an external topic: (partition, producer) → seq → record."""
-    found: dict[Place, dict[int, Made]] = {}
+    found: dict[JobDirectory, dict[int, Made]] = {}
     for number in range(log.partitions(topic) or 0):
         partition = TopicPartition(topic, number)
         for _, _, timestamp, key, value, cell in rows_of(log, partition):
@@ -123,7 +123,7 @@ def made_outside(log: LogReader, topic: str) -> dict[Place, dict[int, Made]]:
     return found
 
 
-def decided_rows(log: LogReader, partition: TopicPartition, decisions: list[Decision]) -> list[LogRow]:
+def decided_rows(log: LogReader, partition: TopicPartition, decisions: list[InputDecision]) -> list[LogRow]:
     """Return the rows of an external input that were decided on. Raises ConfigError if they are not all there."""
     ours = [d for d in decisions if TopicPartition(d.topic, d.partition) == partition]
     if not ours:

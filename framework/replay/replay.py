@@ -19,15 +19,24 @@ from framework.execution.outbox import no_sinks
 from framework.job.topics import create_topics
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import LogReader
-from framework.replay.recorded import Made, Past, State, decided_rows, made_in_streams, made_outside, past_of, state_at
+from framework.replay.recorded import (
+    Made,
+    RecordedTask,
+    State,
+    decided_rows,
+    made_in_streams,
+    made_outside,
+    recorded_task,
+    state_at,
+)
 from framework.settings import Settings
 from framework.state.commits import all_wirings
 from framework.testing.task_host import Faults, HostedTask
-from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data, encode_decision
+from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data, encode_input_decision
 from protocol.commit import Commit, encode_commit
 from protocol.ids import TopicPartition, split_producer_id
 
-STEPS_MAX = 20_000  # of time passing without end: 100 s of heartbeats
+STEPS_MAX = 20_000  # of time passing without end: 100 s of progress messages
 _CLAIM = Claim(b"grete verify past", "verify", 0, 0)._replace(nonce=b"verify the past.")
 
 
@@ -58,27 +67,29 @@ class _Untrimmed(MemoryLog):
 
 
 def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Found:
-    """Run the past of a job again, from the commits of its sources at version ``since`` or the first ones after it.
+    """Run the past of a job again, from the commits of its sources at checkpoint ``since`` or the first ones after it.
 
     Raises ConfigError if the log does not hold enough of it.
     """
     wirings = _in_order(job)
-    pasts = {wiring.producer: past_of(log, wiring.changelog) for wiring in wirings}
-    begins = _begins(wirings, pasts, since)
-    now_ms = [1 + max((d.last_t for past in pasts.values() for d in past.decisions), default=0) // 1_000]
+    recorded_tasks = {wiring.producer: recorded_task(log, wiring.changelog) for wiring in wirings}
+    begins = _begins(wirings, recorded_tasks, since)
+    now_ms = [
+        1 + max((d.last_t for recorded in recorded_tasks.values() for d in recorded.decisions), default=0) // 1_000
+    ]
     data = MemoryLogData(lambda: now_ms[0])
     _create_topics(job, log, MemoryLog(data))
     records = 0
     for wiring in wirings:
-        begin, decisions = begins[wiring.producer], pasts[wiring.producer].decisions
+        begin, decisions = begins[wiring.producer], recorded_tasks[wiring.producer].decisions
         last_t = -1 if begin.deterministic is None else begin.deterministic.last_t
         decisions = [decision for decision in decisions if decision.first_t > last_t]
-        state = state_at(log, wiring.changelog, begin.version)
+        state = state_at(log, wiring.changelog, begin.checkpoint_id)
         for value in _changelog(begin, state):
             data.append(wiring.changelog, None, value, None, None)
         for number, decision in enumerate(decisions, 1):
-            header = ChangelogHeader(ChangelogType.DECISION, 2, number, 0)
-            data.append(wiring.changelog, None, encode_decision(header, decision), None, None)
+            header = ChangelogHeader(ChangelogType.INPUT_DECISION, 2, number, 0)
+            data.append(wiring.changelog, None, encode_input_decision(header, decision), None, None)
         for partition in wiring.external:
             rows = decided_rows(log, partition, decisions)
             into = data.partition(partition)
@@ -113,18 +124,18 @@ def _in_order(job: Job) -> list[TaskWiring]:
     return [wire(topology, ordinal, p) for ordinal in ordinals for p in range(job.partitions)]
 
 
-def _begins(wirings: list[TaskWiring], pasts: dict[int, Past], since: int) -> dict[int, Commit]:
+def _begins(wirings: list[TaskWiring], recorded_tasks: dict[int, RecordedTask], since: int) -> dict[int, Commit]:
     """Return a commit of each task such that its producers, from theirs on, make all that it has not included."""
     begins: dict[int, Commit] = {}
     for wiring in wirings:
-        for commit in pasts[wiring.producer].commits:
-            if commit.version >= since and _follows(commit, begins):
+        for commit in recorded_tasks[wiring.producer].commits:
+            if commit.checkpoint_id >= since and _follows(commit, begins):
                 begins[wiring.producer] = commit
                 break
         else:
             raise ConfigError(
                 f"{wiring.name}: its changelog holds no commit to begin with: nothing is committed yet, or too little "
-                "is kept (setting history_ms), or --since is too late"
+                "is kept (setting changelog_retention_ms), or --since is too late"
             )
     return begins
 
@@ -154,11 +165,11 @@ def _changelog(begin: Commit, state: State) -> Iterator[bytes]:
         begin,
         generation=1,
         previous=-1,
-        lineage=(),
+        rollback_history=(),
         data_count=len(messages),
         data_digest=digest,
         attempt=0,
-        run_id=None,
+        bulk_write_id=None,
         cursor=b"",
         round_start=0,
         base=0,
@@ -190,7 +201,7 @@ def _run(job: Job, settings: Settings, data: MemoryLogData, now_ms: list[int], r
                 _is_through(task, last_t) for task in tasks
             ):
                 return None
-            now_ms[0] += settings.heartbeat_ms
+            now_ms[0] += settings.progress_interval_ms
     except FrameworkError as error:
         return str(error)
     return "time does not pass: the job does not come to its end"

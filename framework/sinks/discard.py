@@ -13,11 +13,11 @@ class DiscardSink:
         self.name = name
 
     def open(self, owner: Owner) -> int | None:
-        """Return None: which versions were applied is not kept."""
+        """Return None: which checkpoints were applied is not kept."""
         return None
 
-    def begin(self, version: int) -> bool:
-        """Take every version."""
+    def begin(self, checkpoint_id: int) -> bool:
+        """Take every checkpoint."""
         return True
 
     def write(self, entries: Sequence[Entry]) -> None:

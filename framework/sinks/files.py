@@ -1,4 +1,4 @@
-"""Files as a sink: the outputs of one version of one task become one file, however often they are applied (S2)."""
+"""Files as a sink: the outputs of one checkpoint of one task become one file, however often they are applied (S2)."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def line_encoder(target: Files[object]) -> Callable[[object], bytes]:
 
 
 class FilesSink:
-    """Writes ``part-{stage}-{partition}-{version}.jsonl``; a file of that name was made from the same entries."""
+    """Writes ``part-{stage}-{partition}-{checkpoint}.jsonl``; a file of that name was made from the same entries."""
 
     def __init__(self, directory: str) -> None:
         self.name = f"files {directory}"
@@ -55,9 +55,9 @@ class FilesSink:
             raise self._trouble(error) from error
         return None
 
-    def begin(self, version: int) -> bool:
+    def begin(self, checkpoint_id: int) -> bool:
         """Begin a draft: hidden, and without the suffix, so that whoever lists the files sees whole ones only."""
-        self._target = self._directory / f"{self._stem}{version}.jsonl"
+        self._target = self._directory / f"{self._stem}{checkpoint_id}.jsonl"
         try:
             if self._target.exists():
                 _sync_directory(self._directory)  # a crash may have come before the sync

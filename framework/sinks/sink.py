@@ -18,30 +18,30 @@ Entry = tuple[str, bytes]  # attribute of the task's Output, encoded value
 class Sink(Protocol):
     """One destination of one task. Calls come one at a time; after one has raised, ``open`` is the next.
 
-    ``begin``, ``write`` and ``commit`` apply a version as a whole or not at all, however often they are repeated, and
-    whoever else does the same: another instance of the task, alive or only asleep (S2). They raise TransientError for
-    trouble that may pass, and Halted for what a person must heal.
+    ``begin``, ``write`` and ``commit`` apply a checkpoint as a whole or not at all, however often they are repeated,
+    and whoever else does the same: another instance of the task, alive or only asleep (S2). They raise TransientError
+    for trouble that may pass, and Halted for what a person must heal.
     """
 
     name: str  # for people: no secrets
 
     def open(self, owner: Owner) -> int | None:
-        """Drop what is half done, connect, check; return the last version applied, None if that is not kept.
+        """Drop what is half done, connect, check; return the last checkpoint applied, None if that is not kept.
 
         Raises ConfigError, with what to do, if the sink cannot take what it is declared for.
         """
         ...
 
-    def begin(self, version: int) -> bool:
-        """Begin to apply a version; False, and nothing begun, if it or a later one has been applied."""
+    def begin(self, checkpoint_id: int) -> bool:
+        """Begin to apply a checkpoint; False, and nothing begun, if it or a later one has been applied."""
         ...
 
     def write(self, entries: Sequence[Entry]) -> None:
-        """Write some of the version's outputs, in their order. Nothing is visible yet."""
+        """Write some of the checkpoint's outputs, in their order. Nothing is visible yet."""
         ...
 
     def commit(self) -> None:
-        """Make the version visible, at once and durably."""
+        """Make the checkpoint visible, at once and durably."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A database as a sink: a version's rows, and that they were applied, are one transaction (S2). Both dialects."""
+"""A database as a sink: a checkpoint's rows, and that they were applied, are one transaction (S2). Both dialects."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
@@ -16,7 +16,7 @@ ACCOUNT_DDL = (
     "version BIGINT NOT NULL, PRIMARY KEY (job, task))"
 )
 _ROW_CHARS_MAX = 500  # of a row in an error
-_NONE_YET = -1  # the version in the account of a task that has applied nothing: no version is negative
+_NONE_YET = -1  # the checkpoint in the account of a task that has applied nothing: no checkpoint is negative
 
 Row = Sequence[Any]
 
@@ -108,7 +108,7 @@ class SqlSink:
         self._connection: Any = None
         self._writers: dict[str, _Writer] = {}
         self._owner = Owner("", "", "")
-        self._version = _NONE_YET
+        self._checkpoint_id = _NONE_YET
 
     def open(self, owner: Owner) -> int | None:
         """Connect, look whether the rows will fit their tables, make our account of what is applied."""
@@ -122,21 +122,21 @@ class SqlSink:
             raise
 
     def _checked(self) -> int:
-        """Check all tables, make the account; return the version in it."""
+        """Check all tables, make the account; return the checkpoint in it."""
         self._writers = {name: self._writer(table) for name, table in self._tables.items()}
         doing = f"making table {ACCOUNT} (to make it yourself: {ACCOUNT_DDL})"
         try:
             self._make_account()
         except self._dialect.errors as error:
             raise _as_config(self._dialect.failure(error, doing)) from error
-        version = self._begin()
+        checkpoint_id = self._begin()
         self._execute("COMMIT", doing="reading what is applied")
-        return version
+        return checkpoint_id
 
-    def begin(self, version: int) -> bool:
+    def begin(self, checkpoint_id: int) -> bool:
         """Begin a transaction that holds the task's account: nobody else applies anything meanwhile."""
-        self._version = version
-        if self._begin() >= version:
+        self._checkpoint_id = checkpoint_id
+        if self._begin() >= checkpoint_id:
             self._execute("ROLLBACK", doing="reading what is applied")
             return False
         return True
@@ -147,12 +147,12 @@ class SqlSink:
             self._write(self._writers[name], [raw for _, raw in group])
 
     def commit(self) -> None:
-        """Note the version and commit: rows and note, or neither."""
+        """Note the checkpoint and commit: rows and note, or neither."""
         job, task, _ = self._owner
-        doing = f"committing version {self._version} of {task}"
+        doing = f"committing checkpoint {self._checkpoint_id} of {task}"
         mark = self._dialect.mark
         statement = f"UPDATE {ACCOUNT} SET version = {mark} WHERE job = {mark} AND task = {mark}"  # noqa: S608  # our own
-        self._execute(statement, (self._version, job, task), doing=doing)
+        self._execute(statement, (self._checkpoint_id, job, task), doing=doing)
         self._execute("COMMIT", doing=doing)
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class SqlSink:
         execute("COMMIT")
 
     def _begin(self) -> int:
-        """Begin a transaction, take the account; return the version in it. Raises Halted if it is another's."""
+        """Begin a transaction, take the account; return the checkpoint in it. Raises Halted if it is another's."""
         job, task, nonce = self._owner
         doing, mark = f"reading what of {task} is applied", self._dialect.mark
         self._execute(self._dialect.begin, doing=doing)
@@ -194,7 +194,8 @@ class SqlSink:
             )
         if found[0] != nonce:
             raise Halted(
-                f"{self.name}: {ACCOUNT} says that another job named {job!r} has applied version {found[1]} of {task}: "
+                f"{self.name}: {ACCOUNT} says that another job named {job!r} has applied checkpoint {found[1]} of "
+                f"{task}: "
                 "two jobs of one name must not share a database; if this job was started anew and the rows of its "
                 f"earlier life may stay, delete the rows of {ACCOUNT} with job = '{job}' and start again"
             )
@@ -249,7 +250,8 @@ class SqlSink:
         if isinstance(failure, TransientError):
             return failure
         return Halted(
-            f"{failure}: version {self._version} of task {self._owner.task} waits: change the table, its constraints "
+            f"{failure}: checkpoint {self._checkpoint_id} of task {self._owner.task} waits: change the table, its "
+            f"constraints "
             "or the grants so that the row fits, then start again; nothing is lost"
         )
 

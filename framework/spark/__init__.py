@@ -1,4 +1,4 @@
-"""Spark reads what a job has committed: state as of a version, the commits, the records of its streams (design 2.5).
+"""Spark reads what a job has committed: state as of a checkpoint, the commits, the records of its streams (design 2.5).
 
     from framework.spark import register
 

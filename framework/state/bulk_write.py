@@ -1,9 +1,9 @@
 """A run: state written from outside of the workers, all tasks at once, under the rules of the changelog (1.8, 2.5).
 
 ``begin`` claims every task, task (0, 0) first. ``Attempt`` writes one task's data, several may try the same. ``commit``
-appends a commit to each changelog, checks that nobody else has claimed one meanwhile (C3), and last the verdict to that
+appends a commit to each changelog, checks that nobody else has claimed one meanwhile (C3), and last the outcome to that
 of task (0, 0): from then on all of the commits count, and before none of them does. Whoever dies on the way leaves
-something void: data without a commit, or commits without a verdict, which ``begin`` and ``settle`` clear up.
+something invalid: data without a commit, or commits without an outcome, which ``begin`` and ``settle`` clear up.
 """
 
 import uuid
@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from framework.api.job import Job
-from framework.core.changelog_rewrite import Sweep
+from framework.core.changelog_rewrite import ChangelogRewrite
 from framework.core.deterministic.merge import ALL
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from framework.execution.build import writes_outside
-from framework.execution.changelog_writer import find_verdict
+from framework.execution.changelog_writer import find_outcome
 from framework.ports import ExternalRecord, Log
 from framework.settings import Settings
 from framework.state.commits import all_wirings
@@ -26,37 +26,37 @@ from framework.state.task_claim import Claimed, append, claim, verify
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
-    Verdict,
+    Outcome,
     encode_data,
-    encode_verdict,
+    encode_outcome,
 )
+from protocol.changelog_position import ChangelogPosition
 from protocol.commit import (
     ChannelCommit,
     Commit,
     DeterministicCommit,
     ExternalInput,
-    Front,
+    Frontier,
     InputCommit,
     OutputCommit,
-    ProducerLineage,
+    ProducerRollbacks,
     encode_commit,
 )
 from protocol.ids import TopicPartition
-from protocol.pointer import Pointer
 
 MESSAGE_BYTES_MAX = 256 * 1024  # of one data message, as a worker's
 ACK_S_MAX = 600.0  # an append that takes longer has an unknown outcome (C4)
-_START = b"\xff\xff"  # a sweep cursor before all stores: a round has begun, and nothing is swept
+_START = b"\xff\xff"  # a rewrite cursor before all stores: a round has begun, and nothing is rewritten
 _OUTPUTS = "-outputs"  # the end of a run's id: whoever finds it without its process cannot send them
 _OPEN_MESSAGES = 64  # data messages queued before they are handed to the log
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BulkWrite:
     """What a run has claimed; plain data, so that it can go to other processes. ``tasks``: as ``all_wirings``."""
 
-    run_id: str
-    version: int
+    bulk_write_id: str
+    checkpoint_id: int
     time_ms: int  # of the log, at the first claim
     tasks: tuple[Claimed, ...]
     deterministic: bool = False
@@ -76,9 +76,9 @@ class Written:
 class Attempt:
     """Writes the data of one task. ``number`` > 0 tells attempts of one run apart; only the one committed counts."""
 
-    def __init__(self, log: Log, run: Run, task: int, number: int, reset: Sequence[int] = ()) -> None:
+    def __init__(self, log: Log, bulk_write: BulkWrite, task: int, number: int, reset: Sequence[int] = ()) -> None:
         """Write nothing yet; the stores in ``reset`` start empty."""
-        self._log, self._claimed, self._task, self._number = log, run.tasks[task], task, number
+        self._log, self._claimed, self._task, self._number = log, bulk_write.tasks[task], task, number
         self._reset: tuple[int, ...] | None = tuple(reset) or None
         self._count = self._digest = 0
         self._open: list[bytes] = []
@@ -125,10 +125,10 @@ class Attempt:
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-def begin(log: Log, job: Job, settings: Settings, *, outputs: bool = False) -> Run:
-    """Claim every task; a run that was left undecided is void from here on. Live workers are fenced.
+def begin(log: Log, job: Job, settings: Settings, *, outputs: bool = False) -> BulkWrite:
+    """Claim every task; a run that was left in doubt is rolled back from here on. Live workers are fenced.
 
-    ``outputs``: it will send some, with its verdict. The topics must be there. Raises Halted: a changelog is damaged;
+    ``outputs``: it will send some, with its outcome. The topics must be there. Raises Halted: a changelog is damaged;
     ConfigError: what tasks have sent is not used up, or the job is deterministic and has run.
     """
     wirings = all_wirings(job)
@@ -147,102 +147,111 @@ def begin(log: Log, job: Job, settings: Settings, *, outputs: bool = False) -> R
     except ConfigError as error:
         raise ConfigError(f"{error}. It was running: its workers have been fenced") from error
     time_ms = claimed[0].time_ms
-    version = max(time_ms, *(1 + (-1 if task.base is None else task.base.version) for task in claimed))
-    return Run(
-        uuid.uuid4().hex + (_OUTPUTS if outputs else ""), version, time_ms, tuple(claimed), "deterministic" in job.modes
+    checkpoint_id = max(time_ms, *(1 + (-1 if task.base is None else task.base.checkpoint_id) for task in claimed))
+    return BulkWrite(
+        uuid.uuid4().hex + (_OUTPUTS if outputs else ""),
+        checkpoint_id,
+        time_ms,
+        tuple(claimed),
+        "deterministic" in job.modes,
     )
 
 
 def commit(
     log: Log,
-    run: Run,
+    bulk_write: BulkWrite,
     written: Iterable[Written],
     *,
     settings: Settings,
     full: bool,
     external: Mapping[TopicPartition, int] | None = None,
     outputs: Sequence[ExternalRecord] = (),
-) -> list[Pointer]:
+) -> list[ChangelogPosition]:
     """Commit what the attempts have written, one of each task at most, and decide the run. Nothing counts before.
 
-    Returns what a store that holds a task's new state would have as its pointer, task by task.
+    Returns what a store that holds a task's new state would have as its changelog position, task by task.
 
     ``full``: each task's data hold all of its state, from a reset on. ``external``: offsets of the first records that
-    are not included; the others stay. ``outputs`` become visible with the verdict: ``begin`` must know of them.
-    Raises Fenced: a task was claimed meanwhile, the run is void.
+    are not included; the others stay. ``outputs`` become visible with the outcome: ``begin`` must know of them.
+    Raises Fenced: a task was claimed meanwhile, the run does not count.
     """
     winners: dict[int, Written] = {}
     for each in written:
         if winners.setdefault(each.task, each) is not each:
             raise ConfigError(
                 f"two attempts, {winners[each.task].attempt} and {each.attempt}, have written task "
-                f"{run.tasks[each.task].wiring.name}: let one Spark task write each partition"
+                f"{bulk_write.tasks[each.task].wiring.name}: let one Spark task write each partition"
             )
     ends = {
         partition: log.bounds(partition)[1]
-        for task in run.tasks
+        for task in bulk_write.tasks
         for partition in dict.fromkeys(partition for _, partition in task.wiring.channels)
     }
-    tasks, pointers = list(run.tasks), []
+    tasks, changelog_positions = list(bulk_write.tasks), []
     for number, task in enumerate(tasks):
         won = winners.get(number, Written(number, 0, 0, 0, task.begin))
-        made = _commit_of(log, run, task, won, ends, settings, full=full, external=external or {})
+        made = _commit_of(log, bulk_write, task, won, ends, settings, full=full, external=external or {})
         if task.transactional:
             log.transactional(task.changelog)
         (sent,) = append(log, task, [encode_commit(task.header(ChangelogType.COMMIT), made)], sync=True)
         verify(log, task, won.verified, sent.offset)
         tasks[number] = replace(task, next_seq=task.next_seq + 1, begin=sent.offset + 1)
-        pointers.append(Pointer(sent.offset, made.generation, made.version, made.nonce))
-    _decide(log, tasks, Verdict(run.run_id, counts=True), outputs)
-    return pointers
+        changelog_positions.append(ChangelogPosition(sent.offset, made.generation, made.checkpoint_id, made.nonce))
+    _decide(log, tasks, Outcome(bulk_write.bulk_write_id, counts=True), outputs)
+    return changelog_positions
 
 
-def abort(log: Log, run: Run) -> None:
-    """Make a run void for good, if it is not decided and not void already; it leaves nothing but a void tail."""
-    wirings = [task.wiring for task in run.tasks]
-    left = [wiring for wiring in wirings if _undecided(log, wiring) == run.run_id]
+def abort(log: Log, bulk_write: BulkWrite) -> None:
+    """Make a run rolled back for good, if it is in doubt and not rolled back already.
+
+    It leaves nothing but an invalid tail.
+    """
+    wirings = [task.wiring for task in bulk_write.tasks]
+    left = [wiring for wiring in wirings if _in_doubt(log, wiring) == bulk_write.bulk_write_id]
     if left:
-        _settle(log, [*dict.fromkeys((wirings[0], *left))], run.run_id, counts=False)
+        _settle(log, [*dict.fromkeys((wirings[0], *left))], bulk_write.bulk_write_id, counts=False)
 
 
 def settle(log: Log, job: Job, *, counts: bool) -> tuple[str, bool] | None:
-    """Decide the run that was left without a verdict; return (its id, whether it counts), None if there is none.
+    """Decide the run that was left without an outcome; return (its id, whether it counts), None if there is none.
 
     What is decided already at task (0, 0) is only told to the others. No worker may run. Raises ConfigError: the run
     has not committed every task, so that it cannot count.
     """
     wirings = all_wirings(job)
-    waiting = {wiring: run_id for wiring in wirings if (run_id := _undecided(log, wiring)) is not None}
+    waiting = {wiring: bulk_write_id for wiring in wirings if (bulk_write_id := _in_doubt(log, wiring)) is not None}
     if not waiting:
         return None
-    run_id = waiting.get(wirings[0], next(iter(waiting.values())))
-    decided = find_verdict(log, wirings[0].decider, run_id)
-    missing = [wiring.name for wiring in wirings if waiting.get(wiring) != run_id]
+    bulk_write_id = waiting.get(wirings[0], next(iter(waiting.values())))
+    decided = find_outcome(log, wirings[0].outcome_changelog, bulk_write_id)
+    missing = [wiring.name for wiring in wirings if waiting.get(wiring) != bulk_write_id]
     if decided is None and counts and missing:
-        raise ConfigError(f"the run {run_id} has not committed {', '.join(missing[:5])}: it cannot count; run it again")
-    if decided is None and counts and run_id.endswith(_OUTPUTS):
-        raise ConfigError(f"the run {run_id} was to send outputs, which are lost with its process: run it again")
+        raise ConfigError(
+            f"the run {bulk_write_id} has not committed {', '.join(missing[:5])}: it cannot count; run it again"
+        )
+    if decided is None and counts and bulk_write_id.endswith(_OUTPUTS):
+        raise ConfigError(f"the run {bulk_write_id} was to send outputs, which are lost with its process: run it again")
     if decided is None:
-        _settle(log, wirings, run_id, counts=counts)
-        return run_id, counts
+        _settle(log, wirings, bulk_write_id, counts=counts)
+        return bulk_write_id, counts
     for wiring in waiting:
         claim(log, wiring)
-    return run_id, decided
+    return bulk_write_id, decided
 
 
-def _settle(log: Log, wirings: Sequence[TaskWiring], run_id: str, *, counts: bool) -> None:
-    """Claim these tasks, the first is (0, 0), and write the verdict."""
-    _decide(log, [claim(log, wiring, settle=False) for wiring in wirings], Verdict(run_id, counts))
+def _settle(log: Log, wirings: Sequence[TaskWiring], bulk_write_id: str, *, counts: bool) -> None:
+    """Claim these tasks, the first is (0, 0), and write the outcome."""
+    _decide(log, [claim(log, wiring, settle=False) for wiring in wirings], Outcome(bulk_write_id, counts))
 
 
-def _undecided(log: Log, wiring: TaskWiring) -> str | None:
-    return fold_to_end(log, wiring, settled=False).undecided
+def _in_doubt(log: Log, wiring: TaskWiring) -> str | None:
+    return fold_to_end(log, wiring, settled=False).in_doubt
 
 
-def _decide(log: Log, tasks: Sequence[Claimed], verdict: Verdict, outputs: Sequence[ExternalRecord] = ()) -> None:
-    """Append the verdict where it decides, verify it (C3), then copies: a worker need not look elsewhere."""
+def _decide(log: Log, tasks: Sequence[Claimed], outcome: Outcome, outputs: Sequence[ExternalRecord] = ()) -> None:
+    """Append the outcome where it decides, verify it (C3), then copies: a worker need not look elsewhere."""
     for number, task in enumerate(tasks):
-        message = encode_verdict(task.header(ChangelogType.VERDICT), verdict)
+        message = encode_outcome(task.header(ChangelogType.OUTCOME), outcome)
         (sent,) = append(log, task, [message], sync=True, outputs=() if number else outputs)
         if number == 0:
             verify(log, task, task.begin, sent.offset)
@@ -255,8 +264,8 @@ def _check_fresh(job: Job, wiring: TaskWiring, base: Commit | None, generation: 
     """
     if job.modes != "deterministic":
         raise ConfigError(f"job {job.name!r} has stages of both modes: its state cannot be written from outside")
-    rewritten = base is not None and base.run_id is not None and base.generation + 1 == generation
-    if went_on or not (base is None or base.version == 0 or rewritten):
+    rewritten = base is not None and base.bulk_write_id is not None and base.generation + 1 == generation
+    if went_on or not (base is None or base.checkpoint_id == 0 or rewritten):
         raise ConfigError(
             f"job {job.name!r} is deterministic and has run ({wiring.name}): its state can only be written before it "
             "does, as consumers hold it to what it has sent: give the job another name"
@@ -293,13 +302,13 @@ def check_used_up(tasks: Sequence[tuple[TaskWiring, Commit | None]]) -> None:
 def _claim(log: Log, wiring: TaskWiring, job: Job, settings: Settings, *, outputs: bool) -> Claimed:
     """Claim one task; in transactions what its workers write so, and what carries the outputs of the run (S1)."""
     graph = next(stage for stage in job.stages if wiring.name.rpartition("-")[0] == stage.name)
-    outside = settings.guarantee == "exactly-once" and writes_outside(graph, job.topology())
-    return claim(log, wiring, transactional=outside or (outputs and wiring.changelog == wiring.decider))
+    outside = settings.processing_guarantee == "exactly-once" and writes_outside(graph, job.topology())
+    return claim(log, wiring, transactional=outside or (outputs and wiring.changelog == wiring.outcome_changelog))
 
 
 def _commit_of(
     log: Log,
-    run: Run,
+    bulk_write: BulkWrite,
     task: Claimed,
     won: Written,
     ends: Mapping[TopicPartition, int],
@@ -308,23 +317,26 @@ def _commit_of(
     full: bool,
     external: Mapping[TopicPartition, int],
 ) -> Commit:
-    """Return the commit of one task: all that the streams hold is used up or void, so it stands at their ends."""
+    """Return the commit of one task.
+
+    All that the streams hold is used up or rolled back, so it stands at their ends.
+    """
     base, wiring = task.base, task.wiring
-    by_producer = {other.wiring.producer: other for other in run.tasks}
-    sweep = _sweep_of(run, task, settings)
+    by_producer = {other.wiring.producer: other for other in bulk_write.tasks}
+    rewrite = _rewrite_of(bulk_write, task, settings)
     return Commit(
         producer=wiring.producer,
         generation=task.generation,
-        version=run.version,
-        previous=-1 if base is None else base.version,
-        lineage=task.lineage,
+        checkpoint_id=bulk_write.checkpoint_id,
+        previous=-1 if base is None else base.checkpoint_id,
+        rollback_history=task.rollback_history,
         outputs=tuple(OutputCommit(p.topic, p.partition, _next_seq(task, p)) for p in wiring.outputs),
         data_count=won.count,
         data_digest=won.digest,
         attempt=won.attempt,
-        cursor=b"" if full else sweep.cursor or _START,
-        round_start=sweep.round_start,
-        base=sweep.base,
+        cursor=b"" if full else rewrite.cursor or _START,
+        round_start=rewrite.round_start,
+        base=rewrite.base,
         fingerprint=wiring.fingerprint,
         at_end=False,
         inputs=tuple(
@@ -336,7 +348,7 @@ def _commit_of(
                     ChannelCommit(
                         u,
                         by_producer[u].generation,
-                        run.version,
+                        bulk_write.checkpoint_id,
                         _next_seq(by_producer[u], partition) - 1,
                         ends[partition],
                     )
@@ -346,32 +358,34 @@ def _commit_of(
             )
             for partition in dict.fromkeys(partition for _, partition in wiring.channels)
         ),
-        known=tuple(ProducerLineage(u, by_producer[u].lineage) for u in dict.fromkeys(u for u, _ in wiring.channels)),
+        known=tuple(
+            ProducerRollbacks(u, by_producer[u].rollback_history) for u in dict.fromkeys(u for u, _ in wiring.channels)
+        ),
         external=tuple(ExternalInput(p.topic, p.partition, _position(log, task, p, external)) for p in wiring.external),
-        run_id=run.run_id,
+        bulk_write_id=bulk_write.bulk_write_id,
         nonce=task.nonce,
-        round_started_ms=sweep.started_ms,
-        rounds=sweep.rounds,
-        deterministic=_logical(run, task) if run.deterministic else None,
+        round_started_ms=rewrite.started_ms,
+        rounds=rewrite.rounds,
+        deterministic=_logical(bulk_write, task) if bulk_write.deterministic else None,
     )
 
 
-def _sweep_of(run: Run, task: Claimed, settings: Settings) -> Sweep:
+def _rewrite_of(bulk_write: BulkWrite, task: Claimed, settings: Settings) -> ChangelogRewrite:
     base = task.base
     if base is None:
-        return Sweep()
-    sweep = Sweep(base.cursor, base.round_start, base.base, base.round_started_ms, base.rounds)
-    if base.version > 0:
-        sweep.committed(task.base_offset, run.time_ms, base.cursor, settings.history_ms)
-    return sweep
+        return ChangelogRewrite()
+    rewrite = ChangelogRewrite(base.cursor, base.round_start, base.base, base.round_started_ms, base.rounds)
+    if base.checkpoint_id > 0:
+        rewrite.committed(task.base_offset, bulk_write.time_ms, base.cursor, settings.changelog_retention_ms)
+    return rewrite
 
 
-def _logical(run: Run, task: Claimed) -> DeterministicCommit:
-    """Return where logical time stands: all that the run covers is before its version, all live records after it."""
-    time_us, known = run.version * 1_000, task.base and task.base.deterministic
+def _logical(bulk_write: BulkWrite, task: Claimed) -> DeterministicCommit:
+    """Return where logical time stands: all that the run covers is before its checkpoint, all live records after it."""
+    time_us, known = bulk_write.checkpoint_id * 1_000, task.base and task.base.deterministic
     lease = max(time_us, task.lease, known.lease if known else 0)
-    fronts = (Front(*partition, producer, time_us, ALL, 0) for producer, partition in task.wiring.channels)
-    return DeterministicCommit(0, time_us, lease, tuple(fronts))
+    frontiers = (Frontier(*partition, producer, time_us, ALL, 0) for producer, partition in task.wiring.channels)
+    return DeterministicCommit(0, time_us, lease, tuple(frontiers))
 
 
 def _next_seq(task: Claimed, partition: TopicPartition) -> int:

@@ -1,4 +1,4 @@
-"""Looks into a job from outside and only reads: what is committed, what is used up, what a kill has voided."""
+"""Looks into a job from outside and only reads: what is committed, what is used up, what a kill has rolled back."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from framework.api.job import Job
 from framework.core.task_topology import TaskWiring, wire
 from framework.ports import LogReader
 from framework.state.log_reader import read_messages
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_verdict
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_outcome
 from protocol.commit import Commit, decode_commit
 from protocol.envelope import MessageType, decode_header
 from protocol.frames import frame_count
@@ -27,17 +27,17 @@ class CommittedAt(NamedTuple):
 
 
 class Latest:
-    """The last valid commit of the messages fed (C2), and their highest generation; that of a run after its verdict."""
+    """The last valid commit of the messages fed (C2), and their highest generation; that of a run after its outcome."""
 
     def __init__(self) -> None:
         self.found: CommittedAt | None = None
         self.top = 0
         self.count = 0
-        self._run: CommittedAt | None = None  # of a run without a verdict
+        self._run: CommittedAt | None = None  # of a run without an outcome
 
     @property
-    def undecided(self) -> CommittedAt | None:
-        """The commit of a run behind the last one, if no verdict on it was among the messages."""
+    def in_doubt(self) -> CommittedAt | None:
+        """The commit of a run behind the last one, if no outcome on it was among the messages."""
         return self._run
 
     def feed(self, offset: int, append_time_ms: int, value: bytes) -> None:
@@ -48,17 +48,17 @@ class Latest:
         self.top = header.generation
         if header.type is ChangelogType.COMMIT:
             at = CommittedAt(offset, append_time_ms, decode_commit(value))
-            if self.found is not None and at.commit.version <= self.found.commit.version:
-                return  # a repeat of an at-least-once log: versions rise from one valid commit to the next
-            if at.commit.run_id is None:
-                if self._run is not None and at.commit.previous == self._run.commit.version:
+            if self.found is not None and at.commit.checkpoint_id <= self.found.commit.checkpoint_id:
+                return  # a repeat of an at-least-once log: checkpoints rise from one valid commit to the next
+            if at.commit.bulk_write_id is None:
+                if self._run is not None and at.commit.previous == self._run.commit.checkpoint_id:
                     self.count += 1  # it builds on the run's commit
                 self._take(at)
-            elif self._run is None or self._run.commit.run_id != at.commit.run_id:
+            elif self._run is None or self._run.commit.bulk_write_id != at.commit.bulk_write_id:
                 self._run = at
-        elif header.type is ChangelogType.VERDICT and self._run is not None:
-            run_id, counts = decode_verdict(value)
-            if run_id == self._run.commit.run_id:
+        elif header.type is ChangelogType.OUTCOME and self._run is not None:
+            bulk_write_id, counts = decode_outcome(value)
+            if bulk_write_id == self._run.commit.bulk_write_id:
                 if counts:
                     self._take(self._run)
                 self._run = None
@@ -121,17 +121,21 @@ def external_ends(log: LogReader, job: Job) -> dict[TopicPartition, int]:
 
 
 def uncommitted_records(log: LogReader, wiring: TaskWiring) -> int:
-    """Return how many records of this task stand in its streams beyond its last commit: what its death voids."""
+    """Return how many records of this task stand in its streams beyond its last commit: what its death rolls back."""
     last, generation = end_of(log, wiring.changelog)
-    version = 0 if last is None else last.commit.version
-    return sum(_labelled_above(log, partition, wiring.producer, generation, version) for partition in wiring.outputs)
+    checkpoint_id = 0 if last is None else last.commit.checkpoint_id
+    return sum(
+        _belonging_above(log, partition, wiring.producer, generation, checkpoint_id) for partition in wiring.outputs
+    )
 
 
-def _labelled_above(log: LogReader, partition: TopicPartition, producer: int, generation: int, version: int) -> int:
-    """Count records of one generation in a channel whose label is above ``version``.
+def _belonging_above(
+    log: LogReader, partition: TopicPartition, producer: int, generation: int, checkpoint_id: int
+) -> int:
+    """Count records of one generation in a channel whose checkpoint id is above ``checkpoint_id``.
 
-    From the end backwards: labels do not fall in a channel, and a generation begins with its restore (R2). What earlier
-    generations left there was void before.
+    From the end backwards: checkpoint ids do not fall in a channel, and a generation begins with its restore (R2). What
+    earlier generations left there was rolled back before.
     """
     start, end = log.bounds(partition)
     window = _WINDOW
@@ -142,7 +146,7 @@ def _labelled_above(log: LogReader, partition: TopicPartition, producer: int, ge
             header = decode_header(value)
             if (header.producer, header.generation) != (producer, generation):
                 continue
-            if header.type is MessageType.FRAME and header.version > version:
+            if header.type is MessageType.FRAME and header.checkpoint_id > checkpoint_id:
                 count += frame_count(value)
             elif header.type not in _BETWEEN:  # frames of V + 1 may stand before marker V (A8)
                 complete = True

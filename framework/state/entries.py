@@ -4,18 +4,13 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from framework.api.graph import StageGraph
 from framework.errors import FrameworkError
 from framework.execution.build import store_names
 from framework.ports import Log, LogReader
-from framework.state.bulk_write import Run, abort
+from framework.state.bulk_write import BulkWrite, abort
 from framework.state.snapshots import Snapshot, contents, live, segments
-
-if TYPE_CHECKING:
-    pass
-
 
 ROWS = 10_000  # written or copied at once
 
@@ -25,14 +20,14 @@ Row = tuple[int, bytes, bytes]  # store id, key, value
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What was written: entries by "stage/store", at ``version`` of the job that has them now."""
+    """What was written: entries by "stage/store", at ``checkpoint_id`` of the job that has them now."""
 
-    version: int
+    checkpoint_id: int
     entries: Counter[str]
 
 
 def entries_of(log: LogReader, graph: StageGraph, snapshot: Snapshot) -> Iterator[Row]:
-    """Yield all state of one task at a version, store by store. One task's state is in memory."""
+    """Yield all state of one task at a checkpoint, store by store. One task's state is in memory."""
     stores = contents(segments(log, snapshot), frozenset(store_names(graph)))
     for store, entries in stores.items():
         keys, values, _ = live(entries)
@@ -56,7 +51,7 @@ def chunks(found: Iterator[Row]) -> Iterator[tuple[list[int], list[bytes], list[
         yield stores, keys, values
 
 
-def give_up(log: Log, run: Run) -> None:
-    """Make a run void; if the log does not take that either, the next run will do it."""
+def give_up(log: Log, bulk_write: BulkWrite) -> None:
+    """Make a run rolled back; if the log does not take that either, the next run will do it."""
     with contextlib.suppress(FrameworkError):
-        abort(log, run)
+        abort(log, bulk_write)

@@ -10,7 +10,7 @@ from framework.execution.build import store_names
 from framework.execution.deterministic.outputs import is_of_outputs
 from framework.execution.reserved_stores import META, OUTBOX
 from framework.job.key_metadata import pin_like, placed_by
-from framework.logs.address import open_notes, read_notes
+from framework.logs.address import open_job_metadata, read_notes
 from framework.logs.partition_reader import rows
 from framework.ports import ExternalRecord, Log, LogReader
 from framework.settings import Settings
@@ -22,7 +22,7 @@ from framework.state.snapshots import Snapshot, fold_to_end
 from protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from framework.logs.address import Notes
+    from framework.logs.address import JobMetadata
 
 
 def fork(
@@ -34,51 +34,54 @@ def fork(
     settings: Settings,
     *,
     copy: bool,
-    by_key: bool = False,
+    assume_keyed: bool = False,
 ) -> Moved:
-    """Give a job that has not run yet the state of another one, at the version of these snapshots.
+    """Give a job that has not run yet the state of another one, at the checkpoint of these snapshots.
 
-    It reads on where that version had come to. ``copy``: the inputs are copied from there into its own log; else both
-    jobs read the same topics. Outputs that wait for a sink stay with the first job. A second job with another number of
-    partitions has topics of its own, so the version must have used up the first one's; ``by_key``: as of ``rescale``.
-    Raises ConfigError: the jobs do not fit, or the second one has run.
+    It reads on where that checkpoint had come to. ``copy``: the inputs are copied from there into its own log; else
+    both jobs read the same topics. Outputs that wait for a sink stay with the first job. A second job with another
+    number of partitions has topics of its own, so the checkpoint must have used up the first one's; ``assume_keyed``:
+    as of
+    ``rescale``. Raises ConfigError: the jobs do not fit, or the second one has run.
     """
     _check_fit(job, target)
     spread = target.partitions != job.partitions
     places = placed_by(read_notes(log, job.name), job) if spread else {}
     if spread:
         check_inputs(log, job, [snapshot.commit for snapshot in snapshots])
-        check_keys(log, job, snapshots, places, by_key=by_key)
+        check_keys(log, job, snapshots, places, assume_keyed=assume_keyed)
     check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), snapshots, strict=True)])
     for wiring in all_wirings(target):
         if target_log.bounds(wiring.changelog)[1] and fold_to_end(target_log, wiring, settled=False).last is not None:
             raise _has_run(target, wiring)
     positions = {TopicPartition(e.topic, e.partition): e.offset for each in snapshots for e in each.commit.external}
     if copy:
-        positions = {} if spread else _copy_inputs(log, open_notes(target_log, target.name), target_log, positions)
-    pin_like(read_notes(log, job.name), job, open_notes(target_log, target.name), target)
-    run = begin(target_log, target, settings)
+        positions = (
+            {} if spread else _copy_inputs(log, open_job_metadata(target_log, target.name), target_log, positions)
+        )
+    pin_like(read_notes(log, job.name), job, open_job_metadata(target_log, target.name), target)
+    bulk_write = begin(target_log, target, settings)
     entries: Counter[str] = Counter()
     written: list[Written] = []
     try:
-        for task in run.tasks:
+        for task in bulk_write.tasks:
             if task.base is not None:  # by a worker that has started since
                 raise _has_run(target, task.wiring)
         if spread:
-            written, entries = spread_state(log, job, snapshots, target_log, run, target.partitions, places)
+            written, entries = spread_state(log, job, snapshots, target_log, bulk_write, target.partitions, places)
         for number, snapshot in enumerate(() if spread else snapshots):
             graph = job.stages[number // job.partitions]
             names = store_names(graph)
-            attempt = Attempt(target_log, run, number, 1, sorted(names))
+            attempt = Attempt(target_log, bulk_write, number, 1, sorted(names))
             for chunk in chunks(row for row in entries_of(log, graph, snapshot) if not _stays(row)):
                 attempt.add(*chunk)
                 entries.update(f"{graph.name}/{names[store]}" for store in chunk[0] if store != META)
             written.append(attempt.close())
-        commit(target_log, run, written, settings=settings, full=True, external=positions)
+        commit(target_log, bulk_write, written, settings=settings, full=True, external=positions)
     except BaseException:
-        give_up(target_log, run)
+        give_up(target_log, bulk_write)
         raise
-    return Moved(run.version, entries)
+    return Moved(bulk_write.checkpoint_id, entries)
 
 
 def _has_run(target: Job, wiring: TaskWiring) -> ConfigError:
@@ -113,9 +116,9 @@ def _check_fit(job: Job, target: Job) -> None:
 
 
 def _copy_inputs(
-    log: LogReader, notes: "Notes", target_log: Log, positions: dict[TopicPartition, int]
+    log: LogReader, metadata: "JobMetadata", target_log: Log, positions: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Copy what a version had not read yet. Return where to begin. Raises ConfigError: trimmed, or there already."""
+    """Copy what a checkpoint had not read yet. Return where to begin. Raises ConfigError: trimmed, or there already."""
     begin_at = {}
     for partition, position in positions.items():
         start, end = target_log.bounds(partition)
@@ -127,9 +130,11 @@ def _copy_inputs(
             for _, _, timestamp_ms, key, value, headers in rows(log, partition, position, log.bounds(partition)[1]):
                 batch.append(ExternalRecord(partition, key, value, timestamp_ms, headers))
                 if len(batch) == ROWS:
-                    notes.produce_with_meta(batch, {})
+                    metadata.produce_with_meta(batch, {})
                     batch = []
         except OffsetOutOfRange as error:
-            raise ConfigError(f"what the version had not read yet is gone: {error}: choose a later version") from error
-        notes.produce_with_meta(batch, {})
+            raise ConfigError(
+                f"what the checkpoint had not read yet is gone: {error}: choose a later checkpoint"
+            ) from error
+        metadata.produce_with_meta(batch, {})
     return begin_at

@@ -15,7 +15,7 @@ from framework.core.graph_check import WAY_BACK, check_commit
 from framework.core.task_topology import TaskWiring
 from framework.core.topology import Stage, Stream, Topology, stream_topic
 from framework.errors import ConfigError
-from framework.execution.changelog_writer import find_verdict
+from framework.execution.changelog_writer import find_outcome
 from framework.logs.address import read_notes
 from framework.ports import LogReader
 from framework.state.commits import all_wirings, latest_of
@@ -24,7 +24,7 @@ from protocol.errors import DecodeError
 from protocol.ids import split_producer_id
 
 if TYPE_CHECKING:
-    from framework.logs.address import Notes
+    from framework.logs.address import JobMetadata
 
 GRAPH = "graph"  # the key in the job metadata
 _FORMAT = 1
@@ -84,14 +84,14 @@ def check_whole(job: Job, log: LogReader) -> None:
         raise ConfigError(f"job {job.name!r} has the stages {names}, too: use the code that has them")
 
 
-def pin_graph(job: Job, notes: "Notes") -> None:
+def pin_graph(job: Job, metadata: "JobMetadata") -> None:
     """Write the graph of a job that was checked, if it is new or has grown."""
-    raw, ours = notes.meta_get(GRAPH), job.topology()
+    raw, ours = metadata.meta_get(GRAPH), job.topology()
     pinned = None if raw is None else decode_graph(job.name, raw)
     same = pinned is not None and pinned.stages[0].partitions == ours.stages[0].partitions
     if same and pinned is not None and len(pinned.stages) >= len(ours.stages):
         return
-    notes.produce_with_meta([], {GRAPH: encode_graph(ours)})
+    metadata.produce_with_meta([], {GRAPH: encode_graph(ours)})
 
 
 def encode_graph(topology: Topology) -> bytes:
@@ -148,10 +148,10 @@ def _commits(log: LogReader, tasks: Sequence[TaskWiring]) -> list[tuple[TaskWiri
             latest = latest_of(log, wiring.changelog)
         except DecodeError:
             continue  # a damaged changelog: the task halts, and says so
-        found, run = latest.found, latest.undecided
-        if run is not None:  # its verdict is in the changelog of task (0, 0) at first
-            counts = find_verdict(log, wiring.decider, run.commit.run_id or "")
-            found = run if counts else found
+        found, bulk_write = latest.found, latest.in_doubt
+        if bulk_write is not None:  # its outcome is in the changelog of task (0, 0) at first
+            counts = find_outcome(log, wiring.outcome_changelog, bulk_write.commit.bulk_write_id or "")
+            found = bulk_write if counts else found
         if found is not None:
             commits.append((wiring, found.commit))
     return commits
@@ -235,7 +235,8 @@ def _check_added(
             if sent.topic in added:
                 reader = pinned.stages[added[sent.topic].consumer].name
                 raise ConfigError(
-                    f"{wiring.name}: since its last commit (version {commit.version}) it sends to stage {reader!r} of "
+                    f"{wiring.name}: since its last commit (checkpoint {commit.checkpoint_id}) it sends to stage "
+                    f"{reader!r} of "
                     f"job {ours.job!r}, and this code has no such stage: {_FORK}"
                 )
     hosted = {stage.ordinal for stage in ours.stages} if tasks is None else {_number(wiring) for wiring in tasks}

@@ -20,7 +20,7 @@ from framework.api.job import Job
 from framework.api.serdes import Serde, decode_error, functions_of
 from framework.api.store import Store
 from framework.errors import ConfigError, TransientError
-from framework.stores.rocksdb import POINTER
+from framework.stores.rocksdb import CHANGELOG_POSITION
 from protocol.partitioner import partition_of
 
 K = TypeVar("K")
@@ -29,7 +29,7 @@ V = TypeVar("V")
 DEFINITION = "definition.json"  # of the job, beside the stores: by which serdes they were written
 
 
-class StateReader:
+class LocalReader:
     """The stores of all tasks of a job below ``directory``. Each read sees at least what was committed before it.
 
     A store's partition is that of the record that was processed, which its key need not tell: so reads ask all of them,
@@ -61,9 +61,9 @@ class StateReader:
         raw = self._secondary(f"{stage}-{partition}").get(family, store.key.encode(key))
         return None if raw is None else decoded_row(store, store.key.encode(key), raw)[1]
 
-    def pointer(self, task: str) -> bytes | None:
+    def changelog_position(self, task: str) -> bytes | None:
         """Return what the store of a task says of the commit that it is the state of. Raises ConfigError: no store."""
-        return self._secondary(task).pointer()
+        return self._secondary(task).changelog_position()
 
     def starting(self, store: Store[K, V], prefix: bytes, partition: int) -> Iterator[tuple[K, V]]:
         """Yield (key, value) of one partition whose encoded key starts with ``prefix``, in key order."""
@@ -149,8 +149,8 @@ class _Secondary:
             return False
         return True
 
-    def pointer(self) -> bytes | None:
-        value: bytes | None = self._db.get(POINTER)
+    def changelog_position(self) -> bytes | None:
+        value: bytes | None = self._db.get(CHANGELOG_POSITION)
         return value
 
     def get(self, family: str, key: bytes) -> bytes | None:

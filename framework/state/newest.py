@@ -15,14 +15,14 @@ from framework.api.store import Store
 from framework.core.changelog_fold import ChangelogFold
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, OffsetOutOfRange
-from framework.execution.changelog_writer import find_verdict
+from framework.execution.changelog_writer import find_outcome
 from framework.logs.partition_reader import rows
 from framework.ports import LogReader
 from framework.state.commits import all_wirings
-from framework.state.local_reader import StateReader, decoded_row, place_of, store_named
+from framework.state.local_reader import LocalReader, decoded_row, place_of, store_named
 from framework.state.snapshots import contents, live, newest, refuse_other_graph, segments
+from protocol.changelog_position import ChangelogPosition, decode_changelog_position
 from protocol.partitioner import partition_of
-from protocol.pointer import Pointer, decode_pointer
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -32,7 +32,7 @@ _PAUSE_S = 0.02
 
 
 class NewestReader:
-    """Offers what a StateReader does. Each read sees at least what was committed before it began."""
+    """Offers what a LocalReader does. Each read sees at least what was committed before it began."""
 
     def __init__(self, log: LogReader, job: Job, directory: Path, say: Callable[[str], None]) -> None:
         """``directory``: of the local stores. ``say`` gets a line for each task that its changelog answers for.
@@ -41,7 +41,7 @@ class NewestReader:
         """
         self._log, self._job, self._say = log, job, say
         self._directory = directory
-        self._local = StateReader(directory, job)
+        self._local = LocalReader(directory, job)
         self._wirings = {wiring.name: wiring for wiring in all_wirings(job)}
 
     def store(self, name: str) -> Store[Any, Any]:
@@ -112,54 +112,59 @@ class NewestReader:
 
     def _why_not(self, wiring: TaskWiring) -> str | None:
         """Return why the local store of a task may not answer, None if it has all that is committed now."""
-        pointer = self._pointer(wiring)
-        if pointer is None:
+        changelog_position = self._changelog_position(wiring)
+        if changelog_position is None:
             return f"there is no committed state of it in {self._directory}"
         try:
-            fold = self._fold_from(wiring, pointer)
+            fold = self._fold_from(wiring, changelog_position)
         except OffsetOutOfRange:
             fold = None
         if fold is None:
             return f"the commit that the state in {self._directory} ends with is not in it (any more)"
-        if fold.last is None or fold.last_offset == pointer.offset or self._applied(wiring, fold, pointer):
+        if (
+            fold.last is None
+            or fold.last_offset == changelog_position.offset
+            or self._applied(wiring, fold, changelog_position)
+        ):
             return None
         return (
-            f"the state in {self._directory} ends with version {pointer.version} of generation {pointer.generation}, "
-            f"and version {fold.last.version} of generation {fold.last.generation} is committed"
+            f"the state in {self._directory} ends with checkpoint {changelog_position.checkpoint_id} of generation "
+            f"{changelog_position.generation}, "
+            f"and checkpoint {fold.last.checkpoint_id} of generation {fold.last.generation} is committed"
         )
 
-    def _pointer(self, wiring: TaskWiring) -> Pointer | None:
+    def _changelog_position(self, wiring: TaskWiring) -> ChangelogPosition | None:
         try:
-            raw = self._local.pointer(wiring.name)
+            raw = self._local.changelog_position(wiring.name)
         except ConfigError:  # no such directory
             return None
-        return None if raw is None else decode_pointer(raw)
+        return None if raw is None else decode_changelog_position(raw)
 
-    def _fold_from(self, wiring: TaskWiring, pointer: Pointer) -> ChangelogFold | None:
+    def _fold_from(self, wiring: TaskWiring, changelog_position: ChangelogPosition) -> ChangelogFold | None:
         """Return the fold of a changelog from the commit that a store names on; None if that is another message.
 
         A worker that was replaced never applies a commit that does not count, so the first one does (R1).
         """
         changelog = wiring.changelog
-        fold = ChangelogFold(str(changelog), pointer.offset)
-        for row in rows(self._log, changelog, pointer.offset, self._log.bounds(changelog)[1]):
+        fold = ChangelogFold(str(changelog), changelog_position.offset)
+        for row in rows(self._log, changelog, changelog_position.offset, self._log.bounds(changelog)[1]):
             fold.feed(row[0], row[4] or b"")
             commit = fold.base
-            if commit is None or (commit.generation, commit.version, commit.nonce) != pointer[1:]:
+            if commit is None or (commit.generation, commit.checkpoint_id, commit.nonce) != changelog_position[1:]:
                 return None
         if fold.base is None:
             return None
         if self._log.partitions(changelog.topic) != self._job.partitions:
             refuse_other_graph(self._log, wiring, fold.base)
-        if fold.undecided is not None:
-            fold.decide(fold.undecided, bool(find_verdict(self._log, wiring.decider, fold.undecided)))
+        if fold.in_doubt is not None:
+            fold.settle(fold.in_doubt, bool(find_outcome(self._log, wiring.outcome_changelog, fold.in_doubt)))
         return fold
 
-    def _applied(self, wiring: TaskWiring, fold: ChangelogFold, pointer: Pointer) -> bool:
+    def _applied(self, wiring: TaskWiring, fold: ChangelogFold, changelog_position: ChangelogPosition) -> bool:
         """Wait for the worker that committed it to apply it here; False if it is another process, or does not."""
         deadline = time.monotonic() + APPLY_S_MAX
-        while fold.top == pointer.generation and time.monotonic() < deadline:
-            now = self._pointer(wiring)
+        while fold.top == changelog_position.generation and time.monotonic() < deadline:
+            now = self._changelog_position(wiring)
             if now is not None and now.offset >= fold.last_offset:
                 return True
             time.sleep(_PAUSE_S)

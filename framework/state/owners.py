@@ -36,7 +36,7 @@ def refuse_if_owned(log: Log, job: Job, settings: Settings) -> None:
     """
     watched: dict[TaskWiring, Claim | None] = {}
     ends = {wiring: log.bounds(wiring.changelog)[1] for wiring in all_wirings(job)}
-    watch_s = settings.interval_ms / 1000
+    watch_s = settings.checkpoint_interval_ms / 1000
     for wiring in ends:
         fold = fold_to_end(log, wiring, settled=False)
         if fold.top == 0 or _has_ended(fold):
@@ -75,13 +75,13 @@ def _header(row: LogRow) -> ChangelogHeader:
 def _has_ended(fold: ChangelogFold) -> bool:
     """Whether the last owner was a bulk write whose commit counts: it is over."""
     last = fold.last
-    return last is not None and last.run_id is not None and last.generation == fold.top
+    return last is not None and last.bulk_write_id is not None and last.generation == fold.top
 
 
 def _interval_s(fold: ChangelogFold) -> float:
     """Return about how long the last owner took from one commit to the next: their numbers are times in ms."""
     last = fold.last
-    return 0.0 if last is None or last.previous <= 0 else (last.version - last.previous) / 1000
+    return 0.0 if last is None or last.previous <= 0 else (last.checkpoint_id - last.previous) / 1000
 
 
 def _watch(

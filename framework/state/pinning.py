@@ -20,7 +20,7 @@ from framework.api.job import Job
 from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import changelog_topic
 from framework.errors import ConfigError
-from framework.execution.changelog_writer import find_verdict
+from framework.execution.changelog_writer import find_outcome
 from framework.execution.reserved_stores import META, pin_key
 from framework.logs.address import read_notes
 from framework.ports import LogReader
@@ -31,7 +31,7 @@ from framework.stores.store_directory import make_private
 from protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from framework.logs.address import Notes
+    from framework.logs.address import JobMetadata
 
 _DEFINITION = "definition"  # the key in the job metadata
 _IDS_MAX = 1 << 15  # of the overlay
@@ -80,12 +80,12 @@ def take_state_of(first: Job, second: Job) -> None:
     take_over(definition, second)
 
 
-def pin_definition(job: Job, log: LogReader, notes: "Notes", state: Path | None) -> None:
+def pin_definition(job: Job, log: LogReader, metadata: "JobMetadata", state: Path | None) -> None:
     """Write the definition of a job that was checked, if it is new or has grown; a copy goes beside its ``state``.
 
     The job's topics are there.
     """
-    raw, before = encode_definition(define(job, output_counts(job, log))), notes.meta_get(_DEFINITION)
+    raw, before = encode_definition(define(job, output_counts(job, log))), metadata.meta_get(_DEFINITION)
     used = None if before is None else _without_unused(decode_definition(before), job, log)
     if before is not None and used is not None and len(used["stages"]) > len(job.stages):
         raw = before  # this is the code before stages were added, beside workers that have them
@@ -96,16 +96,16 @@ def pin_definition(job: Job, log: LogReader, notes: "Notes", state: Path | None)
                 "each later start is held against it (said once)",
                 job.name,
             )
-        notes.produce_with_meta([], {_DEFINITION: raw})
+        metadata.produce_with_meta([], {_DEFINITION: raw})
     take_over(decode_definition(raw), job)
     if state is not None:
         copy_definition(raw, state)
 
 
-def repin_outputs(job: Job, log: LogReader, notes: "Notes") -> None:
+def repin_outputs(job: Job, log: LogReader, metadata: "JobMetadata") -> None:
     """Write the definition of a job that stands still with the partition counts that its outputs have now."""
     counts = {topic: count for topic in job.external_sinks() if (count := log.partitions(topic)) is not None}
-    notes.produce_with_meta([], {_DEFINITION: encode_definition(define(job, counts))})
+    metadata.produce_with_meta([], {_DEFINITION: encode_definition(define(job, counts))})
 
 
 def output_counts(job: Job, log: LogReader) -> dict[str, int]:
@@ -193,8 +193,8 @@ def _noted_ids(job: Job, log: LogReader, ordinal: int) -> dict[str, int]:
 def _last_snapshot(log: LogReader, wiring: TaskWiring) -> Snapshot | None:
     """Return one task at its last commit, also if that was of a job with fewer stages."""
     fold = fold_to_end(log, wiring, settled=False)
-    if fold.undecided is not None:
-        fold.decide(fold.undecided, bool(find_verdict(log, wiring.decider, fold.undecided)))
+    if fold.in_doubt is not None:
+        fold.settle(fold.in_doubt, bool(find_outcome(log, wiring.outcome_changelog, fold.in_doubt)))
     if fold.last is None:
         return None
     return Snapshot(wiring.name, wiring.changelog, fold.last_offset, fold.start, fold.last)

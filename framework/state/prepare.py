@@ -5,28 +5,29 @@ from typing import TYPE_CHECKING
 
 from framework.api.job import Job
 from framework.core.task_topology import TaskWiring
-from framework.job.directory import Place, check_guarantee, missing_topics
-from framework.job.metadata import pin_guarantee
-from framework.logs.address import check_topics, open_notes, pin_topics, read_notes, refuse_compacted
+from framework.job.directory import JobDirectory
+from framework.job.metadata import check_guarantee, pin_guarantee
+from framework.job.topics import missing_topics
+from framework.logs.address import check_topics, open_job_metadata, pin_topics, read_notes, refuse_compacted
 from framework.ports import Log
 from framework.settings import Settings
 from framework.state.graph_pinning import check_graph, pin_graph
 from framework.state.pinning import check_definition, pin_definition, take_state_of
 
 if TYPE_CHECKING:
-    from framework.logs.address import Notes
+    from framework.logs.address import JobMetadata
 
 
 def prepare(
     job: Job,
     log: Log,
-    place: Place,
+    job_directory: JobDirectory,
     settings: Settings,
     fed: Collection[str] = (),
     tasks: Sequence[TaskWiring] | None = None,
     *,
     state_of: Job | None = None,
-) -> "Notes":
+) -> "JobMetadata":
     """Make and check what a job needs of its log, and return its notes; ``fed``: the external inputs fed from here.
 
     ``tasks`` are those that will run in this process, None: all. ``state_of``: a job whose state this one is to get.
@@ -38,7 +39,7 @@ def prepare(
     check_graph(job, log, tasks)
     if check_definition(job, log) is None and state_of is not None:
         take_state_of(state_of, job)
-    missing = missing_topics(job, log, None if place.address.embedded else fed)
+    missing = missing_topics(job, log, None if job_directory.address.embedded else fed)
     topology = job.topology()
     stages = ((stage, job.stages[stage.ordinal].mode) for stage in topology.stages)
     deterministic = [stage for stage, mode in stages if mode == "deterministic"]
@@ -51,9 +52,9 @@ def prepare(
     check_topics(log, found, [topic for topic in pinned if topic not in absent])
     for topic, partitions, plain in missing:
         log.create_topic(topic, partitions, plain=plain)
-    notes = open_notes(log, job.name)
-    pin_guarantee(notes, job.name, settings, job.modes)
-    pin_graph(job, notes)
-    pin_topics(log, notes, pinned)
-    pin_definition(job, log, notes, place.state_directory)
-    return notes
+    metadata = open_job_metadata(log, job.name)
+    pin_guarantee(metadata, job.name, settings, job.modes)
+    pin_graph(job, metadata)
+    pin_topics(log, metadata, pinned)
+    pin_definition(job, log, metadata, job_directory.state_directory)
+    return metadata

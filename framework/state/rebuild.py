@@ -11,7 +11,7 @@ from framework.settings import Settings
 from framework.state.snapshots import Snapshot, segments
 from framework.stores.rocksdb import RocksMemory
 from framework.stores.rocksdb_open import open_store
-from protocol.pointer import Pointer, encode_pointer
+from protocol.changelog_position import ChangelogPosition, encode_changelog_position
 
 
 def replay(
@@ -32,8 +32,10 @@ def replay(
                 count += sum(apply_segment(str(snapshot.changelog), store, message) for message in segment.messages)
             store.flush()
             commit_ = snapshot.commit
-            pointer = Pointer(snapshot.offset, commit_.generation, commit_.version, commit_.nonce)
-            store.write((), encode_pointer(pointer))
+            changelog_position = ChangelogPosition(
+                snapshot.offset, commit_.generation, commit_.checkpoint_id, commit_.nonce
+            )
+            store.write((), encode_changelog_position(changelog_position))
         finally:
             store.close()
         yield snapshot.task, count

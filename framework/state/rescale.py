@@ -6,20 +6,19 @@ store's partition is that of the records that were processed, which its keys nee
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from framework.api.job import Job
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from framework.execution.build import store_names
 from framework.execution.reserved_stores import EVENT_TIME, META, OUTBOX, STREAM_TIME, TIMERS, TURN
-from framework.job.key_metadata import Place, Places, placed_by
-from framework.job.metadata import note_rescale
-from framework.logs.address import grow_topic, open_notes, read_notes
+from framework.job.key_metadata import JobDirectory, Places, placed_by
+from framework.job.metadata import pin_rescale
+from framework.logs.address import grow_topic, open_job_metadata, read_notes
 from framework.logs.partition_reader import rows
 from framework.ports import Log, LogReader
 from framework.settings import Settings
-from framework.state.bulk_write import Attempt, Run, Written, begin, check_used_up, commit
+from framework.state.bulk_write import Attempt, BulkWrite, Written, begin, check_used_up, commit
 from framework.state.commits import all_wirings
 from framework.state.entries import Moved, chunks, entries_of, give_up
 from framework.state.graph_pinning import check_whole, pin_graph
@@ -28,9 +27,6 @@ from framework.state.pinning import repin_outputs
 from framework.state.snapshots import Snapshot, fold_to_end, newest
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
-
-if TYPE_CHECKING:
-    pass
 
 BITS_MIN = 20  # of evidence that a store is keyed as the records are: a chance of one in a million to be wrong
 _TIMER_NAME = 8  # in a timer's key: 8 bytes of time, a byte of length, owner, key (framework.execution.timers)
@@ -54,11 +50,13 @@ def partitions_of(log: LogReader, job: Job) -> int:
     )
 
 
-def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded: bool, by_key: bool = False) -> Moved:
+def rescale(
+    log: Log, job: Job, partitions: int, settings: Settings, *, embedded: bool, assume_keyed: bool = False
+) -> Moved:
     """Give a job that stands still more partitions; each entry goes where its key belongs. Its code must say so next.
 
-    ``by_key``: the caller knows that the stores are keyed as the records are, where the keys cannot show it. Raises
-    ConfigError, before anything is changed, for what cannot be rescaled.
+    ``assume_keyed``: the caller knows that the stores are keyed as the records are, where the keys cannot show it.
+    Raises ConfigError, before anything is changed, for what cannot be rescaled.
     """
     if "deterministic" in job.modes:
         raise ConfigError(f"job {job.name!r} is deterministic: it cannot be rescaled once it has run (decision 0020)")
@@ -77,35 +75,36 @@ def rescale(log: Log, job: Job, partitions: int, settings: Settings, *, embedded
     places = placed_by(read_notes(log, job.name), old)
     if not embedded:
         _check_topics(log, old, partitions)
-    check_keys(log, old, lasts, places, by_key=by_key)
+    check_keys(log, old, lasts, places, assume_keyed=assume_keyed)
     _note_ends(log, old, new)
     _grow(log, new, embedded=embedded)
-    repin_outputs(new, log, open_notes(log, job.name))  # all is committed and used up: no output comes a second time
-    run = begin(log, new, settings)
+    # all is committed and used up: no output comes a second time
+    repin_outputs(new, log, open_job_metadata(log, job.name))
+    bulk_write = begin(log, new, settings)
     try:
-        claimed = _claimed(log, old, run)
+        claimed = _claimed(log, old, bulk_write)
         if [each.commit for each in claimed] != [each.commit for each in lasts]:  # by a worker that was not seen
             lasts, places = claimed, placed_by(read_notes(log, job.name), old)
-            check_keys(log, old, lasts, places, by_key=by_key)
+            check_keys(log, old, lasts, places, assume_keyed=assume_keyed)
             _note_ends(log, old, new)
         check_inputs(log, old, [snapshot.commit for snapshot in lasts])
-        written, entries = spread_state(log, old, lasts, log, run, partitions, places)
-        commit(log, run, written, settings=settings, full=True)
+        written, entries = spread_state(log, old, lasts, log, bulk_write, partitions, places)
+        commit(log, bulk_write, written, settings=settings, full=True)
     except BaseException:
-        give_up(log, run)
+        give_up(log, bulk_write)
         raise
-    pin_graph(new, open_notes(log, job.name))
-    return Moved(run.version, entries)
+    pin_graph(new, open_job_metadata(log, job.name))
+    return Moved(bulk_write.checkpoint_id, entries)
 
 
 def _note_ends(log: Log, old: Job, new: Job) -> None:
     inputs = {partition for wiring in all_wirings(old) for partition in wiring.external}
-    note_rescale(log, new, old.partitions, {partition: log.bounds(partition)[1] for partition in sorted(inputs)})
+    pin_rescale(log, new, old.partitions, {partition: log.bounds(partition)[1] for partition in sorted(inputs)})
 
 
-def _claimed(log: Log, old: Job, run: Run) -> list[Snapshot]:
+def _claimed(log: Log, old: Job, bulk_write: BulkWrite) -> list[Snapshot]:
     """Return the tasks of a job at the commits that the claims of a run have found: nothing can follow these (C2)."""
-    bases = {task.wiring.changelog: task for task in run.tasks}
+    bases = {task.wiring.changelog: task for task in bulk_write.tasks}
     found = []
     for wiring in all_wirings(old):
         task = bases[wiring.changelog]
@@ -117,12 +116,18 @@ def _claimed(log: Log, old: Job, run: Run) -> list[Snapshot]:
 
 
 def spread_state(
-    log: LogReader, old: Job, snapshots: list[Snapshot], into: Log, run: Run, partitions: int, places: Places
+    log: LogReader,
+    old: Job,
+    snapshots: list[Snapshot],
+    into: Log,
+    bulk_write: BulkWrite,
+    partitions: int,
+    places: Places,
 ) -> tuple[list[Written], Counter[str]]:
     """Write all state of a job as attempts of a run, over another number of partitions; return them, and entries."""
     entries: Counter[str] = Counter()
     tasks = [(graph, number) for graph in old.stages for number in range(partitions)]
-    attempts = [Attempt(into, run, at, 1, sorted(store_names(graph))) for at, (graph, _) in enumerate(tasks)]
+    attempts = [Attempt(into, bulk_write, at, 1, sorted(store_names(graph))) for at, (graph, _) in enumerate(tasks)]
     for graph in old.stages:
         names, stream_times = store_names(graph), []
         own = attempts[graph.ordinal * partitions : (graph.ordinal + 1) * partitions]
@@ -142,7 +147,7 @@ def spread_state(
 
 
 def _placed(
-    stores: list[int], keys: list[bytes], values: list[bytes | None], partitions: int, place: Place
+    stores: list[int], keys: list[bytes], values: list[bytes | None], partitions: int, job_directory: JobDirectory
 ) -> dict[int, tuple[list[int], list[bytes], list[bytes | None]]]:
     """Return the entries by new partition. Notes on stores go everywhere; turns and event time do not."""
     placed: dict[int, tuple[list[int], list[bytes], list[bytes | None]]] = {}
@@ -150,7 +155,7 @@ def _placed(
         if store == META:
             numbers = range(0 if key in (STREAM_TIME, TURN) or key.startswith(EVENT_TIME) else partitions)
         else:
-            numbers = range(at := place(_key_of(store, key), partitions), at + 1)
+            numbers = range(at := job_directory(_key_of(store, key), partitions), at + 1)
         for number in numbers:
             into = placed.setdefault(number, ([], [], []))
             into[0].append(store)
@@ -165,7 +170,7 @@ def _key_of(store: int, key: bytes) -> bytes:
 
 
 def _last(log: LogReader, wiring: TaskWiring) -> Snapshot:
-    found = newest(log, wiring)  # a run that died is voided by the one to come
+    found = newest(log, wiring)  # a run that died is rolled back by the one to come
     if found is None:
         raise ConfigError(f"{wiring.name} has committed nothing yet: run the job until it has")
     return found
@@ -200,7 +205,7 @@ def _check_topics(log: LogReader, old: Job, partitions: int) -> None:
 _BACKFILL = "it cannot be rescaled; run its history through a job with other partitions instead: grete backfill"
 
 
-def check_keys(log: LogReader, old: Job, lasts: list[Snapshot], places: Places, *, by_key: bool) -> None:
+def check_keys(log: LogReader, old: Job, lasts: list[Snapshot], places: Places, *, assume_keyed: bool) -> None:
     """Refuse a store whose keys do not tell where they belong, by what is there now."""
     count, seen = old.partitions, Counter[str]()
     for number, snapshot in enumerate(lasts):
@@ -219,10 +224,10 @@ def check_keys(log: LogReader, old: Job, lasts: list[Snapshot], places: Places, 
                 )
             seen[name] += 1
     for name, keys in seen.items():
-        if keys * (count.bit_length() - 1) < BITS_MIN and not by_key:
+        if keys * (count.bit_length() - 1) < BITS_MIN and not assume_keyed:
             raise ConfigError(
                 f"store {name}: {keys} keys in {count} partitions do not show that it is keyed as the records are: if "
-                "you know that it is, say --by-key"
+                "you know that it is, say --assume-keyed"
             )
 
 

@@ -1,4 +1,4 @@
-"""Reads the state of a job as of a version, from its changelogs: no worker, and no local state, is needed."""
+"""Reads the state of a job as of a checkpoint, from its changelogs: no worker, and no local state, is needed."""
 
 from collections.abc import Iterator
 from types import TracebackType
@@ -14,8 +14,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class PastReader:
-    """Offers what a StateReader does. One store of one task is in memory at a time."""
+class SnapshotReader:
+    """Offers what a LocalReader does. One store of one task is in memory at a time."""
 
     def __init__(self, log: LogReader, job: Job, found: list[Snapshot]) -> None:
         """``found``: every task, as ``history.snapshots`` gives them. The log is closed with this reader."""

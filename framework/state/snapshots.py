@@ -1,6 +1,7 @@
-"""The committed past of a job, as its changelogs hold it: which versions are there, and what state each had (K2).
+"""The committed past of a job, as its changelogs hold it: which checkpoints are there, and what state each had (K2).
 
-Reads only, and needs no worker. A version is searched by a few reads; what is then folded decides whether it is valid.
+Reads only, and needs no worker. A checkpoint is searched by a few reads; what is then folded decides whether it is
+valid.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,11 +13,11 @@ from framework.core.changelog_fold import ChangelogFold, Segment
 from framework.core.startup import TAIL
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, Halted, OffsetOutOfRange
-from framework.execution.changelog_writer import find_verdict
+from framework.execution.changelog_writer import find_outcome
 from framework.logs.partition_reader import rows
 from framework.ports import LogReader, LogRow
 from framework.state.commits import CommittedAt, all_wirings
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_data, decode_verdict
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_data, decode_outcome
 from protocol.commit import Commit, decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
@@ -25,7 +26,10 @@ Entries = dict[bytes, tuple[bytes | None, int]]  # key → (value, index of the 
 
 
 class Snapshot(NamedTuple):
-    """One task at one version: its state is the fold of its changelog from ``begin`` up to the commit at ``offset``."""
+    """One task at one checkpoint.
+
+    Its state is the fold of its changelog from ``begin`` up to the commit at ``offset``.
+    """
 
     task: str
     changelog: TopicPartition
@@ -42,25 +46,28 @@ def commits(log: LogReader, wiring: TaskWiring) -> Iterator[CommittedAt]:
     changelog = wiring.changelog
     start, end = log.bounds(changelog)
     fold = ChangelogFold(str(changelog), start)
-    run: CommittedAt | None = None  # without a verdict
+    bulk_write: CommittedAt | None = None  # without an outcome
     for offset, append_time_ms, _, _, value, _ in rows(log, changelog, start, end):
         segment = fold.feed(offset, value or b"")
         if segment is not None:
-            if run is not None and run.commit.version in (segment.commit.version, segment.commit.previous):
-                yield run
-            if run is None or run.offset != segment.offset:
+            if bulk_write is not None and bulk_write.commit.checkpoint_id in (
+                segment.commit.checkpoint_id,
+                segment.commit.previous,
+            ):
+                yield bulk_write
+            if bulk_write is None or bulk_write.offset != segment.offset:
                 yield CommittedAt(offset, append_time_ms, segment.commit)
-            run = None
-        elif fold.undecided is not None and (run is None or run.commit.run_id != fold.undecided):
-            run = CommittedAt(offset, append_time_ms, decode_commit(value or b""))
-    if run is not None and find_verdict(log, wiring.decider, run.commit.run_id or ""):
-        yield run
+            bulk_write = None
+        elif fold.in_doubt is not None and (bulk_write is None or bulk_write.commit.bulk_write_id != fold.in_doubt):
+            bulk_write = CommittedAt(offset, append_time_ms, decode_commit(value or b""))
+    if bulk_write is not None and find_outcome(log, wiring.outcome_changelog, bulk_write.commit.bulk_write_id or ""):
+        yield bulk_write
 
 
 def fold_to_end(log: LogReader, wiring: TaskWiring, *, settled: bool = True) -> ChangelogFold:
     """Return the fold of a changelog as it is now, from the start of its last complete round on (R1).
 
-    ``settled``: a run that is the last commit has got its verdict; without one, a ConfigError says what to do. Raises
+    ``settled``: a run that is the last commit has got its outcome; without one, a ConfigError says what to do. Raises
     Halted if the changelog is damaged.
     """
     changelog = wiring.changelog
@@ -72,38 +79,40 @@ def fold_to_end(log: LogReader, wiring: TaskWiring, *, settled: bool = True) -> 
     fold = ChangelogFold(str(changelog), base)
     for row in rows(log, changelog, base, end):
         fold.feed(row[0], row[4] or b"")
-    if settled and fold.undecided is not None:
-        counts = find_verdict(log, wiring.decider, fold.undecided)
+    if settled and fold.in_doubt is not None:
+        counts = find_outcome(log, wiring.outcome_changelog, fold.in_doubt)
         if counts is None:
             raise ConfigError(
-                f"{wiring.name}: the run {fold.undecided} is not decided: it is at work, or it has died: look for it, "
+                f"{wiring.name}: the run {fold.in_doubt} is in doubt: it is at work, or it has died: look for it, "
                 "then run it again, or settle it: grete backfill JOB --resume or --abort"
             )
-        fold.decide(fold.undecided, counts)
+        fold.settle(fold.in_doubt, counts)
     return fold
 
 
 def newest(log: LogReader, wiring: TaskWiring) -> Snapshot | None:
     """Return one task at its last commit, whatever the others have; None if it has committed nothing.
 
-    A bulk write without a verdict does not count. Raises ConfigError: another graph; Halted: a damaged changelog.
+    A bulk write without an outcome does not count. Raises ConfigError: another graph; Halted: a damaged changelog.
     """
     fold = fold_to_end(log, wiring, settled=False)
-    if fold.undecided is not None:
-        fold.decide(fold.undecided, bool(find_verdict(log, wiring.decider, fold.undecided)))
+    if fold.in_doubt is not None:
+        fold.settle(fold.in_doubt, bool(find_outcome(log, wiring.outcome_changelog, fold.in_doubt)))
     if fold.last is None:
         return None
     refuse_other_graph(log, wiring, fold.last)
     return Snapshot(wiring.name, wiring.changelog, fold.last_offset, fold.start, fold.last)
 
 
-def snapshots(log: LogReader, job: Job, version: int | None = None, *, aligned: bool = True) -> list[Snapshot]:
-    """Return every task at ``version`` (None: the newest that all have committed), in the order of ``all_wirings``.
+def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, aligned: bool = True) -> list[Snapshot]:
+    """Return every task at ``checkpoint_id`` (None.
 
-    A source closes its versions by its own clock: it stands at its first one that is not lower. Without alignment (1.5,
-    D4) there is no common version, and such a task stands at its last one that is not higher. Some task has committed
-    exactly ``version``. Raises ConfigError: nothing is committed yet, not this version (names the nearest), by another
-    graph, or not retained any more.
+    The newest that all have committed), in the order of ``all_wirings``.
+
+    A source closes its checkpoints by its own clock: it stands at its first one that is not lower. Without alignment
+    (1.5, D4) there is no common checkpoint, and such a task stands at its last one that is not higher. Some task has
+    committed exactly ``checkpoint_id``. Raises ConfigError: nothing is committed yet, not this checkpoint (names the
+    nearest), by another graph, or not retained any more.
     """
     wirings = all_wirings(job)
     there = log.partitions(wirings[0].changelog.topic) or job.partitions
@@ -115,20 +124,20 @@ def snapshots(log: LogReader, job: Job, version: int | None = None, *, aligned: 
     lasts = [_last_at_most(log, wiring, None) for wiring in wirings]
     for wiring, last in zip(wirings, lasts, strict=True):
         if last is None:
-            raise ConfigError(f"task {wiring.name} has committed nothing yet: there is no version to read")
+            raise ConfigError(f"task {wiring.name} has committed nothing yet: there is no checkpoint to read")
     local = {wiring.producer for wiring in wirings if wiring.deterministic or not aligned}
     inner = [wiring for wiring in wirings if not wiring.is_source and wiring.producer not in local]
     aligned_ones = [wiring for wiring in wirings if wiring.producer not in local]
-    if version is not None:
-        _check_known(log, job, inner or aligned_ones or wirings, version, by_all=bool(inner))
-    found = version
+    if checkpoint_id is not None:
+        _check_known(log, job, inner or aligned_ones or wirings, checkpoint_id, by_all=bool(inner))
+    found = checkpoint_id
     if found is None and aligned_ones:
-        ends = (last.commit.version for last in lasts if last is not None and last.commit.producer not in local)
+        ends = (last.commit.checkpoint_id for last in lasts if last is not None and last.commit.producer not in local)
         found = _common(log, inner, min(ends))
 
     def at(wiring: TaskWiring) -> CommittedAt:
         if wiring.producer in local:
-            return _at_most(log, wiring, version)
+            return _at_most(log, wiring, checkpoint_id)
         assert found is not None
         return _first_at_least(log, wiring, found) if wiring.is_source else _at_most(log, wiring, found)
 
@@ -138,7 +147,8 @@ def snapshots(log: LogReader, job: Job, version: int | None = None, *, aligned: 
 def segments(log: LogReader, snapshot: Snapshot) -> Iterator[Segment]:
     """Yield what the valid commits up to a snapshot wrote, oldest first: all of its state, and what it overwrote (R1).
 
-    Raises ConfigError at the end if the snapshot's commit turns out void, or has been trimmed; Halted if it is damaged.
+    Raises ConfigError at the end if the snapshot's commit turns out rolled back, or has been trimmed; Halted if it is
+    damaged.
     """
     task, changelog, offset, begin, commit = snapshot
     fold = ChangelogFold(str(changelog), begin)
@@ -147,19 +157,21 @@ def segments(log: LogReader, snapshot: Snapshot) -> Iterator[Segment]:
             segment = fold.feed(row[0], row[4] or b"")
             if segment is not None:
                 yield segment
-        if fold.undecided is not None:  # it is known to count, or it would not be a snapshot
-            segment = fold.decide(fold.undecided, counts=True)
+        if fold.in_doubt is not None:  # it is known to count, or it would not be a snapshot
+            segment = fold.settle(fold.in_doubt, counts=True)
             if segment is not None:
                 yield segment
     except OffsetOutOfRange as error:
-        raise _not_retained(task, commit.version) from error
+        raise _not_retained(task, commit.checkpoint_id) from error
     if fold.last != commit:  # by its content: an at-least-once log may hold it twice
         raise ConfigError(
-            f"task {task}: the commit of version {commit.version} at offset {offset} of {changelog} is void, it is of "
-            "a process that had been replaced: read another version"
+            f"task {task}: the commit of checkpoint {commit.checkpoint_id} at offset {offset} of {changelog} is "
+            f"rolled back, "
+            f"it is of "
+            "a process that had been replaced: read another checkpoint"
         )
     if not fold.complete:
-        raise _not_retained(task, commit.version)
+        raise _not_retained(task, commit.checkpoint_id)
 
 
 def contents(parts: Iterable[Segment], wanted: frozenset[int]) -> dict[int, Entries]:
@@ -172,7 +184,7 @@ def contents(parts: Iterable[Segment], wanted: frozenset[int]) -> dict[int, Entr
 
 
 def _apply(stores: dict[int, Entries], message: bytes, number: int) -> None:
-    """Apply a data message as a bootstrap does."""
+    """Apply a data message as a restore does."""
     try:
         data = decode_data(message)
     except DecodeError as error:
@@ -181,15 +193,15 @@ def _apply(stores: dict[int, Entries], message: bytes, number: int) -> None:
         if reset in stores:
             stores[reset].clear()
     start = 0
-    for store, run in groupby(data.stores):
-        end = start + sum(1 for _ in run)
+    for store, bulk_write in groupby(data.stores):
+        end = start + sum(1 for _ in bulk_write)
         if store in stores:
             written = zip(data.values[start:end], repeat(number), strict=False)
             stores[store].update(zip(data.keys[start:end], written, strict=False))
         start = end
 
 
-# --- searching: versions do not fall from one valid commit to the next ---
+# --- searching: checkpoints do not fall from one valid commit to the next ---
 
 
 def _commit_in(changelog: TopicPartition, row: LogRow) -> Commit | None:
@@ -205,123 +217,133 @@ def _first_commit(log: LogReader, wiring: TaskWiring, begin: int, end: int) -> C
     """Return the first commit message at or after ``begin``, valid or not, but none of a run that does not count."""
     for row in rows(log, wiring.changelog, begin, end):
         commit = _commit_in(wiring.changelog, row)
-        if commit is not None and (commit.run_id is None or _counts(log, wiring, row[0], commit)):
+        if commit is not None and (commit.bulk_write_id is None or _counts(log, wiring, row[0], commit)):
             return CommittedAt(row[0], row[1], commit)
     return None
 
 
 def _counts(log: LogReader, wiring: TaskWiring, offset: int, commit: Commit) -> bool:
-    """Tell whether a run's commit counts: by its verdict, here or at task (0, 0), or by the next commit."""
+    """Tell whether a run's commit counts: by its outcome, here or at task (0, 0), or by the next commit."""
     top = commit.generation
     for row in rows(log, wiring.changelog, offset + 1, log.bounds(wiring.changelog)[1]):
         following, message = _commit_in(wiring.changelog, row), row[4] or b""
         header = decode_changelog_header(message)
         if header.generation < top:
-            continue  # void (C2): of a process that had been replaced
+            continue  # rolled back (C2): of a process that had been replaced
         top = header.generation
-        if following is not None and following.run_id != commit.run_id:  # else a repeat of an at-least-once log
-            return following.previous == commit.version
-        if header.type is ChangelogType.VERDICT:
-            verdict = decode_verdict(message)
-            if verdict.run_id == commit.run_id:
-                return verdict.counts
-    return bool(find_verdict(log, wiring.decider, commit.run_id or ""))
+        # else a repeat of an at-least-once log
+        if following is not None and following.bulk_write_id != commit.bulk_write_id:
+            return following.previous == commit.checkpoint_id
+        if header.type is ChangelogType.OUTCOME:
+            outcome = decode_outcome(message)
+            if outcome.bulk_write_id == commit.bulk_write_id:
+                return outcome.counts
+    return bool(find_outcome(log, wiring.outcome_changelog, commit.bulk_write_id or ""))
 
 
-def _last_at_most(log: LogReader, wiring: TaskWiring, version: int | None) -> CommittedAt | None:
-    """Return the last commit whose version is not above ``version`` (None: the last of all), by bisection."""
+def _last_at_most(log: LogReader, wiring: TaskWiring, checkpoint_id: int | None) -> CommittedAt | None:
+    """Return the last commit whose checkpoint is not above ``checkpoint_id`` (None: the last of all), by bisection."""
     low, end = log.bounds(wiring.changelog)
     high, best = end, None
     while low < high:
         middle = (low + high) // 2
         found = _first_commit(log, wiring, middle, high)
-        if found is None or (version is not None and found.commit.version > version):
+        if found is None or (checkpoint_id is not None and found.commit.checkpoint_id > checkpoint_id):
             high = middle
         else:
             best, low = found, found.offset + 1
     return best
 
 
-def _at_most(log: LogReader, wiring: TaskWiring, version: int | None) -> CommittedAt:
-    found = _last_at_most(log, wiring, version)
+def _at_most(log: LogReader, wiring: TaskWiring, checkpoint_id: int | None) -> CommittedAt:
+    found = _last_at_most(log, wiring, checkpoint_id)
     if found is None:
-        raise ConfigError(f"task {wiring.name} has no version up to {version}: it began later, or it is not retained")
+        raise ConfigError(
+            f"task {wiring.name} has no checkpoint up to {checkpoint_id}: it began later, or it is not retained"
+        )
     return found
 
 
-def _first_from(log: LogReader, wiring: TaskWiring, version: int) -> CommittedAt | None:
-    """Return the first commit whose version is not below ``version``."""
-    before = _last_at_most(log, wiring, version - 1)
+def _first_from(log: LogReader, wiring: TaskWiring, checkpoint_id: int) -> CommittedAt | None:
+    """Return the first commit whose checkpoint is not below ``checkpoint_id``."""
+    before = _last_at_most(log, wiring, checkpoint_id - 1)
     start, end = log.bounds(wiring.changelog)
     return _first_commit(log, wiring, start if before is None else before.offset + 1, end)
 
 
-def _first_at_least(log: LogReader, wiring: TaskWiring, version: int) -> CommittedAt:
-    found = _first_from(log, wiring, version)
+def _first_at_least(log: LogReader, wiring: TaskWiring, checkpoint_id: int) -> CommittedAt:
+    found = _first_from(log, wiring, checkpoint_id)
     if found is None:
-        raise ConfigError(f"task {wiring.name}, a source, has not committed version {version} or a later one yet")
+        raise ConfigError(
+            f"task {wiring.name}, a source, has not committed checkpoint {checkpoint_id} or a later one yet"
+        )
     return found
 
 
-def _common(log: LogReader, wirings: list[TaskWiring], version: int) -> int:
-    """Return the highest version up to ``version`` that each of these tasks has committed as such."""
+def _common(log: LogReader, wirings: list[TaskWiring], checkpoint_id: int) -> int:
+    """Return the highest checkpoint up to ``checkpoint_id`` that each of these tasks has committed as such."""
     while True:
-        lower = min((_at_most(log, wiring, version).commit.version for wiring in wirings), default=version)
-        if lower == version:
-            return version
-        version = lower
+        lower = min(
+            (_at_most(log, wiring, checkpoint_id).commit.checkpoint_id for wiring in wirings), default=checkpoint_id
+        )
+        if lower == checkpoint_id:
+            return checkpoint_id
+        checkpoint_id = lower
 
 
-def _check_known(log: LogReader, job: Job, wirings: list[TaskWiring], version: int, *, by_all: bool) -> None:
-    """Raise ConfigError unless all of these tasks, or one of them, have committed exactly this version."""
-    before = _nearest_before(log, wirings, version, by_all=by_all)
-    if before == version:
+def _check_known(log: LogReader, job: Job, wirings: list[TaskWiring], checkpoint_id: int, *, by_all: bool) -> None:
+    """Raise ConfigError unless all of these tasks, or one of them, have committed exactly this checkpoint."""
+    before = _nearest_before(log, wirings, checkpoint_id, by_all=by_all)
+    if before == checkpoint_id:
         return
     first = _nearest_after(log, wirings, 0, by_all=by_all)
-    newest_of_all = max(_at_most(log, wiring, None).commit.version for wiring in wirings)
+    newest_of_all = max(_at_most(log, wiring, None).commit.checkpoint_id for wiring in wirings)
     last = _nearest_before(log, wirings, newest_of_all, by_all=by_all)
     if first is None or last is None:
-        near = "there is no version that was"
+        near = "there is no checkpoint that was"
     elif before is None:
         near = f"it began later, or it is not retained any more; the first that was is {first}, the last {last}"
     else:
-        after = _nearest_after(log, wirings, version, by_all=by_all)
+        after = _nearest_after(log, wirings, checkpoint_id, by_all=by_all)
         behind = "" if after is None else f", the nearest after it {after}"
         near = f"the nearest before it that was is {before}{behind}; the first is {first}, the last {last}"
     who = "every task" if by_all else "a task"
-    raise ConfigError(f"version {version} was not committed by {who} of job {job.name!r}: {near}")
+    raise ConfigError(f"checkpoint {checkpoint_id} was not committed by {who} of job {job.name!r}: {near}")
 
 
-def _nearest_before(log: LogReader, wirings: list[TaskWiring], version: int, *, by_all: bool) -> int | None:
-    """Return the highest version up to ``version`` that all of these tasks, or one of them, have committed."""
+def _nearest_before(log: LogReader, wirings: list[TaskWiring], checkpoint_id: int, *, by_all: bool) -> int | None:
+    """Return the highest checkpoint up to ``checkpoint_id`` that all of these tasks, or one of them, have committed."""
     while True:
-        found = [_last_at_most(log, wiring, version) for wiring in wirings]
-        versions = {-1 if at is None else at.commit.version for at in found}
-        nearest = min(versions) if by_all else max(versions)
+        found = [_last_at_most(log, wiring, checkpoint_id) for wiring in wirings]
+        checkpoint_ids = {-1 if at is None else at.commit.checkpoint_id for at in found}
+        nearest = min(checkpoint_ids) if by_all else max(checkpoint_ids)
         if nearest < 0:
             return None
-        if not by_all or len(versions) == 1:
+        if not by_all or len(checkpoint_ids) == 1:
             return nearest
-        version = nearest
+        checkpoint_id = nearest
 
 
-def _nearest_after(log: LogReader, wirings: list[TaskWiring], version: int, *, by_all: bool) -> int | None:
-    """Return the lowest version from ``version`` on that all of these tasks, or one of them, have committed."""
+def _nearest_after(log: LogReader, wirings: list[TaskWiring], checkpoint_id: int, *, by_all: bool) -> int | None:
+    """Return the lowest checkpoint from ``checkpoint_id`` on that all of these tasks, or one of them.
+
+    Have committed.
+    """
     while True:
-        found = [_first_from(log, wiring, version) for wiring in wirings]
-        versions = {at.commit.version for at in found if at is not None}
-        if not versions or (by_all and None in found):
+        found = [_first_from(log, wiring, checkpoint_id) for wiring in wirings]
+        checkpoint_ids = {at.commit.checkpoint_id for at in found if at is not None}
+        if not checkpoint_ids or (by_all and None in found):
             return None
-        if not by_all or len(versions) == 1:
-            return min(versions)
-        version = max(versions)
+        if not by_all or len(checkpoint_ids) == 1:
+            return min(checkpoint_ids)
+        checkpoint_id = max(checkpoint_ids)
 
 
 def _snapshot(log: LogReader, wiring: TaskWiring, at: CommittedAt) -> Snapshot:
     refuse_other_graph(log, wiring, at.commit)
     begin = max(log.bounds(wiring.changelog)[0], at.commit.base)
     if begin > at.offset:
-        raise _not_retained(wiring.name, at.commit.version)
+        raise _not_retained(wiring.name, at.commit.checkpoint_id)
     return Snapshot(wiring.name, wiring.changelog, at.offset, begin, at.commit)
 
 
@@ -329,14 +351,17 @@ def refuse_other_graph(log: LogReader, wiring: TaskWiring, commit: Commit) -> No
     """Raise ConfigError for a commit of another graph: of fewer partitions, what is read would be a part of it."""
     if commit.fingerprint not in wiring.fingerprints:
         raise ConfigError(
-            f"task {wiring.name}: version {commit.version} was committed with other stages or another number of "
+            f"task {wiring.name}: checkpoint {commit.checkpoint_id} was committed with other stages or another "
+            f"number of "
             f"partitions (its changelog has {log.partitions(wiring.changelog.topic)}): read it with the code of then"
         )
 
 
-def _not_retained(task: str, version: int) -> ConfigError:
+def _not_retained(task: str, checkpoint_id: int) -> ConfigError:
     return ConfigError(
-        f"task {task}: version {version} is no longer retained (setting history_ms): read a later one, or the newest"
+        f"task {task}: checkpoint {checkpoint_id} is no longer retained (setting changelog_retention_ms): read a later "
+        f"one, "
+        f"or the newest"
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from framework.core.ownership import NOWHERE, TailCheck
 from framework.core.task_topology import TaskWiring
 from framework.errors import Fenced, OffsetOutOfRange, TransientError
-from framework.execution.changelog_writer import find_verdict
+from framework.execution.changelog_writer import find_outcome
 from framework.logs.partition_reader import rows
 from framework.ports import Delivery, ExternalRecord, Log
 from framework.state.snapshots import fold_to_end
@@ -17,12 +17,12 @@ from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,
-    Verdict,
+    Outcome,
     encode_claim,
-    encode_verdict,
+    encode_outcome,
 )
 from protocol.commit import Commit
-from protocol.ids import LineageEntry, TopicPartition
+from protocol.ids import RollbackEntry, TopicPartition
 
 ACK_S_MAX = 600.0  # an append that takes longer has an unknown outcome (C4)
 
@@ -39,9 +39,9 @@ class Claimed:
     time_ms: int = 0
     base: Commit | None = None
     base_offset: int = -1
-    lineage: tuple[LineageEntry, ...] = ()
+    rollback_history: tuple[RollbackEntry, ...] = ()
     next_seq: int = 1
-    lease: int = 0  # deterministic: heartbeats up to it may have been sent, in µs
+    lease: int = 0  # deterministic: progress messages up to it may have been sent, in µs
     went_on: bool = False  # deterministic: something was decided or released since ``base``
 
     @property
@@ -55,10 +55,10 @@ class Claimed:
 
 
 def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: bool = True) -> Claimed:
-    """Claim a task, and read up to the own claim (C1). ``settle``: a run that waits for its verdict here gets it.
+    """Claim a task, and read up to the own claim (C1). ``settle``: a run that waits for its outcome here gets it.
 
-    At task (0, 0) it is void: whoever made it can no longer decide it. Elsewhere it gets a copy of what was decided
-    there. Raises Fenced if nothing was; TransientError, Halted as the log does.
+    At task (0, 0) it is rolled back: whoever made it can no longer decide it. Elsewhere it gets a copy of what was
+    decided there. Raises Fenced if nothing was; TransientError, Halted as the log does.
     """
     if transactional:
         log.transactional(wiring.changelog)
@@ -78,18 +78,18 @@ def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: 
     if fold.next_offset <= sent.offset:
         raise TransientError(f"{wiring.changelog}: the own claim at offset {sent.offset} cannot be read yet: try again")
     task = replace(task, begin=sent.offset + 1 + sent.trailing, time_ms=sent.append_time_ms)
-    if settle and fold.undecided is not None:
-        verdict = Verdict(fold.undecided, counts=False)
-        if wiring.changelog != wiring.decider:
-            decided = find_verdict(log, wiring.decider, verdict.run_id)
+    if settle and fold.in_doubt is not None:
+        outcome = Outcome(fold.in_doubt, counts=False)
+        if wiring.changelog != wiring.outcome_changelog:
+            decided = find_outcome(log, wiring.outcome_changelog, outcome.bulk_write_id)
             if decided is None:
-                raise _fenced(task, f"another process is settling the run {verdict.run_id}")
-            verdict = verdict._replace(counts=decided)
-        append(log, task, [encode_verdict(task.header(ChangelogType.VERDICT), verdict)], sync=True)
+                raise _fenced(task, f"another process is settling the run {outcome.bulk_write_id}")
+            outcome = outcome._replace(counts=decided)
+        append(log, task, [encode_outcome(task.header(ChangelogType.OUTCOME), outcome)], sync=True)
         task = replace(task, next_seq=task.next_seq + 1)
-        fold.decide(*verdict)
+        fold.settle(*outcome)
     went_on = bool(fold.decisions or fold.released)
-    task = replace(task, base=fold.last, base_offset=fold.last_offset, lineage=fold.lineage)
+    task = replace(task, base=fold.last, base_offset=fold.last_offset, rollback_history=fold.rollback_history)
     return replace(task, lease=fold.lease, went_on=went_on)
 
 
@@ -163,5 +163,5 @@ def _look(log: Log, task: Claimed, check: TailCheck, begin: int, end: int, *, ac
 
 def _fenced(task: Claimed, reason: str) -> Fenced:
     return Fenced(
-        f"{task.wiring.name}: {reason}; the run of generation {task.generation} is void: stop the job's workers"
+        f"{task.wiring.name}: {reason}; the run of generation {task.generation} is rolled back: stop the job's workers"
     )

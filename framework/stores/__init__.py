@@ -1,1 +1,1 @@
-"""State stores: what is committed (RocksDB, memory), the layers above it, and the spill of early frames."""
+"""State stores: what is committed (RocksDB, memory), the write batches above it, and the spill of early frames."""

@@ -15,7 +15,7 @@ class MemoryDisk:
 
     names: dict[int, str] = field(default_factory=dict)
     stores: dict[int, SortedView] = field(default_factory=dict)
-    pointer: bytes | None = None
+    changelog_position: bytes | None = None
 
 
 class MemoryStore:
@@ -28,9 +28,9 @@ class MemoryStore:
             check_same_name(store, self.disk.names.setdefault(store, name), name)
             self.disk.stores.setdefault(store, SortedView({}))
 
-    def pointer(self) -> bytes | None:
-        """Return the pointer written last, or None."""
-        return self.disk.pointer
+    def changelog_position(self) -> bytes | None:
+        """Return the changelog position written last, or None."""
+        return self.disk.changelog_position
 
     def get(self, store: int, key: bytes) -> bytes | None:
         """Return the value or None. Raises ConfigError for an unknown store id."""
@@ -40,16 +40,19 @@ class MemoryStore:
         """Yield (key, value) with start <= key < end in key order, as of the call."""
         return cast("Iterator[tuple[bytes, bytes]]", self._view(store).scan(start, end))  # no None is ever stored here
 
-    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
-        """Apply all writes and the pointer. Raises ConfigError for an unknown store id, with nothing applied."""
+    def write(self, writes: Iterable[Write], changelog_position: bytes | None = None) -> None:
+        """Apply all writes and the changelog position.
+
+        Raises ConfigError for an unknown store id, with nothing applied.
+        """
         for view, key, value in [(self._view(store), key, value) for store, key, value in writes]:
             view.touch(key, gone=value is None)
             if value is None:
                 view.values.pop(key, None)
             else:
                 view.values[key] = value
-        if pointer is not None:
-            self.disk.pointer = pointer
+        if changelog_position is not None:
+            self.disk.changelog_position = changelog_position
 
     def load(self, store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Apply one data message's columns to one store (restore). Raises ValueError for unequal lengths."""
@@ -59,9 +62,9 @@ class MemoryStore:
         """Do nothing: what is loaded is there."""
 
     def wipe(self) -> None:
-        """Empty all stores and the pointer."""
+        """Empty all stores and the changelog position."""
         self.disk.stores = {store: SortedView({}) for store in self.disk.stores}
-        self.disk.pointer = None
+        self.disk.changelog_position = None
 
     def close(self) -> None:
         """Do nothing: the disk stays."""

@@ -1,7 +1,8 @@
-"""The layers above the state store of a task: open → frozen → clean reads → StateStore (A8, A9).
+"""The write batches above the state store of a task: open → frozen → read cache → StateStore (A8, A9).
 
-User code writes into the open layer. At a freeze it becomes immutable and a fresh one is put on top; once its commit is
-valid it is written to the state store in chunks, and goes away with the last one. Dropping a layer is the whole revert.
+User code writes into the open write batch. At a freeze it becomes immutable and a fresh one is put on top; once its
+commit is valid it is written to the state store in chunks, and goes away with the last one. Dropping a write batch is
+the whole revert.
 """
 
 import struct
@@ -14,29 +15,29 @@ from framework.ports import StateStore, Write
 from framework.stores.sorted_view import Item, SortedView
 
 Row = tuple[bytes, bytes]
-Layer = dict[bytes, bytes | None]  # None = deleted
+WriteBatch = dict[bytes, bytes | None]  # None = deleted
 
 ENTRY_BYTES = 120  # what a key and a value cost beyond their own bytes: two object headers and a slot of the dict
 _NOTHING = bytes(bytearray(b"no entry"))  # told apart by identity, so no stored value can be taken for it
 _CURSOR = struct.Struct(">h")  # store id; the key follows
 
 
-class LayeredStore:
+class OverlayStore:
     """One store as the task sees it: the newest layer that knows a key answers."""
 
-    __slots__ = ("_base", "_clean", "_clean_old", "_frozen", "_frozen_keys", "_id", "_open", "_overlay", "_view")
+    __slots__ = ("_base", "_cache", "_cache_old", "_frozen", "_frozen_keys", "_id", "_open", "_overlay", "_view")
 
     def __init__(self, overlay: "Overlay", base: StateStore, store: int) -> None:
         """Made by the Overlay only."""
         self._overlay = overlay
         self._base = base
         self._id = store
-        self._open: Layer = {}
-        self._view: SortedView | None = None  # of the open layer; from the first scan on
-        self._frozen: Layer = {}
+        self._open: WriteBatch = {}
+        self._view: SortedView | None = None  # of the open write batch; from the first scan on
+        self._frozen: WriteBatch = {}
         self._frozen_keys: list[bytes] | None = None  # sorted; made when first asked for
-        self._clean: Layer = {}
-        self._clean_old: Layer = {}
+        self._cache: WriteBatch = {}
+        self._cache_old: WriteBatch = {}
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value or None."""
@@ -46,13 +47,13 @@ class LayeredStore:
         value = self._frozen.get(key, _NOTHING)
         if value is not _NOTHING:
             return value
-        value = self._clean.get(key, _NOTHING)
+        value = self._cache.get(key, _NOTHING)
         if value is not _NOTHING:
             return value
         return self._fetch(key)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Set the value. Raises Halted when the open layer has outgrown its bound (A9)."""
+        """Set the value. Raises Halted when the open write batch has outgrown its bound (A9)."""
         overlay = self._overlay
         if overlay.journal is not None:
             overlay.journal.append((self, key, self._open.get(key, _NOTHING)))
@@ -87,11 +88,11 @@ class LayeredStore:
         return rows
 
     def _fetch(self, key: bytes) -> bytes | None:
-        value = self._clean_old.get(key, _NOTHING)
+        value = self._cache_old.get(key, _NOTHING)
         if value is _NOTHING:
             value = self._base.get(self._id, key)
         if self._overlay.make_room(len(key) + (0 if value is None else len(value)) + ENTRY_BYTES):
-            self._clean[key] = value
+            self._cache[key] = value
         return value
 
     def _scan_frozen(self, start: bytes, end: bytes | None) -> Iterator[Item]:
@@ -100,7 +101,7 @@ class LayeredStore:
         return ((key, frozen[key]) for key in map(keys.__getitem__, range(bisect_left(keys, start), stop)))
 
     def frozen_keys(self) -> list[bytes]:
-        """Return the keys that are dirty in the frozen layer, sorted. For the Overlay."""
+        """Return the keys that are dirty in the frozen write batch, sorted. For the Overlay."""
         if self._frozen_keys is None:
             self._frozen_keys = sorted(self._frozen)
         return self._frozen_keys
@@ -108,7 +109,7 @@ class LayeredStore:
     # --- For the Overlay only ---
 
     def restore(self, key: bytes, value: bytes | None) -> None:
-        """Take one write back: ``value`` is what the open layer held before, or the sentinel for nothing."""
+        """Take one write back: ``value`` is what the open write batch held before, or the sentinel for nothing."""
         gone = value is _NOTHING
         if self._view is not None:
             self._view.touch(key, gone=gone)
@@ -118,49 +119,52 @@ class LayeredStore:
             self._open[key] = value
 
     def open_size(self) -> tuple[int, int]:
-        """Return (keys, exact bytes) of the open layer."""
+        """Return (keys, exact bytes) of the open write batch."""
         return len(self._open), _bytes_of(self._open)
 
     def frozen_size(self) -> tuple[int, int]:
-        """Return (keys, exact bytes) of the frozen layer."""
+        """Return (keys, exact bytes) of the frozen write batch."""
         return len(self._frozen), _bytes_of(self._frozen)
 
     def freeze(self) -> None:
-        """Put a fresh layer on top of the open one."""
+        """Put a fresh write batch on top of the open one."""
         self._frozen, self._frozen_keys = self._open, None if self._view is None else self._view.keys()
         self.drop_open()
 
     def drop_open(self) -> None:
-        """Forget the open layer. A scan that has begun keeps what it saw: the dict is left behind, not emptied."""
+        """Forget the open write batch. A scan that has begun keeps what it saw.
+
+        The dict is left behind, not emptied.
+        """
         self._open = {}
         if self._view is not None:
             self._view = SortedView(self._open)
 
     def drop_frozen(self) -> None:
-        """Forget the frozen layer."""
+        """Forget the frozen write batch."""
         self._frozen, self._frozen_keys = {}, None
 
-    def drop_clean(self) -> None:
+    def drop_cache(self) -> None:
         """Forget what was read."""
-        self._clean, self._clean_old = {}, {}
+        self._cache, self._cache_old = {}, {}
 
-    def age_clean(self) -> None:
-        """Make the recent clean reads the old ones; the old ones go."""
-        self._clean_old, self._clean = self._clean, {}
+    def age_cache(self) -> None:
+        """Make the recent read cache the old ones; the old ones go."""
+        self._cache_old, self._cache = self._cache, {}
 
-    def frozen_to_clean(self, part: float) -> None:
-        """Turn the frozen layer, now in the state store, into clean reads. Before a part < 1, drop the others."""
+    def frozen_to_cache(self, part: float) -> None:
+        """Turn the frozen write batch, now in the state store, into read cache. Before a part < 1, drop the others."""
         kept = self._frozen if part >= 1 else islice(self._frozen.items(), int(part * len(self._frozen)))
-        self._clean.update(kept)  # a copy: a scan may still be reading the frozen dict
+        self._cache.update(kept)  # a copy: a scan may still be reading the frozen dict
         self.drop_frozen()
 
     def frozen_items(self) -> Iterator[Write]:
-        """Yield (store id, key, value or None) of the frozen layer in key order."""
+        """Yield (store id, key, value or None) of the frozen write batch in key order."""
         keys = self.frozen_keys()
         return zip(repeat(self._id), keys, map(self._frozen.__getitem__, keys))
 
     def is_frozen(self, key: bytes) -> bool:
-        """Return whether the key is dirty in the frozen layer."""
+        """Return whether the key is dirty in the frozen write batch."""
         return key in self._frozen
 
 
@@ -168,26 +172,33 @@ class Overlay:
     """The layers of all stores of one task. Not thread safe.
 
     Order obligations: ``freeze``, then data and commit in the changelog, valid by C3, then ``apply_chunk`` until True.
-    Until the last chunk the frozen layer goes on answering, so reads are right at every moment in between.
+    Until the last chunk the frozen write batch goes on answering, so reads are right at every moment in between.
     """
 
     def __init__(
-        self, store: StateStore, store_ids: Sequence[int], *, layer_bytes_max: int, clean_bytes_max: int
+        self,
+        store: StateStore,
+        store_ids: Sequence[int],
+        *,
+        uncommitted_state_bytes_max: int,
+        read_cache_bytes_max: int,
     ) -> None:
-        """``layer_bytes_max`` bounds the open layer (as much again may be frozen), ``clean_bytes_max`` the clean reads.
+        """``uncommitted_state_bytes_max`` bounds the open write batch (as much again may be frozen).
+
+        ``read_cache_bytes_max`` the read cache.
 
         Raises ConfigError for store ids that are not different INT16s ≥ 0.
         """
         if len(set(store_ids)) != len(store_ids) or not all(0 <= store_id < 1 << 15 for store_id in store_ids):
             raise ConfigError(f"store ids {list(store_ids)}: must be different and within 0 to 32767")
         self._base = store
-        self._stores = {store_id: LayeredStore(self, store, store_id) for store_id in sorted(store_ids)}
-        self._layer_bytes_max = layer_bytes_max
-        self._clean_half = clean_bytes_max // 2  # two generations, each at most this
-        self._clean_bytes = 0
+        self._stores = {store_id: OverlayStore(self, store, store_id) for store_id in sorted(store_ids)}
+        self._layer_bytes_max = uncommitted_state_bytes_max
+        self._cache_half = read_cache_bytes_max // 2  # two generations, each at most this
+        self._cache_bytes = 0
         self.open_bytes = 0  # never too low; a key that is put again counts again until the next recount
-        self.recount_bytes = layer_bytes_max  # open_bytes beyond which it is counted exactly
-        self.journal: list[tuple[LayeredStore, bytes, bytes | None]] | None = None
+        self.recount_bytes = uncommitted_state_bytes_max  # open_bytes beyond which it is counted exactly
+        self.journal: list[tuple[OverlayStore, bytes, bytes | None]] | None = None
         self.has_frozen = False
         self._frozen_count = 0
         self._frozen_bytes = 0
@@ -200,7 +211,7 @@ class Overlay:
         """The ids of all stores, in order."""
         return list(self._stores)
 
-    def store(self, store_id: int) -> LayeredStore:
+    def store(self, store_id: int) -> OverlayStore:
         """Return the handle of a store, valid for the life of the overlay. Raises ConfigError for an unknown id."""
         if store_id not in self._stores:
             raise ConfigError(f"store id {store_id} is not one of this task's stores {list(self._stores)}")
@@ -222,16 +233,19 @@ class Overlay:
         """Keep the writes since ``begin_undo``."""
         self.journal = None
 
-    # --- The frozen layer ---
+    # --- The frozen write batch ---
 
     @property
     def frozen_size(self) -> int:
-        """Number of keys that are dirty in the frozen layer, deletes included."""
+        """Number of keys that are dirty in the frozen write batch, deletes included."""
         return self._frozen_count
 
     def freeze(self) -> None:
-        """Make the open layer immutable, put a fresh one on top (A8). Only if nothing is frozen and no undo is open."""
-        assert not self.has_frozen, "freeze: the last frozen layer has not been applied or dropped"
+        """Make the open write batch immutable, put a fresh one on top (A8).
+
+        Only if nothing is frozen and no undo is open.
+        """
+        assert not self.has_frozen, "freeze: the last frozen write batch has not been applied or dropped"
         assert self.journal is None, "freeze: within begin_undo and end_undo"
         for store in self._stores.values():
             store.freeze()
@@ -242,11 +256,13 @@ class Overlay:
         self._reset_open()
 
     def frozen_items(self) -> Iterator[Write]:
-        """Yield (store id, key, value or None) of the frozen layer, by store id, then by key."""
+        """Yield (store id, key, value or None) of the frozen write batch, by store id, then by key."""
         return chain.from_iterable(store.frozen_items() for store in self._stores.values())
 
-    def apply_chunk(self, pointer: bytes, keys_max: int = 1000) -> bool:
-        """Write the next dirty keys to the state store, the pointer with the last; return True when all are written.
+    def apply_chunk(self, changelog_position: bytes, keys_max: int = 1000) -> bool:
+        """Write the next dirty keys to the state store, the changelog position with the last.
+
+        Return True when all are written.
 
         Only after the commit is valid (A7, A9). When it raises, nothing of the chunk was written: call it again.
         """
@@ -254,7 +270,7 @@ class Overlay:
         if not self._chunk:
             self._chunk = list(islice(self._unapplied, keys_max))
         last = self._applied_count + len(self._chunk) == self._frozen_count
-        self._base.write(self._chunk, pointer if last else None)
+        self._base.write(self._chunk, changelog_position if last else None)
         self._applied_count += len(self._chunk)
         self._chunk = []
         if last:
@@ -262,40 +278,43 @@ class Overlay:
         return last
 
     def drop_open(self) -> None:
-        """Forget the open layer (rollback, R4)."""
+        """Forget the open write batch (rollback, R4)."""
         for store in self._stores.values():
             store.drop_open()
         self.journal = None
         self._reset_open()
 
     def drop_all(self) -> None:
-        """Forget all layers and clean reads: what answers now is the state store alone.
+        """Forget all layers and read cache: what answers now is the state store alone.
 
-        After some but not all chunks were applied that is no version at all: redo from the pointer, or wipe (R1).
+        After some but not all chunks were applied that is no checkpoint at all: redo from the changelog position, or
+        wipe (R1).
         """
         self.drop_open()
         for store in self._stores.values():
             store.drop_frozen()
-            store.drop_clean()
-        self._clean_bytes = 0
+            store.drop_cache()
+        self._cache_bytes = 0
         self._forget_frozen()
 
-    # --- The sweep ---
+    # --- The rewrite ---
 
-    def sweep(self, cursor: bytes, keys_max: int, bytes_max: int) -> tuple[list[tuple[int, bytes, bytes]], bytes, bool]:
+    def rewrite(
+        self, cursor: bytes, keys_max: int, bytes_max: int
+    ) -> tuple[list[tuple[int, bytes, bytes]], bytes, bool]:
         """Return (live keys after ``cursor`` as (store id, key, value), next cursor, whether the round is done) (K2).
 
-        The state is that of the frozen version; its dirty keys are left out, they stand in the changelog anyway. So
-        what remains is what the state store and the frozen version agree on, however many chunks have been applied.
+        The state is that of the frozen checkpoint; its dirty keys are left out, they stand in the changelog anyway. So
+        what remains is what the state store and the frozen checkpoint agree on, however many chunks have been applied.
         A slice passes at most ``keys_max`` keys, dirty ones included, and ends once it holds ``bytes_max`` bytes of
         keys and values (so at least one key is passed). Cursor: INT16 store id + key passed last; b"" starts a round,
         and is what a finished round returns.
         Raises Halted for a cursor that cannot be one.
         """
-        assert keys_max > 0, "sweep: keys_max must be positive, or the round never ends"
+        assert keys_max > 0, "rewrite: keys_max must be positive, or the round never ends"
         if 0 < len(cursor) < _CURSOR.size:
             raise Halted(
-                f"sweep cursor {cursor!r}: need {_CURSOR.size} bytes of store id and a key; the commit is damaged"
+                f"rewrite cursor {cursor!r}: need {_CURSOR.size} bytes of store id and a key; the commit is damaged"
             )
         swept: list[tuple[int, bytes, bytes]] = []
         size = 0
@@ -319,14 +338,16 @@ class Overlay:
     # --- Bounds; called by the stores ---
 
     def recount(self) -> None:
-        """Count the open layer exactly. Raises Halted if it has outgrown its bound (A9)."""
+        """Count the open write batch exactly. Raises Halted if it has outgrown its bound (A9)."""
         sizes = [store.open_size() for store in self._stores.values()]
         self.open_bytes = sum(size[1] for size in sizes)
         if self.open_bytes > self._layer_bytes_max:
             keys = sum(size[0] for size in sizes)
             raise Halted(
-                f"uncommitted state of {keys} keys takes {self.open_bytes} bytes, more than setting layer_bytes_max = "
-                f"{self._layer_bytes_max}: raise it, or make versions smaller (lower interval_ms, more partitions)"
+                f"uncommitted state of {keys} keys takes {self.open_bytes} bytes, more than setting "
+                f"uncommitted_state_bytes_max = "
+                f"{self._layer_bytes_max}: raise it, or make checkpoints smaller (lower checkpoint_interval_ms, more "
+                f"partitions)"
             )
         # The layer may grow a sixteenth beyond its bound unseen, so that close to it not every put counts all keys.
         self.recount_bytes = max(self._layer_bytes_max, self.open_bytes + self._layer_bytes_max // 16)
@@ -336,27 +357,27 @@ class Overlay:
 
         When the recent ones fill their half of the cache they become the old ones, and those go.
         """
-        if size > self._clean_half:
+        if size > self._cache_half:
             return False
-        self._clean_bytes += size
-        if self._clean_bytes > self._clean_half:
+        self._cache_bytes += size
+        if self._cache_bytes > self._cache_half:
             for store in self._stores.values():
-                store.age_clean()
-            self._clean_bytes = size
+                store.age_cache()
+            self._cache_bytes = size
         return True
 
     def _retire_frozen(self) -> None:
         part = 1.0
-        if self._frozen_bytes > self._clean_half:
+        if self._frozen_bytes > self._cache_half:
             # More than fits: part of it replaces everything, because older reads may be out of date.
-            part = self._clean_half / self._frozen_bytes
+            part = self._cache_half / self._frozen_bytes
             for store in self._stores.values():
-                store.drop_clean()
-            self._clean_bytes = self._clean_half
+                store.drop_cache()
+            self._cache_bytes = self._cache_half
         else:
             self.make_room(self._frozen_bytes)
         for store in self._stores.values():
-            store.frozen_to_clean(part)
+            store.frozen_to_cache(part)
         self._forget_frozen()
 
     def _forget_frozen(self) -> None:
@@ -369,8 +390,10 @@ class Overlay:
         self.recount_bytes = self._layer_bytes_max
 
 
-def _bytes_of(layer: Layer) -> int:
-    return len(layer) * ENTRY_BYTES + sum(map(len, layer)) + sum(map(len, filter(None, layer.values())))
+def _bytes_of(write_batch: WriteBatch) -> int:
+    return (
+        len(write_batch) * ENTRY_BYTES + sum(map(len, write_batch)) + sum(map(len, filter(None, write_batch.values())))
+    )
 
 
 def _merge(upper: Iterable[Item], lower: Iterator[Row]) -> Iterator[Row]:

@@ -27,7 +27,7 @@ from framework.stores.sst_ingest import BulkLoad, hand_over
 from framework.stores.store_directory import StoreDirectory
 from protocol.ids import check_name
 
-POINTER = b"pointer"  # key in the default column family
+CHANGELOG_POSITION = b"pointer"  # key in the default column family
 _LOADING = "load.part"  # a file on its way into RocksDB
 _MiB = 1 << 20
 _TRANSIENT = (
@@ -85,7 +85,10 @@ class RocksMemory:
 
 
 class RocksStore:
-    """ports.StateStore on RocksDB. The pointer is in the default column family, in a batch with the data it covers."""
+    """ports.StateStore on RocksDB.
+
+    The changelog position is in the default column family, in a batch with the data it covers.
+    """
 
     def __init__(self, directory: Path, stores: Mapping[int, str], memory: RocksMemory) -> None:
         """Open or make the store. Store ids may be added at any start; those on disk and not named stay as they are.
@@ -128,7 +131,7 @@ class RocksStore:
     def _families_on_disk(self, path: Path) -> list[str]:
         if not (path / "CURRENT").exists():
             if any(path.glob("*.sst")) or any(path.glob("MANIFEST-*")):
-                raise StoreCorrupted(f"{path} has data but no CURRENT file: wipe it and bootstrap")
+                raise StoreCorrupted(f"{path} has data but no CURRENT file: wipe it and restore")
             return []
         check_manifest(path)
         families = sorted(set(Rdict.list_cf(str(path), Options(raw_mode=True))) - {"default"})
@@ -140,12 +143,12 @@ class RocksStore:
                 check_same_name(int(number), name, self._names[int(number)])
         return families
 
-    def pointer(self) -> bytes | None:
-        """Return the pointer written last, or None. Raises StoreCorrupted."""
+    def changelog_position(self) -> bytes | None:
+        """Return the changelog position written last, or None. Raises StoreCorrupted."""
         try:
-            return self._db.get(POINTER)
+            return self._db.get(CHANGELOG_POSITION)
         except Exception as error:
-            raise self._failure("read the pointer of", error) from error
+            raise self._failure("read the changelog position of", error) from error
 
     def get(self, store: int, key: bytes) -> bytes | None:
         """Return the value or None. Raises StoreCorrupted; ConfigError for an unknown store id."""
@@ -186,8 +189,8 @@ class RocksStore:
             yield row
         raise FrameworkError(f"a scan of store {store} in {self._directory.path} outlived it: scan again")
 
-    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
-        """Apply all writes and the pointer atomically.
+    def write(self, writes: Iterable[Write], changelog_position: bytes | None = None) -> None:
+        """Apply all writes and the changelog position atomically.
 
         Raises TransientError if the disk is full, ConfigError for an unknown store id; nothing is written then.
         """
@@ -203,8 +206,8 @@ class RocksStore:
                 delete(key, handle)
             else:
                 put(key, value, handle)
-        if pointer is not None:
-            put(POINTER, pointer)
+        if changelog_position is not None:
+            put(CHANGELOG_POSITION, changelog_position)
         try:
             self._db.write(batch)
         except Exception as error:
@@ -223,10 +226,12 @@ class RocksStore:
             self.flush()
 
     def flush(self) -> None:
-        """Make what was loaded survive a kill. Reads and ``write`` do it first, so no pointer covers what is not there.
+        """Make what was loaded survive a kill.
 
-        It does not survive before: a bootstrap that is interrupted starts over, from the same pointer or from none, so
-        logging it would be wasted. Raises TransientError if the disk is full.
+        Reads and ``write`` do it first, so no changelog position covers what is not there.
+
+        It does not survive before: a restore that is interrupted starts over, from the same changelog position or
+        from none, so logging it would be wasted. Raises TransientError if the disk is full.
         """
         try:
             for store in list(self._loads):
@@ -235,11 +240,13 @@ class RocksStore:
         except Exception as error:
             raise self._failure("load", error) from error
 
-    def ingest(self, files: Sequence[tuple[int, Path]], pointer: bytes) -> None:
-        """Take (store id, SST file) instead of all that is there, then the pointer. The files stay where they are.
+    def ingest(self, files: Sequence[tuple[int, Path]], changelog_position: bytes) -> None:
+        """Take (store id, SST file) instead of all that is there, then the changelog position.
+
+        The files stay where they are.
 
         Files of one store must not overlap. Raises TransientError if the disk is full; ConfigError for an unknown store
-        id; StoreCorrupted if RocksDB refuses a file: the store is empty then, or has no pointer.
+        id; StoreCorrupted if RocksDB refuses a file: the store is empty then, or has no changelog position.
         """
         for store, _ in files:
             if store not in self._handles:
@@ -252,10 +259,13 @@ class RocksStore:
                 hand_over(self._stores[store], own)
         except Exception as error:
             raise self._failure("ingest into", error) from error
-        self.write((), pointer)
+        self.write((), changelog_position)
 
     def wipe(self) -> None:
-        """Empty all stores and the pointer: close, rename the directory, delete it, open a new one, all under lock."""
+        """Empty all stores and the changelog position.
+
+        Close, rename the directory, delete it, open a new one, all under lock.
+        """
         self._close_database()
         self._directory.wipe()
         self._open()
@@ -271,7 +281,7 @@ class RocksStore:
         for scan in list(self._scans):
             scan.iterator = None
         self._handles.clear()
-        for database in (*self._stores.values(), self._db):  # each is flushed: the pointer's family last
+        for database in (*self._stores.values(), self._db):  # each is flushed: the changelog position's family last
             # After a failed write RocksDB complains once more; every write that succeeded is in its log.
             with contextlib.suppress(Exception):
                 database.close()
@@ -294,7 +304,7 @@ class RocksStore:
             return TransientError(f"{where}: free the disk or its owner and start again")
         if any(words in text for words in ("Permission denied", "Read-only file system")):
             return ConfigError(f"{where}: this process must be able to write there")
-        return StoreCorrupted(f"{where}: wipe it and bootstrap")
+        return StoreCorrupted(f"{where}: wipe it and restore")
 
 
 class _Scan:

@@ -16,7 +16,7 @@ def open_store(directory: Path, stores: dict[int, str], memory: RocksMemory) -> 
         return RocksStore(directory, stores, memory)
     except StoreCorrupted as error:
         logger.warning(
-            "store wiped, bootstrapping from the changelog", extra={"directory": str(directory), "error": str(error)}
+            "store wiped, restoring from the changelog", extra={"directory": str(directory), "error": str(error)}
         )
         wipe_directory(directory)
         return RocksStore(directory, stores, memory)

@@ -2,7 +2,7 @@
 
 Measured with 1 million random keys, values of 80 bytes, two cores: 0.5 to 0.9 million records/s, on disk at the end.
 Through the memtable with the write-ahead log off: 0.3 to 0.5 million, because each record pays for its place in a skip
-list, and again for the flush. A key that comes several times (sweeps repeat keys) is written once.
+list, and again for the flush. A key that comes several times (rewrites repeat keys) is written once.
 """
 
 from collections.abc import Sequence

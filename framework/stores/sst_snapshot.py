@@ -16,8 +16,8 @@ from rocksdict import SstFileWriter
 from framework.errors import StoreCorrupted, TransientError
 from framework.stores.rocksdb import RocksMemory
 from framework.stores.store_directory import make_private
+from protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
 from protocol.errors import DecodeError
-from protocol.pointer import Pointer, decode_pointer, encode_pointer
 
 _FILE_BYTES = 64 << 20  # of keys and values in a file, about: RocksDB makes its own as large
 _MANIFEST = "manifest.json"
@@ -35,7 +35,7 @@ class SstFile(msgspec.Struct, frozen=True):
 
 
 class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    pointer: bytes
+    changelog_position: bytes = msgspec.field(name="pointer")  # as manifests that exist call it
     stores: dict[int, str]  # as they were called when the state was made
     files: list[SstFile]
 
@@ -88,14 +88,14 @@ class Builder:
 
 
 class Prebuilt:
-    """What ``publish`` has left in a directory: ``pointer`` says of which commit it is the state."""
+    """What ``publish`` has left in a directory: ``changelog_position`` says of which commit it is the state."""
 
     def __init__(self, directory: Path, stores: Mapping[int, str]) -> None:
         """Read the manifest; ``stores`` as the task declares them. Raises StoreCorrupted if it cannot be used."""
         self._directory = directory
         try:
             manifest = msgspec.json.decode((directory / _MANIFEST).read_bytes(), type=_Manifest)
-            self.pointer: Pointer = decode_pointer(manifest.pointer)
+            self.changelog_position: ChangelogPosition = decode_changelog_position(manifest.changelog_position)
         except (OSError, msgspec.DecodeError, DecodeError) as error:
             raise StoreCorrupted(f"{directory}: no manifest that can be read: {error}") from error
         self._files = manifest.files
@@ -122,7 +122,11 @@ class Prebuilt:
 
 
 def publish(
-    built: Path, directory: Path, pointer: Pointer, stores: Mapping[int, str], files: Sequence[SstFile]
+    built: Path,
+    directory: Path,
+    changelog_position: ChangelogPosition,
+    stores: Mapping[int, str],
+    files: Sequence[SstFile],
 ) -> None:
     """Move a Builder's files to ``directory``, instead of what is there; the manifest comes last. Raises OSError."""
     remove(directory)
@@ -130,7 +134,9 @@ def publish(
     for file in files:
         shutil.move(built / file.name, directory / file.name)
     draft = directory / f"{_MANIFEST}.part"
-    draft.write_bytes(msgspec.json.encode(_Manifest(encode_pointer(pointer), dict(stores), list(files))))
+    draft.write_bytes(
+        msgspec.json.encode(_Manifest(encode_changelog_position(changelog_position), dict(stores), list(files)))
+    )
     draft.replace(directory / _MANIFEST)
 
 

@@ -1,7 +1,7 @@
 """The test kit: a whole job in one process, over log and stores in memory, in virtual time: deterministic, and quick.
 
 It runs the real thing (core, driver, processor), so what passes here has been through claims, commits, restores and
-roll backs as they are in production. No fixture is needed:
+rollbacks as they are in production. No fixture is needed:
 
     >>> from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
     >>> from framework.testing import Kit
@@ -21,7 +21,7 @@ roll backs as they are in production. No fixture is needed:
     >>> kit.process()                      # processed, and not committed: a reader sees nothing yet
     >>> kit.pairs(totals)
     []
-    >>> kit.crash(CountWords)              # what it had done is void, and is done again
+    >>> kit.crash(CountWords)              # what it had done is rolled back, and is done again
     >>> kit.run()                          # until everything is committed
     >>> kit.pairs(totals)
     [('to', 1), ('be', 1), ('or', 1), ('not', 1), ('to', 2), ('be', 2)]

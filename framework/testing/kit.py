@@ -27,7 +27,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 START_MS = 1_700_000_000_000  # where virtual time begins: a moment in 2023
-INTERVALS_MAX = 1_000  # a job that is not at rest after so many versions never will be
+INTERVALS_MAX = 1_000  # a job that is not at rest after so many checkpoints never will be
 
 
 class Kit:
@@ -42,15 +42,15 @@ class Kit:
         job: Job,
         *,
         partitions: int | None = None,
-        guarantee: Literal["exactly-once", "at-least-once"] | None = None,
+        processing_guarantee: Literal["exactly-once", "at-least-once"] | None = None,
         settings: Settings | None = None,
     ) -> None:
         """Make the job's topics. ``partitions`` and ``guarantee`` replace those of the job and of the settings."""
         if partitions is not None:
             job = Job(job.name, [stage.task for stage in job.stages], partitions, job.mode)
         settings = settings or Settings()
-        if guarantee is not None:
-            settings = msgspec.structs.replace(settings, guarantee=guarantee)
+        if processing_guarantee is not None:
+            settings = msgspec.structs.replace(settings, processing_guarantee=processing_guarantee)
         self.job = job
         self.settings = settings
         self.now_ms = START_MS
@@ -111,19 +111,22 @@ class Kit:
             self.process()
             if not self._faults.left and all(task.settled for task in self._tasks.values()) and self._passed():
                 idle_in = self._idle_in() if idle_in is None else idle_in
-                if idle_in is not None and all(task.version >= idle_in for task in self._tasks.values()):
+                if idle_in is not None and all(task.checkpoint_id >= idle_in for task in self._tasks.values()):
                     return
             self.now_ms += self._until_due()
         restless = ", ".join(f"{task.name}: {task.status}" for task in self._tasks.values() if not task.settled)
-        raise AssertionError(f"the job is not at rest after {INTERVALS_MAX} versions ({restless})")
+        raise AssertionError(f"the job is not at rest after {INTERVALS_MAX} checkpoints ({restless})")
 
     def process(self) -> None:
-        """Process what can be processed while time stands still: it is not committed, so a crash will void it."""
+        """Process what can be processed while time stands still.
+
+        It is not committed, so a crash will rolled back it.
+        """
         while sum(task.work(self._data, self._faults) for task in self._tasks.values()):
             pass
 
     def advance(self, ms: int) -> None:
-        """Let time pass, and do what falls due: versions close and commit. Event time is another: the records'.
+        """Let time pass, and do what falls due: checkpoints close and commit. Event time is another: the records'.
 
         An input partition that was fed nothing for the setting event_time_idle_ms holds no timer or window back.
         """
@@ -144,7 +147,7 @@ class Kit:
             if all(task.process is None for task in self._tasks.values()):
                 return
             self.now_ms += self._until_due()
-        raise AssertionError(f"the job does not stop within {INTERVALS_MAX} versions")
+        raise AssertionError(f"the job does not stop within {INTERVALS_MAX} checkpoints")
 
     # --- Look ---
 
@@ -207,13 +210,13 @@ class Kit:
 
     @property
     def counters(self) -> Counter[str]:
-        """What all tasks have counted, dead ones too: commits, roll backs, bootstraps and others."""
+        """What all tasks have counted, dead ones too: commits, rollbacks, restores and others."""
         return sum((task.counters for task in self._tasks.values()), Counter[str]())
 
     # --- Break ---
 
     def crash(self, stage: str | type[Task], partition: int = 0, *, other_host: bool = False) -> None:
-        """Kill a task: what it has not committed is void. It is started again by what runs next.
+        """Kill a task: what it has not committed is rolled back. It is started again by what runs next.
 
         On the same host it finds its store, with ``other_host`` an empty disk: its state comes from the changelog.
         """
@@ -224,7 +227,7 @@ class Kit:
         for task in self._tasks.values():
             task.crash(other_host=other_host)
 
-    def roll_back(self, stage: str | type[Task], partition: int = 0) -> None:
+    def rollback(self, stage: str | type[Task], partition: int = 0) -> None:
         """Make a living task go back to its last commit (R4): kill one whose uncommitted records it has processed.
 
         Calls ``process`` before and after. Raises AssertionError if the task has nothing uncommitted of another stage.
@@ -232,16 +235,16 @@ class Kit:
         task = self._task(stage, partition)
         self.process()
         senders = task.senders()
-        assert senders, f"{task.name} has no uncommitted records of another stage to give up: feed some, then roll back"
-        before = task.counters["roll backs"]
+        assert senders, f"{task.name} has no uncommitted records of another stage to give up: feed some, then rollback"
+        before = task.counters["rollbacks"]
         ordinal, sender = split_producer_id(senders[0])
         self.crash(self.job.stages[ordinal].name, sender)
         self.process()
-        assert task.counters["roll backs"] == before + 1, f"{task.name} did not roll back"
+        assert task.counters["rollbacks"] == before + 1, f"{task.name} did not rollback"
 
     def _steps(self) -> int:
         """Return how often time goes on in an interval: in deterministic mode with each heartbeat."""
-        beats = self.settings.interval_ms // self.settings.heartbeat_ms
+        beats = self.settings.checkpoint_interval_ms // self.settings.progress_interval_ms
         return 1 + beats if "deterministic" in self.job.modes else 1
 
     def _passed(self) -> bool:
@@ -256,19 +259,23 @@ class Kit:
         return inputs > 1 and bool(self.job.topology().timed)
 
     def _intervals(self) -> int:
-        """Return after how many versions a job that is not at rest never will be."""
+        """Return after how many checkpoints a job that is not at rest never will be."""
         idle_ms = self.settings.event_time_idle_ms if self._waits_for_idle else 0
-        return INTERVALS_MAX + idle_ms // self.settings.interval_ms
+        return INTERVALS_MAX + idle_ms // self.settings.checkpoint_interval_ms
 
     def _idle_in(self) -> int | None:
-        """Return a version that has what comes of it that all inputs are idle; None: they are not yet.
+        """Return a checkpoint that has what comes of it that all inputs are idle; None: they are not yet.
 
         Where only one partition is read, its last record has brought event time to where it ends.
         """
         if not self._waits_for_idle:
             return -1
-        versions = [task.idle_in for task in self._tasks.values()]
-        return max(version for version in versions if version is not None) if None not in versions else None
+        checkpoint_ids = [task.idle_in for task in self._tasks.values()]
+        return (
+            max(checkpoint_id for checkpoint_id in checkpoint_ids if checkpoint_id is not None)
+            if None not in checkpoint_ids
+            else None
+        )
 
     # --- Names ---
 
@@ -304,7 +311,7 @@ class Kit:
         return found[0]
 
     def _until_due(self) -> int:
-        return max(1, min(self.settings.interval_ms, *(task.due_in_ms() for task in self._tasks.values())))
+        return max(1, min(self.settings.checkpoint_interval_ms, *(task.due_in_ms() for task in self._tasks.values())))
 
 
 def _name_of(stage: str | type[Task]) -> str:

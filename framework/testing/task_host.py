@@ -16,7 +16,7 @@ from framework.settings import Settings
 from framework.stores.memory import MemoryDisk, MemoryStore
 from framework.stores.spill import MemorySpill
 
-ODDS = 40  # steps of a task per crash: few enough that a task seldom gets through a whole version
+ODDS = 40  # steps of a task per crash: few enough that a task seldom gets through a whole checkpoint
 
 
 class Faults:
@@ -81,14 +81,14 @@ class HostedTask:
         return self.past + self.process.driver.counters + self.process.driver.core.seen
 
     @property
-    def version(self) -> int:
-        """The last committed version; -1: none."""
+    def checkpoint_id(self) -> int:
+        """The last committed checkpoint; -1: none."""
         committed = None if self.process is None else self.process.driver.core.committed
-        return -1 if committed is None else committed.version
+        return -1 if committed is None else committed.checkpoint_id
 
     @property
     def idle_in(self) -> int | None:
-        """The open version, if none of the task's external inputs holds event time back; else None."""
+        """The open checkpoint, if none of the task's external inputs holds event time back; else None."""
         driver = None if self.process is None else self.process.driver
         if driver is None or not (driver.running and driver.event_time.all_idle):
             return None
@@ -105,7 +105,7 @@ class HostedTask:
         if self.process.driver.event_time.has_news:
             return False
         core, log = self.process.driver.core, self.process.log
-        if core.committed is None or core.commit_run is not None:
+        if core.committed is None or core.pending_commit is not None:
             return False
         if isinstance(core, TaskCore) and (core.inputs.included or core.inputs.early.bytes):
             return False

@@ -12,8 +12,8 @@ from protocol.ids import TopicPartition
 def used_up(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:
     """Tell whether everything before ``ends`` of the external inputs, and all that came of it, is committed.
 
-    For at-least-once mode, which has no versions to compare (1.5) and no markers in the streams: once all inputs of all
-    tasks are used up, nothing can follow.
+    For at-least-once mode, which has no checkpoints to compare (1.5) and no markers in the streams: once all inputs of
+    all tasks are used up, nothing can follow.
     """
     commits = [(last or partial(last_commit, log))(wiring.changelog) for wiring in all_wirings(job)]
     for found in commits:
@@ -27,11 +27,11 @@ def used_up(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: Las
 def passed(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:
     """Tell whether everything before ``ends`` of the external inputs, and all that came of it, is committed.
 
-    For deterministic mode, where versions are local (D4): all that came of it has the logical time of its sources, and
-    each task's commit says up to which time it has everything of its channels (D1). So do commits of aligned tasks that
-    read of deterministic ones; what is behind those, versions tell (``reached``, ``all_committed``).
+    For deterministic mode, where checkpoints are local (D4): all that came of it has the logical time of its sources,
+    and each task's commit says up to which time it has everything of its channels (D1). So do commits of aligned tasks
+    that read of deterministic ones; what is behind those, checkpoints tell (``reached``, ``all_committed``).
     """
-    last_t, fronts = -1, []
+    last_t, frontiers = -1, []
     for wiring in all_wirings(job):
         if not (wiring.deterministic or wiring.logical):
             continue
@@ -43,31 +43,31 @@ def passed(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: Last
                 return False
             if found.commit.deterministic.position:  # it has taken something
                 last_t = max(last_t, found.commit.deterministic.last_t)
-        fronts += [front.t for front in found.commit.deterministic.fronts]
-    return all(t >= last_t for t in fronts)
+        frontiers += [frontier.t for frontier in found.commit.deterministic.frontiers]
+    return all(t >= last_t for t in frontiers)
 
 
 def reached(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> int | None:
-    """Return the version by which all external inputs are committed up to ``ends``; None if they are not (A2b).
+    """Return the checkpoint by which all external inputs are committed up to ``ends``; None if they are not (A2b).
 
     It is one of the aligned tasks. What deterministic ones bring to them is to have ``passed`` before.
     """
-    versions = []
+    checkpoint_ids = []
     for wiring in all_wirings(job):
         if (wiring.external or wiring.logical) and not wiring.deterministic:
             found = (last or partial(last_commit, log))(wiring.changelog)
             if found is None or not _has_read(found.commit, ends):
                 return None
-            versions.append(found.commit.version)
-    return max(versions, default=0)
+            checkpoint_ids.append(found.commit.checkpoint_id)
+    return max(checkpoint_ids, default=0)
 
 
 def _has_read(commit: Commit, ends: dict[TopicPartition, int]) -> bool:
     return all(e.offset >= ends.get(TopicPartition(e.topic, e.partition), 0) for e in commit.external)
 
 
-def all_committed(log: LogReader, job: Job, version: int, last: LastCommit | None = None) -> bool:
-    """Tell whether every aligned task has committed a version not below ``version``."""
+def all_committed(log: LogReader, job: Job, checkpoint_id: int, last: LastCommit | None = None) -> bool:
+    """Tell whether every aligned task has committed a checkpoint not below ``checkpoint_id``."""
     aligned = (wiring for wiring in all_wirings(job) if not wiring.deterministic)
     commits = ((last or partial(last_commit, log))(wiring.changelog) for wiring in aligned)
-    return all(found is not None and found.commit.version >= version for found in commits)
+    return all(found is not None and found.commit.checkpoint_id >= checkpoint_id for found in commits)

@@ -8,12 +8,12 @@ from typing import Self
 
 from framework.api.job import Job
 from framework.errors import Fenced, FrameworkError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.settings import Settings
 from framework.state.commits import all_wirings, count_commits, external_ends, last_commit
 from framework.state.prepare import prepare
 from framework.worker.completion import all_committed, passed, reached, used_up
-from framework.worker.progress import Watch
+from framework.worker.progress import CommitProgress
 from framework.worker.supervisor import Supervisor
 from framework.worker.worker import EXIT_DONE, EXIT_FENCED
 from protocol.ids import TopicPartition
@@ -21,14 +21,14 @@ from protocol.ids import TopicPartition
 STILL_S = 0.5  # nothing was committed for so long, and the ends stood still
 
 
-class LocalRun:
+class LocalJob:
     """The one supervisor of a job's directory. ``poll`` must be called often: it is what restarts the dead."""
 
     def __init__(
         self,
         job: Job,
         reference: str,
-        place: Place,
+        job_directory: JobDirectory,
         settings: Settings,
         *,
         fed: Collection[str] = (),
@@ -38,34 +38,36 @@ class LocalRun:
         Raises ConfigError: a second supervisor, another job's directory, a topic that is missing or wrong.
         """
         self.job = job
-        self.place = place
+        self.job_directory = job_directory
         self.settings = settings
         fixed_hashes = "deterministic" in job.modes
-        self.supervisor = Supervisor(place, reference, range(job.partitions), settings, fixed_hashes=fixed_hashes)
+        self.supervisor = Supervisor(
+            job_directory, reference, range(job.partitions), settings, fixed_hashes=fixed_hashes
+        )
         try:
-            self.log = place.open_log()
-            self.notes = prepare(job, self.log, place, settings, fed)
+            self.log = job_directory.open_log()
+            self.metadata = prepare(job, self.log, job_directory, settings, fed)
         except BaseException:
             self.supervisor.close()
             raise
-        self.watch = Watch(self.log)
+        self.progress = CommitProgress(self.log)
         self._external = {str(partition): partition for partition in external_ends(self.log, job)}
         self._committed = self._committed_in_log()
         self._through = dict(self._committed)
         self._reached: tuple[dict[TopicPartition, int], int] | None = (
-            None  # ends, the version by which they are committed
+            None  # ends, the checkpoint by which they are committed
         )
         self._seen: list[tuple[int, int]] = []  # committed and end by external input, when they last changed
         self._seen_s = 0.0
         self._cut: dict[TopicPartition, int] = {}
-        self._versions = {wiring.name: -1 for wiring in all_wirings(job)}  # as the workers last said
+        self._checkpoint_ids = {wiring.name: -1 for wiring in all_wirings(job)}  # as the workers last said
         self._late: dict[tuple[str, int], int] = {}  # (task, start of its worker) → late records
         self._pending: dict[TopicPartition, deque[tuple[int, int]]] = {p: deque() for p in self._external.values()}
 
     @property
     def aligned(self) -> bool:
         """Whether the job runs exactly once."""
-        return self.settings.guarantee == "exactly-once"
+        return self.settings.processing_guarantee == "exactly-once"
 
     def poll(self, timeout_ms: float) -> None:
         """Let the supervisor work. Raises Halted, Fenced, FrameworkError if a worker is gone and will not come back."""
@@ -87,7 +89,7 @@ class LocalRun:
         """Return how far the external inputs are committed by the tasks that read them, as the workers last said."""
         for worker in self.supervisor.workers.values():
             for name, task in worker.status.items():
-                self._versions[name] = max(self._versions[name], task["version"])
+                self._checkpoint_ids[name] = max(self._checkpoint_ids[name], task["version"])
                 for external, offset in task["positions"].items():
                     partition = self._external[external]
                     if offset > self._committed.get(partition, 0):
@@ -115,16 +117,16 @@ class LocalRun:
             counts[name] += count
         return counts
 
-    def versions(self) -> dict[str, int]:
-        """Return task → last committed version, as the workers last said; -1: nothing heard yet."""
+    def checkpoint_ids(self) -> dict[str, int]:
+        """Return task → last committed checkpoint, as the workers last said; -1: nothing heard yet."""
         self.committed()
-        return self._versions
+        return self._checkpoint_ids
 
     def through(self) -> dict[TopicPartition, int]:
-        """Return how far the external inputs have come through all stages: in versions that every task committed."""
-        version = min(self.versions().values())
+        """Return how far the external inputs have come through all stages: in checkpoints that every task committed."""
+        checkpoint_id = min(self.checkpoint_ids().values())
         for partition, pending in self._pending.items():
-            while pending and pending[0][0] <= version:
+            while pending and pending[0][0] <= checkpoint_id:
                 self._through[partition] = pending.popleft()[1]
         return self._through
 
@@ -137,7 +139,7 @@ class LocalRun:
         statuses = [worker.status for worker in self.supervisor.workers.values()]
         if not all(status and all(task["settled"] for task in status.values()) for status in statuses):
             return False  # a sink has not taken everything; for what it gets after this look, a graceful stop waits
-        last = self.watch.last_commit
+        last = self.progress.last_commit
         if "deterministic" in self.job.modes and not passed(self.log, self.job, ends, last):
             return False
         if self.job.modes == "deterministic":
@@ -145,13 +147,15 @@ class LocalRun:
         if not self.aligned:
             return self._idle_in() is not None and used_up(self.log, self.job, ends, last)
         if self._reached is None or self._reached[0] != ends:
-            version, idle_in = reached(self.log, self.job, ends, last), self._idle_in()
-            self._reached = None if version is None or idle_in is None else (dict(ends), max(version, idle_in))
-        # not below the version in which they got there: sources close versions on and on, and are always ahead
+            checkpoint_id, idle_in = reached(self.log, self.job, ends, last), self._idle_in()
+            self._reached = (
+                None if checkpoint_id is None or idle_in is None else (dict(ends), max(checkpoint_id, idle_in))
+            )
+        # not below the checkpoint in which they got there: sources close checkpoints on and on, and are always ahead
         return self._reached is not None and all_committed(self.log, self.job, self._reached[1], last)
 
     def _idle_in(self) -> int | None:
-        """Return a version that has what comes of it that all inputs are idle (E4); None: they are not yet.
+        """Return a checkpoint that has what comes of it that all inputs are idle (E4); None: they are not yet.
 
         Where only one partition is read, its last record has brought event time to where it ends.
         """

@@ -1,7 +1,7 @@
 """A worker's process as a supervisor starts it: nothing is imported that only people need.
 
-``python -m framework.worker.process_main ORDERS`` runs a worker at once. Without orders the process is a *spare*: it
-imports everything, opens nothing, and waits for a line with its orders. Most of a start is Python's imports.
+``python -m framework.worker.process_main SPEC`` runs a worker at once. Without orders the process is a prewarmed
+worker: it imports everything, opens nothing, and waits for a line with its spec. Most of a start is Python's imports.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from framework.api.job import Job
 from framework.core.task_topology import wire
 from framework.errors import ConfigError
 from framework.execution.deterministic.determinism_lint import check_worker
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.key_check import JobKeys
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress
@@ -24,7 +24,7 @@ from framework.state.prepare import prepare
 from framework.worker.worker import Worker, configure_logs, report_to, run_worker, stages_of
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker process runs, as one JSON object. ``output``: the file that takes its log lines."""
 
     job: str
@@ -38,15 +38,21 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def open_worker(
-    job: Job, partition: int, place: Place, settings: Settings, *, stage: str | None = None, status_fd: int = -1
+    job: Job,
+    partition: int,
+    job_directory: JobDirectory,
+    settings: Settings,
+    *,
+    stage: str | None = None,
+    status_fd: int = -1,
 ) -> Worker:
     """Return a worker over its log and stores that reports to the pipe ``status_fd``. Raises ConfigError."""
     check_worker(job)
     tasks = [wire(job.topology(), graph.ordinal, partition) for graph in stages_of(job, partition, stage)]
-    log = place.open_log(group=job.name)
-    notes = prepare(job, log, place, settings, tasks=tasks)
-    keys = JobKeys(job, notes, place, settings)
-    worker = Worker(job, partition, log, place, settings, stage=stage, keys=keys)
+    log = job_directory.open_log(group=job.name)
+    metadata = prepare(job, log, job_directory, settings, tasks=tasks)
+    keys = JobKeys(job, metadata, job_directory, settings)
+    worker = Worker(job, partition, log, job_directory, settings, stage=stage, keys=keys)
     worker.publish = getattr(log, "publish", worker.publish)  # the embedded log has no lag tools
     if status_fd >= 0:
         try:
@@ -58,35 +64,35 @@ def open_worker(
 
 
 def main(arguments: list[str]) -> int:
-    """Run a worker by its orders, or wait for them first; return its exit code (C5)."""
-    line = arguments[0].encode() if arguments else _wait_for_orders()
+    """Run a worker by its spec, or wait for them first; return its exit code (C5)."""
+    line = arguments[0].encode() if arguments else _wait_for_spec()
     if not line:
         return 0  # the supervisor is gone
-    orders = msgspec.json.decode(line, type=Orders)
-    output = os.open(orders.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    spec = msgspec.json.decode(line, type=WorkerSpec)
+    output = os.open(spec.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for stream in (1, 2):
         os.dup2(output, stream)
     os.close(output)
     configure_logs()
 
     def make() -> Worker:
-        job = load_job(orders.job)
-        config = None if orders.kafka_config is None else Path(orders.kafka_config)
-        place = Place(Path(orders.directory), address=LogAddress(orders.log, config))
+        job = load_job(spec.job)
+        config = None if spec.kafka_config is None else Path(spec.kafka_config)
+        job_directory = JobDirectory(Path(spec.directory), address=LogAddress(spec.log, config))
         settings = with_texts(
-            from_environment(dict(os.environ)), {name: str(value) for name, value in orders.settings.items()}
+            from_environment(dict(os.environ)), {name: str(value) for name, value in spec.settings.items()}
         )
-        return open_worker(job, orders.partition, place, settings, status_fd=orders.status_fd)
+        return open_worker(job, spec.partition, job_directory, settings, status_fd=spec.status_fd)
 
     return run_worker(make)
 
 
-def _wait_for_orders() -> bytes:
+def _wait_for_spec() -> bytes:
     """Return the line that says what to run, b"" if none will come. The job's own code is imported afterwards."""
     with contextlib.suppress(ImportError):
         import framework.logs.kafka  # noqa: F401  # into memory
-    with open(0, "rb", closefd=False) as orders:
-        line = orders.readline()
+    with open(0, "rb", closefd=False) as spec:
+        line = spec.readline()
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)

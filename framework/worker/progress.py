@@ -17,7 +17,7 @@ from protocol.ids import TopicPartition
 _READ_BYTES = 1 << 20
 
 
-class Watch:
+class CommitProgress:
     """What a supervisor asks again and again. Each partition is watched from the first question about it."""
 
     def __init__(self, log: LogReader) -> None:
@@ -32,8 +32,8 @@ class Watch:
     def uncommitted_records(self, wiring: TaskWiring) -> int:
         """Return how many records this task has sent since it is watched that its last commit does not cover."""
         changelog = self._changelog(wiring.changelog)
-        version = 0 if changelog.last is None else changelog.last.commit.version
-        return sum(self._stream(p).above(wiring.producer, changelog.top, version) for p in wiring.outputs)
+        checkpoint_id = 0 if changelog.last is None else changelog.last.commit.checkpoint_id
+        return sum(self._stream(p).above(wiring.producer, changelog.top, checkpoint_id) for p in wiring.outputs)
 
     def _changelog(self, partition: TopicPartition) -> "_Changelog":
         if partition not in self._changelogs:
@@ -97,7 +97,8 @@ class _Stream(_Tail):
 
     def __init__(self, log: LogReader, partition: TopicPartition) -> None:
         super().__init__(log, partition)
-        self._sent: dict[int, tuple[int, deque[tuple[int, int]]]] = {}  # producer → generation, (label, records)s
+        # producer → generation, (checkpoint id, records)s
+        self._sent: dict[int, tuple[int, deque[tuple[int, int]]]] = {}
 
     def catch_up(self) -> None:
         """Take what has come."""
@@ -108,11 +109,11 @@ class _Stream(_Tail):
                 generation, sent = header.generation, deque()
                 self._sent[header.producer] = generation, sent
             if header.type is MessageType.FRAME and header.generation == generation:
-                sent.append((header.version, frame_count(value or b"")))
+                sent.append((header.checkpoint_id, frame_count(value or b"")))
 
-    def above(self, producer: int, generation: int, version: int) -> int:
-        """Return the records of a producer whose label is above the version that it has committed."""
+    def above(self, producer: int, generation: int, checkpoint_id: int) -> int:
+        """Return the records of a producer whose checkpoint id is above the checkpoint that it has committed."""
         known, sent = self._sent.get(producer, (-1, deque()))
-        while sent and sent[0][0] <= version:
+        while sent and sent[0][0] <= checkpoint_id:
             sent.popleft()
         return sum(count for _, count in sent) if known == generation else 0

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from framework.errors import Halted
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.settings import Settings, changed
-from framework.worker.process_main import Orders
-from framework.worker.process_pool import Spawner
+from framework.worker.process_main import WorkerSpec
+from framework.worker.process_pool import ProcessPool
 from framework.worker.worker import EXIT_CRASHED, EXIT_DONE, EXIT_FENCED, EXIT_HALTED
 
 LINE_BYTES_MAX = 64 * 1024  # of a status that never ends; then it is dropped
@@ -31,7 +31,7 @@ class WorkerProcess:
     process: subprocess.Popen[bytes] | None = None
     pipe: int = -1
     status: dict[str, Any] = field(default_factory=dict)
-    version: int = -1  # highest version that one of its tasks reported
+    checkpoint_id: int = -1  # highest checkpoint that one of its tasks reported
     starts: int = 0
     crashes: int = 0  # in a row, without a commit in between
     restart_at: float = 0.0
@@ -50,7 +50,7 @@ class Supervisor:
 
     def __init__(
         self,
-        place: Place,
+        job_directory: JobDirectory,
         reference: str,
         partitions: Sequence[int],
         settings: Settings,
@@ -61,11 +61,11 @@ class Supervisor:
 
         Raises ConfigError if there is one already.
         """
-        self._place = place
+        self._place = job_directory
         self._reference = reference
         self._settings = settings
-        self._spawner = Spawner(fixed_hashes=fixed_hashes)
-        self._lock = place.lock_supervisor()
+        self._spawner = ProcessPool(fixed_hashes=fixed_hashes)
+        self._lock = job_directory.lock_supervisor()
         self._selector = selectors.DefaultSelector()
         self._stopping = False
         self.news: list[
@@ -94,7 +94,7 @@ class Supervisor:
         for worker in self.workers.values():
             if worker.process is not None:
                 worker.process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + self._settings.shutdown_ms / 1000 + 2
+        deadline = time.monotonic() + self._settings.shutdown_timeout_ms / 1000 + 2
         while any(worker.running for worker in self.workers.values()):
             if time.monotonic() > deadline:
                 for worker in self.workers.values():
@@ -120,17 +120,17 @@ class Supervisor:
         os.close(self._lock)
 
     def _start(self, worker: WorkerProcess) -> None:
-        place = self._place
-        orders = Orders(
+        job_directory = self._place
+        spec = WorkerSpec(
             job=self._reference,
             partition=worker.partition,
-            directory=str(place.directory),
-            log=place.address.url,
-            kafka_config=None if place.address.config is None else str(place.address.config),
+            directory=str(job_directory.directory),
+            log=job_directory.address.url,
+            kafka_config=None if job_directory.address.config is None else str(job_directory.address.config),
             settings=changed(self._settings),
-            output=str(place.worker_log(worker.partition)),
+            output=str(job_directory.worker_log(worker.partition)),
         )
-        worker.process, worker.pipe = self._spawner.start(orders)
+        worker.process, worker.pipe = self._spawner.start(spec)
         worker.status, worker.line, worker.starts = {}, b"", worker.starts + 1
         worker.killed = False
         self._selector.register(worker.pipe, selectors.EVENT_READ, worker)
@@ -152,9 +152,9 @@ class Supervisor:
                 worker.status = json.loads(line)
             except ValueError:
                 continue  # a line cut short by a full pipe
-            version = max((task["version"] for task in worker.status.values()), default=-1)
-            if version > worker.version:
-                worker.version, worker.crashes = version, 0
+            checkpoint_id = max((task["version"] for task in worker.status.values()), default=-1)
+            if checkpoint_id > worker.checkpoint_id:
+                worker.checkpoint_id, worker.crashes = checkpoint_id, 0
 
     def _died(self, worker: WorkerProcess, code: int) -> None:
         if worker.pipe >= 0:
@@ -172,14 +172,16 @@ class Supervisor:
         """Wait before the next start: not at all after the first crash, then longer and longer."""
         settings = self._settings
         worker.crashes += 1
-        if worker.crashes > settings.crashes_max:
+        if worker.crashes > settings.restarts_max:
             worker.exit_code = EXIT_CRASHED
             raise Halted(
                 f"worker {worker.partition} crashed {worker.crashes} times without a commit between (code {code}): "
                 f"{self.last_words(worker.partition)}"
             )
         wait_ms = (
-            0 if worker.crashes == 1 else min(settings.backoff_ms << (worker.crashes - 2), settings.backoff_ms_max)
+            0
+            if worker.crashes == 1
+            else min(settings.restart_backoff_ms << (worker.crashes - 2), settings.restart_backoff_ms_max)
         )
         worker.restart_at = time.monotonic() + wait_ms / 1000
         if not worker.killed:

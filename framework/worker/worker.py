@@ -22,7 +22,7 @@ from framework.execution.deterministic.driver import DeterministicDriver
 from framework.execution.driver import TaskDriver
 from framework.execution.outbox_executor import OwnThread
 from framework.execution.sst_install import take_prebuilt
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.key_check import JobKeys
 from framework.ports import Log
 from framework.settings import Settings
@@ -54,7 +54,7 @@ class Worker:
         job: Job,
         partition: int,
         log: Log,
-        place: Place,
+        job_directory: JobDirectory,
         settings: Settings,
         *,
         stage: str | None = None,
@@ -72,7 +72,7 @@ class Worker:
         self.publish: Callable[[dict[TopicPartition, int]], None] = lambda _positions: None  # to tools outside
         self._published: dict[TopicPartition, int] = {}
         self._reported_ms, self._late, self._late_due_ms = 0.0, 0, 0.0  # late: records, as last logged
-        self._heard = 0  # the last logical time that has reached a task here
+        self._observed = 0  # the last logical time that has reached a task here
         self._stop_by: float | None = None  # set by a signal handler, seen by the loop
         self._stopping = False
         self._stores: list[RocksStore] = []
@@ -81,11 +81,11 @@ class Worker:
         self.drivers: list[TaskDriver] = []
         for owner, graph in enumerate(stages):
             task, stores = f"{graph.name}-{partition}", store_names(graph)
-            directory = place.state(task)
+            directory = job_directory.state(task)
             store = open_store(directory, stores, memory)
             self._stores.append(store)
             changelog = TopicPartition(job.topology().changelog(graph.ordinal), partition)
-            take_prebuilt(place.prebuilt(task), store, stores, log, changelog)
+            take_prebuilt(job_directory.prebuilt(task), store, stores, log, changelog)
             self._directories.append(directory)
             self.drivers.append(
                 assemble(
@@ -149,11 +149,11 @@ class Worker:
 
     def _tell(self) -> None:
         """Let the sources here know of the last logical time: somebody waits for them."""
-        heard = max((driver.heard for driver in self._logical), default=0)
-        if heard > self._heard:
-            self._heard = heard
+        observed = max((driver.observed for driver in self._logical), default=0)
+        if observed > self._observed:
+            self._observed = observed
             for driver in self._logical:
-                driver.hear(heard)
+                driver.observe(observed)
 
     def _poll(self) -> bool:
         """Let what was sent leave, and tell of what has arrived; return whether a task can do something about it."""
@@ -165,7 +165,7 @@ class Worker:
     def stop(self) -> None:
         """Begin a graceful stop (R6); safe to call from a signal handler."""
         if self._stop_by is None:
-            self._stop_by = mono_ms() + self._settings.shutdown_ms
+            self._stop_by = mono_ms() + self._settings.shutdown_timeout_ms
 
     def _stop_timed_out(self, stop_by: float) -> bool:
         if not self._stopping:
@@ -174,7 +174,7 @@ class Worker:
                 driver.stop()
         if mono_ms() < stop_by:
             return False
-        logger.warning("stop timed out", extra={"waited_ms": self._settings.shutdown_ms})
+        logger.warning("stop timed out", extra={"waited_ms": self._settings.shutdown_timeout_ms})
         return True
 
     def close(self) -> None:
@@ -234,7 +234,7 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
     return {
         "status": driver.status.name.lower(),
         "generation": core.generation,
-        "version": -1 if core.committed is None else core.committed.version,
+        "version": -1 if core.committed is None else core.committed.checkpoint_id,
         "positions": {
             str(TopicPartition(e.topic, e.partition)): e.offset
             for e in (() if core.committed is None else core.committed.external)
@@ -253,7 +253,7 @@ def run_worker(make: Callable[[], Worker]) -> int:
     """Make and run a worker with signals, logs and exit codes."""
     worker: Worker | None = None
     gc.freeze()  # what is imported stays: no collection need look at it
-    gc.set_threshold(50_000, 20, 50)  # ours makes no cycles, but thousands of tuples that a version holds on to
+    gc.set_threshold(50_000, 20, 50)  # ours makes no cycles, but thousands of tuples that a checkpoint holds on to
     try:
         worker = make()
 
@@ -273,7 +273,7 @@ def run_worker(make: Callable[[], Worker]) -> int:
         logger.error("halted", extra={"error": str(error)})  # noqa: TRY400  # the text says it all
         code = EXIT_HALTED
     except StoreCorrupted as error:
-        logger.error("store corrupted, wiped: the next start bootstraps", extra={"error": str(error)})  # noqa: TRY400  # as above
+        logger.error("store corrupted, wiped: the next start restores", extra={"error": str(error)})  # noqa: TRY400  # as above
         if worker is not None:
             worker.wipe()
         code = EXIT_CRASHED

@@ -20,12 +20,12 @@ from framework.cli.options import Directory, KafkaConfig, Set
 from framework.cli.progress import Screen
 from framework.errors import ConfigError
 from framework.feeds.folder import FolderFeed
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.logs.address import KAFKA, LogAddress, check_address
 from framework.settings import Settings, with_texts
-from framework.state.local_reader import StateReader
+from framework.state.local_reader import LocalReader
 from framework.testing.broker import find_broker
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tasks.demo import watch
 from tasks.demo.kills import Chaos
@@ -71,17 +71,19 @@ def demo(
         raise ConfigError(f"DIR={root}: no such folder: name one with text files in it")
     if guarantee not in GUARANTEES:
         raise ConfigError(f"GUARANTEE={guarantee}: it is {' or '.join(GUARANTEES)}")
-    settings = with_texts(settings_of(sets), {"guarantee": guarantee})
+    settings = with_texts(settings_of(sets), {"processing_guarantee": guarantee})
     directory = _default_directory(root, guarantee, address) if directory is None else directory
     screen = Screen(Console())
     screen.note(f"Indexing {root}\nin {directory}, {guarantee}, {job.partitions} worker processes")
     stop = Stop()
     with (
         _log(address, directory, screen) as found,
-        LocalRun(job, REFERENCE, place := Place(directory, address=found), settings, fed=[documents.name]) as local,
-        StateReader(place.state_directory, job) as reader,
+        LocalJob(
+            job, REFERENCE, job_directory := JobDirectory(directory, address=found), settings, fed=[documents.name]
+        ) as local,
+        LocalReader(job_directory.state_directory, job) as reader,
     ):
-        feed = FolderFeed(local.notes, documents.name, root, exclude=place.directory)
+        feed = FolderFeed(local.metadata, documents.name, root, exclude=job_directory.directory)
         work = _index(local, feed, screen, stop, kills)
         if stop.asked:
             local.stop()
@@ -91,9 +93,9 @@ def demo(
             local.stop()
         ok = _prove(local, reader, screen, work, settings, default=folder is None)
         if audited is not None:
-            ok = audited.demonstrate(Target(job, REFERENCE, place, settings), local, screen) and ok
+            ok = audited.demonstrate(Target(job, REFERENCE, job_directory, settings), local, screen) and ok
         if follow and ok:
-            feed = FolderFeed(local.notes, documents.name, root, exclude=place.directory)
+            feed = FolderFeed(local.metadata, documents.name, root, exclude=job_directory.directory)
             watch.follow(local, feed, Lookup(reader), query, screen, stop)
             screen.note("stopping …")
             local.stop()
@@ -127,7 +129,7 @@ def _default_directory(root: Path, guarantee: str, address: LogAddress) -> Path:
     return Path(".grete") / f"demo-{digest(os.fsencode(root) + guarantee.encode() + log)}"
 
 
-def _index(local: LocalRun, feed: FolderFeed, screen: Screen, stop: Stop, kills: int) -> Work:
+def _index(local: LocalJob, feed: FolderFeed, screen: Screen, stop: Stop, kills: int) -> Work:
     """Feed the folder, run the job until it is drained, kill workers meanwhile."""
     feeding = Feeding(local, feed, [], follow=False)
     commits, committed = local.commits(), sum(local.committed().values())
@@ -157,7 +159,7 @@ def _index(local: LocalRun, feed: FolderFeed, screen: Screen, stop: Stop, kills:
 
 
 def _prove(
-    local: LocalRun, reader: StateReader, screen: Screen, work: Work, settings: Settings, *, default: bool
+    local: LocalJob, reader: LocalReader, screen: Screen, work: Work, settings: Settings, *, default: bool
 ) -> bool:
     """Show a summary and some searches, then compare the index with a plain pass; return whether all is as promised."""
     note = screen.note
@@ -166,10 +168,11 @@ def _prove(
     note(f"\nIndexed {work.documents:,} new, changed or deleted documents in {work.seconds:.1f} s{rate}")
     if done:
         restores = sum(kill.restoring for kill in done)
-        voided = sum(kill.voided for kill in done)
-        what = "void" if local.aligned else "sent again"
+        rolled_back = sum(kill.rolled_back for kill in done)
+        what = "rolled back" if local.aligned else "sent again"
         note(
-            f"Workers killed: {len(done)}, {chaos.effective} of them with {voided:,} uncommitted records, now {what}; "
+            f"Workers killed: {len(done)}, {chaos.effective} of them with {rolled_back:,} uncommitted records, now "
+            f"{what}; "
             f"{restores} in a restore"
         )
     if chaos.missed:
@@ -181,7 +184,8 @@ def _prove(
     result = audit(local.log, reader)
     note(
         f"{result.documents:,} documents, {result.occurrences:,} words ({result.words:,} different), "
-        f"{result.postings:,} postings; {work.commits:,} versions committed by {len(job.stages) * job.partitions} tasks"
+        f"{result.postings:,} postings; {work.commits:,} checkpoints committed by {len(job.stages) * job.partitions} "
+        f"tasks"
     )
     return _verdict(screen, result, settings)
 
@@ -190,7 +194,7 @@ def _verdict(screen: Screen, result: Audit, settings: Settings) -> bool:
     note = screen.note
     if not result.differences:
         note("The index is identical.")
-        if settings.guarantee != "exactly-once":
+        if settings.processing_guarantee != "exactly-once":
             note("No damage this time: no kill hit records that had been sent and not committed. Try again.")
         return True
     note(
@@ -199,14 +203,14 @@ def _verdict(screen: Screen, result: Audit, settings: Settings) -> bool:
     )
     for sample in result.samples:
         note(f"  {sample}")
-    if settings.guarantee == "exactly-once":
+    if settings.processing_guarantee == "exactly-once":
         note("This must not happen: please report it, with the job's directory.")
         return False
     note("This is what exactly-once prevents: run it again without GUARANTEE.")
     return True
 
 
-def _queries(local: LocalRun) -> list[str]:
+def _queries(local: LocalJob) -> list[str]:
     """Return searches for a folder that we know nothing of: words and a phrase of one of its documents."""
     for number in range(job.partitions):
         for text in recorded(local.log, TopicPartition(documents.name, number)).values():
@@ -229,7 +233,7 @@ def command(
         bool, typer.Option("--follow", envvar="FOLLOW", help="Go on: edit a file, watch a search.")
     ] = False,
     query: Annotated[str, typer.Option(envvar="QUERY", help="The search to watch.")] = '"import os"',
-    kills: Annotated[int, typer.Option(help="Kills that void something, and one in a restore on top.")] = 5,
+    kills: Annotated[int, typer.Option(help="Kills that rolled back something, and one in a restore on top.")] = 5,
     log: Annotated[
         str,
         typer.Option(envvar=["LOG", "GRETE_LOG"], help="'embedded'; kafka: a broker of its own; or kafka://host:port."),

@@ -1,4 +1,4 @@
-"""Kills workers while they work, in mid version and in mid restore, and says what that voided."""
+"""Kills workers while they work, in mid checkpoint and in mid restore, and says what that rolled back."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from framework.core.task_topology import TaskWiring
 from framework.state.commits import all_wirings, uncommitted_records
 from framework.stores.store_directory import wipe_directory
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 
 RESTORE_TRIES = 5
 SPREAD = 0.8  # of the work: the kills' moments lie in it
@@ -19,10 +19,13 @@ ALONE_S = 1.0  # after so long the last victim may be the next one
 
 
 class Kill(NamedTuple):
-    """One SIGKILL and the records that it made void; ``restoring``: it hit a worker that was restoring its state."""
+    """One SIGKILL and the records that it made rolled back; ``restoring``.
+
+    It hit a worker that was restoring its state.
+    """
 
     partition: int
-    voided: int
+    rolled_back: int
     restoring: bool
 
 
@@ -31,27 +34,27 @@ class _Phase(Enum):
     ARMED = auto()  # for a worker that has something to lose
     RECOVERING = auto()  # for all tasks of the job to commit again, which they do only together
     RESTORING = auto()  # for the worker whose state was deleted to be in the middle of its restore
-    CONFIRMING = auto()  # for its next start to bootstrap again, which proves that the restore was not finished
+    CONFIRMING = auto()  # for its next start to restore again, which proves that the restore was not finished
 
 
-def kill_worker(local: LocalRun, partition: int) -> int:
+def kill_worker(local: LocalJob, partition: int) -> int:
     """Kill a worker by SIGKILL; return the uncommitted records that its tasks leave in their streams."""
     local.supervisor.kill(partition)
     return at_stake(local, partition)
 
 
-def at_stake(local: LocalRun, partition: int) -> int:
+def at_stake(local: LocalJob, partition: int) -> int:
     """Return the records in streams that the tasks of a worker have not committed."""
     return sum(uncommitted_records(local.log, wiring) for wiring in _wirings(local, partition))
 
 
-def wipe_state(local: LocalRun, partition: int) -> None:
+def wipe_state(local: LocalJob, partition: int) -> None:
     """Delete the state of a dead worker: its next start is that of another host."""
     for wiring in _wirings(local, partition):
-        wipe_directory(local.place.state(wiring.name))
+        wipe_directory(local.job_directory.state(wiring.name))
 
 
-def is_running(local: LocalRun, partition: int) -> bool:
+def is_running(local: LocalJob, partition: int) -> bool:
     """Whether all tasks of a worker have restored and take input."""
     status = local.supervisor.workers[partition].status
     return bool(status) and all(task["status"] == "running" for task in status.values())
@@ -60,11 +63,11 @@ def is_running(local: LocalRun, partition: int) -> bool:
 class Chaos:
     """``kills`` workers that have something to lose, spread over the work; in the middle one more, in its restore.
 
-    A kill that voided nothing is repeated, but for the one in the restore, where nothing has been sent yet. The work is
-    handed out by ``may_feed``: enough to keep all workers busy, and not all of it as long as kills are left.
+    A kill that rolled back nothing is repeated, but for the one in the restore, where nothing has been sent yet. The
+    work is handed out by ``may_feed``: enough to keep all workers busy, and not all of it as long as kills are left.
     """
 
-    def __init__(self, local: LocalRun, kills: int, note: Callable[[str], None]) -> None:
+    def __init__(self, local: LocalJob, kills: int, note: Callable[[str], None]) -> None:
         self.done: list[Kill] = []
         self._local = local
         self._note = note
@@ -90,8 +93,8 @@ class Chaos:
 
     @property
     def effective(self) -> int:
-        """Kills that voided records."""
-        return sum(kill.voided > 0 for kill in self.done)
+        """Kills that rolled back records."""
+        return sum(kill.rolled_back > 0 for kill in self.done)
 
     def may_feed(self, done: int, planned: int, backlog: int) -> bool:
         """Whether more may be fed, after ``done`` of ``planned`` files; ``backlog`` is fed and not yet committed."""
@@ -113,7 +116,7 @@ class Chaos:
                 self._phase, self._armed_s = _Phase.ARMED, time.monotonic()
             case _Phase.ARMED:
                 self._strike()
-            case _Phase.RECOVERING if min(self._local.versions().values()) > self._version:
+            case _Phase.RECOVERING if min(self._local.checkpoint_ids().values()) > self._version:
                 self._phase = _Phase.WAITING
             case _Phase.RESTORING:
                 self._strike_restore()
@@ -129,22 +132,22 @@ class Chaos:
         for partition in workers:
             if partition == self._victim and not alone:
                 continue
-            watch = self._local.watch
+            watch = self._local.progress
             at_risk = sum(watch.uncommitted_records(wiring) for wiring in _wirings(self._local, partition))
             if not is_running(self._local, partition) or not at_risk:
                 continue
-            voided = kill_worker(self._local, partition)
-            if voided:  # else it committed in between
-                self._struck(partition, voided)
+            rolled_back = kill_worker(self._local, partition)
+            if rolled_back:  # else it committed in between
+                self._struck(partition, rolled_back)
             return
 
-    def _struck(self, partition: int, voided: int) -> None:
+    def _struck(self, partition: int, rolled_back: int) -> None:
         """Note a kill and go on; at the moment of the restore, the victim's state goes, too."""
-        self.done.append(Kill(partition, voided, restoring=False))
+        self.done.append(Kill(partition, rolled_back, restoring=False))
         self._victim = partition
-        self._version = max(self._local.versions().values())
-        text = f"killed worker {partition}: {voided:,} uncommitted records "
-        text += "void" if self._local.aligned else "to be sent again"
+        self._version = max(self._local.checkpoint_ids().values())
+        text = f"killed worker {partition}: {rolled_back:,} uncommitted records "
+        text += "rolled back" if self._local.aligned else "to be sent again"
         if self._next == self._restore_at:
             wipe_state(self._local, partition)
             text += "; its state deleted, so that it must restore it"
@@ -169,11 +172,14 @@ class Chaos:
             self._phase = _Phase.CONFIRMING
 
     def _confirm(self) -> None:
-        """The next start must bootstrap: a finished restore would have left a pointer, and only be redone (R1)."""
+        """The next start must bootstrap.
+
+        A finished restore would have left a changelog position, and only be redone (R1).
+        """
         if not is_running(self._local, self._victim):
             return
         tasks = self._local.supervisor.workers[self._victim].status.values()
-        if any(task["counters"].get("bootstraps") for task in tasks):
+        if any(task["counters"].get("restores") for task in tasks):
             self.done.append(Kill(self._victim, 0, restoring=True))
             self._phase = _Phase.RECOVERING
         else:
@@ -190,5 +196,5 @@ class Chaos:
         self._phase = _Phase.RESTORING
 
 
-def _wirings(local: LocalRun, partition: int) -> list[TaskWiring]:
+def _wirings(local: LocalJob, partition: int) -> list[TaskWiring]:
     return [wiring for wiring in all_wirings(local.job) if wiring.changelog.partition == partition]

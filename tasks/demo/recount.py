@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from framework.logs.partition_reader import rows
 from framework.ports import LogReader
-from framework.state.local_reader import StateReader
+from framework.state.local_reader import LocalReader
 from protocol.ids import TopicPartition
 from tasks.inverted_index import END, Count, Index, documents, job, plain_index
 
@@ -42,7 +42,7 @@ class Audit:
             self.samples.append(text)
 
 
-def audit(log: LogReader, reader: StateReader) -> Audit:
+def audit(log: LogReader, reader: LocalReader) -> Audit:
     """Compare all of the index with the documents in the topic. No code of the pipeline has a part in it."""
     found = Audit()
     size = 0
@@ -81,7 +81,7 @@ class _Slice:
         self._postings: dict[str, bytes] = {}  # word + END + document → positions, packed
         self._counts: dict[str, tuple[int, int]] = {}
 
-    def compare(self, log: LogReader, reader: StateReader) -> None:
+    def compare(self, log: LogReader, reader: LocalReader) -> None:
         for number in range(job.partitions):
             for chunk in _chunks(recorded(log, TopicPartition(documents.name, number))):
                 self._index(plain_index(chunk))
@@ -104,7 +104,7 @@ class _Slice:
                     n_occurrences += len(positions)
                 self._counts[word] = n_documents + len(by_document), n_occurrences
 
-    def _compare_postings(self, reader: StateReader) -> None:
+    def _compare_postings(self, reader: LocalReader) -> None:
         found, pop = self._found, self._postings.pop
         for key, positions in reader.all(Index.postings):
             word, _, document = key.partition(END)
@@ -122,7 +122,7 @@ class _Slice:
             word, _, document = key.partition(END)
             found.differs(f"{word!r} in {document}: nothing, not {_short(_unpacked(expected))}")
 
-    def _compare_counts(self, reader: StateReader) -> None:
+    def _compare_counts(self, reader: LocalReader) -> None:
         found = self._found
         for word, count in reader.all(Index.words):
             if not self._has(word):

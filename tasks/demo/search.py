@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from framework.state.local_reader import StateReader
+from framework.state.local_reader import LocalReader
 from protocol.partitioner import partition_of
 from tasks.inverted_index import END, Index, job, postings_of, search
 
@@ -13,7 +13,7 @@ HITS_SHOWN = 3
 class Lookup:
     """Finds the postings of a word in the partition that has it: what a search needs."""
 
-    def __init__(self, reader: StateReader) -> None:
+    def __init__(self, reader: LocalReader) -> None:
         self._reader = reader
 
     def postings(self, word: str) -> Mapping[str, Sequence[int]]:

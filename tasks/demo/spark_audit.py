@@ -7,10 +7,10 @@ from framework.cli.spark_work import wanted_of
 from framework.spark.backfill.audit import audit
 from framework.spark.backfill.ranges import LOG
 from framework.spark.session import local_session
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 
 
-def demonstrate(found: Target, local: LocalRun, screen: Screen) -> bool:
+def demonstrate(found: Target, local: LocalJob, screen: Screen) -> bool:
     """Audit the job of the demonstration on Spark; at least once may differ. Returns whether all is as promised."""
     screen.note("\nAuditing the state on Spark: the tasks' own code over all recorded documents, key by key …")
     spark = local_session("local[*]")

@@ -6,13 +6,13 @@ from framework.cli.feeding import Feeding, Stop
 from framework.cli.progress import Screen
 from framework.errors import TransientError
 from framework.feeds.folder import FolderFeed
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 from tasks.demo.search import Lookup, found
 
 POLL_MS = 20
 
 
-def follow(local: LocalRun, feed: FolderFeed, lookup: Lookup, query: str, screen: Screen, stop: Stop) -> None:
+def follow(local: LocalJob, feed: FolderFeed, lookup: Lookup, query: str, screen: Screen, stop: Stop) -> None:
     """Feed what changes until Ctrl-C; search again after each change that the index has taken in."""
     screen.note(f"\nFollowing {feed.root}: edit, add or delete a file; Ctrl-C ends (QUERY=… watches another search)")
     screen.note(f"  {found(lookup, query)}")

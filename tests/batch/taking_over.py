@@ -17,16 +17,16 @@ from protocol.commit import (
     ExternalInput,
     InputCommit,
     OutputCommit,
-    ProducerLineage,
+    ProducerRollbacks,
     encode_commit,
 )
 from protocol.frames import decode_headers
-from protocol.ids import LineageEntry, TopicPartition
+from protocol.ids import RollbackEntry, TopicPartition
 from tests.support.local_batch import TaskResult, run_job
 
 Headers = tuple[tuple[str, bytes], ...]
 VERSION = 1_600_000_000_000  # before the kit's time
-LINEAGE = (LineageEntry(1, 0),)
+LINEAGE = (RollbackEntry(1, 0),)
 
 
 class Seen(NamedTuple):
@@ -71,7 +71,7 @@ def taken_over(kit: Kit, cut: dict[TopicPartition, int], settings: Settings | No
     def history(source: TopicPartition) -> Iterator[LogRow]:
         return (row for row in kit._data.partition(source).rows if row[0] < cut.get(source, 0))
 
-    results = run_job(kit.job, history, settings, version=VERSION)
+    results = run_job(kit.job, history, settings, checkpoint_id=VERSION)
     for (stage, partition), result in results.items():
         for message in commit_of(kit.job, stage, partition, result, cut):
             kit._data.append(
@@ -95,9 +95,9 @@ def commit_of(
     commit = Commit(
         producer=wiring.producer,
         generation=1,
-        version=VERSION,
+        checkpoint_id=VERSION,
         previous=-1,
-        lineage=LINEAGE,
+        rollback_history=LINEAGE,
         outputs=tuple(OutputCommit(p.topic, p.partition, 1) for p in wiring.outputs),
         data_count=1,
         data_digest=zlib.crc32(data),
@@ -116,7 +116,7 @@ def commit_of(
             )
             for source in sorted(sources)
         ),
-        known=tuple(ProducerLineage(p, LINEAGE) for p in sorted({p for p, _ in wiring.channels})),
+        known=tuple(ProducerRollbacks(p, LINEAGE) for p in sorted({p for p, _ in wiring.channels})),
         external=tuple(ExternalInput(p.topic, p.partition, covered.get(p, 0)) for p in wiring.external),
         nonce=nonce,
     )

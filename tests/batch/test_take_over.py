@@ -104,7 +104,7 @@ def test_a_state_that_outgrows_memory_is_the_same() -> None:
         for number in range(900):
             kit.feed(events, f"key-{number % 170}", "1", timestamp=number)
     cut = {TopicPartition("events", 0): 800}
-    assert taken_over(small, cut, Settings(layer_bytes_max=8_000, batch_bytes_max=200)) == live(large)
+    assert taken_over(small, cut, Settings(uncommitted_state_bytes_max=8_000, batch_bytes_max=200)) == live(large)
 
 
 def test_stages_of_several_partitions_hand_over() -> None:

@@ -42,10 +42,10 @@ def test_a_whole_index_is_accepted_and_its_times_noted(monkeypatch: pytest.Monke
         (RECORDS[:3], "1 records of 1 documents are missing, the first of document 1"),
         ([*RECORDS[:2], RECORDS[1]], "document 0, word 'two': a record too many"),
         ([RECORDS[2]], "version 1 at"),
-        ([(0, b"one", Change(0, [0], 1))], "due: the run is void"),
+        ([(0, b"one", Change(0, [0], 1))], "due: the run does not count"),
     ],
 )
-def test_a_run_that_is_not_whole_is_void(
+def test_a_run_that_is_not_whole_is_invalid(
     records: list[tuple[int, bytes, Change]], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record lost, there twice, of a later version than is due, or with other positions ends the run."""

@@ -26,9 +26,9 @@ RESULT = {
 }
 
 
-def cell(mode: str, interval_ms: int = 1_000) -> Cell:
+def cell(mode: str, checkpoint_interval_ms: int = 1_000) -> Cell:
     """Return a cell as a run keeps it."""
-    return Cell("steady", "kafka", mode, interval_ms, 2, 8.0)
+    return Cell("steady", "kafka", mode, checkpoint_interval_ms, 2, 8.0)
 
 
 def test_a_peers_index_is_accepted() -> None:
@@ -53,7 +53,7 @@ def test_a_peers_index_is_accepted() -> None:
         (b"three", b"[0,[1],1]", "a record too many"),  # of another document
     ],
 )
-def test_a_peers_wrong_record_voids_its_run(word: bytes, text: bytes, why: str) -> None:
+def test_a_peers_wrong_record_makes_invalid_its_run(word: bytes, text: bytes, why: str) -> None:
     """What a peer writes is compared with the index that the reader works out by itself."""
     with pytest.raises(SystemExit, match=why):
         Seen(TEXTS, 2, repeats=False).take(0, word, text, 1.0)
@@ -95,13 +95,15 @@ def test_peers_run_on_kafka_only_and_beside_our_modes() -> None:
     """Each interval has all its rows together; the embedded log has no peers."""
     cells = list(plan(["kafka", "embedded"], 8.0, ["deterministic"], ["Flink"], quick=False))
     assert not [each for each in cells if each.log == "embedded" and each.mode in PEERS]
-    steady = [(each.interval_ms, each.mode) for each in cells if (each.kind, each.log) == ("steady", "kafka")]
+    steady = [
+        (each.checkpoint_interval_ms, each.mode) for each in cells if (each.kind, each.log) == ("steady", "kafka")
+    ]
     flink = ["Flink, at-least-once", "Flink, exactly-once"]
     assert steady == [(ms, mode) for ms in (100, 500, 1_000, 5_000) for mode in ("deterministic", *flink)]
 
 
 def test_a_peer_that_fails_is_left_out_and_we_are_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A void run of a peer is said and the others go on; a void run of ours ends all."""
+    """An invalid run of a peer is said and the others go on; an invalid run of ours ends all."""
 
     def measured(_module: str, _log: str, *arguments: str) -> dict[str, Any]:
         if "mode=deterministic" in arguments:
@@ -127,7 +129,7 @@ def test_a_peer_that_fails_is_left_out_and_we_are_not(monkeypatch: pytest.Monkey
         ("quixstreams", "quixstreams=={}\n"),
     ],
 )
-def test_the_version_in_the_tables_is_the_one_that_is_fetched(tool: str, line: str) -> None:
+def test_the_checkpoint_in_the_tables_is_the_one_that_is_fetched(tool: str, line: str) -> None:
     """Said once for people, once for Maven or pip."""
     directory = HERE / tool.lower().replace(" ", "_")
     pinned = directory / ("requirements.txt" if tool == "quixstreams" else "pom.xml")

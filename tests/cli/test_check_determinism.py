@@ -1,4 +1,4 @@
-"""`grete run` and `grete verify` on a deterministic job, as a user types them."""
+"""`grete run` and `grete check-determinism` on a deterministic job, as a user types them."""
 
 import sqlite3
 import subprocess
@@ -42,15 +42,15 @@ def test_a_deterministic_job_is_run_and_verified(tmp_path: Path) -> None:
     """D3: the job runs to the end of its input; a replay makes the same of it; of a job by chance it does not."""
     (tmp_path / "job.py").write_text(JOB.format(chance='itertools.repeat("same")'))
     (tmp_path / "input.txt").write_text("to be or\nnot to be\n")
-    ran = grete(tmp_path, "run", "job.py", "--lines", "lines=input.txt")
+    ran = grete(tmp_path, "run", "job.py", "--input", "lines=input.txt")
     assert ran.returncode == 0, ran.stderr
-    verified = grete(tmp_path, "verify", "job.py")
+    verified = grete(tmp_path, "check-determinism", "job.py")
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert "2 records taken in again, 6 outputs compared" in verified.stdout
 
     other = JOB.format(chance="map(str, itertools.count(id(object())))")
     (tmp_path / "job.py").write_text(other)
-    differs = grete(tmp_path, "verify", "job.py")
+    differs = grete(tmp_path, "check-determinism", "job.py")
     assert differs.returncode == 1
     assert "first difference: out[0], record seq 1 of count-0" in differs.stdout
     assert "line 7: id()" in differs.stdout
@@ -92,7 +92,7 @@ def test_verify_applies_nothing_to_files_and_tables(tmp_path: Path) -> None:
     (tmp_path / "input.txt").write_text("to be or\nnot to be\n")
     with sqlite3.connect(tmp_path / "words.db") as database:
         database.execute("CREATE TABLE words (word TEXT PRIMARY KEY, line TEXT)")
-    ran = grete(tmp_path, "run", "job.py", "--lines", "lines=input.txt")
+    ran = grete(tmp_path, "run", "job.py", "--input", "lines=input.txt")
     assert ran.returncode == 0, ran.stderr
     assert sorted(sqlite3.connect(tmp_path / "words.db").execute("SELECT word FROM words"))
     files = list((tmp_path / "words").iterdir())
@@ -100,7 +100,7 @@ def test_verify_applies_nothing_to_files_and_tables(tmp_path: Path) -> None:
     for file in files:
         file.rename(tmp_path / file.name)
     (tmp_path / "words.db").rename(tmp_path / "elsewhere.db")
-    verified = grete(tmp_path, "verify", "job.py")
+    verified = grete(tmp_path, "check-determinism", "job.py")
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert "all of them are the same" in verified.stdout
     assert list((tmp_path / "words").iterdir()) == []

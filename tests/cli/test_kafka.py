@@ -244,7 +244,7 @@ def test_the_demonstration_runs_on_kafka(cluster: Cluster) -> None:
         (cluster.folder / "docs" / f"{number}.txt").write_text(f"all the same words and one of its own {number}")
     options = ("--dir", "docs", "--kills", "1", "--log", cluster.log)
     out = grete(*options, cwd=cluster.folder, module="tasks.demo")
-    assert "uncommitted records void" in out
+    assert "uncommitted records rolled back" in out
     assert "24 documents, 240 words" in out
     assert "The index is identical." in out
     out = grete(*options, cwd=cluster.folder, module="tasks.demo")

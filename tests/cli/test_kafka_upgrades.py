@@ -76,9 +76,9 @@ def rewrite(at: Cluster, old: str, new: str) -> None:
 
 MODES = {
     "aligned": ("", {}),
-    "at least once": ("", {"GRETE_GUARANTEE": "at-least-once"}),
+    "at least once": ("", {"GRETE_PROCESSING_GUARANTEE": "at-least-once"}),
     "deterministic": (', mode="deterministic"', {}),
-    "deterministic, read back": (', mode="deterministic"', {"GRETE_RELEASE": "read-back"}),
+    "deterministic, read back": (', mode="deterministic"', {"GRETE_RELEASE": "sequenced"}),
 }
 
 
@@ -94,7 +94,7 @@ def test_an_output_topic_grows_between_two_starts_and_under_workers(
     rewrite(cluster, "partitions=2)", f"partitions=2{argument})")
     for name, value in {"PYTHONHASHSEED": "0", **settings}.items():
         monkeypatch.setenv(name, value)
-    rarely = {"GRETE_INTERVAL_MS": "600000"} if argument else {}
+    rarely = {"GRETE_CHECKPOINT_INTERVAL_MS": "600000"} if argument else {}
     for name, value in rarely.items():
         monkeypatch.setenv(name, value)
     workers = [terminals.worker(partition) for partition in range(2)]

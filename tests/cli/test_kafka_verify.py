@@ -1,4 +1,4 @@
-"""`grete verify` on a Kafka cluster."""
+"""`grete check-determinism` on a Kafka cluster."""
 
 from pathlib import Path
 

@@ -21,5 +21,5 @@ def test_a_new_project_passes_its_test_and_runs(tmp_path: Path, monkeypatch: pyt
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
-    grete("run", "my_words.py", "--lines", "sentences=-", cwd=project, stdin="so it goes, so\n")
+    grete("run", "my_words.py", "--input", "sentences=-", cwd=project, stdin="so it goes, so\n")
     assert grete("state", "get", "my_words.py", "counts", "so", cwd=project) == "2\n"

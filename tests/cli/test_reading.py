@@ -94,8 +94,8 @@ def written(folder: Path, name: str = "", mode: str = "deterministic") -> None:
         database.execute("CREATE TABLE words (word TEXT PRIMARY KEY, line TEXT)")
 
 
-def last_version(folder: Path, *log: str) -> str:
-    """Return a version that all tasks have, as `grete checkpoints` shows them."""
+def last_checkpoint(folder: Path, *log: str) -> str:
+    """Return a checkpoint that all tasks have, as `grete checkpoints` shows them."""
     rows = grete("checkpoints", "job.py", *log, cwd=folder).splitlines()[1:]
     return str(min(int(row.split()[2]) for row in rows))
 
@@ -118,9 +118,9 @@ def unchanged(folder: Path) -> Iterator[None]:
     assert {name for name in {*before, *after} if before.get(name) != after.get(name)} == set()
 
 
-def filled(command: Sequence[str], name: str, version: str) -> list[str]:
+def filled(command: Sequence[str], name: str, checkpoint_id: str) -> list[str]:
     """Return a command with its names."""
-    return [word.replace("NAME", name).replace("VERSION", version) for word in command]
+    return [word.replace("NAME", name).replace("VERSION", checkpoint_id) for word in command]
 
 
 KILLED = """
@@ -140,7 +140,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """Return a folder in which the job has run; its log was closed, or the last process that wrote to it was killed."""
     made = tmp_path_factory.mktemp(request.param)
     written(made)
-    grete("run", "job.py", "--lines", "lines=input.txt", cwd=made)
+    grete("run", "job.py", "--input", "lines=input.txt", cwd=made)
     if request.param == "killed":
         log = made / ".grete/writing/log.db"
         command = [sys.executable, "-c", KILLED, str(log)]
@@ -152,7 +152,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("command", [*READING, VERIFY], ids=" ".join)
 def test_a_command_that_reads_changes_no_file(folder: Path, command: list[str]) -> None:
     """After an end and after a kill: no lock, no directory, no WAL that is copied back, nothing at the sinks."""
-    words = filled(command, "", last_version(folder))
+    words = filled(command, "", last_checkpoint(folder))
     with unchanged(folder):
         grete(*words, cwd=folder)
 
@@ -204,7 +204,15 @@ def test_the_modules_of_reading_commands_open_no_log_to_write() -> None:
         tree = ast.parse((ROOT / "framework" / "cli" / f"{module}.py").read_text())
         names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
         assert "existing_log" in names
-        assert not names & {"existing_log_to_write", "target", "open_log", "open_address", "Place", "Log", "open_notes"}
+        assert not names & {
+            "existing_log_to_write",
+            "target",
+            "open_log",
+            "open_address",
+            "JobDirectory",
+            "Log",
+            "open_job_metadata",
+        }
 
 
 def cluster_state(admin: AdminClient, prefix: str) -> dict[str, Any]:
@@ -214,8 +222,10 @@ def cluster_state(admin: AdminClient, prefix: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):  # type: ignore[no-untyped-call]
         answers = admin.list_offsets(dict.fromkeys(places, spec))
-        for place, answer in answers.items():
-            found[f"{place.topic}[{place.partition}] {type(spec).__name__} {spec._value}"] = answer.result().offset
+        for job_directory, answer in answers.items():
+            found[f"{job_directory.topic}[{job_directory.partition}] {type(spec).__name__} {spec._value}"] = (
+                answer.result().offset
+            )
     groups = admin.list_consumer_groups().result().valid
     found["groups"] = sorted(group.group_id for group in groups if group.group_id.startswith(prefix))
     found["all groups"] = sorted(group.group_id for group in groups if group.group_id.startswith("grete"))
@@ -230,11 +240,11 @@ def test_a_command_that_reads_changes_no_topic(kafka_broker: Broker, tmp_path: P
     written(tmp_path, name)
     cluster.make(f"{name}lines", 2)
     log = f"--log={cluster.log}"
-    grete("run", "job.py", "--lines", f"{name}lines=input.txt", log, cwd=tmp_path)
-    version = last_version(tmp_path, log)
+    grete("run", "job.py", "--input", f"{name}lines=input.txt", log, cwd=tmp_path)
+    checkpoint_id = last_checkpoint(tmp_path, log)
     topics = cluster_state(cluster.admin, cluster.name)
-    elsewhere = [*filled(READING[1], name, version), "--directory=other"]  # a machine without state
-    for command in (*(filled(command, name, version) for command in (*READING, VERIFY)), elsewhere):
+    elsewhere = [*filled(READING[1], name, checkpoint_id), "--directory=other"]  # a machine without state
+    for command in (*(filled(command, name, checkpoint_id) for command in (*READING, VERIFY)), elsewhere):
         with unchanged(tmp_path):
             grete(*command, log, cwd=tmp_path)
         assert cluster_state(cluster.admin, cluster.name) == topics, command

@@ -12,7 +12,7 @@ import pytest
 
 from framework.cli import main
 from framework.job.loader import load_job
-from framework.state.local_reader import StateReader
+from framework.state.local_reader import LocalReader
 from tests.worker.workers import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def grete(*arguments: str, cwd: Path, stdin: str = "", module: str = "framework.
 def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder in which the word count has run."""
     folder = tmp_path_factory.mktemp("words")
-    out = grete("run", "tasks.word_count", "--lines", "sentences=-", cwd=folder, stdin="so it\nso\n\x1b[2J\n")
+    out = grete("run", "tasks.word_count", "--input", "sentences=-", cwd=folder, stdin="so it\nso\n\x1b[2J\n")
     assert "all input is used up; 3 input records" in out
     assert "grete state scan tasks.word_count count-words/counts" in out
     return folder
@@ -127,7 +127,7 @@ def test_checkpoints_are_shown(shell: Shell) -> None:
 
 def test_a_second_run_goes_on_from_the_first(words: Path, shell: Shell) -> None:
     """State and positions are kept: what was counted is not counted again."""
-    grete("run", "tasks.word_count", "--lines", "sentences=-", cwd=words, stdin="so\n")
+    grete("run", "tasks.word_count", "--input", "sentences=-", cwd=words, stdin="so\n")
     assert shell("state", "get", "tasks.word_count", "counts", "so") == "3\n"
 
 
@@ -137,7 +137,7 @@ def following(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     (tmp_path / "sizes.py").write_text(TWO_STAGES)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a").write_text("four")
-    process = start("run", "sizes.py", "--input", "docs", "--follow", cwd=tmp_path)
+    process = start("run", "sizes.py", "--input-dir", "docs", "--follow", cwd=tmp_path)
     yield process
     process.kill()
     process.communicate()
@@ -147,7 +147,7 @@ def sizes(folder: Path) -> dict[str, int]:
     """Return what the job has committed, read beside its workers."""
     job = load_job(str(folder / "sizes.py"))
     try:
-        with StateReader(folder / ".grete" / "sizes" / "state", job) as reader:
+        with LocalReader(folder / ".grete" / "sizes" / "state", job) as reader:
             return dict(reader.all(reader.store("sizes")))
     except Exception as error:  # noqa: BLE001  # not there yet, or just being made
         return {"error": len(str(error))}
@@ -179,6 +179,6 @@ def test_following_a_folder(
     out, error = following.communicate(timeout=LIMIT_S)
     assert (following.returncode, error) == (0, "")
     assert "sizes: stopped" in out
-    again = grete("run", "sizes.py", "--input", "docs", cwd=tmp_path)
+    again = grete("run", "sizes.py", "--input-dir", "docs", cwd=tmp_path)
     assert "read: 1 unchanged" in again or "read: 1 touched" in again
     assert "0 input records" in again

@@ -62,7 +62,7 @@ def test_a_directory_that_the_worker_has_left_does_not_answer(stale: Stale, end:
     shown, said = stale("state", "get", JOB, "counts", "a")
     assert shown == "2\n"
     assert f"{TASK}: read from its changelog: the state in" in said
-    assert "and version" in said
+    assert "and checkpoint" in said
     shown, said = stale("state", "scan", JOB, "counts")
     assert shown == "a\t2\nb\t1\nc\t1\n"
     assert said.count("read from its changelog") == 1
@@ -82,7 +82,7 @@ def test_a_worker_that_sleeps_through_a_take_over_does_not_answer(stale: Stale) 
 
 def test_a_worker_at_work_answers_from_its_store(stale: Stale) -> None:
     """Each read while it commits sees what was committed before, and nothing is said of changelogs."""
-    with WorkerUnderTest(stale.directory, "--set=interval_ms=20") as worker:
+    with WorkerUnderTest(stale.directory, "--set=checkpoint_interval_ms=20") as worker:
         worker.running()
         for number in range(1, 6):
             say(stale.log, "a")
@@ -119,18 +119,18 @@ def test_what_was_committed_and_not_applied_is_read(stale: Stale, tmp_path: Path
     assert stale("state", "get", JOB, "counts", "a")[0] == "2\n"
 
 
-def test_a_version_that_never_was_is_refused(stale: Stale) -> None:
-    """Of a job that consists of sources only, too: an error with the versions that there are, no empty answer."""
+def test_a_checkpoint_that_never_was_is_refused(stale: Stale) -> None:
+    """Of a job that consists of sources only, too: an error with the checkpoints that there are, no empty answer."""
     say(stale.log, "a")
     stale.take_over(1)
-    versions = [at.commit.version for at in commits(stale.log, all_wirings(word_count)[0])]
-    assert stale("state", "get", JOB, "counts", "a", f"--version={versions[-1]}")[0] == "1\n"
-    above, below = versions[-1] + 5, versions[0] - 1
-    between = next(v for v in range(versions[0], versions[-1]) if v not in versions)
+    checkpoint_ids = [at.commit.checkpoint_id for at in commits(stale.log, all_wirings(word_count)[0])]
+    assert stale("state", "get", JOB, "counts", "a", f"--version={checkpoint_ids[-1]}")[0] == "1\n"
+    above, below = checkpoint_ids[-1] + 5, checkpoint_ids[0] - 1
+    between = next(v for v in range(checkpoint_ids[0], checkpoint_ids[-1]) if v not in checkpoint_ids)
     for never in (below, between, above):
         said = stale("state", "get", JOB, "counts", "a", f"--version={never}", code=2)[1]
-        assert f"version {never} was not committed by a task of job 'word-count'" in said
-        assert f"{versions[0]}, the last {versions[-1]}" in " ".join(said.split())
+        assert f"checkpoint {never} was not committed by a task of job 'word-count'" in said
+        assert f"{checkpoint_ids[0]}, the last {checkpoint_ids[-1]}" in " ".join(said.split())
 
 
 def test_records_are_counted_and_not_offsets(stale: Stale) -> None:

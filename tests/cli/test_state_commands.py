@@ -1,4 +1,4 @@
-"""Rescale, fork, replay and reading as of a version, by their commands: jobs with real workers before and after."""
+"""Rescale, fork, replay and reading as of a checkpoint, by their commands: jobs with real workers before and after."""
 
 import signal
 import subprocess
@@ -12,16 +12,16 @@ from framework.api.job import Job
 from framework.cli.main import app
 from framework.cli.moved_state import standing_still
 from framework.errors import ConfigError, FrameworkError, TransientError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs.address import IN_DIRECTORY
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.state.commits import all_wirings
-from framework.state.local_reader import StateReader
+from framework.state.local_reader import LocalReader
 from framework.state.snapshots import commits, snapshots
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 from tests.state.pair_bulk_writes import counts, feed, run
@@ -53,9 +53,9 @@ def grete(*arguments: str, fails: type[FrameworkError] | None = None) -> str:
     return str(done.exception)
 
 
-def scan(reference: str, directory: Path, version: int) -> dict[str, int]:
-    """Return the counts as ``grete state scan --version`` prints them."""
-    text = grete("state", "scan", reference, "counts", f"--directory={directory}", f"--version={version}")
+def scan(reference: str, directory: Path, checkpoint_id: int) -> dict[str, int]:
+    """Return the counts as ``grete state scan --checkpoint`` prints them."""
+    text = grete("state", "scan", reference, "counts", f"--directory={directory}", f"--checkpoint={checkpoint_id}")
     return {word: int(count) for word, count in (line.split("\t") for line in text.splitlines())}
 
 
@@ -78,10 +78,10 @@ def test_a_job_is_rescaled_and_goes_on(tmp_path: Path) -> None:
     assert "has 5 partitions, and topics cannot lose any" in refused
     assert refused.endswith("and: grete fork")
     assert scan(two, directory, older) == before
-    newest = [f"--directory={directory}", f"--version={_newest(five, directory)}"]
+    newest = [f"--directory={directory}", f"--checkpoint={_newest(five, directory)}"]
     refused = grete("state", "scan", two, "counts", *newest, fails=REFUSED)
     assert "with other stages or another number of partitions (its changelog has 5): read it with the" in refused
-    with StateReader(directory / "state", load_job(five)) as reader:
+    with LocalReader(directory / "state", load_job(five)) as reader:
         per_task = [len(list(reader.all(reader.store("counts"), number))) for number in range(5)]
     assert sum(per_task) == 40
     assert all(0 < number < 40 for number in per_task)
@@ -98,15 +98,15 @@ def test_what_cannot_be_rescaled_is_refused_before_anything_is_changed(tmp_path:
     assert "1 keys in 2 partitions do not show that it is keyed as the records are" in grete(*asked, fails=REFUSED)
     log = EmbeddedLog(directory / "log.db")
     job = load_job(two)
-    with LocalRun(job, two, Place(directory), Settings(interval_ms=50)) as local:
-        assert "already has a supervisor" in grete(*asked, "--by-key", fails=REFUSED)
+    with LocalJob(job, two, JobDirectory(directory), Settings(checkpoint_interval_ms=50)) as local:
+        assert "already has a supervisor" in grete(*asked, "--assume-keyed", fails=REFUSED)
         local.stop()
     partition = TopicPartition("heard", partition_of(b"k", 2))
     log.produce_with_meta([ExternalRecord(partition, b"k", b"more", 1)], {})
-    assert "has records from offset 1 on that the job has not read" in grete(*asked, "--by-key", fails=REFUSED)
+    assert "has records from offset 1 on that the job has not read" in grete(*asked, "--assume-keyed", fails=REFUSED)
     run(two, directory)
     assert [log.partitions(topic) for topic in log.topics()] == [2] * len(log.topics())
-    grete(*asked, "--by-key")
+    grete(*asked, "--assume-keyed")
     assert {log.partitions(topic) for topic in log.topics()} == {3}
     log.close()
     other = code(tmp_path, "other.py", pair="other", record_key="")
@@ -114,7 +114,7 @@ def test_what_cannot_be_rescaled_is_refused_before_anything_is_changed(tmp_path:
     Path(other).write_text(text)
     run(other, tmp_path / "other", *((f"k{number}", "a") for number in range(25)))
     refused = grete(
-        "rescale", other, "--partitions=3", f"--directory={tmp_path / 'other'}", "--by-key", fails=ConfigError
+        "rescale", other, "--partitions=3", f"--directory={tmp_path / 'other'}", "--assume-keyed", fails=ConfigError
     )
     assert "store split/lines: key b'xk" in refused
     assert "it is not keyed as the records are: it cannot be rescaled" in refused
@@ -125,7 +125,7 @@ def test_a_rescale_that_is_killed_is_done_again(tmp_path: Path) -> None:
     two, three, directory = code(tmp_path, "two.py"), code(tmp_path, "three.py", partitions="3"), tmp_path / "job"
     lines = [(f"k{number}", WORDS) for number in range(25)]
     before = run(two, directory, *lines)
-    for left in (1, 5, 10, 17):  # 6 claims, 6 commits, the verdict, 5 copies; in the last one 3 voids, too
+    for left in (1, 5, 10, 17):  # 6 claims, 6 commits, the outcome, 5 copies; in the last one 3 rolls back, too
         script = (
             "import sys, tests.state.killed_bulk_writes as k, framework.logs.address as o;"
             "from framework.cli import main;"
@@ -141,19 +141,19 @@ def test_a_rescale_that_is_killed_is_done_again(tmp_path: Path) -> None:
     assert run(three, directory, *lines) == {word: 2 * count for word, count in before.items()}
 
 
-def test_a_fork_goes_on_from_an_older_version(tmp_path: Path) -> None:
-    """The second job has the state of that version, reads what came after it, and the first one does not notice."""
+def test_a_fork_goes_on_from_an_older_checkpoint(tmp_path: Path) -> None:
+    """The second job has the state of that checkpoint, reads what came after it, and the first one does not notice."""
     first, second = code(tmp_path, "first.py"), code(tmp_path, "second.py", pair="pair-2")
     directory, forked = tmp_path / "job", tmp_path / "forked"
     old = run(first, directory, ("a", "x y"), ("b", "x"))
     job = load_job(first)
-    log = Place(directory).open_log()
-    version = min(each.commit.version for each in snapshots(log, job))
+    log = JobDirectory(directory).open_log()
+    checkpoint_id = min(each.commit.checkpoint_id for each in snapshots(log, job))
     new = run(first, directory, ("a", "x z"))
     assert (old, new) == ({"x": 2, "y": 1}, {"x": 3, "y": 1, "z": 1})
-    assert scan(first, directory, version) == old
+    assert scan(first, directory, checkpoint_id) == old
     asked = ["fork", first, second, f"--directory={directory}", f"--second-directory={forked}"]
-    grete(*asked, f"--version={version}")
+    grete(*asked, f"--checkpoint={checkpoint_id}")
     assert scan(second, forked, _newest(second, forked)) == old
     assert run(second, forked) == new
     assert run(second, forked, ("a", "y")) == new | {"y": 2}
@@ -161,10 +161,10 @@ def test_a_fork_goes_on_from_an_older_version(tmp_path: Path) -> None:
     assert "has run" in grete(*asked, fails=REFUSED)
     assert "both jobs are called 'pair'" in grete("fork", first, first, f"--directory={directory}", fails=REFUSED)
     between = next(v + 1 for v in _versions(job, directory) if v and v + 1 not in _versions(job, directory))
-    assert "the nearest before it that was is" in grete(*asked, f"--version={between}", fails=REFUSED)
+    assert "the nearest before it that was is" in grete(*asked, f"--checkpoint={between}", fails=REFUSED)
     every = _versions(job, directory)
     never = grete("state", "scan", first, "counts", f"--directory={directory}", "--version=999999999", fails=REFUSED)
-    assert never.startswith("version 999999999 was not committed by every task of job 'pair': the nearest before it")
+    assert never.startswith("checkpoint 999999999 was not committed by every task of job 'pair': the nearest before it")
     assert never.endswith(f", the last {max(every)}")
     log.close()
 
@@ -183,7 +183,7 @@ def test_a_fork_has_fewer_partitions_or_more(tmp_path: Path, partitions: int) ->
     assert grete(*asked).splitlines() == ["count/counts\t41 entries", "split/lines\t25 entries"]
     lines.append(("k1", "more"))
     assert run(second, tmp_path / "second", *lines) == {word: 2 * count for word, count in before.items()}
-    with StateReader(tmp_path / "second" / "state", load_job(second)) as reader:
+    with LocalReader(tmp_path / "second" / "state", load_job(second)) as reader:
         for number in range(partitions):
             found = [word for word, _ in reader.all(reader.store("counts"), number)]
             assert found
@@ -193,27 +193,27 @@ def test_a_fork_has_fewer_partitions_or_more(tmp_path: Path, partitions: int) ->
 
 
 def _versions(job: Job, directory: Path) -> list[int]:
-    log = Place(directory).open_log()
-    found = [at.commit.version for at in commits(log, all_wirings(job)[2])]
+    log = JobDirectory(directory).open_log()
+    found = [at.commit.checkpoint_id for at in commits(log, all_wirings(job)[2])]
     log.close()
     return found
 
 
 def _newest(reference: str, directory: Path) -> int:
-    log = Place(directory).open_log()
-    found = min(each.commit.version for each in snapshots(log, load_job(reference)))
+    log = JobDirectory(directory).open_log()
+    found = min(each.commit.checkpoint_id for each in snapshots(log, load_job(reference)))
     log.close()
     return found
 
 
 def test_a_replay_rebuilds_the_stores(tmp_path: Path) -> None:
-    """What was lost on disk comes back from the changelogs, of any retained version; workers go on from it."""
+    """What was lost on disk comes back from the changelogs, of any retained checkpoint; workers go on from it."""
     two, directory, elsewhere = code(tmp_path, "two.py"), tmp_path / "job", tmp_path / "elsewhere"
     old = run(two, directory, ("a", "x y"), ("b", "x"))
-    version = _newest(two, directory)
+    checkpoint_id = _newest(two, directory)
     new = run(two, directory, ("a", "x z"))
-    grete("replay", two, f"--version={version}", f"--into={elsewhere}", f"--directory={directory}")
-    with StateReader(elsewhere, load_job(two)) as reader:
+    grete("replay", two, f"--checkpoint={checkpoint_id}", f"--into={elsewhere}", f"--directory={directory}")
+    with LocalReader(elsewhere, load_job(two)) as reader:
         assert dict(reader.all(reader.store("counts"))) == old
     for file in (directory / "state").rglob("*.sst"):
         file.write_bytes(b"damaged")
@@ -221,22 +221,22 @@ def test_a_replay_rebuilds_the_stores(tmp_path: Path) -> None:
     assert [line.split("\t")[0] for line in told.splitlines()] == ["split-0", "split-1", "count-0", "count-1"]
     assert counts(load_job(two), directory / "state") == new
     assert run(two, directory, ("a", "z")) == new | {"z": 2}
-    with standing_still(Place(directory), load_job(two)):
+    with standing_still(JobDirectory(directory), load_job(two)):
         assert "is in use by another process" in grete("replay", two, f"--directory={directory}", fails=TransientError)
 
 
-def test_a_version_of_the_past_is_read_by_key(tmp_path: Path) -> None:
-    """``state get --version``: the value then; 1 if there was none; no such store, and what was trimmed, is said."""
+def test_a_checkpoint_of_the_past_is_read_by_key(tmp_path: Path) -> None:
+    """``state get --checkpoint``: the value then; 1 if there was none; no such store, and what was trimmed, is said."""
     two, directory = code(tmp_path, "two.py"), tmp_path / "job"
     run(two, directory, ("a", "x y"))
-    version = _newest(two, directory)
+    checkpoint_id = _newest(two, directory)
     run(two, directory, ("a", "x"))
-    at = [f"--directory={directory}", f"--version={version}"]
+    at = [f"--directory={directory}", f"--checkpoint={checkpoint_id}"]
     assert grete("state", "get", two, "counts", "x", *at) == "1\n"
     assert grete("state", "get", two, "counts", "x", f"--directory={directory}") == "2\n"
     assert CliRunner().invoke(app, ["state", "get", two, "counts", "nothing", *at]).exit_code == 1
     assert "no store is called 'nope'" in grete("state", "get", two, "nope", "x", *at, fails=REFUSED)
-    log = Place(directory).open_log()
+    log = JobDirectory(directory).open_log()
     for wiring in all_wirings(load_job(two)):
         log.trim(wiring.changelog, log.bounds(wiring.changelog)[1] - 1)
     log.close()
@@ -257,26 +257,26 @@ def test_a_fork_needs_the_same_stages(tmp_path: Path) -> None:
 def test_a_standing_job_is_held(tmp_path: Path) -> None:
     """While state is moved no worker of this machine starts; a worker without a supervisor is seen as well."""
     two = load_job(code(tmp_path, "two.py"))
-    place = Place(tmp_path / "job", address=IN_DIRECTORY)
+    job_directory = JobDirectory(tmp_path / "job", address=IN_DIRECTORY)
     with (
-        standing_still(place, two),
+        standing_still(job_directory, two),
         pytest.raises(ConfigError, match="already has a supervisor"),
-        standing_still(place, two),
+        standing_still(job_directory, two),
     ):
         pass
-    with standing_still(place, two):
+    with standing_still(job_directory, two):
         pass
 
 
 def test_a_deterministic_job_is_forked_and_not_rescaled(tmp_path: Path) -> None:
-    """Its state is read as of a version of each task (D4), and begins a second job, with times all later (0020)."""
+    """Its state is read as of a checkpoint of each task (D4), and begins a second job, with times all later (0020)."""
     code_of = code(tmp_path, "det.py", partitions='2, mode="deterministic"')
     second = code(tmp_path, "second.py", partitions='2, mode="deterministic"', pair="second")
     aligned = code(tmp_path, "aligned.py", pair="aligned")
     directory, forked = tmp_path / "job", tmp_path / "second"
     before = run(code_of, directory, ("k", WORDS), ("l", WORDS))
     log = EmbeddedLog(directory / "log.db")
-    newest = max(each.commit.version for each in snapshots(log, load_job(code_of)))
+    newest = max(each.commit.checkpoint_id for each in snapshots(log, load_job(code_of)))
     log.close()
     assert scan(code_of, directory, newest) == before == {f"w{number}": 2 for number in range(40)}
     grete("replay", code_of, f"--directory={directory}", f"--into={tmp_path / 'again'}")

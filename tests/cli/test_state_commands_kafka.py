@@ -1,4 +1,7 @@
-"""What a job has committed on a real Kafka broker, read as of a version, rebuilt, forked, rescaled, by the commands."""
+"""What a job has committed on a real Kafka broker, read as of a checkpoint, rebuilt, forked, rescaled.
+
+By the commands.
+"""
 
 import shutil
 from pathlib import Path
@@ -47,10 +50,10 @@ class Moving:
         lines = (line.split("\t") for line in self("state", "scan", code, "sums", *more))
         return {name: int(total) for name, total in lines}
 
-    def version(self, code: str) -> int:
-        """Return the newest version that all tasks have."""
+    def checkpoint_id(self, code: str) -> int:
+        """Return the newest checkpoint that all tasks have."""
         log = open_address(LogAddress(self.cluster.log), Path())
-        found = min(each.commit.version for each in snapshots(log, load_job(code)))
+        found = min(each.commit.checkpoint_id for each in snapshots(log, load_job(code)))
         log.close()
         return found
 
@@ -78,19 +81,22 @@ def all_have(total: int) -> dict[str, int]:
 
 
 def test_the_past_on_a_broker_is_read_rebuilt_and_forked(moving: Moving) -> None:
-    """State as of a version, the stores anew from the changelogs, and a second job that reads on from a version."""
+    """State as of a checkpoint, the stores anew from the changelogs.
+
+    And a second job that reads on from a checkpoint.
+    """
     name = moving.cluster.name
     assert moving.run("totals.py", 1) == all_have(1)
-    version = moving.version("totals.py")
+    checkpoint_id = moving.checkpoint_id("totals.py")
     assert moving.run("totals.py", 2) == all_have(3)
-    assert moving.scan("totals.py", f"--version={version}") == all_have(1)
-    assert moving("state", "get", "totals.py", "sums", CUSTOMERS[0], f"--version={version}") == ["1"]
+    assert moving.scan("totals.py", f"--checkpoint={checkpoint_id}") == all_have(1)
+    assert moving("state", "get", "totals.py", "sums", CUSTOMERS[0], f"--checkpoint={checkpoint_id}") == ["1"]
     shutil.rmtree(next((moving.cluster.folder / ".grete").glob(f"{name}-*")) / "state")
     assert moving("replay", "totals.py")[0].startswith("total-0\t")
     assert moving.scan("totals.py") == all_have(3)
     second = moving.code("second.py", **{"": f'"{name}-second"', "-totals": f'"{name}-second-totals"'})
-    assert moving("fork", "totals.py", second, f"--version={version}") == ["total/sums\t30 entries"]
-    assert moving.scan(second, f"--version={moving.version(second)}") == all_have(1)
+    assert moving("fork", "totals.py", second, f"--checkpoint={checkpoint_id}") == ["total/sums\t30 entries"]
+    assert moving.scan(second, f"--checkpoint={moving.checkpoint_id(second)}") == all_have(1)
     assert moving.run(second) == all_have(3)  # both read the same orders
     assert moving.run(second, 4) == all_have(7)
     assert moving.run("totals.py") == all_have(7)

@@ -1,4 +1,4 @@
-"""Two versions of a job's code over one log, as a person deploys them: refused with a way, and each way works."""
+"""Two checkpoints of a job's code over one log, as a person deploys them: refused with a way, and each way works."""
 
 import shutil
 import sqlite3
@@ -8,7 +8,7 @@ import pytest
 
 from framework.api.definition import decode_definition
 from framework.errors import ConfigError, SerdeError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.settings import Settings
 from framework.state.local_reader import DEFINITION
@@ -74,7 +74,9 @@ def run(reference: str, directory: Path, *items: str) -> str:
     """Run a job over some orders more, to their end."""
     lines = directory.parent / "orders.txt"
     lines.write_text("".join(f"{item}\n" for item in items))
-    return grete("run", reference, f"--directory={directory}", f"--lines=orders={lines}", "--set=interval_ms=50")
+    return grete(
+        "run", reference, f"--directory={directory}", f"--input=orders={lines}", "--set=checkpoint_interval_ms=50"
+    )
 
 
 def scan(reference: str, directory: Path, store: str) -> dict[str, str]:
@@ -316,9 +318,9 @@ def test_another_output_topic_is_taken(directory: Path, tmp_path: Path) -> None:
 def test_a_stage_that_never_committed_does_not_bind(directory: Path, tmp_path: Path) -> None:
     """The code before goes on: after a start with one stage more that came to nothing, and after one that committed."""
     more = code(tmp_path, ("job = Job(", "class More(Other):\n    pass\njob = Job("), ("Other]", "Other, More]"))
-    place = Place(directory)
-    log = place.open_log()
-    prepare(load_job(more), log, place, Settings())
+    job_directory = JobDirectory(directory)
+    log = job_directory.open_log()
+    prepare(load_job(more), log, job_directory, Settings())
     log.close()
     assert b'"name":"more"' in (directory / "state" / DEFINITION).read_bytes()
     run(code(tmp_path, name="same"), directory, "pear")

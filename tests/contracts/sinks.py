@@ -99,9 +99,9 @@ def entries(*numbers: int, task: str = "a") -> list[tuple[str, bytes]]:
     return [("out", msgspec.json.encode(Numbered(task, number))) for number in numbers]
 
 
-def apply(sink: Sink, version: int, *numbers: int, task: str = "a") -> bool:
-    """Apply a version; return whether there was anything to do."""
-    if not sink.begin(version):
+def apply(sink: Sink, checkpoint_id: int, *numbers: int, task: str = "a") -> bool:
+    """Apply a checkpoint; return whether there was anything to do."""
+    if not sink.begin(checkpoint_id):
         return False
     for number in numbers:
         sink.write(entries(number, task=task))

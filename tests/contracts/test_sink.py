@@ -26,7 +26,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     made.close()
 
 
-def test_a_version_shows_as_a_whole_once_it_is_committed(place: SinkWorld) -> None:
+def test_a_checkpoint_shows_as_a_whole_once_it_is_committed(place: SinkWorld) -> None:
     """Nothing is seen before the commit, everything after, in the order of the writes."""
     sink = place.sink()
     assert sink.begin(1)
@@ -37,14 +37,14 @@ def test_a_version_shows_as_a_whole_once_it_is_committed(place: SinkWorld) -> No
     assert place.content() == {"a": list(range(1000))}
 
 
-def test_a_version_applied_again_changes_nothing(place: SinkWorld) -> None:
-    """By the same process or the next one, at once or when later versions are there."""
+def test_a_checkpoint_applied_again_changes_nothing(place: SinkWorld) -> None:
+    """By the same process or the next one, at once or when later checkpoints are there."""
     sink = place.sink()
     assert apply(sink, 1, 1, 2)
     assert not apply(sink, 1, 1, 2)
     assert apply(sink, 2, 3)
-    for version in (1, 2):
-        assert not apply(place.sink(), version, 1, 2)
+    for checkpoint_id in (1, 2):
+        assert not apply(place.sink(), checkpoint_id, 1, 2)
     assert place.content() == {"a": [1, 2, 3]}
 
 
@@ -62,7 +62,7 @@ def test_what_a_crash_left_half_done_is_not_seen_and_done_again(place: SinkWorld
 
 
 def test_a_sink_opened_again_forgets_what_was_half_done(place: SinkWorld) -> None:
-    """After trouble the same process opens its sink again and starts the version from its first output."""
+    """After trouble the same process opens its sink again and starts the checkpoint from its first output."""
     sink = place.sink()
     sink.begin(1)
     sink.write(entries(1))
@@ -71,34 +71,37 @@ def test_a_sink_opened_again_forgets_what_was_half_done(place: SinkWorld) -> Non
     assert place.content() == {"a": [1, 2]}
 
 
-def test_an_instance_that_sleeps_over_its_version_changes_nothing(place: SinkWorld) -> None:
-    """Two instances apply the same version, the first one falls asleep before any step: each output is there once."""
+def test_an_instance_that_sleeps_over_its_checkpoint_changes_nothing(place: SinkWorld) -> None:
+    """Two instances apply the same checkpoint, the first one falls asleep before any step.
+
+    Each output is there once.
+    """
     for asleep_at in range(3):
-        version, numbers = 10 * asleep_at + 10, [10 * asleep_at + 1, 10 * asleep_at + 2]
+        checkpoint_id, numbers = 10 * asleep_at + 10, [10 * asleep_at + 1, 10 * asleep_at + 2]
         zombie = place.sink()
         if asleep_at > 0:
-            assert zombie.begin(version)
+            assert zombie.begin(checkpoint_id)
         if asleep_at > 1:
             zombie.write(entries(*numbers))
         with contextlib.suppress(TransientError):  # a database makes it wait for the one who sleeps …
-            apply(place.sink(), version, *numbers)
+            apply(place.sink(), checkpoint_id, *numbers)
         with contextlib.suppress(TransientError):
             if asleep_at == 0:
-                apply(zombie, version, *numbers)
+                apply(zombie, checkpoint_id, *numbers)
             else:
                 if asleep_at == 1:
                     zombie.write(entries(*numbers))
                 zombie.commit()  # … who does it, or finds that it was done
         successor = place.sink()
-        apply(successor, version, *numbers)
-        apply(successor, version + 1, numbers[1] + 1)
+        apply(successor, checkpoint_id, *numbers)
+        apply(successor, checkpoint_id + 1, numbers[1] + 1)
         zombie.open(OWNER)
-        assert not apply(zombie, version, *numbers)
+        assert not apply(zombie, checkpoint_id, *numbers)
     assert place.content() == {"a": [1, 2, 3, 11, 12, 13, 21, 22, 23]}
 
 
 def test_tasks_do_not_disturb_one_another(place: SinkWorld) -> None:
-    """What one task has applied says nothing about another's versions."""
+    """What one task has applied says nothing about another's checkpoints."""
     first, second = place.sink(), place.sink(Owner("job", "stage-1", "nonce"))
     assert apply(first, 5, 1, task="a")
     assert apply(second, 4, 1, task="b")

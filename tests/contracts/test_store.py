@@ -43,9 +43,9 @@ def rows(store: StateStore, number: int = 0, start: bytes = b"", end: bytes | No
     return list(store.scan(number, start, end))
 
 
-def test_an_empty_store_has_no_pointer_and_no_keys(store: StateStore) -> None:
+def test_an_empty_store_has_no_changelog_position_and_no_keys(store: StateStore) -> None:
     """Nothing is there before the first write: a start can tell a new store from one to go on with (R1)."""
-    assert (store.pointer(), store.get(0, b"k"), rows(store)) == (None, None, [])
+    assert (store.changelog_position(), store.get(0, b"k"), rows(store)) == (None, None, [])
 
 
 def test_the_last_write_of_a_key_wins_also_within_one_batch(store: StateStore) -> None:
@@ -131,22 +131,22 @@ def test_columns_of_different_lengths_are_refused(store: StateStore) -> None:
     assert rows(store) == []
 
 
-def test_data_and_pointer_outlive_a_restart(reopen: Opener) -> None:
-    """What was written or loaded before the pointer is there after a restart (R1)."""
+def test_data_and_changelog_position_outlive_a_restart(reopen: Opener) -> None:
+    """What was written or loaded before the changelog position is there after a restart (R1)."""
     store = reopen()
     store.load(3, [b"w"], [b"1"])
     store.write([(0, b"k", b"2")], b"first")
     store.write([(0, b"k", b"3")], b"second")
     store.write([(0, b"l", b"4")])
     store = reopen()
-    assert (store.pointer(), rows(store, 0), rows(store, 3)) == (
+    assert (store.changelog_position(), rows(store, 0), rows(store, 3)) == (
         b"second",
         [(b"k", b"3"), (b"l", b"4")],
         [(b"w", b"1")],
     )
 
 
-def test_a_flush_without_a_pointer_keeps_what_was_loaded(reopen: Opener) -> None:
+def test_a_flush_without_a_changelog_position_keeps_what_was_loaded(reopen: Opener) -> None:
     """After flush a restart finds the data."""
     store = reopen()
     store.load(0, [b"k"], [b"1"])
@@ -161,10 +161,10 @@ def test_wipe_leaves_nothing_now_or_after_a_restart(reopen: Opener) -> None:
     store.write([(0, b"k", b"1")], b"pointer")
     store.load(0, [b"l"], [b"1"])
     store.wipe()
-    assert (store.pointer(), rows(store, 0), rows(store, 3)) == (None, [], [])
+    assert (store.changelog_position(), rows(store, 0), rows(store, 3)) == (None, [], [])
     store.write([(0, b"n", b"1")])
     store = reopen()
-    assert (store.pointer(), rows(store, 0), rows(store, 3)) == (None, [(b"n", b"1")], [])
+    assert (store.changelog_position(), rows(store, 0), rows(store, 3)) == (None, [(b"n", b"1")], [])
 
 
 def test_a_store_may_be_added_at_a_later_start(reopen: Opener) -> None:
@@ -173,7 +173,7 @@ def test_a_store_may_be_added_at_a_later_start(reopen: Opener) -> None:
     store = reopen(NAMES | {7: "new"})
     store.write([(7, b"n", b"2")])
     store = reopen(NAMES | {7: "new", 9: "newer"})
-    assert (store.pointer(), rows(store, 0), rows(store, 7), rows(store, 9)) == (
+    assert (store.changelog_position(), rows(store, 0), rows(store, 7), rows(store, 9)) == (
         b"pointer",
         [(b"k", b"1")],
         [(b"n", b"2")],
@@ -207,7 +207,7 @@ def test_an_unknown_store_id_is_refused_and_nothing_is_written(store: StateStore
     for call in calls:
         with pytest.raises(ConfigError, match=r"store id 8 .*counts"):
             call()
-    assert (store.pointer(), rows(store)) == (None, [])
+    assert (store.changelog_position(), rows(store)) == (None, [])
 
 
 def test_a_batch_whose_source_fails_writes_nothing(store: StateStore) -> None:
@@ -219,4 +219,4 @@ def test_a_batch_whose_source_fails_writes_nothing(store: StateStore) -> None:
 
     with pytest.raises(ZeroDivisionError):
         store.write(source(), b"pointer")
-    assert (store.pointer(), rows(store)) == (None, [])
+    assert (store.changelog_position(), rows(store)) == (None, [])

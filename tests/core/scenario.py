@@ -27,12 +27,12 @@ from protocol.changelog import (
     encode_claim,
     encode_data,
 )
+from protocol.changelog_position import ChangelogPosition
 from protocol.commit import Commit, decode_commit
-from protocol.control import decode_watermark, encode_marker, encode_restore, encode_watermark
+from protocol.control import decode_watermark, encode_marker, encode_rollback_marker, encode_watermark
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.frames import decode_columns, encode_columns
-from protocol.ids import LineageEntry, TopicPartition, producer_id
-from protocol.pointer import Pointer
+from protocol.ids import RollbackEntry, TopicPartition, producer_id
 
 STREAMS = (Stream("j.a.t.b", 0, 1, 2, "t"), Stream("j.b.o.c", 1, 2, 2, "o"))
 JOB = Topology("j", (Stage("a", 0, 2), Stage("b", 1, 2), Stage("c", 2, 2)), STREAMS, {0: ("in",)})
@@ -42,12 +42,12 @@ T = TopicPartition("j.a.t.b", 0)  # the partition that INNER reads
 OUT = INNER.outputs
 IN = TopicPartition("in", 0)
 LIMITS = Limits(
-    interval_ms=100,
+    checkpoint_interval_ms=100,
     early_memory_bytes_max=1 << 20,
     early_bytes_max=1 << 20,
-    layer_bytes_max=1 << 20,
-    history_ms=1_000_000,
-    label_ahead_ms=60_000,
+    uncommitted_state_bytes_max=1 << 20,
+    changelog_retention_ms=1_000_000,
+    checkpoint_ahead_ms=60_000,
 )
 NONCE = b"0123456789abcdef"
 ActionT = TypeVar("ActionT")
@@ -100,44 +100,49 @@ class Producer:
         self.partitions = partitions or (T,)
         self.fingerprint = fingerprint
         self.generation = 0
-        self.lineage: tuple[LineageEntry, ...] = ()
+        self.rollback_history: tuple[RollbackEntry, ...] = ()
         self.labels: dict[TopicPartition, list[int]] = {partition: [] for partition in self.partitions}
 
-    def restore(self, version: int, *partitions: TopicPartition, generation: int | None = None) -> None:
-        """Become a new incarnation that went back to ``version``, and say so in these partitions (default: all)."""
+    def rollback_marker(self, checkpoint_id: int, *partitions: TopicPartition, generation: int | None = None) -> None:
+        """Become a new incarnation that went back to ``checkpoint_id``, and say so in these partitions (default.
+
+        All).
+        """
         self.generation = self.generation + 1 if generation is None else generation
-        self.lineage = (*self.lineage, LineageEntry(self.generation, version))
+        self.rollback_history = (*self.rollback_history, RollbackEntry(self.generation, checkpoint_id))
         for partition, labels in self.labels.items():
-            self.labels[partition] = [label for label in labels if label <= version]
+            self.labels[partition] = [open_checkpoint for open_checkpoint in labels if open_checkpoint <= checkpoint_id]
         self.announce(*partitions or self.partitions)
 
     def announce(self, *partitions: TopicPartition) -> None:
-        """Append the restore of this incarnation."""
-        generation, version = self.lineage[-1]
+        """Append the rollback marker of this incarnation."""
+        generation, checkpoint_id = self.rollback_history[-1]
         for partition in partitions:
             seq = len(self.labels[partition]) + 1
-            value = encode_restore(self.producer, generation, version, seq, self.fingerprint, self.lineage)
+            value = encode_rollback_marker(
+                self.producer, generation, checkpoint_id, seq, self.fingerprint, self.rollback_history
+            )
             self.log.append(partition, value)
 
-    def send(self, label: int, *names: str, to: TopicPartition | None = None) -> int:
+    def send(self, open_checkpoint: int, *names: str, to: TopicPartition | None = None) -> int:
         """Append one frame; return its offset."""
         partition = to or self.partitions[0]
-        value = frame(self.producer, self.generation, label, len(self.labels[partition]) + 1, *names)
-        self.labels[partition] += [label] * len(names)
+        value = frame(self.producer, self.generation, open_checkpoint, len(self.labels[partition]) + 1, *names)
+        self.labels[partition] += [open_checkpoint] * len(names)
         return self.log.append(partition, value)
 
-    def tell(self, label: int, watermark: int, *, idle: bool = False, seq: int | None = None) -> int:
+    def tell(self, open_checkpoint: int, watermark: int, *, idle: bool = False, seq: int | None = None) -> int:
         """Append a watermark (by default behind all that was sent); return its offset."""
         partition = self.partitions[0]
         seq = len(self.labels[partition]) + 1 if seq is None else seq
-        value = encode_watermark(self.producer, self.generation, label, seq, idle, (watermark,))
+        value = encode_watermark(self.producer, self.generation, open_checkpoint, seq, idle, (watermark,))
         return self.log.append(partition, value)
 
-    def mark(self, version: int, *partitions: TopicPartition, at_end: bool = False) -> None:
+    def mark(self, checkpoint_id: int, *partitions: TopicPartition, at_end: bool = False) -> None:
         """Append a marker (no partition given: to all)."""
         for partition in partitions or self.partitions:
-            seq = 1 + sum(label <= version for label in self.labels[partition])
-            self.log.append(partition, encode_marker(self.producer, self.generation, version, seq, at_end))
+            seq = 1 + sum(open_checkpoint <= checkpoint_id for open_checkpoint in self.labels[partition])
+            self.log.append(partition, encode_marker(self.producer, self.generation, checkpoint_id, seq, at_end))
 
 
 class Scenario:
@@ -157,13 +162,13 @@ class Scenario:
         self.open: list[str] = []
         self.frozen: list[str] = []
         self.store: dict[str, int] = {}
-        self.versions: dict[int, list[str]] = {}
-        self.pointer: Pointer | None = None
+        self.checkpoint_ids: dict[int, list[str]] = {}
+        self.changelog_position: ChangelogPosition | None = None
         self.position: dict[TopicPartition, int] = {}
         self.exit: do.Exit | None = None
         self.mono_ms = 0
-        self.open_bytes: int | None = None  # what the layer claims to hold; None: 10 for each record
-        self.sweep_keys = 1_000  # keys that a commit sweeps
+        self.open_bytes: int | None = None  # what the write batch claims to hold; None: 10 for each record
+        self.rewrite_keys = 1_000  # keys that a commit rewrites
         self.collected: list[tuple[TopicPartition, int, bytes]] = []
         self._spilled: dict[int, bytes] = {}
         self._reading: deque[on.Event] = deque()
@@ -173,14 +178,14 @@ class Scenario:
         """Start on the log as it is now."""
         partitions = (self.task.changelog, *self.core.inputs.position, *self.task.external)
         bounds = {p: (self.log.start[p], len(self.log.rows[p])) for p in partitions}
-        self.step(on.Start(self.mono_ms, self.nonce, "here", 2, 0, self.pointer, bounds))
+        self.step(on.Start(self.mono_ms, self.nonce, "here", 2, 0, self.changelog_position, bounds))
         return self
 
     def successor(self, *, same_host: bool = True, nonce: bytes = b"another process!") -> Scenario:
         """Return a process for the same task that has not started; on the same host it finds the store."""
         after = Scenario(self.log, self.task, aligned=self.core.aligned, nonce=nonce, limits=self.core.limits)
         if same_host:
-            after.store, after.pointer = dict(self.store), self.pointer
+            after.store, after.changelog_position = dict(self.store), self.changelog_position
         return after
 
     @property
@@ -315,9 +320,12 @@ class Scenario:
         match action:
             case do.Freeze():
                 self.frozen, self.open = self.open, []
-            case do.ApplyFrozen(pointer):
+            case do.ApplyFrozen(changelog_position):
                 self.store |= self._dirty()
-                self.versions[pointer.version], self.pointer = self.frozen, pointer
+                self.checkpoint_ids[changelog_position.checkpoint_id], self.changelog_position = (
+                    self.frozen,
+                    changelog_position,
+                )
                 self._tell(on.Applied())
             case do.DropOpen():
                 self.open, self.collected = [], []
@@ -331,19 +339,19 @@ class Scenario:
             case do.ClearSpill():
                 self._spilled.clear()
             case do.WipeStore():
-                self.store, self.pointer = {}, None
+                self.store, self.changelog_position = {}, None
             case do.ApplySegment(messages):
                 for data in map(decode_data, messages):
                     self.store |= zip(decoded(data.keys), map(int, decoded(data.values)), strict=True)
-            case do.WritePointer(pointer):
-                self.pointer = pointer
+            case do.WriteChangelogPosition(changelog_position):
+                self.changelog_position = changelog_position
             case _:
                 assert isinstance(action, do.Committed)
 
     def _write_data(self, action: do.WriteData) -> None:
         dirty = self._dirty()
         rest = sorted(name for name in self.store if name.encode() > action.cursor)
-        swept, rest = rest[: self.sweep_keys], rest[self.sweep_keys :]
+        swept, rest = rest[: self.rewrite_keys], rest[self.rewrite_keys :]
         writes = dirty | {name: self.store[name] for name in swept if name not in dirty}
         header = ChangelogHeader(ChangelogType.DATA, action.generation, action.first_seq, 0)
         values = [str(times).encode() for times in writes.values()]
@@ -370,9 +378,9 @@ class Scenario:
         return partition in self.log.rows and self.position[partition] < len(self.log.rows[partition])
 
 
-def frame(producer: int, generation: int, label: int, seq: int, *names: str) -> bytes:
+def frame(producer: int, generation: int, open_checkpoint: int, seq: int, *names: str) -> bytes:
     """Return a frame whose records are these names."""
-    header = encode_header(Header(MessageType.FRAME, producer, generation, label, seq))
+    header = encode_header(Header(MessageType.FRAME, producer, generation, open_checkpoint, seq))
     return header + encode_columns([None] * len(names), encoded(names), [0] * len(names))
 
 
@@ -387,11 +395,11 @@ def decoded(cells: Sequence[bytes | None]) -> list[str]:
 
 
 def running(*, generations: tuple[int, ...] = (1, 1), **limits: int) -> tuple[Scenario, Producer, Producer]:
-    """Return INNER, running on version 0, and its two producers, announced."""
+    """Return INNER, running on checkpoint 0, and its two producers, announced."""
     log = Log()
     producers = Producer(log, A0), Producer(log, A1)
     for producer, generation in zip(producers, generations, strict=True):
-        producer.restore(0, generation=generation)
+        producer.rollback_marker(0, generation=generation)
     task = Scenario(log, limits=replace(LIMITS, **limits)).start()
     task.read()
     return task, *producers

@@ -164,7 +164,7 @@ class Script:
 
     def becomes(self, task: str, generation: str, checkpoint: str, told: str | None) -> None:
         """Write the rollback marker of a new incarnation."""
-        self._hand(task).restore(int(checkpoint), *self.channel(task, told), generation=int(generation))
+        self._hand(task).rollback_marker(int(checkpoint), *self.channel(task, told), generation=int(generation))
 
     def tells(self, task: str, consumer: str) -> None:
         """Write the rollback marker of the last incarnation into other partitions."""
@@ -201,7 +201,7 @@ class Script:
         process.nonce = b"%16d" % self._processes
         before = self.hosts.get(name)
         if before is not None and elsewhere is None:
-            process.store, process.pointer = dict(before.store), before.pointer
+            process.store, process.changelog_position = dict(before.store), before.changelog_position
         self.running[task] = self.hosts[name] = process
         process.start()
 
@@ -260,10 +260,12 @@ class Script:
         core, inputs = process.core, process.core.inputs
         self.lines.append(f"{process.name}: {core.status.name.lower()}, generation {core.generation}")
         self.lines.append(f"  open write batch of checkpoint {core.frozen + 1}: {' '.join(process.open) or 'empty'}")
-        waiting = sorted((f.header.version, " ".join(self._records(process, f.key, f.value))) for f in inputs.early)
-        self.lines += [f"  early, for checkpoint {version}: {names}" for version, names in waiting]
-        for version, names in process.versions.items():
-            self.lines.append(f"  committed in checkpoint {version}: {' '.join(names) or 'nothing'}")
+        waiting = sorted(
+            (f.header.checkpoint_id, " ".join(self._records(process, f.key, f.value))) for f in inputs.early
+        )
+        self.lines += [f"  early, for checkpoint {checkpoint_id}: {names}" for checkpoint_id, names in waiting]
+        for checkpoint_id, names in process.checkpoint_ids.items():
+            self.lines.append(f"  committed in checkpoint {checkpoint_id}: {' '.join(names) or 'nothing'}")
         self.lines.append(f"  store: {' '.join(process.state) or 'empty'}")
         known = {self.task_name(u): h for u, h in inputs.known.items() if h}
         self.lines += [f"  knows of {name}: {history_text(h)}" for name, h in known.items()]

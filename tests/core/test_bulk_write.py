@@ -1,4 +1,4 @@
-"""Runs: commits from outside of the workers, which count once their verdict stands (1.8)."""
+"""Runs: commits from outside of the workers, which count once their outcome stands (1.8)."""
 
 import zlib
 
@@ -7,86 +7,92 @@ import pytest
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.changelog_fold import Segment
-from framework.core.lifecycle import Phase
+from framework.core.lifecycle import StartupPhase
 from framework.core.startup import StartUp
 from framework.errors import Halted
 from protocol.changelog import ChangelogHeader, ChangelogType, encode_data
 from protocol.commit import Commit, encode_commit
-from protocol.ids import LineageEntry, TopicPartition
+from protocol.ids import RollbackEntry, TopicPartition
 from tests.core.test_changelog_fold import BASE, Writer, fold
 
 DATA, COMMIT = ChangelogType.DATA, ChangelogType.COMMIT
 
 
-def run_after_two_versions() -> tuple[list[bytes], Writer]:
-    """Return versions 1 and 2 of generation 1, then a run of generation 2 that commits version 9; and its writer."""
+def bulk_write_after_two_checkpoints() -> tuple[list[bytes], Writer]:
+    """Return checkpoints 1 and 2 of generation 1, then a run of generation 2 that commits checkpoint 9.
+
+    And its writer.
+    """
     first, run = Writer(1), Writer(2)
     messages = [first.claim(), first.data(), first.commit(1), first.data(), first.commit(2, previous=1)]
-    return [*messages, run.claim(), run.data(b"of the run"), run.commit(9, run_id="r", previous=2)], run
+    return [*messages, run.claim(), run.data(b"of the run"), run.commit(9, bulk_write_id="r", previous=2)], run
 
 
-def versions(segments: list[Segment]) -> list[int]:
-    """Return the versions that segments close."""
-    return [segment.commit.version for segment in segments]
+def checkpoint_ids(segments: list[Segment]) -> list[int]:
+    """Return the checkpoints that segments close."""
+    return [segment.commit.checkpoint_id for segment in segments]
 
 
-def test_a_run_counts_once_its_verdict_stands() -> None:
+def test_a_run_counts_once_its_outcome_stands() -> None:
     """Its data are those of a segment only then (1.8)."""
-    messages, run = run_after_two_versions()
+    messages, run = bulk_write_after_two_checkpoints()
     into, segments = fold(messages)
-    assert (versions(segments), into.undecided, into.last and into.last.version) == ([1, 2], "r", 2)
-    into, segments = fold([*messages, run.verdict(counts=True)])
-    assert (versions(segments), into.undecided, into.last and into.last.version) == ([1, 2, 9], None, 9)
+    assert (checkpoint_ids(segments), into.in_doubt, into.last and into.last.checkpoint_id) == ([1, 2], "r", 2)
+    into, segments = fold([*messages, run.outcome(counts=True)])
+    assert (checkpoint_ids(segments), into.in_doubt, into.last and into.last.checkpoint_id) == ([1, 2, 9], None, 9)
     assert (segments[-1].messages, segments[-1].offset, into.last_offset) == ((messages[6],), 7, 7)
 
 
-def test_a_run_that_is_void_leaves_nothing() -> None:
-    """What comes next builds on the version before it, and may be lower than the run's (1.8)."""
-    messages, run = run_after_two_versions()
+def test_a_run_that_is_invalid_leaves_nothing() -> None:
+    """What comes next builds on the checkpoint before it, and may be lower than the run's (1.8)."""
+    messages, run = bulk_write_after_two_checkpoints()
     after = Writer(3)
-    tail = [run.verdict(counts=False), after.claim(), after.data(), after.commit(3, previous=2)]
+    tail = [run.outcome(counts=False), after.claim(), after.data(), after.commit(3, previous=2)]
     into, segments = fold([*messages, *tail])
-    assert (versions(segments), into.last and into.last.version) == ([1, 2, 3], 3)
+    assert (checkpoint_ids(segments), into.last and into.last.checkpoint_id) == ([1, 2, 3], 3)
     assert segments[-1].messages == (tail[2],)
 
 
 @pytest.mark.parametrize(("previous", "expected"), [(9, [1, 2, 10]), (2, [1, 2, 10])])
-def test_the_next_commit_proves_the_verdict(previous: int, expected: list[int]) -> None:
-    """Nobody builds on an undecided run, nor passes one over: so what the next commit follows says it all (1.8)."""
-    messages, _ = run_after_two_versions()
+def test_the_next_commit_proves_the_outcome(previous: int, expected: list[int]) -> None:
+    """Nobody builds on an in doubt run, nor passes one over: so what the next commit follows says it all (1.8)."""
+    messages, _ = bulk_write_after_two_checkpoints()
     after = Writer(3)
     into, segments = fold([*messages, after.claim(), after.data(b"after"), after.commit(10, previous=previous)])
-    assert versions(segments) == expected
+    assert checkpoint_ids(segments) == expected
     assert (messages[6] in segments[-1].messages) is (previous == 9)
-    assert (into.undecided, len(segments[-1].messages)) == (None, 2 if previous == 9 else 1)
+    assert (into.in_doubt, len(segments[-1].messages)) == (None, 2 if previous == 9 else 1)
 
 
-def test_a_verdict_that_comes_late_sets_the_lineage_right() -> None:
-    """Generations that began between commit and verdict went back to the run's version, or to the one before (R3)."""
-    messages, _ = run_after_two_versions()
+def test_a_outcome_that_comes_late_sets_the_rollback_history_right() -> None:
+    """Generations that began between commit and outcome went back to the run's checkpoint.
+
+    Or to the one before (R3).
+    """
+    messages, _ = bulk_write_after_two_checkpoints()
     resumed = Writer(3)
     for counts, restored in ((True, 9), (False, 2)):
         resumed = Writer(3)
-        into, _ = fold([*messages, resumed.claim(), resumed.verdict(counts=counts)])
-        assert into.lineage[-1] == LineageEntry(3, restored)
+        into, _ = fold([*messages, resumed.claim(), resumed.outcome(counts=counts)])
+        assert into.rollback_history[-1] == RollbackEntry(3, restored)
 
 
 def test_what_was_decided_after_a_run_is_kept() -> None:
-    """Its verdict may be found last, at task (0, 0): a successor still repeats what was decided since (1.8, D2)."""
-    messages, _ = run_after_two_versions()
+    """Its outcome may be found last, at task (0, 0): a successor still repeats what was decided since (1.8, D2)."""
+    messages, _ = bulk_write_after_two_checkpoints()
     live = Writer(3)
     into, _ = fold([*messages, live.claim(), live.decision(40), live.decision(41)])
-    assert into.undecided == "r"
-    into.decide("r", counts=True)
+    assert into.in_doubt == "r"
+    into.settle("r", counts=True)
     assert [decision.first_offset for decision in into.decisions] == [40, 41]
 
 
-def test_a_void_verdict_decides_nothing() -> None:
-    """A verdict that a higher generation stands before is void, as any message (C2)."""
-    messages, run = run_after_two_versions()
-    late = run.verdict(counts=True)
+def test_a_invalid_outcome_decides_nothing() -> None:
+    """An outcome that a higher generation stands before is rolled back, as any message (C2)."""
+    messages, run = bulk_write_after_two_checkpoints()
+    late = run.outcome(counts=True)
     into, segments = fold([*messages, Writer(3).claim(), late])
-    assert (versions(segments), into.undecided) == ([1, 2], "r")
+    assert (checkpoint_ids(segments), into.in_doubt) == ([1, 2], "r")
 
 
 def test_attempts_are_numbered_apart() -> None:
@@ -100,7 +106,7 @@ def test_attempts_are_numbered_apart() -> None:
     mine = [data(8, 1), data(8, 2)]
     digest = zlib.crc32(mine[1], zlib.crc32(mine[0]))
     fields = {name: getattr(BASE, name) for name in BASE.__slots__}
-    named = Commit(**fields | {"version": 1, "attempt": 8, "data_count": 2, "data_digest": digest})
+    named = Commit(**fields | {"checkpoint_id": 1, "attempt": 8, "data_count": 2, "data_digest": digest})
     commit = encode_commit(ChangelogHeader(COMMIT, 1, 1, 0), named)
     _, segments = fold([claim, data(7, 1), mine[0], data(7, 2), mine[1], data(7, 3), commit])
     assert [segment.messages for segment in segments] == [tuple(mine)]
@@ -112,7 +118,7 @@ def test_attempts_are_numbered_apart() -> None:
 
 
 def started(messages: list[bytes]) -> tuple[StartUp, list[do.Action]]:
-    """Return a bootstrap that has read all messages, and what it wants then."""
+    """Return a restore that has read all messages, and what it wants then."""
     changelog = TopicPartition("j.b.changelog", 1)
     bounds = {changelog: (0, len(messages))}
     start = StartUp("b-1", changelog, on.Start(0, bytes(16), "here", 1, 0, None, bounds), lambda _commit: None)
@@ -124,35 +130,35 @@ def started(messages: list[bytes]) -> tuple[StartUp, list[do.Action]]:
     return start, actions
 
 
-def test_a_start_asks_for_the_verdict_before_it_claims() -> None:
+def test_a_start_asks_for_the_outcome_before_it_claims() -> None:
     """A run that is the last commit: what was decided at task (0, 0) decides what the state is (1.8, R1)."""
-    messages, _ = run_after_two_versions()
+    messages, _ = bulk_write_after_two_checkpoints()
     start, actions = started(messages)
-    assert actions == [do.FindVerdict("r")]
-    applied, claimed = start.verdict(on.VerdictFound("r", counts=True))
+    assert actions == [do.FindOutcome("r")]
+    applied, claimed = start.outcome(on.OutcomeFound("r", counts=True))
     assert applied == do.ApplySegment((messages[6],), 7)
     assert isinstance(claimed, do.AppendChangelog)
-    assert start.phase is Phase.CLAIMING
+    assert start.phase is StartupPhase.CLAIMING
 
 
-def test_a_start_passes_over_a_run_that_is_void() -> None:
+def test_a_start_passes_over_a_run_that_is_invalid() -> None:
     """Nothing of it is applied (1.8)."""
-    start, _ = started(run_after_two_versions()[0])
-    (claimed,) = start.verdict(on.VerdictFound("r", counts=False))
+    start, _ = started(bulk_write_after_two_checkpoints()[0])
+    (claimed,) = start.outcome(on.OutcomeFound("r", counts=False))
     assert isinstance(claimed, do.AppendChangelog)
     assert start.fold.last is not None
-    assert start.fold.last.version == 2
+    assert start.fold.last.checkpoint_id == 2
 
 
 def test_a_start_refuses_a_run_that_is_not_decided() -> None:
     """It would have to guess; nothing is claimed, so the run can still be decided (1.8)."""
-    start, _ = started(run_after_two_versions()[0])
-    with pytest.raises(Halted, match=r"b-1: the run r .* not decided.*grete backfill JOB --resume or --abort"):
-        start.verdict(on.VerdictFound("r", counts=None))
+    start, _ = started(bulk_write_after_two_checkpoints()[0])
+    with pytest.raises(Halted, match=r"b-1: the run r .* in doubt.*grete backfill JOB --resume or --abort"):
+        start.outcome(on.OutcomeFound("r", counts=None))
 
 
-def test_a_copy_of_the_verdict_answers_the_question() -> None:
+def test_a_copy_of_the_outcome_answers_the_question() -> None:
     """Where a copy stands, no other changelog is read (1.8)."""
-    messages, run = run_after_two_versions()
-    _, actions = started([*messages, run.verdict(counts=True)])
+    messages, run = bulk_write_after_two_checkpoints()
+    _, actions = started([*messages, run.outcome(counts=True)])
     assert [type(action) for action in actions] == [do.AppendChangelog]

@@ -31,7 +31,10 @@ def exchanged(job: Topology, one: int, other: int) -> Topology:
     ],
 )
 def test_a_start_that_is_refused_writes_nothing(job: Topology, stage: int, text: str, *, aligned: bool) -> None:
-    """No claim, no restore: the code of before, also one that is at work, goes on as if nothing had been (1.2, C1)."""
+    """No claim, no rollback marker.
+
+    The code of before, also one that is at work, goes on as if nothing had been (1.2, C1).
+    """
     task = committed()
     before = {partition: list(rows) for partition, rows in task.log.rows.items()}
     after = Scenario(task.log, wire(job, stage, 0), aligned=aligned)
@@ -53,17 +56,17 @@ def test_a_graph_that_changed_before_the_claim_is_refused_behind_it() -> None:
     assert after.all(do.Send) == []
 
 
-def test_a_stale_restore_of_another_topology_is_ignored() -> None:
+def test_a_stale_rollback_marker_of_another_topology_is_ignored() -> None:
     """It is judged before its fingerprint: what it says is superseded by a producer that is ours (R4)."""
     task, a0, _ = running(generations=(3, 1))
     other = Producer(task.log, A0, fingerprint=replace(JOB, job="k").fingerprint())
-    other.restore(0, generation=2)
+    other.rollback_marker(0, generation=2)
     a0.send(1, "x")
     task.read()
-    assert (task.open, task.core.seen["stale restores"]) == (["x"], 1)
+    assert (task.open, task.core.seen["stale rollback markers"]) == (["x"], 1)
 
 
-def test_a_restore_that_another_stream_has_superseded_is_taken_whatever_its_topology() -> None:
+def test_a_rollback_marker_that_another_stream_has_superseded_is_taken_whatever_its_topology() -> None:
     """Its producer has gone on with a graph that is ours, and has announced that in a stream that was read first."""
     t, u = TopicPartition("j.a.t.b", 0), TopicPartition("j.a.u.b", 0)
     streams = (Stream("j.a.t.b", 0, 1, 2, "t"), Stream("j.a.u.b", 0, 1, 2, "u"))
@@ -71,8 +74,8 @@ def test_a_restore_that_another_stream_has_superseded_is_taken_whatever_its_topo
     task = Scenario(Log(), twice).start()
     foreign = Producer(task.log, A0, t, u, fingerprint=replace(JOB, job="k").fingerprint())
     ours = Producer(task.log, A0, t, u, fingerprint=twice.fingerprint)
-    foreign.restore(0, t, generation=1)
-    ours.restore(0, generation=2)
+    foreign.rollback_marker(0, t, generation=1)
+    ours.rollback_marker(0, generation=2)
     ours.send(1, "x", to=t)
     task.read(u)
     task.read(t)
@@ -85,7 +88,7 @@ def test_a_producer_with_a_graph_of_which_ours_is_an_extension_is_ours() -> None
     extended = replace(JOB, stages=(*JOB.stages, Stage("d", 3, 2)), streams=(*JOB.streams, added))
     task = Scenario(Log(), wire(extended, 1, 0)).start()
     other = Producer(task.log, A0, fingerprint=JOB.fingerprint())
-    other.restore(0)
+    other.rollback_marker(0)
     other.send(1, "x")
     task.read()
     assert task.open == ["x"]

@@ -13,18 +13,18 @@ from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,
-    Decision,
-    Verdict,
+    InputDecision,
+    Outcome,
     decode_changelog_header,
     encode_claim,
     encode_data,
-    encode_decision,
-    encode_verdict,
+    encode_input_decision,
+    encode_outcome,
 )
 from protocol.commit import Commit, encode_commit
-from protocol.ids import LineageEntry
+from protocol.ids import RollbackEntry
 
-DATA, COMMIT, CLAIM, VERDICT = ChangelogType.DATA, ChangelogType.COMMIT, ChangelogType.CLAIM, ChangelogType.VERDICT
+DATA, COMMIT, CLAIM, OUTCOME = ChangelogType.DATA, ChangelogType.COMMIT, ChangelogType.CLAIM, ChangelogType.OUTCOME
 BASE = Commit(1, 1, 0, -1, (), (), 0, 0, 0, b"k", 0, 0, 7, False, (), (), ())
 
 
@@ -36,7 +36,7 @@ class Writer:
     seq: int = 0
     count: int = 0
     digest: int = 0
-    lineage: tuple[LineageEntry, ...] = field(default=())
+    rollback_history: tuple[RollbackEntry, ...] = field(default=())
 
     def claim(self) -> bytes:
         """Return its claim."""
@@ -50,31 +50,33 @@ class Writer:
 
     def decision(self, first_offset: int) -> bytes:
         """Return a decision on one record."""
-        return encode_decision(self._header(ChangelogType.DECISION), Decision("t", 0, first_offset, 1, 1, 1))
+        return encode_input_decision(
+            self._header(ChangelogType.INPUT_DECISION), InputDecision("t", 0, first_offset, 1, 1, 1)
+        )
 
-    def verdict(self, *, counts: bool) -> bytes:
+    def outcome(self, *, counts: bool) -> bytes:
         """Return what is decided of the run "r"."""
-        return encode_verdict(self._header(VERDICT), Verdict("r", counts))
+        return encode_outcome(self._header(OUTCOME), Outcome("r", counts))
 
     def commit(
         self,
-        version: int,
+        checkpoint_id: int,
         *,
         cursor: bytes = b"k",
         wrong_digest: int = 0,
         wrong_count: int = 0,
-        run_id: str | None = None,
+        bulk_write_id: str | None = None,
         previous: int = -1,
     ) -> bytes:
         """Return the commit of what was written since the last."""
         fields = {name: getattr(BASE, name) for name in BASE.__slots__} | {
             "generation": self.generation,
-            "version": version,
-            "lineage": self.lineage,
+            "checkpoint_id": checkpoint_id,
+            "rollback_history": self.rollback_history,
             "data_count": self.count + wrong_count,
             "data_digest": self.digest ^ wrong_digest,
             "cursor": cursor,
-            "run_id": run_id,
+            "bulk_write_id": bulk_write_id,
             "previous": previous,
         }
         self.count = self.digest = 0
@@ -93,11 +95,11 @@ def fold(messages: list[bytes], start: int = 0) -> tuple[ChangelogFold, list[Seg
 
 
 def three_versions() -> list[bytes]:
-    """Return claim, commit of 0 at offset 1, then data and commit of versions 1, 2, 3 at offsets 3, 5, 7."""
+    """Return claim, commit of 0 at offset 1, then data and commit of checkpoints 1, 2, 3 at offsets 3, 5, 7."""
     writer = Writer(1)
     messages = [writer.claim(), writer.commit(0)]
-    for version in (1, 2, 3):
-        messages += [writer.data(b"%d" % version), writer.commit(version)]
+    for checkpoint_id in (1, 2, 3):
+        messages += [writer.data(b"%d" % checkpoint_id), writer.commit(checkpoint_id)]
     return messages
 
 
@@ -108,13 +110,13 @@ def test_each_commit_closes_the_data_before_it() -> None:
     """A segment is a valid commit with its data messages, in order (R1)."""
     messages = three_versions()
     into, segments = fold(messages)
-    assert [(s.commit.version, s.offset, s.messages) for s in segments] == [
+    assert [(s.commit.checkpoint_id, s.offset, s.messages) for s in segments] == [
         (0, 1, ()),
         (1, 3, (messages[2],)),
         (2, 5, (messages[4],)),
         (3, 7, (messages[6],)),
     ]
-    assert (into.last_offset, into.top, into.next_offset, into.void_messages) == (7, 1, 8, 0)
+    assert (into.last_offset, into.top, into.next_offset, into.invalid_messages) == (7, 1, 8, 0)
 
 
 def test_an_open_tail_closes_nothing() -> None:
@@ -128,7 +130,7 @@ def test_an_open_tail_closes_nothing() -> None:
 def test_an_empty_changelog_has_no_commit() -> None:
     """Nothing read: no commit, generation 0, and complete, as it begins at the genesis (R1)."""
     into, _ = fold([])
-    assert (into.last, into.top, into.complete, into.lineage) == (None, 0, True, ())
+    assert (into.last, into.top, into.complete, into.rollback_history) == (None, 0, True, ())
 
 
 def test_repeats_are_dropped_by_their_seq() -> None:
@@ -136,7 +138,9 @@ def test_repeats_are_dropped_by_their_seq() -> None:
     once = three_versions()
     repeated = [once[0], once[0], *once[1:4], once[2], once[3], *once[4:], once[1], once[7]]
     into, segments = fold(repeated)
-    assert [(s.commit.version, s.messages) for s in segments] == [(s.commit.version, s.messages) for s in fold(once)[1]]
+    assert [(s.commit.checkpoint_id, s.messages) for s in segments] == [
+        (s.commit.checkpoint_id, s.messages) for s in fold(once)[1]
+    ]
     assert into.last == fold(once)[0].last
 
 
@@ -154,14 +158,14 @@ def test_a_commit_that_disagrees_with_its_data_halts(wrong: dict[str, int]) -> N
     """Count and digest must be those of the data found: else the log is damaged (R1)."""
     writer = Writer(1)
     messages = [writer.claim(), writer.data(), writer.data(), writer.commit(1, **wrong)]  # type: ignore[arg-type]
-    with pytest.raises(Halted, match=r"offset 3: commit of version 1 closes \d data messages with digest"):
+    with pytest.raises(Halted, match=r"offset 3: commit of checkpoint 1 closes \d data messages with digest"):
         fold(messages)
 
 
-def test_versions_grow() -> None:
-    """A commit of a version that is not above the last is no commit of this protocol (1.1)."""
+def test_checkpoints_grow() -> None:
+    """A commit of a checkpoint that is not above the last is no commit of this protocol (1.1)."""
     writer = Writer(1)
-    with pytest.raises(Halted, match="commit of version 4 after 4"):
+    with pytest.raises(Halted, match="commit of checkpoint 4 after 4"):
         fold([writer.claim(), writer.commit(4), writer.commit(4)])
 
 
@@ -190,15 +194,15 @@ def test_a_damaged_commit_halts_with_its_place() -> None:
 # --- several generations ----------------------------------------------------------------------------------------------
 
 
-def test_a_new_generation_voids_the_open_tail() -> None:
-    """What the old one had not committed, and all that it still writes, is void (C2)."""
-    old, new = Writer(1), Writer(2, lineage=(LineageEntry(1, 0), LineageEntry(2, 1)))
+def test_a_new_generation_makes_invalid_the_open_tail() -> None:
+    """What the old one had not committed, and all that it still writes, is rolled back (C2)."""
+    old, new = Writer(1), Writer(2, rollback_history=(RollbackEntry(1, 0), RollbackEntry(2, 1)))
     messages = [old.claim(), old.data(), old.commit(1), old.data(b"void")]
     messages += [new.claim(), new.data(b"new"), old.commit(2), new.commit(3)]
     into, segments = fold(messages)
-    assert [(s.commit.generation, s.commit.version) for s in segments] == [(1, 1), (2, 3)]
+    assert [(s.commit.generation, s.commit.checkpoint_id) for s in segments] == [(1, 1), (2, 3)]
     assert segments[1].messages == (messages[5],)
-    assert (into.void_messages, into.lineage) == (2, ((1, 0), (2, 1)))
+    assert (into.invalid_messages, into.rollback_history) == (2, ((1, 0), (2, 1)))
 
 
 @pytest.mark.parametrize("kind", ["claim", "data"])
@@ -212,14 +216,14 @@ def test_a_message_of_any_type_ends_the_older_generations(kind: str) -> None:
     assert (segments, into.top) == ([], 5)
 
 
-def test_a_claim_enters_the_lineage_with_what_it_found() -> None:
+def test_a_claim_enters_the_rollback_history_with_what_it_found() -> None:
     """The new incarnation goes back to the last valid commit at its claim; superfluous entries go (R2, R3)."""
     first, second = Writer(1), Writer(2)
     into, _ = fold([first.claim(), second.claim()])
-    assert into.lineage == ((2, 0),)
-    writer = Writer(1, lineage=(LineageEntry(1, 0),))
+    assert into.rollback_history == ((2, 0),)
+    writer = Writer(1, rollback_history=(RollbackEntry(1, 0),))
     into, _ = fold([writer.claim(), writer.commit(4), Writer(3).claim()])
-    assert into.lineage == ((1, 0), (3, 4))
+    assert into.rollback_history == ((1, 0), (3, 4))
 
 
 # --- where reading may begin ------------------------------------------------------------------------------------------
@@ -230,9 +234,9 @@ def test_a_trimmed_head_is_read_from_a_commit(start: int) -> None:
     """The commit at the start gives the base of ChangelogSeq; its own data lies before (K2)."""
     whole, _ = fold(three_versions())
     into, segments = fold(three_versions(), start)
-    assert (into.last, into.last_offset, into.lineage, into.top) == (whole.last, 7, whole.lineage, 1)
+    assert (into.last, into.last_offset, into.rollback_history, into.top) == (whole.last, 7, whole.rollback_history, 1)
     assert into.base is not None
-    assert into.base.version == (start - 1) // 2
+    assert into.base.checkpoint_id == (start - 1) // 2
     assert segments[0].messages == ()
 
 
@@ -240,11 +244,11 @@ def test_a_late_repeat_behind_a_trimmed_head_is_still_one() -> None:
     """Without the base's seq it would look new (K2)."""
     messages = three_versions()
     _, segments = fold([*messages, messages[2], messages[3]], 5)
-    assert [s.commit.version for s in segments] == [2, 3]
+    assert [s.commit.checkpoint_id for s in segments] == [2, 3]
 
 
-def test_a_bootstrap_is_complete_from_the_genesis_or_after_a_round() -> None:
-    """From anywhere else a sweep round must end after the start; the base's own round does not count (R1)."""
+def test_a_restore_is_complete_from_the_genesis_or_after_a_round() -> None:
+    """From anywhere else a rewrite round must end after the start; the base's own round does not count (R1)."""
     writer = Writer(1)
     messages = [
         writer.claim(),
@@ -271,7 +275,7 @@ def history(events: list[tuple[str, int, int]]) -> list[bytes]:
     """Return a changelog of up to four processes, dead or alive, that write in any order, with late repeats."""
     writers: list[Writer] = []
     messages: list[bytes] = []
-    version = 0
+    checkpoint_id = 0
     for what, who, which in events:
         if what == "claim" and len(writers) < 4:
             writers.append(Writer(len(writers) * 2 + 1))
@@ -280,8 +284,8 @@ def history(events: list[tuple[str, int, int]]) -> list[bytes]:
             messages.append(messages[which % len(messages)])
         elif writers and what in ("data", "commit"):
             writer = writers[who % len(writers)]
-            version += what == "commit"
-            messages.append(writer.data(b"%d" % which) if what == "data" else writer.commit(version))
+            checkpoint_id += what == "commit"
+            messages.append(writer.data(b"%d" % which) if what == "data" else writer.commit(checkpoint_id))
     return messages
 
 
@@ -324,7 +328,10 @@ def test_validity_never_changes_once_read(events: list[tuple[str, int, int]], cu
 @settings(max_examples=60)
 @given(EVENTS)
 def test_reading_from_any_valid_commit_gives_the_same(events: list[tuple[str, int, int]]) -> None:
-    """Redo from a pointer, or from a base: last commit, lineage and generation are those of the whole log (R1, K2)."""
+    """Redo from a changelog position, or from a base.
+
+    Last commit, rollback history and generation are those of the whole log (R1, K2).
+    """
     messages = history(events)
     whole, segments = fold(messages)
     for at in [segment.offset for segment in segments]:

@@ -1,4 +1,4 @@
-"""Sources: when a version is closed and which number it gets (A1), and where a source stands in its inputs (A2)."""
+"""Sources: when a checkpoint is closed and which number it gets (A1), and where a source stands in its inputs (A2)."""
 
 from dataclasses import replace
 
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.aligned.state import Status
-from framework.core.checkpoint_clock import VersionClock
+from framework.core.aligned.state import TaskStatus
+from framework.core.checkpoint_clock import CheckpointClock
 from framework.core.task_topology import wire
 from framework.errors import Halted
 from protocol.envelope import Header, MessageType
@@ -22,13 +22,13 @@ FRAME, MARKER = MessageType.FRAME, MessageType.MARKER
 def source(**limits: int) -> Scenario:
     """Return a running source whose interval is 100 ms, at 1,050 ms of the log's clock: 1,000 is closed."""
     task = Scenario(Log(), SOURCE, limits=replace(LIMITS, **limits)).start()
-    assert (task.core.status, closed(task)) == (Status.RUNNING, [1_000])
+    assert (task.core.status, closed(task)) == (TaskStatus.RUNNING, [1_000])
     return task
 
 
 def closed(task: Scenario) -> list[int]:
-    """Return the versions that the task has closed since the genesis."""
-    return [freeze.version for freeze in task.all(do.Freeze)][1:]
+    """Return the checkpoints that the task has closed since the genesis."""
+    return [freeze.checkpoint_id for freeze in task.all(do.Freeze)][1:]
 
 
 # --- A1: the clock ----------------------------------------------------------------------------------------------------
@@ -40,34 +40,34 @@ def closed(task: Scenario) -> list[int]:
     mono=st.integers(0, 10**9),
     steps=st.lists(st.integers(0, 5_000), max_size=20),
 )
-def test_versions_grow_and_lie_on_the_interval(interval: int, anchor: int, mono: int, steps: list[int]) -> None:
-    """Whenever a version is due, its number is greater, a multiple of the interval and not in the future (A1)."""
-    clock = VersionClock(interval)
+def test_checkpoints_grow_and_lie_on_the_interval(interval: int, anchor: int, mono: int, steps: list[int]) -> None:
+    """Whenever a checkpoint is due, its number is greater, a multiple of the interval and not in the future (A1)."""
+    clock = CheckpointClock(interval)
     clock.anchor(anchor, mono)
-    label = clock.boundary(mono) + 1
+    open_checkpoint = clock.boundary(mono) + 1
     for step in steps:
         mono += step
-        assert clock.due(label, mono) == (clock.next_due_ms(label, mono) == 0)
-        if clock.due(label, mono):
-            version = max(label, clock.boundary(mono))
-            assert label <= version <= clock.now(mono)
-            assert version % interval == 0
-            label = version + 1
+        assert clock.due(open_checkpoint, mono) == (clock.next_due_ms(open_checkpoint, mono) == 0)
+        if clock.due(open_checkpoint, mono):
+            checkpoint_id = max(open_checkpoint, clock.boundary(mono))
+            assert open_checkpoint <= checkpoint_id <= clock.now(mono)
+            assert checkpoint_id % interval == 0
+            open_checkpoint = checkpoint_id + 1
         else:
-            assert clock.due(label, mono + clock.next_due_ms(label, mono))
+            assert clock.due(open_checkpoint, mono + clock.next_due_ms(open_checkpoint, mono))
 
 
 @given(st.integers(1, 500), st.integers(0, 10**9), st.integers(0, 10**9), st.integers(1, 100_000))
-def test_sources_that_keep_time_close_equal_versions(interval: int, mine: int, others: int, passed: int) -> None:
+def test_sources_that_keep_time_close_equal_checkpoints(interval: int, mine: int, others: int, passed: int) -> None:
     """Two processes with different monotonic clocks, anchored at different moments, agree on the boundary (A1)."""
-    first, second = VersionClock(interval), VersionClock(interval)
+    first, second = CheckpointClock(interval), CheckpointClock(interval)
     first.anchor(5_000, mine)
     second.anchor(5_000 + passed // 2, others + passed // 2)
     assert first.boundary(mine + passed) == second.boundary(others + passed)
 
 
 def test_a_source_closes_once_per_interval() -> None:
-    """It closes now, rounded down, once the interval of its label has passed (A1)."""
+    """It closes now, rounded down, once the interval of its checkpoint id has passed (A1)."""
     task = source()
     assert task.core.due_in_ms(task.mono_ms) == 50
     task.tick(49)
@@ -76,8 +76,11 @@ def test_a_source_closes_once_per_interval() -> None:
     assert closed(task) == [1_000, 1_100]
 
 
-def test_the_label_is_last_plus_one_not_the_next_boundary() -> None:
-    """Records after version 1,000 carry 1,001: with the boundary every record would go through early buffers (A1)."""
+def test_the_checkpoint_id_is_last_plus_one_not_the_next_boundary() -> None:
+    """Records after checkpoint 1,000 carry 1,001.
+
+    With the boundary every record would go through early buffers (A1).
+    """
     task = source()
     task.emit(T, "x")
     task.flush()
@@ -85,25 +88,33 @@ def test_the_label_is_last_plus_one_not_the_next_boundary() -> None:
 
 
 def test_an_idle_source_closes_too() -> None:
-    """With nothing read, versions are closed, committed and marked in every partition downstream (A1)."""
+    """With nothing read, checkpoints are closed, committed and marked in every partition downstream (A1)."""
     task = source()
     for _ in range(3):
         task.tick(100)
     assert closed(task) == [1_000, 1_100, 1_200, 1_300]
     for partition in SOURCE.outputs:
         markers = [header for header in task.sent(partition) if header.type is MARKER]
-        assert [(header.version, header.seq) for header in markers] == [(1_000, 1), (1_100, 1), (1_200, 1), (1_300, 1)]
+        assert [(header.checkpoint_id, header.seq) for header in markers] == [
+            (1_000, 1),
+            (1_100, 1),
+            (1_200, 1),
+            (1_300, 1),
+        ]
 
 
-def test_a_source_that_was_paused_closes_one_version_for_all_intervals() -> None:
-    """V = max(label, now rounded down): the intervals in between are skipped, not made up for (A1)."""
+def test_a_source_that_was_paused_closes_one_checkpoint_for_all_intervals() -> None:
+    """V = max(checkpoint id, now rounded down): the intervals in between are skipped, not made up for (A1)."""
     task = source()
     task.tick(1_000)
     assert closed(task) == [1_000, 2_000]
 
 
-def test_a_clock_that_went_back_never_lowers_a_version() -> None:
-    """If the log's clock is behind the last version, the next one waits for the interval of its label (A1)."""
+def test_a_clock_that_went_back_never_lowers_a_checkpoint() -> None:
+    """If the log's clock is behind the last checkpoint.
+
+    The next one waits for the interval of its checkpoint id (A1).
+    """
     task = source()
     task.tick(10_000)
     task.log.now_ms = 3_000
@@ -112,7 +123,7 @@ def test_a_clock_that_went_back_never_lowers_a_version() -> None:
     after.tick(8_099)
     assert after.all(do.Freeze) == []
     after.tick(1)
-    assert [freeze.version for freeze in after.all(do.Freeze)] == [11_100]
+    assert [freeze.checkpoint_id for freeze in after.all(do.Freeze)] == [11_100]
 
 
 def test_the_clock_is_anchored_anew_at_each_own_commit() -> None:
@@ -125,7 +136,7 @@ def test_the_clock_is_anchored_anew_at_each_own_commit() -> None:
 
 
 def test_the_wall_clock_plays_no_part() -> None:
-    """A host whose clock is years off closes the same versions: only the log's clock counts (A1)."""
+    """A host whose clock is years off closes the same checkpoints: only the log's clock counts (A1)."""
     task = Scenario(Log(), SOURCE)
     bounds = dict.fromkeys((SOURCE.changelog, IN), (0, 0))
     task.step(on.Start(0, task.nonce, "here", 1, 4_000_000_000_000, None, bounds))
@@ -133,7 +144,7 @@ def test_the_wall_clock_plays_no_part() -> None:
 
 
 def test_one_commit_at_a_time() -> None:
-    """A version that falls due while a commit is in flight waits for it, and then has the later number (A8)."""
+    """A checkpoint that falls due while a commit is in flight waits for it, and then has the later number (A8)."""
     task = source()
     task.hold.add(do.AppendChangelog)
     for _ in range(3):
@@ -143,19 +154,22 @@ def test_one_commit_at_a_time() -> None:
     assert closed(task) == [1_000, 1_100, 1_300]
 
 
-def test_a_full_layer_closes_a_version_early() -> None:
-    """Near the layer's bound a source closes by count: V is its label, before its interval is over (A9)."""
-    task = source(layer_bytes_max=100)
+def test_a_full_write_batch_closes_a_checkpoint_early() -> None:
+    """Near the write batch's bound a source closes by count.
+
+    V is its checkpoint id, before its interval is over (A9).
+    """
+    task = source(uncommitted_state_bytes_max=100)
     task.take_external("1", "2", "3", "4", "5")
     assert closed(task) == [1_000]
     task.take_external("6")
     assert closed(task) == [1_000, 1_001]
-    assert len(task.versions[1_001]) == 6
+    assert len(task.checkpoint_ids[1_001]) == 6
 
 
-def test_a_version_closed_early_is_closed_once() -> None:
-    """The layer is empty after the freeze: no further version is closed before there is a reason (A9)."""
-    task = source(layer_bytes_max=100)
+def test_a_checkpoint_closed_early_is_closed_once() -> None:
+    """The layer is empty after the freeze: no further checkpoint is closed before there is a reason (A9)."""
+    task = source(uncommitted_state_bytes_max=100)
     task.hold.add(do.AppendChangelog)
     task.open_bytes = 51
     task.tick(10)
@@ -163,9 +177,9 @@ def test_a_version_closed_early_is_closed_once() -> None:
     assert closed(task) == [1_000, 1_001]
 
 
-def test_a_source_with_a_full_layer_waits_for_the_commit_in_flight() -> None:
+def test_a_source_with_a_full_write_batch_waits_for_the_commit_in_flight() -> None:
     """Two layers are all there is: beyond, a source takes no input until the frozen one is in the store (A9)."""
-    task = source(layer_bytes_max=100)
+    task = source(uncommitted_state_bytes_max=100)
     task.hold.add(do.AppendChangelog)
     task.take_external("1", "2", "3", "4", "5", "6")
     task.take_external("7", "8", "9", "10", "11", "12")
@@ -189,7 +203,10 @@ def test_a_stage_with_only_external_inputs_is_a_source() -> None:
 
 
 def test_the_genesis_pins_start_offsets_before_anything() -> None:
-    """The first commit holds numeric offsets of what is there now, and is committed before the restore is sent (A2)."""
+    """The first commit holds numeric offsets of what is there now.
+
+    And is committed before the rollback marker is sent (A2).
+    """
     log = Log()
     log.append(IN, *[b"old"] * 7)
     log.start[IN] = 5
@@ -197,7 +214,7 @@ def test_the_genesis_pins_start_offsets_before_anything() -> None:
     task.hold.add(do.ApplyFrozen)
     task.start()
     [genesis] = log.commits(SOURCE)
-    assert (genesis.version, genesis.previous, genesis.fingerprint) == (0, -1, JOB.fingerprint())
+    assert (genesis.checkpoint_id, genesis.previous, genesis.fingerprint) == (0, -1, JOB.fingerprint())
     assert [(entry.topic, entry.offset) for entry in genesis.external] == [("in", 5)]
     assert not task.all(do.Send) + task.all(do.Seek)
     assert not task.core.wants_input
@@ -218,18 +235,18 @@ def test_a_crash_after_the_genesis_keeps_its_offsets() -> None:
     log.append(IN, *[b"new"] * 3)
     after = task.successor().start()
     assert after.position == {IN: 0}
-    assert [commit.previous for commit in log.commits(SOURCE)] == [-1, 0]  # one genesis, then the first version
+    assert [commit.previous for commit in log.commits(SOURCE)] == [-1, 0]  # one genesis, then the first checkpoint
 
 
 def test_the_position_is_part_of_the_commit() -> None:
-    """A version holds the offset up to which records were processed; a successor goes on there (A2)."""
+    """A checkpoint holds the offset up to which records were processed; a successor goes on there (A2)."""
     task = source()
     task.take_external("x", "y")
     task.hold.add(do.WriteData)
     task.tick(100)
-    task.take_external("of the next version")
+    task.take_external("of the next checkpoint")
     task.release()
-    assert task.versions[1_100] == ["x", "y"]
+    assert task.checkpoint_ids[1_100] == ["x", "y"]
     after = task.successor(same_host=False).start()
     assert (after.position, after.state) == ({IN: 2}, ["x", "y"])
 

@@ -12,16 +12,16 @@ from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
     Claim,
-    Decision,
-    Verdict,
+    InputDecision,
+    Outcome,
     decode_changelog_header,
     encode_claim,
     encode_data,
-    encode_decision,
-    encode_verdict,
+    encode_input_decision,
+    encode_outcome,
 )
 from protocol.commit import Commit, decode_commit, encode_commit
-from protocol.ids import LineageEntry
+from protocol.ids import RollbackEntry
 from tests.core.test_changelog_fold import BASE
 
 NAME = "j.b.changelog[0]"
@@ -36,7 +36,7 @@ class Process:
     generation: int
     is_run: bool
     previous: int
-    lineage: tuple[LineageEntry, ...]
+    rollback_history: tuple[RollbackEntry, ...]
     committed: bool = False
     seqs: dict[int, int] = field(default_factory=dict)
     open: dict[int, list[bytes]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Changelog:
         self.messages: list[bytes] = []
         self.processes: list[Process] = []
         self.outcomes: dict[str, bool] = {}
-        self.version = 0
+        self.checkpoint_id = 0
 
     def claim(self, choice: int) -> None:
         """A process claims the task; every second one is a bulk write. A rival's claim may have lost the race."""
@@ -67,18 +67,16 @@ class Changelog:
         fold.feed(len(self.messages) - 1, self.messages[-1])
         if choice % 3 == 0:
             self.messages.append(_claim(generation, len(self.messages)))
-        undecided = fold.undecided
-        if undecided is not None:
-            fold.decide(undecided, self.outcomes[undecided])
-        previous = -1 if fold.last is None else fold.last.version
+        in_doubt = fold.in_doubt
+        if in_doubt is not None:
+            fold.settle(in_doubt, self.outcomes[in_doubt])
+        previous = -1 if fold.last is None else fold.last.checkpoint_id
         is_run = choice % 2 == 1 and not fold.decisions  # what a deterministic task has decided is not written over
-        process = Process(generation, is_run, previous, fold.lineage)
+        process = Process(generation, is_run, previous, fold.rollback_history)
         self.processes.append(process)
-        if undecided is not None and choice % 5:  # else the next commit proves it
+        if in_doubt is not None and choice % 5:  # else the next commit proves it
             self.messages.append(
-                encode_verdict(
-                    process.header(ChangelogType.VERDICT), Verdict(undecided, counts=self.outcomes[undecided])
-                )
+                encode_outcome(process.header(ChangelogType.OUTCOME), Outcome(in_doubt, counts=self.outcomes[in_doubt]))
             )
 
     def data(self, who: int, choice: int) -> None:
@@ -93,11 +91,11 @@ class Changelog:
         """A worker decides on a record."""
         process = self.processes[who % len(self.processes)]
         if not process.is_run:
-            header = process.header(ChangelogType.DECISION)
-            self.messages.append(encode_decision(header, Decision("t", 0, choice, 1, 1, 1)))
+            header = process.header(ChangelogType.INPUT_DECISION)
+            self.messages.append(encode_input_decision(header, InputDecision("t", 0, choice, 1, 1, 1)))
 
     def commit(self, who: int, choice: int) -> None:
-        """A process commits; a bulk write once, naming one of its attempts, with a verdict behind it or without."""
+        """A process commits; a bulk write once, naming one of its attempts, with an outcome behind it or without."""
         process = self.processes[who % len(self.processes)]
         if process.is_run and process.committed:
             return
@@ -105,34 +103,34 @@ class Changelog:
         closed, digest = process.open.pop(attempt, []), 0
         for message in closed:
             digest = zlib.crc32(message, digest)
-        self.version += 1
-        run_id = f"run-{process.generation}" if process.is_run else None
+        self.checkpoint_id += 1
+        bulk_write_id = f"run-{process.generation}" if process.is_run else None
         changed = {
             "generation": process.generation,
-            "version": self.version,
+            "checkpoint_id": self.checkpoint_id,
             "previous": process.previous,
-            "lineage": process.lineage,
+            "rollback_history": process.rollback_history,
             "data_count": len(closed),
             "data_digest": digest,
             "attempt": attempt,
-            "run_id": run_id,
+            "bulk_write_id": bulk_write_id,
             "cursor": b"" if choice % 4 == 0 else b"k",
         }
         self.messages.append(encode_commit(process.header(COMMIT), Commit(**FIELDS | changed)))
-        process.committed, process.previous = True, self.version
-        if run_id is not None:
-            self.outcomes[run_id] = choice % 4 != 1
+        process.committed, process.previous = True, self.checkpoint_id
+        if bulk_write_id is not None:
+            self.outcomes[bulk_write_id] = choice % 4 != 1
             if choice % 2:
-                verdict = Verdict(run_id, self.outcomes[run_id])
-                self.messages.append(encode_verdict(process.header(ChangelogType.VERDICT), verdict))
+                outcome = Outcome(bulk_write_id, self.outcomes[bulk_write_id])
+                self.messages.append(encode_outcome(process.header(ChangelogType.OUTCOME), outcome))
 
-    def verdict(self, who: int, _: int) -> None:
+    def outcome(self, who: int, _: int) -> None:
         """A bulk write tells its outcome, later than at once, or again."""
         process = self.processes[who % len(self.processes)]
         if process.is_run and process.committed:
-            run_id = f"run-{process.generation}"
-            verdict = Verdict(run_id, self.outcomes[run_id])
-            self.messages.append(encode_verdict(process.header(ChangelogType.VERDICT), verdict))
+            bulk_write_id = f"run-{process.generation}"
+            outcome = Outcome(bulk_write_id, self.outcomes[bulk_write_id])
+            self.messages.append(encode_outcome(process.header(ChangelogType.OUTCOME), outcome))
 
     def repeat(self, choice: int) -> None:
         """The log holds one more copy of a message."""
@@ -147,13 +145,13 @@ def _claim(generation: int, nonce: int) -> bytes:
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["claim", "data", "data", "data", "commit", "verdict", "decide", "repeat"]),
+        st.sampled_from(["claim", "data", "data", "data", "commit", "outcome", "decide", "repeat"]),
         st.integers(0, 3),
         st.integers(0, 59),
     ),
     max_size=50,
 )
-# a bulk write with two attempts; the one that lost goes on behind the commit, its verdict, and a worker's commit
+# a bulk write with two attempts; the one that lost goes on behind the commit, its outcome, and a worker's commit
 LOSING = [("claim", 0, 1), ("data", 0, 0), ("data", 0, 1), ("commit", 0, 3), ("data", 0, 1), ("data", 0, 1)]
 
 
@@ -165,7 +163,7 @@ def written(events: list[tuple[str, int, int]]) -> Changelog:
             log.claim(choice)
         elif what == "repeat" and log.messages:
             log.repeat(choice)
-        elif log.processes and what in ("data", "decide", "commit", "verdict"):
+        elif log.processes and what in ("data", "decide", "commit", "outcome"):
             getattr(log, what)(len(log.processes) - 1 - who, choice)
     return log
 
@@ -179,7 +177,7 @@ def by_definition(log: Changelog) -> dict[int, tuple[bytes, ...]]:
         if header.type is not COMMIT or header in before or any(h.generation > header.generation for h in before):
             continue
         commit = decode_commit(log.messages[at])
-        if commit.run_id is not None and not log.outcomes[commit.run_id]:
+        if commit.bulk_write_id is not None and not log.outcomes[commit.bulk_write_id]:
             continue
         own = [i for i, h in enumerate(before) if h.generation == header.generation and h not in before[:i]]
         begin = max((i for i in own if headers[i].type is COMMIT), default=-1)
@@ -192,8 +190,8 @@ def fold(log: Changelog, start: int) -> tuple[ChangelogFold, list[Segment]]:
     """Fold a changelog from an offset, and tell it the outcome of its last bulk write, as task (0, 0) would."""
     into = ChangelogFold(NAME, start)
     fed = [into.feed(offset, message) for offset, message in enumerate(log.messages) if offset >= start]
-    if into.undecided is not None:
-        fed.append(into.decide(into.undecided, log.outcomes[into.undecided]))
+    if into.in_doubt is not None:
+        fed.append(into.settle(into.in_doubt, log.outcomes[into.in_doubt]))
     return into, [segment for segment in fed if segment is not None]
 
 
@@ -204,7 +202,7 @@ def fold(log: Changelog, start: int) -> tuple[ChangelogFold, list[Segment]]:
 def test_reading_from_each_commit_gives_what_the_whole_log_gives(
     events: list[tuple[str, int, int]],
 ) -> None:
-    """State, validity, lineage and generation do not depend on where a reader begins (C2, R1, K2, 1.8)."""
+    """State, validity, rollback history and generation do not depend on where a reader begins (C2, R1, K2, 1.8)."""
     log = written(events)
     expected = by_definition(log)
     whole, segments = fold(log, 0)
@@ -214,7 +212,16 @@ def test_reading_from_each_commit_gives_what_the_whole_log_gives(
         data = [m for at, messages in expected.items() if at > start for m in messages]
         assert [message for segment in found for message in segment.messages] == data
         assert found[0].offset == start
-        for name in ("last", "last_offset", "top", "lineage", "decisions", "released", "undecided", "next_offset"):
+        for name in (
+            "last",
+            "last_offset",
+            "top",
+            "rollback_history",
+            "decisions",
+            "released",
+            "in_doubt",
+            "next_offset",
+        ):
             assert getattr(into, name) == getattr(whole, name), name
 
 
@@ -240,13 +247,13 @@ def test_who_looks_for_the_last_commit_only_agrees(events: list[tuple[str, int, 
             assert (latest.found.offset, latest.found.commit) == (into.last_offset, into.last)
 
 
-def test_a_losing_attempt_is_void_behind_the_commit() -> None:
+def test_a_losing_attempt_is_rolled_back_behind_the_commit() -> None:
     """It is not asked for the ChangelogSeq that a reader from there cannot know, and nothing of it is kept (C2)."""
     log = written(LOSING)
     (commit,) = by_definition(log)
     for start in (0, commit):
         into, _ = fold(log, start)
         assert not into._segments
-        assert into.void_messages == 2 + (1 if start == 0 else 0)
+        assert into.invalid_messages == 2 + (1 if start == 0 else 0)
         assert into.last is not None
         assert into.last.attempt == 7

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.aligned.state import Status
+from framework.core.aligned.state import TaskStatus
 from framework.core.ownership import Ownership
 from framework.errors import Fenced, Halted, OffsetOutOfRange, TransientError
 from protocol.changelog import (
@@ -28,12 +28,12 @@ def data(generation: int, seq: int) -> bytes:
 
 
 def ready_to_commit() -> Scenario:
-    """Return a task of generation 2 whose commit of version 1 is on its way to the log."""
+    """Return a task of generation 2 whose commit of checkpoint 1 is on its way to the log."""
     log = Log()
     log.claim(INNER, 1)
     task = Scenario(log).start()
     for producer in (Producer(log, A0), Producer(log, A0 + 1)):
-        producer.restore(0)
+        producer.rollback_marker(0)
         producer.send(1, f"of {producer.producer}")
         producer.mark(1)
     task.hold.add(do.AppendChangelog)
@@ -45,11 +45,11 @@ def ready_to_commit() -> Scenario:
 def rolling_back() -> Scenario:
     """Return a task of generation 1 whose claim of generation 2 is on its way to the log."""
     task, a0, _ = running()
-    a0.send(1, "void")
-    a0.restore(0)
+    a0.send(1, "rolled back")
+    a0.rollback_marker(0)
     task.hold.add(do.AppendChangelog)
     task.read()
-    assert task.core.status is Status.RECLAIMING
+    assert task.core.status is TaskStatus.RECLAIMING
     return task
 
 
@@ -86,7 +86,7 @@ def test_nothing_is_written_before_the_claim() -> None:
     assert not any(log.rows.values())
     assert decode_changelog_header(task.holding(do.AppendChangelog).value) == (ChangelogType.CLAIM, 1, 0, 0)
     task.release()
-    assert task.core.status is Status.RUNNING
+    assert task.core.status is TaskStatus.RUNNING
 
 
 @pytest.mark.parametrize(("seen", "claimed"), [((1,), 2), ((7,), 8), ((1, 2, 5), 6)])
@@ -111,7 +111,7 @@ def test_a_claim_behind_an_equal_or_higher_one_is_made_again(other: int, second:
     task.release()
     generations = [decode_changelog_header(value).generation for _, value in log.rows[CHANGELOG][:3]]
     assert generations == [other, 1, second]
-    assert (task.core.status, task.core.generation) == (Status.RUNNING, second)
+    assert (task.core.status, task.core.generation) == (TaskStatus.RUNNING, second)
     assert [header.generation for header in task.sent(OUT[0])] == [second]
 
 
@@ -124,7 +124,7 @@ def test_a_claim_behind_a_lower_one_stands() -> None:
     task.start()
     log.append(CHANGELOG, data(3, 1))
     task.release()
-    assert (task.core.status, task.core.generation) == (Status.RUNNING, 4)
+    assert (task.core.status, task.core.generation) == (TaskStatus.RUNNING, 4)
 
 
 def test_a_refused_claim_is_made_again_above_the_one_that_refused_it() -> None:
@@ -136,7 +136,7 @@ def test_a_refused_claim_is_made_again_above_the_one_that_refused_it() -> None:
     log.claim(INNER, 4)
     task.held, task.hold = [], set()
     task.step(on.ChangelogAppended(-1, 0, 0, fenced=True))
-    assert (task.core.status, task.core.generation) == (Status.RUNNING, 5)
+    assert (task.core.status, task.core.generation) == (TaskStatus.RUNNING, 5)
 
 
 def test_a_repeat_of_the_own_claim_does_no_harm() -> None:
@@ -147,7 +147,7 @@ def test_a_repeat_of_the_own_claim_does_no_harm() -> None:
     task.start()
     log.append(CHANGELOG, task.holding(do.AppendChangelog).value)
     task.release()
-    assert task.core.status is Status.RUNNING
+    assert task.core.status is TaskStatus.RUNNING
 
 
 def test_what_the_predecessor_committed_meanwhile_counts() -> None:
@@ -169,30 +169,34 @@ def test_a_sole_writer_never_reads_back() -> None:
     """Contiguous offsets prove that nothing foreign is in between: fencing costs nothing (C3)."""
     task, a0, a1 = running()
     reads = len(task.all(do.ReadChangelog))
-    for version in range(1, 6):
-        a0.send(version, f"record {version}")
-        a0.mark(version)
-        a1.mark(version)
+    for checkpoint_id in range(1, 6):
+        a0.send(checkpoint_id, f"record {checkpoint_id}")
+        a0.mark(checkpoint_id)
+        a1.mark(checkpoint_id)
         task.read()
-    assert list(task.versions) == [0, 1, 2, 3, 4, 5]
+    assert list(task.checkpoint_ids) == [0, 1, 2, 3, 4, 5]
     assert len(task.all(do.ReadChangelog)) == reads
 
 
 def test_a_gap_is_read_back_before_the_store_is_written() -> None:
     """A late message of an older generation makes a gap: the log is read back, and the commit stands (C3)."""
     task = ready_to_commit()
-    own_start = len(task.log.rows[CHANGELOG]) - 1  # the version's data message: the first after the last verified one
+    # the checkpoint's data message: the first after the last verified one
+    own_start = len(task.log.rows[CHANGELOG]) - 1
     task.log.append(CHANGELOG, data(1, 1))
     asked = [action for action in task.release() if isinstance(action, do.ReadChangelog | do.ApplyFrozen | do.Send)]
     assert asked[0] == do.ReadChangelog(own_start)
     assert [type(action) for action in asked] == [do.ReadChangelog, do.ApplyFrozen, do.Send, do.Send]
     assert task.core.seen["read back"] == 1
-    assert 1 in task.versions
+    assert 1 in task.checkpoint_ids
 
 
 @pytest.mark.parametrize("message", ["claim", "data"])
 def test_a_higher_generation_before_a_commit_fences(message: str) -> None:
-    """A message of any type of a higher generation before the commit makes it void: no store, no marker (C2, C3)."""
+    """A message of any type of a higher generation before the commit makes it rolled back.
+
+    No store, no marker (C2, C3).
+    """
     task = ready_to_commit()
     if message == "claim":
         task.log.claim(INNER, 3)
@@ -200,15 +204,15 @@ def test_a_higher_generation_before_a_commit_fences(message: str) -> None:
         task.log.append(CHANGELOG, data(3, 1))
     with pytest.raises(Fenced, match="generation 3 claimed at offset"):
         task.release()
-    assert list(task.versions) == [0]
-    assert [header.version for header in task.sent(OUT[0])] == [0]
+    assert list(task.checkpoint_ids) == [0]
+    assert [header.checkpoint_id for header in task.sent(OUT[0])] == [0]
 
 
 def test_a_higher_generation_after_a_commit_leaves_it_valid() -> None:
     """Validity is decided by what stands before: a later claim fences the next commit, not this one (C2)."""
     task = ready_to_commit()
     task.release()
-    assert 1 in task.versions
+    assert 1 in task.checkpoint_ids
     task.log.claim(INNER, 3)
     for producer in (A0, A0 + 1):
         after = Producer(task.log, producer)
@@ -216,7 +220,7 @@ def test_a_higher_generation_after_a_commit_leaves_it_valid() -> None:
         after.mark(2)
     with pytest.raises(Fenced):
         task.read()
-    assert list(task.versions) == [0, 1]
+    assert list(task.checkpoint_ids) == [0, 1]
     assert task.successor().start().core.frozen == 1
 
 
@@ -226,7 +230,7 @@ def test_a_commit_that_the_log_refuses_fences() -> None:
     task.log.claim(INNER, 3)
     with pytest.raises(Fenced, match="generation 3 claimed at offset"):
         task.step(on.ChangelogAppended(-1, 0, 0, fenced=True))
-    assert list(task.versions) == [0]
+    assert list(task.checkpoint_ids) == [0]
 
 
 def test_a_refusal_that_nobodys_claim_explains_is_no_fence() -> None:
@@ -234,7 +238,7 @@ def test_a_refusal_that_nobodys_claim_explains_is_no_fence() -> None:
     task = ready_to_commit()
     with pytest.raises(TransientError, match=r"transaction\.timeout\.ms"):
         task.step(on.ChangelogAppended(-1, 0, 0, fenced=True))
-    assert list(task.versions) == [0]
+    assert list(task.checkpoint_ids) == [0]
 
 
 def test_a_fenced_commit_is_not_what_the_successor_finds() -> None:
@@ -261,19 +265,19 @@ def test_contiguity_is_proof(appends: list[bool]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=30))
-def test_contiguity_counts_the_ends_of_transactions(versions: list[tuple[int, bool]]) -> None:
+def test_contiguity_counts_the_ends_of_transactions(checkpoint_ids: list[tuple[int, bool]]) -> None:
     """S1: the offset behind each own transaction is known to be its end, so that a foreign message still shows (C3)."""
     ownership = Ownership("changelog", Claim(NONCE, "here", 1, 0))
     ownership.settle(0, trailing=1)
     first = 2
-    for own, foreign in versions:
+    for own, foreign in checkpoint_ids:
         ownership.count(own)
         ownership.header(ChangelogType.COMMIT)
         offset = first + own + foreign
         assert ownership.appended(offset, 1, trailing=1) == (first if foreign else None)
         if foreign:
-            ownership.read_back(offset, data(1, 1))
-            ownership.read_back_done()
+            ownership.verify_tail(offset, data(1, 1))
+            ownership.tail_verified()
         first = offset + 2
 
 
@@ -291,16 +295,16 @@ def test_a_commit_acknowledged_while_a_newer_claim_is_looked_for_changes_nothing
         task.core.step(on.ChangelogEnd(4))
 
 
-def test_a_roll_back_claims_the_next_generation() -> None:
+def test_a_rollback_claims_the_next_generation() -> None:
     """Every rollback claims own + 1, and announces it downstream (C6)."""
     task = rolling_back()
     task.release()
-    assert (task.core.status, task.core.generation) == (Status.RUNNING, 2)
-    assert [(header.generation, header.version) for header in task.sent(OUT[0])] == [(1, 0), (2, 0)]
+    assert (task.core.status, task.core.generation) == (TaskStatus.RUNNING, 2)
+    assert [(header.generation, header.checkpoint_id) for header in task.sent(OUT[0])] == [(1, 0), (2, 0)]
 
 
 @pytest.mark.parametrize("foreign", [2, 3])
-def test_a_foreign_claim_before_a_roll_backs_claim_fences(foreign: int) -> None:
+def test_a_foreign_claim_before_a_rollbacks_claim_fences(foreign: int) -> None:
     """g = own + 1 exactly, and any foreign claim before it ends the process: it never claims above (C6, 1.8 C1)."""
     task = rolling_back()
     task.log.claim(INNER, foreign)
@@ -309,7 +313,7 @@ def test_a_foreign_claim_before_a_roll_backs_claim_fences(foreign: int) -> None:
     assert [header.generation for header in task.sent(OUT[0])] == [1]
 
 
-def test_a_roll_back_refused_by_the_log_fences() -> None:
+def test_a_rollback_refused_by_the_log_fences() -> None:
     """On a log that compares, the refusal says the same (C6)."""
     task = rolling_back()
     task.log.claim(INNER, 2)
@@ -317,12 +321,12 @@ def test_a_roll_back_refused_by_the_log_fences() -> None:
         task.step(on.ChangelogAppended(-1, 0, 0, fenced=True))
 
 
-def test_a_repeat_of_a_roll_backs_claim_is_not_another_ones() -> None:
+def test_a_repeat_of_a_rollbacks_claim_is_not_another_ones() -> None:
     """The log may hold the claim twice and report the second: its nonce tells whose the first is (C6)."""
     task = rolling_back()
     task.log.append(CHANGELOG, task.holding(do.AppendChangelog).value)
     task.release()
-    assert (task.core.status, task.core.generation) == (Status.RUNNING, 2)
+    assert (task.core.status, task.core.generation) == (TaskStatus.RUNNING, 2)
 
 
 def test_the_nonce_tells_own_and_foreign_claims_apart() -> None:
@@ -332,9 +336,9 @@ def test_the_nonce_tells_own_and_foreign_claims_apart() -> None:
     ownership.settle(4)
     message = ownership.claim_message(2)
     assert ownership.appended(6, 1) == 5
-    ownership.read_back(5, message)
+    ownership.verify_tail(5, message)
     with pytest.raises(Fenced):
-        ownership.read_back(5, encode_claim(ChangelogHeader(ChangelogType.CLAIM, 2, 0, 0), others))
+        ownership.verify_tail(5, encode_claim(ChangelogHeader(ChangelogType.CLAIM, 2, 0, 0), others))
 
 
 def test_damage_in_the_gap_halts_with_its_place() -> None:

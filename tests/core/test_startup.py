@@ -7,29 +7,29 @@ import pytest
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.aligned.state import Status
+from framework.core.aligned.state import TaskStatus
 from framework.core.startup import TAIL, StartUp
 from framework.core.task_topology import wire
 from framework.core.topology import Stage, Stream, Topology
 from framework.errors import ConfigError, Fenced, Halted
 from protocol.changelog import ChangelogHeader, ChangelogType, encode_data
-from protocol.control import decode_restore
+from protocol.changelog_position import ChangelogPosition
+from protocol.control import decode_rollback_marker
 from protocol.ids import TopicPartition
-from protocol.pointer import Pointer
 from tests.core.scenario import IN, INNER, JOB, LIMITS, NONCE, OUT, SINK, SOURCE, Log, Producer, Scenario, T, running
 
 CHANGELOG = INNER.changelog
 
 
-def committed(versions: int = 3, *, history_ms: int = LIMITS.history_ms) -> Scenario:
-    """Return a task that has committed versions 1 to ``versions`` with one record each."""
-    task, a0, a1 = running(history_ms=history_ms)
-    for version in range(1, versions + 1):
-        a0.send(version, f"record {version}")
-        a0.mark(version)
-        a1.mark(version)
+def committed(checkpoint_ids: int = 3, *, changelog_retention_ms: int = LIMITS.changelog_retention_ms) -> Scenario:
+    """Return a task that has committed checkpoints 1 to ``versions`` with one record each."""
+    task, a0, a1 = running(changelog_retention_ms=changelog_retention_ms)
+    for checkpoint_id in range(1, checkpoint_ids + 1):
+        a0.send(checkpoint_id, f"record {checkpoint_id}")
+        a0.mark(checkpoint_id)
+        a1.mark(checkpoint_id)
     task.read()
-    assert task.core.frozen == versions
+    assert task.core.frozen == checkpoint_ids
     return task
 
 
@@ -38,66 +38,74 @@ def reads(task: Scenario) -> list[int]:
     return [read.offset for read in task.all(do.ReadChangelog)]
 
 
-# --- R1: redo or bootstrap --------------------------------------------------------------------------------------------
+# --- R1: redo or restore --------------------------------------------------------------------------------------------
 
 
-def test_the_same_host_redoes_from_its_pointer() -> None:
-    """A pointer to a valid commit that is still in the log: nothing is wiped, nothing before it is read (R1)."""
+def test_the_same_host_redoes_from_its_changelog_position() -> None:
+    """A changelog position to a valid commit that is still in the log.
+
+    Nothing is wiped, nothing before it is read (R1).
+    """
     task = committed()
-    assert task.pointer is not None
+    assert task.changelog_position is not None
     after = task.successor().start()
-    assert reads(after)[0] == task.pointer.offset
+    assert reads(after)[0] == task.changelog_position.offset
     assert not after.all(do.WipeStore)
     assert not after.all(do.ApplySegment)
-    assert (after.core.frozen, after.state, after.core.start_up.bootstrapped) == (3, task.state, False)
+    assert (after.core.frozen, after.state, after.core.start_up.restored) == (3, task.state, False)
 
 
-def test_what_was_committed_after_the_pointer_is_applied() -> None:
-    """A crash between commit and store is redone from the changelog; the pointer is the last commit (A7, R1)."""
+def test_what_was_committed_after_the_changelog_position_is_applied() -> None:
+    """A crash between commit and store is redone from the changelog; the changelog position is the last commit (A7.
+
+    R1).
+    """
     task, a0, a1 = running()
     task.hold.add(do.ApplyFrozen)
     a0.send(1, "x")
     a0.mark(1)
     a1.mark(1)
     task.read()
-    assert (task.state, task.pointer and task.pointer.version) == ([], 0)
+    assert (task.state, task.changelog_position and task.changelog_position.checkpoint_id) == ([], 0)
     after = task.successor().start()
     assert (after.state, after.core.frozen) == (["x"], 1)
-    assert after.all(do.WritePointer) == [do.WritePointer(Pointer(3, 1, 1, NONCE))]
+    assert after.all(do.WriteChangelogPosition) == [do.WriteChangelogPosition(ChangelogPosition(3, 1, 1, NONCE))]
 
 
-def test_another_host_bootstraps() -> None:
-    """Without a pointer the changelog is read from its base, and the state is the same (R1)."""
+def test_another_host_restores() -> None:
+    """Without a changelog position the changelog is read from its base, and the state is the same (R1)."""
     task = committed()
     after = task.successor(same_host=False).start()
-    assert (after.store, after.core.frozen, after.core.start_up.bootstrapped) == (task.store, 3, True)
+    assert (after.store, after.core.frozen, after.core.start_up.restored) == (task.store, 3, True)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda pointer: pointer._replace(offset=2),
-        lambda pointer: pointer._replace(generation=9),
-        lambda pointer: pointer._replace(version=2),
-        lambda pointer: pointer._replace(nonce=b"another process!"),
+        lambda changelog_position: changelog_position._replace(offset=2),
+        lambda changelog_position: changelog_position._replace(generation=9),
+        lambda changelog_position: changelog_position._replace(checkpoint_id=2),
+        lambda changelog_position: changelog_position._replace(nonce=b"another process!"),
     ],
 )
-def test_a_pointer_that_is_not_a_commit_of_this_log_is_wiped(change: Callable[[Pointer], Pointer]) -> None:
-    """Offset, generation, version and nonce must all be those of the commit there: else wipe and bootstrap (R1)."""
+def test_a_changelog_position_that_is_not_a_commit_of_this_log_is_wiped(
+    change: Callable[[ChangelogPosition], ChangelogPosition],
+) -> None:
+    """Offset, generation, checkpoint and nonce must all be those of the commit there: else wipe and bootstrap (R1)."""
     task = committed()
     after = task.successor()
-    assert task.pointer is not None
-    after.pointer, after.store = change(task.pointer), {"of another log": 1}
+    assert task.changelog_position is not None
+    after.changelog_position, after.store = change(task.changelog_position), {"of another log": 1}
     after.start()
     assert len(after.all(do.WipeStore)) == 1
-    assert (after.store, after.pointer) == (task.store, task.pointer)
+    assert (after.store, after.changelog_position) == (task.store, task.changelog_position)
 
 
-def test_a_pointer_to_an_offset_without_a_message_is_wiped() -> None:
+def test_a_changelog_position_to_an_offset_without_a_message_is_wiped() -> None:
     """S1: where transactions end there is no message; whatever comes next, or nothing, is not what it names (R1)."""
     data = encode_data(ChangelogHeader(ChangelogType.DATA, 1, 7, 0), [], [], [])
     for event in (on.ChangelogRow(6, 0, data), on.ChangelogEnd(5)):
-        start = on.Start(0, NONCE, "here", 1, 0, Pointer(5, 1, 1, NONCE), {CHANGELOG: (0, 9)})
+        start = on.Start(0, NONCE, "here", 1, 0, ChangelogPosition(5, 1, 1, NONCE), {CHANGELOG: (0, 9)})
         begun = StartUp("b-0", CHANGELOG, start, lambda _commit: None)
         assert begun.begin() == [do.ReadChangelog(5)]
         actions = begun.row(event) if isinstance(event, on.ChangelogRow) else begun.end(event)
@@ -105,24 +113,24 @@ def test_a_pointer_to_an_offset_without_a_message_is_wiped() -> None:
 
 
 def test_a_log_that_ends_before_a_commit_in_the_store_halts() -> None:
-    """A log that has lost what it acknowledged would take committed versions back (decision 0011)."""
+    """A log that has lost what it acknowledged would take committed checkpoints back (decision 0011)."""
     task = committed()
     after = task.successor()
-    assert task.pointer is not None
-    after.pointer = task.pointer._replace(offset=10_000)
+    assert task.changelog_position is not None
+    after.changelog_position = task.changelog_position._replace(offset=10_000)
     with pytest.raises(Halted, match="has lost messages"):
         after.start()
 
 
 def test_the_store_is_wiped_before_anything_is_applied() -> None:
-    """Bootstrapping over what a former life has left would keep keys that were deleted since (R1)."""
+    """Restoring over what a former life has left would keep keys that were deleted since (R1)."""
     task = committed()
     after = task.successor()
-    after.pointer = Pointer(2, 9, 1, NONCE)
+    after.changelog_position = ChangelogPosition(2, 9, 1, NONCE)
     after.start()
     kinds = [type(action) for action in after.done]
     assert kinds.index(do.WipeStore) < kinds.index(do.ApplySegment)
-    assert kinds.index(do.ApplySegment) < kinds.index(do.WritePointer)
+    assert kinds.index(do.ApplySegment) < kinds.index(do.WriteChangelogPosition)
 
 
 def test_an_uncommitted_tail_is_not_applied() -> None:
@@ -134,17 +142,20 @@ def test_an_uncommitted_tail_is_not_applied() -> None:
     assert (after.core.frozen, after.store) == (3, task.store)
 
 
-def test_an_old_pointer_is_used_although_its_claim_was_trimmed() -> None:
-    """Commits repeat the nonce, so that a pointer can be checked in a log that begins after its claim (R1, K2)."""
-    task = committed(history_ms=0)
+def test_an_old_changelog_position_is_used_although_its_claim_was_trimmed() -> None:
+    """Commits repeat the nonce, so that a changelog position can be checked in a log that begins after its claim (R1.
+
+    K2).
+    """
+    task = committed(changelog_retention_ms=0)
     assert task.log.start[CHANGELOG] > 1
     after = task.successor().start()
-    assert (after.core.start_up.bootstrapped, after.core.frozen, after.core.generation) == (False, 3, 2)
+    assert (after.core.start_up.restored, after.core.frozen, after.core.generation) == (False, 3, 2)
 
 
-def test_a_bootstrap_reads_from_the_round_start_that_a_late_commit_names() -> None:
+def test_a_restore_reads_from_the_round_start_that_a_late_commit_names() -> None:
     """With history the log is long: any commit near the end names the last complete round before it (1.8 R1)."""
-    task = committed(versions=TAIL)
+    task = committed(checkpoint_ids=TAIL)
     base, end = task.log.commits(INNER)[-1].base, len(task.log.rows[CHANGELOG])
     after = task.successor(same_host=False).start()
     assert base > 0
@@ -152,9 +163,9 @@ def test_a_bootstrap_reads_from_the_round_start_that_a_late_commit_names() -> No
     assert after.store == task.store
 
 
-def test_a_bootstrap_without_a_named_base_reads_from_the_start() -> None:
+def test_a_restore_without_a_named_base_reads_from_the_start() -> None:
     """If no commit stands near the end, the log's start is the base (1.8 R1)."""
-    task = committed(versions=1)
+    task = committed(checkpoint_ids=1)
     for seq in range(TAIL + 1):
         header = ChangelogHeader(ChangelogType.DATA, 1, task.core.start_up.ownership.next_seq + seq, 0)
         task.log.append(CHANGELOG, encode_data(header, [], [], []))
@@ -163,29 +174,29 @@ def test_a_bootstrap_without_a_named_base_reads_from_the_start() -> None:
     assert after.store == task.store
 
 
-def test_a_bootstrap_of_a_trimmed_log_needs_a_complete_round() -> None:
+def test_a_restore_of_a_trimmed_log_needs_a_complete_round() -> None:
     """A log that begins after the genesis and holds no complete round was trimmed meanwhile: exit as fenced (R1)."""
     task, a0, a1 = running()
-    for version in (1, 2, 3):
-        a0.send(version, f"{version}a", f"{version}b")
-        a0.mark(version)
-        a1.mark(version)
+    for checkpoint_id in (1, 2, 3):
+        a0.send(checkpoint_id, f"{checkpoint_id}a", f"{checkpoint_id}b")
+        a0.mark(checkpoint_id)
+        a1.mark(checkpoint_id)
         task.read()
-        task.sweep_keys = 1  # from here on no round ends
-    assert task.pointer is not None
-    task.log.start[CHANGELOG] = task.pointer.offset
+        task.rewrite_keys = 1  # from here on no round ends
+    assert task.changelog_position is not None
+    task.log.start[CHANGELOG] = task.changelog_position.offset
     after = task.successor(same_host=False)
     with pytest.raises(Fenced, match="was trimmed while it was read"):
         after.start()
-    assert (after.pointer, after.all(do.WritePointer)) == (None, [])
+    assert (after.changelog_position, after.all(do.WriteChangelogPosition)) == (None, [])
 
 
-def test_a_bootstrap_of_a_trimmed_log_with_a_round_is_complete() -> None:
+def test_a_restore_of_a_trimmed_log_with_a_round_is_complete() -> None:
     """Every live key stands after the round's start: what was trimmed is not missed (R1, K2)."""
-    task = committed(versions=5, history_ms=0)
+    task = committed(checkpoint_ids=5, changelog_retention_ms=0)
     assert task.log.start[CHANGELOG] > 1
     after = task.successor(same_host=False).start()
-    assert (after.core.status, after.core.frozen) == (Status.RUNNING, 5)
+    assert (after.core.status, after.core.frozen) == (TaskStatus.RUNNING, 5)
     assert after.core.start_up.fold.round_ended
     assert after.store == task.store
 
@@ -212,8 +223,11 @@ def test_a_changelog_that_ends_before_the_own_claim_halts() -> None:
         task.step(on.ChangelogEnd(0))
 
 
-def test_a_pointer_at_damage_is_no_pointer() -> None:
-    """What the pointer points at cannot be read: the store is wiped; the bootstrap then finds the damage (R1, 1.2)."""
+def test_a_changelog_position_at_damage_is_no_changelog_position() -> None:
+    """What the changelog position points at cannot be read.
+
+    The store is wiped; the restore then finds the damage (R1, 1.2).
+    """
     task = committed()
     rows = task.log.rows[CHANGELOG]
     rows[-1] = (0, rows[-1][1][:-5])
@@ -239,7 +253,7 @@ def test_messages_behind_the_own_claim_do_not_concern_the_start() -> None:
     """A later claim fences the next commit, not the start: what counts is what stands before (C2, C3)."""
     after = committed().successor()
     claimed_before(after)
-    assert (after.core.status, after.core.frozen, after.core.generation) == (Status.RUNNING, 3, 2)
+    assert (after.core.status, after.core.frozen, after.core.generation) == (TaskStatus.RUNNING, 3, 2)
 
 
 def test_a_genesis_behind_another_claim_is_fenced() -> None:
@@ -247,28 +261,34 @@ def test_a_genesis_behind_another_claim_is_fenced() -> None:
     task = Scenario(Log())
     with pytest.raises(Fenced, match="generation 2 claimed at offset 1"):
         claimed_before(task)
-    assert (task.versions, task.all(do.Send)) == ({}, [])
+    assert (task.checkpoint_ids, task.all(do.Send)) == ({}, [])
 
 
 # --- R2: the announcement ---------------------------------------------------------------------------------------------
 
 
-def test_a_restore_goes_to_all_downstream_partitions_always() -> None:
-    """Also after the genesis, also if nothing was ever sent there: generation, L, next seq, lineage (R2)."""
+def test_a_rollback_marker_goes_to_all_downstream_partitions_always() -> None:
+    """Also after the genesis, also if nothing was ever sent there: generation, L, next seq, rollback history (R2)."""
     task = committed()
     after = task.successor().start()
     for partition in OUT:
-        [restore] = [decode_restore(send.value) for send in after.all(do.Send) if send.partition == partition]
-        assert (restore.header.generation, restore.header.version, restore.header.seq) == (2, 3, 1)
-        assert (restore.lineage, restore.fingerprint) == (((1, 0), (2, 3)), JOB.fingerprint())
+        [rollback_marker] = [
+            decode_rollback_marker(send.value) for send in after.all(do.Send) if send.partition == partition
+        ]
+        assert (
+            rollback_marker.header.generation,
+            rollback_marker.header.checkpoint_id,
+            rollback_marker.header.seq,
+        ) == (2, 3, 1)
+        assert (rollback_marker.rollback_history, rollback_marker.fingerprint) == (((1, 0), (2, 3)), JOB.fingerprint())
 
 
-def test_no_record_is_read_before_the_restores_are_acknowledged() -> None:
+def test_no_record_is_read_before_the_rollback_markers_are_acknowledged() -> None:
     """The announcement must be in the log before any record of the new generation can be (R2)."""
     task = Scenario(Log())
     task.acks = False
     task.start()
-    assert (task.core.status, task.core.wants_input, task.all(do.Seek)) == (Status.ANNOUNCING, False, [])
+    assert (task.core.status, task.core.wants_input, task.all(do.Seek)) == (TaskStatus.ANNOUNCING, False, [])
     first, second = [send.token for send in task.all(do.Send)]
     task.step(on.Acked(first))
     assert not task.core.wants_input
@@ -276,14 +296,14 @@ def test_no_record_is_read_before_the_restores_are_acknowledged() -> None:
     assert (task.core.wants_input, task.position) == (True, {T: 0})
 
 
-def test_a_restore_carries_the_seqs_of_the_last_commit() -> None:
-    """Next seq after R, per partition: what was sent since is void, and its numbers are given out again (R2)."""
+def test_a_rollback_marker_carries_the_seqs_of_the_last_commit() -> None:
+    """Next seq after R, per partition: what was sent since is rolled back, and its numbers are given out again (R2)."""
     task, a0, a1 = running()
     task.emit(OUT[1], "1", "2")
     a0.mark(1)
     a1.mark(1)
     task.read()
-    task.emit(OUT[1], "void")
+    task.emit(OUT[1], "rolled back")
     task.flush()
     after = task.successor().start()
     assert [after.sent(partition)[0].seq for partition in OUT] == [1, 3]
@@ -292,7 +312,7 @@ def test_a_restore_carries_the_seqs_of_the_last_commit() -> None:
 def test_a_task_without_outputs_starts_at_once() -> None:
     """A sink has nobody to tell (R2)."""
     task = Scenario(Log(), SINK).start()
-    assert (task.core.status, task.all(do.Send)) == (Status.RUNNING, [])
+    assert (task.core.status, task.all(do.Send)) == (TaskStatus.RUNNING, [])
 
 
 # --- K3: where the inputs begin ---------------------------------------------------------------------------------------
@@ -325,16 +345,16 @@ LATER = replace(
 
 
 def test_a_stage_may_be_added_after_the_others() -> None:
-    """New streams out of an old stage begin at seq 1; the new stage takes them from the restore on (1.2)."""
+    """New streams out of an old stage begin at seq 1; the new stage takes them from the rollback marker on (1.2)."""
     task = committed()
     added = wire(LATER, 1, 0)
     after = Scenario(task.log, added).start()
     new = TopicPartition("j.b.p.d", 0)
     assert after.core.frozen == 3
-    assert [(header.version, header.seq) for header in after.sent(new)] == [(3, 1)]
+    assert [(header.checkpoint_id, header.seq) for header in after.sent(new)] == [(3, 1)]
     reader = Scenario(task.log, wire(LATER, 3, 0)).start()
     other = Producer(task.log, 1 << 16 | 1, new, fingerprint=LATER.fingerprint())
-    other.restore(3)
+    other.rollback_marker(3)
     reader.read(new)
     assert reader.core.inputs.channels[added.producer, new].marker == 3
 
@@ -360,7 +380,7 @@ def test_a_graph_that_lost_something_is_refused(job: Topology, text: str) -> Non
     task = committed()
     with pytest.raises(ConfigError, match=text) as caught:
         Scenario(task.log, wire(job, 1, 0)).start()
-    assert "version 3" in str(caught.value)
+    assert "checkpoint 3" in str(caught.value)
     assert "put the stages back into the order and under the names that they had" in str(caught.value)
     assert "To change the number of partitions: grete rescale" in str(caught.value)
 

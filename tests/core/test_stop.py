@@ -1,26 +1,29 @@
-"""The graceful stop: a source closes once more, the others wait for their barrier (R6)."""
+"""The graceful stop: a source closes once more, the others wait for their alignment (R6)."""
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.aligned.state import Status
+from framework.core.aligned.state import TaskStatus
 from protocol.envelope import MessageType
 from tests.core.scenario import OUT, SOURCE, Log, Scenario, T, running
 
 
 def test_a_source_closes_commits_and_exits() -> None:
-    """SIGTERM: what was read is closed as a version at once, committed and marked; then exit 0 (R6)."""
+    """SIGTERM: what was read is closed as a checkpoint at once, committed and marked; then exit 0 (R6)."""
     task = Scenario(Log(), SOURCE).start()
     task.tick(10)
     task.take_external("x")
     task.emit(T, "out")
     task.step(on.Stop())
-    assert (task.core.status, task.exit) == (Status.STOPPED, do.Exit(0, "stopped at version 1001"))
-    assert task.versions[1_001] == ["x"]
-    assert [(h.type, h.version) for h in task.sent(T)][-2:] == [(MessageType.FRAME, 1_001), (MessageType.MARKER, 1_001)]
+    assert (task.core.status, task.exit) == (TaskStatus.STOPPED, do.Exit(0, "stopped at checkpoint 1001"))
+    assert task.checkpoint_ids[1_001] == ["x"]
+    assert [(h.type, h.checkpoint_id) for h in task.sent(T)][-2:] == [
+        (MessageType.FRAME, 1_001),
+        (MessageType.MARKER, 1_001),
+    ]
 
 
 def test_a_stopping_source_takes_nothing_more() -> None:
-    """From the stop on a source admits nothing: its last version ends there (R6)."""
+    """From the stop on a source admits nothing: its last checkpoint ends there (R6)."""
     task = Scenario(Log(), SOURCE).start()
     task.hold.add(do.AppendChangelog)
     task.step(on.Stop())
@@ -30,7 +33,7 @@ def test_a_stopping_source_takes_nothing_more() -> None:
 
 
 def test_a_stop_during_a_commit_closes_what_came_since() -> None:
-    """The version in flight is finished, then the rest is closed as one more (R6, A8)."""
+    """The checkpoint in flight is finished, then the rest is closed as one more (R6, A8)."""
     task = Scenario(Log(), SOURCE).start()
     task.hold.add(do.AppendChangelog)
     task.take_external("x")
@@ -39,16 +42,16 @@ def test_a_stop_during_a_commit_closes_what_came_since() -> None:
     task.step(on.Stop())
     assert task.exit is None
     task.release()
-    assert (task.versions[1_100], task.versions[1_101]) == (["x"], ["y"])
+    assert (task.checkpoint_ids[1_100], task.checkpoint_ids[1_101]) == (["x"], ["y"])
     assert task.exit is not None
 
 
 def test_the_last_markers_are_acknowledged_before_the_exit() -> None:
-    """Otherwise the tasks downstream would wait for a barrier that nobody completes (R6)."""
+    """Otherwise the tasks downstream would wait for an alignment that nobody completes (R6)."""
     task = Scenario(Log(), SOURCE).start()
     task.acks = False
     task.step(on.Stop())
-    assert (task.core.committed is not None and task.core.committed.version, task.exit) == (1_001, None)
+    assert (task.core.committed is not None and task.core.committed.checkpoint_id, task.exit) == (1_001, None)
     task.ack()
     assert task.exit is not None
 
@@ -64,8 +67,8 @@ def test_a_stop_while_starting_is_remembered() -> None:
     assert (task.exit is not None, task.core.frozen) == (True, 1_000)
 
 
-def test_an_inner_task_waits_for_its_barrier() -> None:
-    """What is in its open layer is committed when the markers arrive; then it exits (R6)."""
+def test_an_inner_task_waits_for_its_alignment() -> None:
+    """What is in its open write batch is committed when the markers arrive; then it exits (R6)."""
     task, a0, a1 = running()
     a0.send(1, "x")
     task.read()
@@ -75,13 +78,13 @@ def test_an_inner_task_waits_for_its_barrier() -> None:
     a0.mark(1)
     a1.mark(1)
     task.read()
-    assert task.exit == do.Exit(0, "stopped at version 1")
-    assert task.versions[1] == ["x"]
+    assert task.exit == do.Exit(0, "stopped at checkpoint 1")
+    assert task.checkpoint_ids[1] == ["x"]
     assert task.sent(OUT[0])[-1].type is MessageType.MARKER
 
 
-def test_an_inner_task_waits_for_the_versions_in_its_buffer() -> None:
-    """Early records of versions that have begun are part of what is left to commit (R6)."""
+def test_an_inner_task_waits_for_the_checkpoints_in_its_buffer() -> None:
+    """Early records of checkpoints that have begun are part of what is left to commit (R6)."""
     task, a0, a1 = running()
     a0.mark(1)
     a0.send(2, "early")
@@ -93,7 +96,7 @@ def test_an_inner_task_waits_for_the_versions_in_its_buffer() -> None:
     a0.mark(2)
     a1.mark(2)
     task.read()
-    assert task.exit == do.Exit(0, "stopped at version 2")
+    assert task.exit == do.Exit(0, "stopped at checkpoint 2")
     assert task.state == ["early"]
 
 
@@ -101,7 +104,7 @@ def test_an_inner_task_with_nothing_open_exits_at_once() -> None:
     """Nothing processed since the last commit: nothing to wait for (R6)."""
     task, *_ = running()
     task.step(on.Stop())
-    assert task.exit == do.Exit(0, "stopped at version 0")
+    assert task.exit == do.Exit(0, "stopped at checkpoint 0")
     assert not task.core.wants_input
 
 

@@ -1,4 +1,4 @@
-"""How a task is wired into its job: the barrier's set, the outputs, the changelog (A6, 1.2)."""
+"""How a task is wired into its job: the alignment's set, the outputs, the changelog (A6, 1.2)."""
 
 from framework.core.task_topology import wire
 from framework.core.topology import Stage, Stream, Topology, stream_topic

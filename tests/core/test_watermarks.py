@@ -38,13 +38,13 @@ def test_a_watermark_takes_no_number() -> None:
     for producer in (a0, a1):
         producer.mark(1)
     task.read()
-    assert task.versions[1] == ["x", "@100", "y"]
+    assert task.checkpoint_ids[1] == ["x", "@100", "y"]
     [commit] = task.log.commits(task.task)[1:]
     assert [c.seq for i in commit.inputs for c in i.channels] == [2, 0]
 
 
-def test_an_early_watermark_waits_for_its_version() -> None:
-    """What is early is applied in its place when its version opens, not before: its records are early, too (A4)."""
+def test_an_early_watermark_waits_for_its_checkpoint() -> None:
+    """What is early is applied in its place when its checkpoint opens, not before: its records are early, too (A4)."""
     task, a0, a1 = running()
     a0.send(1, "x")
     a0.mark(1)
@@ -55,7 +55,7 @@ def test_an_early_watermark_waits_for_its_version() -> None:
     assert task.open == ["x", "late"]
     a1.mark(1)
     task.read()
-    assert (task.versions[1], task.open) == (["x", "late"], ["early", "@100"])
+    assert (task.checkpoint_ids[1], task.open) == (["x", "late"], ["early", "@100"])
 
 
 def test_an_early_watermark_is_spilled_and_read_back() -> None:
@@ -82,7 +82,7 @@ def test_without_room_a_watermark_is_skipped_and_read_again() -> None:
     a0.mark(2)
     a1.mark(2)
     task.read()
-    assert task.versions[2] == ["early", "@100"]
+    assert task.checkpoint_ids[2] == ["early", "@100"]
 
 
 def test_a_watermark_alone_can_begin_to_skip() -> None:
@@ -98,38 +98,41 @@ def test_a_watermark_alone_can_begin_to_skip() -> None:
     assert task.open == ["@100"]
 
 
-def test_a_void_watermark_is_dropped() -> None:
+def test_a_rolled_back_watermark_is_dropped() -> None:
     """What its producer has taken back says nothing (R3)."""
     task, a0, _ = running()
     late = Producer(task.log, A0)
     late.generation = 1
-    a0.restore(0)
+    a0.rollback_marker(0)
     task.read()
     late.tell(1, 100, seq=1)
     task.read()
     assert task.open == []
-    assert task.core.seen["void watermarks dropped"] == 1
+    assert task.core.seen["rolled back watermarks dropped"] == 1
 
 
 def test_an_early_watermark_is_dropped_by_a_restore() -> None:
-    """A restore empties the buffer of what it takes back, watermarks included (R4)."""
+    """A rollback marker empties the buffer of what it takes back, watermarks included (R4)."""
     task, a0, a1 = running()
     a0.mark(1)
     a0.tell(2, 100)
     task.read()
-    a0.restore(1)
+    a0.rollback_marker(1)
     a1.mark(1)
     task.read()
     assert (task.open, task.core.inputs.early.bytes) == ([], 0)
 
 
-def test_a_watermark_alone_makes_the_task_roll_back() -> None:
-    """A timer may have fired by it: the state that holds a watermark is void with it, without any record (R4)."""
+def test_a_watermark_alone_makes_the_task_rollback() -> None:
+    """A timer may have fired by it.
+
+    The state that holds a watermark is rolled back with it, without any record (R4).
+    """
     task, a0, _ = running()
     a0.tell(1, 100)
     task.read()
     assert task.open == ["@100"]
-    a0.restore(0)
+    a0.rollback_marker(0)
     actions = task.read()
     assert do.DropOpen() in actions
     assert task.open == []
@@ -137,7 +140,7 @@ def test_a_watermark_alone_makes_the_task_roll_back() -> None:
 
 
 def test_a_watermark_read_again_is_ignored() -> None:
-    """One of a closed version, or with a record behind it that is known, was applied before."""
+    """One of a closed checkpoint, or with a record behind it that is known, was applied before."""
     task, a0, a1 = running()
     a0.tell(1, 100, idle=True)
     a0.mark(1)
@@ -162,7 +165,7 @@ def test_a_record_lost_before_a_watermark_is_noticed() -> None:
 
 
 def test_a_generation_that_was_not_announced_is_noticed() -> None:
-    """As with a frame: the restore before it was lost (R2)."""
+    """As with a frame: the rollback marker before it was lost (R2)."""
     task, a0, _ = running()
     a0.generation += 1
     a0.tell(1, 100)
@@ -171,16 +174,16 @@ def test_a_generation_that_was_not_announced_is_noticed() -> None:
 
 
 def test_at_least_once_a_watermark_is_processed_as_it_comes() -> None:
-    """No label, no buffer: whatever its version, it is taken; a restart leads to repeats (1.5)."""
+    """No checkpoint id, no buffer: whatever its checkpoint, it is taken; a restart leads to repeats (1.5)."""
     log = Log()
     producer = Producer(log, A0)
-    producer.restore(0)
-    Producer(log, A0 + 1).restore(0)
+    producer.rollback_marker(0)
+    Producer(log, A0 + 1).rollback_marker(0)
     task = Scenario(log, aligned=False).start()
     producer.send(5_000, "x")
     producer.tell(7_000, 100)
     task.read()
-    producer.restore(0)
+    producer.rollback_marker(0)
     producer.tell(1, 100)
     task.read()
     assert task.open == ["x", "@100", "@100"]
@@ -192,18 +195,21 @@ def test_at_least_once_a_watermark_is_processed_as_it_comes() -> None:
 def _source(job: Topology = TIMED, stage: int = 1) -> Scenario:
     log = Log()
     for producer in (Producer(log, A0), Producer(log, A0 + 1)):
-        producer.restore(0)
+        producer.rollback_marker(0)
     task = Scenario(log, wire(job, stage, 0)).start()
     task.read()
     return task
 
 
 def test_event_time_is_sent_behind_the_frames_into_every_partition() -> None:
-    """With generation, label and seq of the channel: what stands before it may be older than what it says (E2)."""
+    """With generation, checkpoint id and seq of the channel.
+
+    What stands before it may be older than what it says (E2).
+    """
     task = _source()
     task.step(on.OutputFrames([(OUT[0], 2, b"")], (100, False)))
     sent = [(s.partition, decode_header(s.value)) for s in task.all(do.Send)][2:]
-    assert [(p, h.type.name, h.generation, h.version, h.seq) for p, h in sent] == [
+    assert [(p, h.type.name, h.generation, h.checkpoint_id, h.seq) for p, h in sent] == [
         (OUT[0], "FRAME", 1, 1, 1),
         (OUT[0], "WATERMARK", 1, 1, 3),
         (OUT[1], "WATERMARK", 1, 1, 1),
@@ -231,8 +237,8 @@ def test_of_two_streams_only_the_one_towards_timers_is_told() -> None:
     assert not wire(job, 1, 0).keeps_time
 
 
-def test_a_watermark_at_the_end_of_a_version_is_labelled_with_it() -> None:
-    """Flushed before the freeze, it belongs to the version: its consumer applies it in the same one."""
+def test_a_watermark_at_the_end_of_a_checkpoint_is_labelled_with_it() -> None:
+    """Flushed before the freeze, it belongs to the checkpoint: its consumer applies it in the same one."""
     task = Scenario(Log(), wire(TIMED, 0, 0)).start()
     task.take_external("x")
     task.hold.add(do.FlushOutputs)
@@ -241,7 +247,7 @@ def test_a_watermark_at_the_end_of_a_version_is_labelled_with_it() -> None:
     task.held.clear()
     task.step(on.OutputFrames([], (100, True)))
     sent = [decode_header(send.value) for send in task.all(do.Send) if send.partition == wire(TIMED, 0, 0).outputs[0]]
-    kinds = [(header.type, header.version) for header in sent]
-    version = max(task.versions)
-    assert kinds[-2:] == [(MessageType.WATERMARK, 1_001), (MessageType.MARKER, version)]
+    kinds = [(header.type, header.checkpoint_id) for header in sent]
+    checkpoint_id = max(task.checkpoint_ids)
+    assert kinds[-2:] == [(MessageType.WATERMARK, 1_001), (MessageType.MARKER, checkpoint_id)]
     assert task.core.external[IN] == 1

@@ -9,12 +9,12 @@ from framework.testing import Kit
 from grete import Job
 from tests.event_time.jobs import MINUTE, counting, joining, topic_of, windows_in_a_row
 
-SMALL = Settings(batch_bytes_max=500, layer_bytes_max=1 << 20)
+SMALL = Settings(batch_bytes_max=500, uncommitted_state_bytes_max=1 << 20)
 START = 1_600_000_000_000
 
 
-def _kit(job: Job, guarantee: str = "exactly-once") -> Kit:
-    return Kit(job, settings=SMALL, guarantee=guarantee)  # type: ignore[arg-type]
+def _kit(job: Job, processing_guarantee: str = "exactly-once") -> Kit:
+    return Kit(job, settings=SMALL, processing_guarantee=processing_guarantee)  # type: ignore[arg-type]
 
 
 def _feed_join(kit: Kit, minutes: int) -> int:
@@ -28,10 +28,10 @@ def _feed_join(kit: Kit, minutes: int) -> int:
     return minutes
 
 
-@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-def test_a_join_finds_every_pair_of_a_backlog(guarantee: str) -> None:
+@pytest.mark.parametrize("processing_guarantee", ["exactly-once", "at-least-once"])
+def test_a_join_finds_every_pair_of_a_backlog(processing_guarantee: str) -> None:
     """Of two inputs of unequal density none runs ahead of the other: no partner is forgotten before its pair comes."""
-    kit = _kit(joining("join"), guarantee)
+    kit = _kit(joining("join"), processing_guarantee)
     expected = _feed_join(kit, 120)
     kit.run()
     assert len(kit.pairs(topic_of(kit.job, "pairs"))) == expected
@@ -61,10 +61,10 @@ def _feed_windows(kit: Kit, minutes: int) -> Counter[str]:
     return values
 
 
-@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-def test_windows_behind_a_repartition_drop_nothing(guarantee: str) -> None:
+@pytest.mark.parametrize("processing_guarantee", ["exactly-once", "at-least-once"])
+def test_windows_behind_a_repartition_drop_nothing(processing_guarantee: str) -> None:
     """Two producers that share stream partitions, one far ahead of the other: no record is late."""
-    kit = _kit(counting("count"), guarantee)
+    kit = _kit(counting("count"), processing_guarantee)
     expected = _feed_windows(kit, 60)
     kit.run()
     assert _totals(kit) == expected

@@ -162,9 +162,9 @@ def test_a_partition_is_idle_once_it_was_read_to_its_end_for_long_enough() -> No
 
 def test_watermarks_are_held_back_for_a_moment() -> None:
     """A message for each partition is not sent for each tiny batch; the next due moment brings the last."""
-    task = Driven(wire(replace(JOB, timed=frozenset({2})), 1, 0), interval_ms=100)
+    task = Driven(wire(replace(JOB, timed=frozenset({2})), 1, 0), checkpoint_interval_ms=100)
     for producer in (Producer(task, A0), Producer(task, A1)):
-        producer.restore(0)
+        producer.rollback_marker(0)
     task.start()
 
     def told() -> list[int]:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.logs.address import LogAddress
 from framework.logs.kafka import KafkaLog
 from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.testing.broker import Broker
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 from grete import Job
 from protocol.ids import TopicPartition
 from tests.event_time.jobs import MINUTE, counting, joining
@@ -49,7 +49,11 @@ def test_windows_behind_a_repartition_drop_nothing(kafka_broker: Broker, tmp_pat
     rows = [_row(source[0], "x" * 60, f"v{number % 13}", at) for number, at in hours]
     rows += [_row(source[1], "y", f"v{number % 13}", at) for number, at in hours if number % 20 == 0]
     expected = Counter((row.value or b"").decode() for row in rows)
-    rows += [_row(place, "z", f"end{number}", start + 130 * MINUTE) for number in range(9) for place in source]
+    rows += [
+        _row(job_directory, "z", f"end{number}", start + 130 * MINUTE)
+        for number in range(9)
+        for job_directory in source
+    ]
     _write(kafka_broker, rows, partitions=2)
     with _run(counting(name), kafka_broker, tmp_path, name, "counting", 2) as local:
         _work(local, kills=3)
@@ -68,8 +72,8 @@ def _start_ms() -> int:
     return (time.time_ns() // 1_000_000 - HOURS_AGO * 60 * MINUTE) // MINUTE * MINUTE
 
 
-def _row(place: TopicPartition, key: str, value: str, at: int) -> ExternalRecord:
-    return ExternalRecord(place, key.encode(), value.encode(), at)
+def _row(job_directory: TopicPartition, key: str, value: str, at: int) -> ExternalRecord:
+    return ExternalRecord(job_directory, key.encode(), value.encode(), at)
 
 
 def _write(broker: Broker, rows: list[ExternalRecord], *, partitions: int) -> None:
@@ -83,18 +87,18 @@ def _write(broker: Broker, rows: list[ExternalRecord], *, partitions: int) -> No
     log.close()
 
 
-def _run(job: Job, broker: Broker, directory: Path, name: str, maker: str, partitions: int) -> LocalRun:
+def _run(job: Job, broker: Broker, directory: Path, name: str, maker: str, partitions: int) -> LocalJob:
     file = directory / "job.py"
     root = Path(__file__).parents[2]
     file.write_text(
         f"import sys\nsys.path.insert(0, {str(root)!r})\n"
         f"from tests.event_time.jobs import {maker}\njob = {maker}({name!r}, {partitions})\n"
     )
-    place = Place(directory / "place", address=LogAddress(f"kafka://{broker.bootstrap}"))
-    return LocalRun(job, str(file), place, Settings())
+    job_directory = JobDirectory(directory / "place", address=LogAddress(f"kafka://{broker.bootstrap}"))
+    return LocalJob(job, str(file), job_directory, Settings())
 
 
-def _work(local: LocalRun, kills: int) -> None:
+def _work(local: LocalJob, kills: int) -> None:
     """Run until all input is used up; kill the workers in turn, each after another share of the input."""
     ends, partitions = local.ends(), itertools.cycle(range(local.job.partitions))
     total, killed = sum(ends.values()), 0
@@ -109,7 +113,7 @@ def _work(local: LocalRun, kills: int) -> None:
     local.stop()
 
 
-def _late(local: LocalRun) -> int:
+def _late(local: LocalJob) -> int:
     return sum(local.late().values())
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
 from framework.settings import Settings
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tests.event_time.jobs import MINUTE, counting
 from tests.worker.workers import LIMIT_S
@@ -20,20 +20,22 @@ NAME = "counted"
 
 
 def _record(partition: int, value: str, minutes: float) -> ExternalRecord:
-    place = TopicPartition(f"{NAME}-in", partition)
-    return ExternalRecord(place, b"k", value.encode(), START + int(minutes * MINUTE))
+    job_directory = TopicPartition(f"{NAME}-in", partition)
+    return ExternalRecord(job_directory, b"k", value.encode(), START + int(minutes * MINUTE))
 
 
-def _run(directory: Path, guarantee: str, *batches: list[ExternalRecord]) -> tuple[dict[str, int], dict[str, int]]:
+def _run(
+    directory: Path, processing_guarantee: str, *batches: list[ExternalRecord]
+) -> tuple[dict[str, int], dict[str, int]]:
     """Run the job over records, a batch when the one before is used up; return value → count, task → late records."""
     file = directory / "job.py"
     file.write_text(
         f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         f"from tests.event_time.jobs import counting\njob = counting({NAME!r})\n"
     )
-    job, place = counting(NAME), Place(directory / "place")
-    settings = Settings(event_time_idle_ms=IDLE_MS, guarantee=guarantee)  # type: ignore[arg-type]
-    with LocalRun(job, str(file), place, settings, fed=[f"{NAME}-in"]) as local:
+    job, job_directory = counting(NAME), JobDirectory(directory / "place")
+    settings = Settings(event_time_idle_ms=IDLE_MS, processing_guarantee=processing_guarantee)  # type: ignore[arg-type]
+    with LocalJob(job, str(file), job_directory, settings, fed=[f"{NAME}-in"]) as local:
         assert isinstance(local.log, EmbeddedLog)
         for records in batches:
             local.log.produce(0, 0, records)
@@ -53,11 +55,11 @@ def _run(directory: Path, guarantee: str, *batches: list[ExternalRecord]) -> tup
     return counts, late
 
 
-@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-def test_a_run_waits_until_an_empty_partition_is_idle(tmp_path: Path, guarantee: str) -> None:
+@pytest.mark.parametrize("processing_guarantee", ["exactly-once", "at-least-once"])
+def test_a_run_waits_until_an_empty_partition_is_idle(tmp_path: Path, processing_guarantee: str) -> None:
     """Else its result would lack what the records that are there have long completed."""
     records = [_record(0, "v", minute) for minute in range(4)]
-    counts, late = _run(tmp_path, guarantee, records)
+    counts, late = _run(tmp_path, processing_guarantee, records)
     assert counts == {"v": 3}
     assert sum(late.values()) == 0
 

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from framework.logs.address import open_notes, read_notes
+from framework.logs.address import open_job_metadata, read_notes
 from framework.logs.embedded import EmbeddedLog
 from framework.logs.kafka import KafkaLog
 from framework.ports import ExternalRecord, Log
@@ -45,7 +45,12 @@ class Changing:
     def worker(self, code: str, partition: int, *options: str, task: str = "") -> WorkerUnderTest:
         """Start a worker of the job."""
         named = task or f"first-{partition}"
-        options = ("--set=interval_ms=50", *(f"--set={each}" for each in self._settings), *self.options, *options)
+        options = (
+            "--set=checkpoint_interval_ms=50",
+            *(f"--set={each}" for each in self._settings),
+            *self.options,
+            *options,
+        )
         return WorkerUnderTest(self.directory, *options, reference=code, partition=partition, task=named)
 
     def start_and_stop(self, code: str, partition: int, *options: str, task: str = "") -> None:
@@ -69,7 +74,7 @@ class Changing:
         places = [TopicPartition(f"{self.name}-given", partition_of(word.encode(), 2)) for word in words]
         now_ms = time.time_ns() // 1_000_000  # what is older than its retention, Kafka deletes
         records = [ExternalRecord(at, w.encode(), w.encode(), now_ms) for at, w in zip(places, words, strict=True)]
-        open_notes(self.log, self.name).produce_with_meta(records, {})
+        open_job_metadata(self.log, self.name).produce_with_meta(records, {})
 
     def everything(self) -> Everything:
         """Return all that is in the log: topics, where their partitions end, metadata."""

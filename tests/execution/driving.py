@@ -28,10 +28,10 @@ OUTSIDE = TopicPartition("outside", 0)
 
 
 class Step(NamedTuple):
-    """One thing that was done: ``what``, and the version that it belongs to where that can be seen (else -1)."""
+    """One thing that was done: ``what``, and the checkpoint that it belongs to where that can be seen (else -1)."""
 
     what: str
-    version: int = -1
+    checkpoint_id: int = -1
 
 
 class RecordingLog(MemoryLog):
@@ -74,8 +74,8 @@ class RecordingLog(MemoryLog):
         self.answers += super().poll()
         if self.mute or not self.answers:
             return []
-        what, version = self._steps.pop(0)
-        self.trace.append(Step(f"{what} acknowledged", version))
+        what, checkpoint_id = self._steps.pop(0)
+        self.trace.append(Step(f"{what} acknowledged", checkpoint_id))
         return [self.answers.pop(0)]
 
     def trim(self, partition: TopicPartition, before: int) -> None:
@@ -92,13 +92,13 @@ class RecordingStore(MemoryStore):
         self.trace = trace
         self.crash_at = -1
 
-    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
+    def write(self, writes: Iterable[Write], changelog_position: bytes | None = None) -> None:
         """Write the chunk down, then do it."""
         if self.crash_at == 0:
             raise Crash
         self.crash_at -= 1
-        self.trace.append(Step("chunk" if pointer is None else "last chunk"))
-        super().write(writes, pointer)
+        self.trace.append(Step("chunk" if changelog_position is None else "last chunk"))
+        super().write(writes, changelog_position)
 
 
 class Crash(Exception):
@@ -146,9 +146,9 @@ class KeyRunner(Timeless):
         """Size of what goes outside."""
         return sum(len(record.value or b"") for record in self.external)
 
-    def before_freeze(self, version: int) -> None:
+    def before_freeze(self, checkpoint_id: int) -> None:
         """Write the freeze down."""
-        self.trace.append(Step("freeze", version))
+        self.trace.append(Step("freeze", checkpoint_id))
 
     def after_commit(self) -> None:
         """Write down that an outbox would be applied here."""
@@ -196,12 +196,17 @@ class Driven:
         for topic in (*(stream.topic for stream in JOB.streams), "in"):
             self.log.create_topic(topic, 2)
         self.log.create_topic(OUTSIDE.topic, 1)
-        settings = Settings(**{"history_ms": 0, **changes})  # type: ignore[arg-type]
+        settings = Settings(**{"changelog_retention_ms": 0, **changes})  # type: ignore[arg-type]
         limits = Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
         self.store = RecordingStore(self.disk, self.trace)
-        overlay = Overlay(self.store, [STORE], layer_bytes_max=settings.layer_bytes_max, clean_bytes_max=1 << 20)
+        overlay = Overlay(
+            self.store,
+            [STORE],
+            uncommitted_state_bytes_max=settings.uncommitted_state_bytes_max,
+            read_cache_bytes_max=1 << 20,
+        )
         self.runner = KeyRunner(overlay, wiring.outputs, self.trace)
-        self.core = TaskCore(wiring, limits, aligned=settings.guarantee == "exactly-once")
+        self.core = TaskCore(wiring, limits, aligned=settings.processing_guarantee == "exactly-once")
         self.driver = TaskDriver(
             0,
             self.core,
@@ -245,15 +250,15 @@ def step_of(partition: TopicPartition, value: bytes) -> Step:
     if partition.topic.endswith(".changelog"):
         return Step(ChangelogType(decode_changelog_header(value).type).name.lower())
     header = decode_header(value)
-    return Step("output" if header.type is MessageType.FRAME else header.type.name.lower(), header.version)
+    return Step("output" if header.type is MessageType.FRAME else header.type.name.lower(), header.checkpoint_id)
 
 
 def driven(**changes: int | str) -> tuple[Driven, Producer, Producer]:
     """Return a running INNER, and its producers, announced."""
     task = Driven(**changes)  # type: ignore[arg-type]
     a0, a1 = Producer(task, A0), Producer(task, A1)
-    a0.restore(0)
-    a1.restore(0)
+    a0.rollback_marker(0)
+    a1.rollback_marker(0)
     return task.start(), a0, a1
 
 
@@ -269,5 +274,5 @@ def sink(**changes: int | str) -> tuple[Driven, list[Producer]]:
         Producer(task, producer, partition, fingerprint=SINK.fingerprint) for producer, partition in SINK.channels
     ]
     for producer in producers:
-        producer.restore(0)
+        producer.rollback_marker(0)
     return task.start(), producers

@@ -1,4 +1,4 @@
-"""One task's processor over stores in memory, with the life of its versions in the test's hands."""
+"""One task's processor over stores in memory, with the life of its checkpoints in the test's hands."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -37,13 +37,18 @@ class Rig:
         names = {store_id: name for name, store_id in graph.store_ids().items()}
         store = MemoryStore(names, self.disk)
         checked = Settings(**settings)
-        self.overlay = Overlay(store, list(names), layer_bytes_max=checked.layer_bytes_max, clean_bytes_max=1 << 20)
+        self.overlay = Overlay(
+            store,
+            list(names),
+            uncommitted_state_bytes_max=checked.uncommitted_state_bytes_max,
+            read_cache_bytes_max=1 << 20,
+        )
         self.outputs = Outputs(graph, self.topology, checked, lambda _topic: external_partitions)
         self.processor = Processor(graph, self.topology, 0, self.overlay, self.outputs, checked, sinks=sinks)
         self.processor.reset()
         self.now_ms = 0.0
         self.settle()
-        self.version = 0
+        self.checkpoint_id = 0
         self.offset = 0
 
     @property
@@ -76,13 +81,13 @@ class Rig:
         return [plain(record) for record in self.processor.take_external()]
 
     def freeze(self) -> None:
-        """Freeze the next version."""
-        self.version += 1
-        self.processor.before_freeze(self.version)
+        """Freeze the next checkpoint."""
+        self.checkpoint_id += 1
+        self.processor.before_freeze(self.checkpoint_id)
         self.overlay.freeze()
 
     def commit(self) -> None:
-        """Commit the next version, and do what follows it."""
+        """Commit the next checkpoint, and do what follows it."""
         self.freeze()
         while not self.overlay.apply_chunk(b"pointer"):
             pass
@@ -94,7 +99,7 @@ class Rig:
         while self.processor.outbox.work(self.now_ms):
             pass
 
-    def roll_back(self) -> None:
+    def rollback(self) -> None:
         """Go back to the last commit (R4)."""
         self.overlay.drop_open()
         self.processor.reset()

@@ -1,7 +1,7 @@
 """A worker that is killed while its store takes the files of a backfill: a script.
 
 killed_ingests.py STEP ARGUMENTS…: ``grete ARGUMENTS…``, killed before the STEP-th file (0 is the first), or before the
-pointer, or before the files are deleted, if there are fewer.
+changelog position, or before the files are deleted, if there are fewer.
 """
 
 import os
@@ -33,9 +33,9 @@ if __name__ == "__main__":
     vars(rocksdb)["hand_over"] = deadly(hand_over, steps)
     write = rocksdb.RocksStore.write
 
-    def write_pointer(self: rocksdb.RocksStore, writes: Any, pointer: bytes | None = None) -> None:
+    def write_pointer(self: rocksdb.RocksStore, writes: Any, changelog_position: bytes | None = None) -> None:
         """Count it as a step."""
-        deadly(write, steps)(self, writes, pointer)
+        deadly(write, steps)(self, writes, changelog_position)
 
     rocksdb.RocksStore.write = write_pointer  # type: ignore[method-assign]
     vars(sst_install)["remove"] = deadly(remove, steps)

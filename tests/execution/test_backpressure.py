@@ -1,6 +1,6 @@
 """When a source looks how far its consumers are behind (B1)."""
 
-from framework.execution.backpressure import AGAIN_MS, Lag
+from framework.execution.backpressure import AGAIN_MS, Backpressure
 from framework.logs.memory import MemoryLog, MemoryLogData
 from protocol.ids import TopicPartition
 
@@ -29,20 +29,20 @@ def logged(messages: int) -> Counting:
 def test_it_looks_again_when_its_share_of_the_room_is_used_up() -> None:
     """Two producers, 4 of 10 messages there: each may send 3 before it looks, so together they keep to the bound."""
     log = logged(4)
-    lag = Lag(log, STREAMS, 10)
+    backpressure = Backpressure(log, STREAMS, 10)
     for _ in range(3):
-        assert not lag.behind(0)
-        lag.sent()
+        assert not backpressure.behind(0)
+        backpressure.sent()
     assert log.looks == 1
-    assert not lag.behind(0)
+    assert not backpressure.behind(0)
     assert log.looks == 2
 
 
 def test_while_they_are_behind_it_looks_every_few_ms() -> None:
     """One message too many: it stops, and goes on when a later look finds that they have caught up."""
     log = logged(11)
-    lag = Lag(log, STREAMS, 10)
-    assert lag.behind(0)
+    backpressure = Backpressure(log, STREAMS, 10)
+    assert backpressure.behind(0)
     log.trim(STREAMS[1], 5)
-    assert (lag.behind(AGAIN_MS - 1), log.looks) == (True, 1)
-    assert (lag.behind(AGAIN_MS), log.looks) == (False, 2)
+    assert (backpressure.behind(AGAIN_MS - 1), log.looks) == (True, 1)
+    assert (backpressure.behind(AGAIN_MS), log.looks) == (False, 2)

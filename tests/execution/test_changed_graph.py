@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from framework.cli.main import app
-from framework.logs.address import open_notes
+from framework.logs.address import open_job_metadata
 from framework.testing.broker import Broker
 from tests.execution.changing_jobs import EXTENDED, OLD, Changing
 from tests.worker.workers import WorkerUnderTest
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.timeout(300)  # many workers, one after another
 DETERMINISTIC = {"partitions=2": 'partitions=2, mode="deterministic"'}
 WORLDS = {
     "embedded": ([], {}, False),
-    "at least once": (["guarantee=at-least-once"], {}, False),
+    "at least once": (["processing_guarantee=at-least-once"], {}, False),
     "deterministic": ([], DETERMINISTIC, False),
     "Kafka": ([], {}, True),
-    "Kafka, at least once": (["guarantee=at-least-once"], {}, True),
+    "Kafka, at least once": (["processing_guarantee=at-least-once"], {}, True),
     "Kafka, deterministic": ([], DETERMINISTIC, True),
 }
 
@@ -66,10 +66,10 @@ def test_a_stage_is_added_after_one_of_two_workers_was_tried(changing: Changing)
         changing.stop(zero, one)
 
 
-@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-def test_workers_of_the_code_before_go_on_beside_the_new_one(tmp_path: Path, guarantee: str) -> None:
+@pytest.mark.parametrize("processing_guarantee", ["exactly-once", "at-least-once"])
+def test_workers_of_the_code_before_go_on_beside_the_new_one(tmp_path: Path, processing_guarantee: str) -> None:
     """Also those that are killed and started again: the new stage waits for them, and begins where they end."""
-    job = Changing(tmp_path, f"guarantee={guarantee}")
+    job = Changing(tmp_path, f"guarantee={processing_guarantee}")
     old, extended = job.code(OLD), job.code(EXTENDED)
     job.feed("a", "b", "c", "d")
     with job.worker(old, 0) as zero, job.worker(old, 1) as one:
@@ -147,7 +147,7 @@ def test_what_is_refused_writes_nothing(aligned: Changing, stages: str, changes:
 def test_a_first_start_that_is_refused_leaves_no_topic(changing: Changing) -> None:
     """A mistake in a setting or a name leaves nothing behind; so the code that is right can begin."""
     code = changing.code(OLD)
-    for options in (["--stage=nobody"], ["--set=interval_ms=0"]):
+    for options in (["--stage=nobody"], ["--set=checkpoint_interval_ms=0"]):
         changing.refused(code, 0, *options)
     changing.refused(code, 7)
     changing.start_and_stop(code, 0)
@@ -159,9 +159,9 @@ def test_a_job_of_the_release_before_is_pinned_by_its_commits(aligned: Changing,
     old = aligned.code(OLD)
     aligned.start_and_stop(old, 0)
     aligned.feed("a", "b", "c", "d")
-    notes = open_notes(aligned.log, aligned.name)
-    first = json.loads(notes.meta_get("graph") or b"")["first"]
-    notes.produce_with_meta([], {"graph": None})
+    metadata = open_job_metadata(aligned.log, aligned.name)
+    first = json.loads(metadata.meta_get("graph") or b"")["first"]
+    metadata.produce_with_meta([], {"graph": None})
     refused = aligned.refused(aligned.code("[Second, First]"), 0)
     assert "was made by stage number" in refused
     assert "and in this code the stage has number" in refused
@@ -169,7 +169,7 @@ def test_a_job_of_the_release_before_is_pinned_by_its_commits(aligned: Changing,
     with aligned.worker(code, 0) as zero, aligned.worker(code, 1) as one:
         aligned.until_counted(zero, one, stage="second", records=4)
         aligned.stop(zero, one)
-    pinned = json.loads(notes.meta_get("graph") or b"")
+    pinned = json.loads(metadata.meta_get("graph") or b"")
     assert pinned["first"] == first
     assert [stage["name"] for stage in pinned["stages"]] == ["first", "second", "third"][: 2 + (stages == EXTENDED)]
 
@@ -187,7 +187,7 @@ def test_a_job_goes_on_without_an_added_stage_as_a_fork(aligned: Changing) -> No
     asked = ["fork", old, second, f"--directory={aligned.directory}", f"--second-directory={forked}"]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, repr(done.exception)
-    assert done.stdout.startswith("second/counts\t")  # of the newest version that all have
+    assert done.stdout.startswith("second/counts\t")  # of the newest checkpoint that all have
     for partition in range(2):
         with WorkerUnderTest(forked, reference=second, partition=partition, task=f"first-{partition}") as worker:
             worker.running()
@@ -202,11 +202,11 @@ def test_a_rescale_needs_every_stage_and_pins_the_partitions(aligned: Changing) 
         aligned.stop(zero, one)
     with aligned.worker(extended, 0) as zero, aligned.worker(extended, 1) as one:
         aligned.stop(zero, one)
-    asked = ["--partitions=3", "--by-key", f"--directory={aligned.directory}"]
+    asked = ["--partitions=3", "--assume-keyed", f"--directory={aligned.directory}"]
     refused = CliRunner().invoke(app, ["rescale", old, *asked])
     assert "sends to stage 'third'" in str(refused.exception)
     done = CliRunner().invoke(app, ["rescale", extended, *asked])
     assert done.exit_code == 0, repr(done.exception)
-    assert json.loads(open_notes(aligned.log, aligned.name).meta_get("graph") or b"")["partitions"] == 3
+    assert json.loads(open_job_metadata(aligned.log, aligned.name).meta_get("graph") or b"")["partitions"] == 3
     assert "has 3 partitions, not 2" in aligned.refused(extended, 0)
     aligned.start_and_stop(aligned.code(EXTENDED, **{"partitions=2": "partitions=3"}), 2)

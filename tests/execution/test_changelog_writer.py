@@ -1,4 +1,4 @@
-"""State on its way into the changelog and out of it: dirty keys and sweep (A7, K2), segments into the store (R1)."""
+"""State on its way into the changelog and out of it: dirty keys and rewrite (A7, K2), segments into the store (R1)."""
 
 import zlib
 
@@ -31,11 +31,11 @@ WRITES = st.lists(
 def task_state() -> tuple[MemoryStore, Overlay]:
     """Return an empty store and its overlay."""
     store = MemoryStore(STORES)
-    return store, Overlay(store, list(STORES), layer_bytes_max=1 << 24, clean_bytes_max=1 << 20)
+    return store, Overlay(store, list(STORES), uncommitted_state_bytes_max=1 << 24, read_cache_bytes_max=1 << 20)
 
 
 def write(overlay: Overlay, writes: list[tuple[int, bytes, bytes | None]]) -> None:
-    """Write into the open layer and freeze it."""
+    """Write into the open write batch and freeze it."""
     for store, key, value in writes:
         if value is None:
             overlay.store(store).delete(key)
@@ -55,13 +55,13 @@ def rows(store: MemoryStore) -> Rows:
 
 
 def finish(overlay: Overlay) -> None:
-    """Bring the frozen layer into the store."""
+    """Bring the frozen write batch into the store."""
     while not overlay.apply_chunk(b"pointer"):
         pass
 
 
 def test_dirty_keys_are_written_once_each() -> None:
-    """Changelog data of a version: its dirty keys, one value per key, the last (A7)."""
+    """Changelog data of a checkpoint: its dirty keys, one value per key, the last (A7)."""
     _, overlay = task_state()
     write(overlay, [(1, b"k", b"1"), (2, b"k", b"other store"), (1, b"k", b"2"), (1, b"gone", None)])
     encoded = Encoded(overlay, 4, 9, b"")
@@ -70,7 +70,7 @@ def test_dirty_keys_are_written_once_each() -> None:
     assert encoded.digest == zlib.crc32(b"".join(encoded.messages))
 
 
-def test_nothing_dirty_and_nothing_to_sweep_is_no_message() -> None:
+def test_nothing_dirty_and_nothing_to_rewrite_is_no_message() -> None:
     """An idle task without state writes commits only (K2)."""
     _, overlay = task_state()
     write(overlay, [])
@@ -78,8 +78,8 @@ def test_nothing_dirty_and_nothing_to_sweep_is_no_message() -> None:
     assert (encoded.messages, encoded.digest, encoded.cursor, encoded.round_done) == ([], 0, b"", True)
 
 
-def test_data_and_sweep_are_of_the_frozen_version() -> None:
-    """What user code writes meanwhile belongs to the next version, swept keys included (K2, A8)."""
+def test_data_and_rewrite_are_of_the_frozen_checkpoint() -> None:
+    """What user code writes meanwhile belongs to the next checkpoint, rewritten keys included (K2, A8)."""
     _, overlay = task_state()
     write(overlay, [(1, b"clean", b"old"), (1, b"dirty", b"old")])
     finish(overlay)
@@ -90,7 +90,7 @@ def test_data_and_sweep_are_of_the_frozen_version() -> None:
     assert written(messages) == [(1, b"dirty", b"frozen"), (1, b"clean", b"old")]
 
 
-def test_large_versions_are_cut_into_numbered_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_checkpoints_are_cut_into_numbered_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages stay below a broker's limit, and their ChangelogSeqs are contiguous (1.2)."""
     monkeypatch.setattr(changelog_writer, "MESSAGE_BYTES_MAX", 100)
     _, overlay = task_state()
@@ -102,8 +102,8 @@ def test_large_versions_are_cut_into_numbered_messages(monkeypatch: pytest.Monke
 
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sweep at most two keys with an idle version."""
-    monkeypatch.setattr(changelog_writer, "SWEEP_KEYS_MIN", 2)
+    """Sweep at most two keys with an idle checkpoint."""
+    monkeypatch.setattr(changelog_writer, "REWRITE_KEYS_MIN", 2)
 
 
 @pytest.mark.usefixtures("small_slices")
@@ -126,14 +126,14 @@ def test_an_idle_task_sweeps_on() -> None:
 @settings(max_examples=40)
 @given(st.lists(WRITES, min_size=1, max_size=8))
 def test_the_changelog_from_a_round_start_is_the_whole_state(
-    versions: list[list[tuple[int, bytes, bytes | None]]],
+    checkpoint_ids: list[list[tuple[int, bytes, bytes | None]]],
 ) -> None:
     """Applied to an empty store, what a round has written gives exactly the state at its end (K2, R1)."""
     store, overlay = task_state()
     messages: list[bytes] = []
     since: list[bytes] = []
     cursor = b""
-    for writes in versions:
+    for writes in checkpoint_ids:
         write(overlay, writes)
         encoded = Encoded(overlay, 1, 1, cursor)
         since += encoded.messages
@@ -154,14 +154,14 @@ def test_the_changelog_from_a_round_start_is_the_whole_state(
 
 def test_the_changelog_without_history_is_bounded_by_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """What two rounds hold, all that is kept, stays within four times the state and the overhead of its rows (K2)."""
-    monkeypatch.setattr(changelog_writer, "SWEEP_KEYS_MIN", 1)
-    monkeypatch.setattr(changelog_writer, "SWEEP_BYTES_MIN", 1)
+    monkeypatch.setattr(changelog_writer, "REWRITE_KEYS_MIN", 1)
+    monkeypatch.setattr(changelog_writer, "REWRITE_BYTES_MIN", 1)
     _, overlay = task_state()
     write(overlay, [(1, b"%03d" % number, bytes(100)) for number in range(300)])
     finish(overlay)
     sizes, rounds, cursor, kept = [], [0, 0], b"", []
-    for version in range(120):
-        write(overlay, [(1, b"%03d" % ((version * 37 + number * 91) % 300), bytes(100)) for number in range(15)])
+    for checkpoint_id in range(120):
+        write(overlay, [(1, b"%03d" % ((checkpoint_id * 37 + number * 91) % 300), bytes(100)) for number in range(15)])
         encoded = Encoded(overlay, 1, 1, cursor)
         finish(overlay)
         sizes.append(sum(map(len, encoded.messages)))

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from framework.core.aligned.state import Status
+from framework.core.aligned.state import TaskStatus
 from framework.errors import Fenced, Halted, OffsetOutOfRange
 from framework.logs.memory import MemoryLog
 from framework.stores.memory import MemoryDisk
@@ -35,7 +35,7 @@ def out_of_order(trace: list[Step]) -> list[tuple[str, str]]:
 
 
 def commit_of_many(**changes: int | str) -> list[Step]:
-    """Return the trace of one version of 2,500 keys, cut so that it has two data messages and three chunks."""
+    """Return the trace of one checkpoint of 2,500 keys, cut so that it has two data messages and three chunks."""
     task, a0, a1 = driven(**changes)
     for batch in range(5):
         a0.send(1, *(f"{batch}.{number:0200}" for number in range(500)))
@@ -50,7 +50,7 @@ def commit_of_many(**changes: int | str) -> list[Step]:
 
 
 def test_a_commit_keeps_its_order() -> None:
-    """All outputs acknowledged → data → commit → store, the pointer last → markers → trim (A7)."""
+    """All outputs acknowledged → data → commit → store, the changelog position last → markers → trim (A7)."""
     trace = commit_of_many()
     assert out_of_order(trace) == []
     counts = {what: sum(step.what == what for step in trace) for what in ORDER}
@@ -92,7 +92,7 @@ def test_one_missing_acknowledgement_holds_the_commit_up() -> None:
 
 
 def test_outputs_after_the_freeze_go_on_during_the_commit() -> None:
-    """They are of the next version, and neither wait for the commit nor hold it up (A8)."""
+    """They are of the next checkpoint, and neither wait for the commit nor hold it up (A8)."""
     task, a0, a1 = driven()
     task.log.mute = True
     a0.send(1, "x")
@@ -114,7 +114,12 @@ def test_nothing_is_sent_before_the_claim_is_acknowledged() -> None:
     task.run()
     whats = [step.what for step in task.trace if step.what not in ("freeze", "after commit", "last chunk")]
     assert whats[:4] == ["claim", "claim acknowledged", "commit", "commit acknowledged"]
-    assert whats[4:8] == ["restore", "restore", "restore acknowledged", "restore acknowledged"]
+    assert whats[4:8] == [
+        "rollback_marker",
+        "rollback_marker",
+        "rollback_marker acknowledged",
+        "rollback_marker acknowledged",
+    ]
     assert whats[8] == "output"
 
 
@@ -139,17 +144,17 @@ def test_a_crash_between_chunks_is_redone(chunks: int) -> None:
     assert after.driver.counters["restored records"] == 2_500
 
 
-def test_another_host_bootstraps_the_same_state() -> None:
+def test_another_host_restores_the_same_state() -> None:
     """Wipe or empty disk: the changelog is the truth (R1)."""
     task, a0, a1 = driven()
-    for version in (1, 2, 3):
-        a0.send(version, f"record {version}")
-        a0.mark(version)
-        a1.mark(version)
+    for checkpoint_id in (1, 2, 3):
+        a0.send(checkpoint_id, f"record {checkpoint_id}")
+        a0.mark(checkpoint_id)
+        a1.mark(checkpoint_id)
     task.run()
     after = Driven(data=task.data, disk=MemoryDisk(), nonce=b"another process!").start()
     assert after.keys() == task.keys() == {"record 1", "record 2", "record 3"}
-    assert after.driver.counters["bootstraps"] == 1
+    assert after.driver.counters["restores"] == 1
     assert after.driver.restore.progress[0] == after.driver.restore.progress[1]
 
 
@@ -219,9 +224,9 @@ def test_the_users_task_is_made_when_the_state_is_there() -> None:
     """Once after the restore, once after each rollback: never over half a state (R1, R4)."""
     task, a0, _ = driven()
     assert task.runner.resets == 1
-    a0.send(1, "void")
+    a0.send(1, "rolled back")
     task.run()
-    a0.restore(0)
+    a0.rollback_marker(0)
     task.run()
     assert task.runner.resets == 2
 
@@ -229,21 +234,21 @@ def test_the_users_task_is_made_when_the_state_is_there() -> None:
 # --- R4, R5: rollback -------------------------------------------------------------------------------------------------
 
 
-def test_a_roll_back_discards_what_was_read_ahead() -> None:
+def test_a_rollback_discards_what_was_read_ahead() -> None:
     """Void records, layer and outputs go; the batch in memory is dropped, and the stream is read again (R4, R5)."""
     task, a0, a1 = driven()
-    a0.send(1, "void")
+    a0.send(1, "rolled back")
     task.run()
-    a0.restore(0)
+    a0.rollback_marker(0)
     a0.send(1, "x")
     a1.send(1, "y")
     a0.mark(1)
     a1.mark(1)
     task.run()
     assert task.keys() == {"x", "y"}
-    assert task.runner.processed == ["void", "x", "y"]
-    outputs = [(step.what, step.version) for step in task.trace if step.what in ("restore", "output")]
-    assert outputs[2:] == [("output", 1)] * 2 + [("restore", 0)] * 2 + [("output", 1)] * 2
+    assert task.runner.processed == ["rolled back", "x", "y"]
+    outputs = [(step.what, step.checkpoint_id) for step in task.trace if step.what in ("rollback_marker", "output")]
+    assert outputs[2:] == [("output", 1)] * 2 + [("rollback_marker", 0)] * 2 + [("output", 1)] * 2
 
 
 def test_early_frames_come_back_from_the_spill() -> None:
@@ -253,9 +258,9 @@ def test_early_frames_come_back_from_the_spill() -> None:
         a0.send(2, f"early {number}")
     task.run()
     assert task.core.seen["early records on disk"] == 5
-    for version in (1, 2):
-        a0.mark(version)
-        a1.mark(version)
+    for checkpoint_id in (1, 2):
+        a0.mark(checkpoint_id)
+        a1.mark(checkpoint_id)
     task.run()
     assert task.keys() == {f"early {number}" for number in range(5)}
 
@@ -263,12 +268,12 @@ def test_early_frames_come_back_from_the_spill() -> None:
 def test_skipped_frames_are_read_again() -> None:
     """With no buffer at all the task seeks back at each freeze; nothing is lost or doubled (A5)."""
     task, a0, a1 = driven(early_bytes_max=0)
-    for version in (3, 3, 3):
-        a0.send(version, f"{version}.{len(a0.labels[T])}")
+    for checkpoint_id in (3, 3, 3):
+        a0.send(checkpoint_id, f"{checkpoint_id}.{len(a0.labels[T])}")
     a1.send(1, "1")
-    for version in (1, 2, 3):
-        a0.mark(version)
-        a1.mark(version)
+    for checkpoint_id in (1, 2, 3):
+        a0.mark(checkpoint_id)
+        a1.mark(checkpoint_id)
     task.run()
     assert task.keys() == {"1", "3.0", "3.1", "3.2"}
     assert task.runner.processed == sorted(task.runner.processed)
@@ -301,12 +306,12 @@ def test_a_stop_ends_with_an_exit() -> None:
 
 
 def test_what_was_trimmed_is_not_trimmed_again() -> None:
-    """A version that moves no resume offset costs no call on the log (K3)."""
-    task, a0, a1 = driven(history_ms=10_000)
+    """A checkpoint that moves no resume offset costs no call on the log (K3)."""
+    task, a0, a1 = driven(changelog_retention_ms=10_000)
     a0.send(9, "early")
-    for version in (1, 2, 3):
-        a0.mark(version)
-        a1.mark(version)
+    for checkpoint_id in (1, 2, 3):
+        a0.mark(checkpoint_id)
+        a1.mark(checkpoint_id)
         task.run()
     assert [task.core.frozen, sum(step.what == "trim" for step in task.trace)] == [3, 1]
 
@@ -340,22 +345,22 @@ def test_a_task_that_restores_is_not_running() -> None:
     task = Driven()
     task.log.mute = True
     task.start()
-    assert (task.driver.running, task.core.status) == (False, Status.STARTING)
+    assert (task.driver.running, task.core.status) == (False, TaskStatus.STARTING)
     task.log.mute = False
     task.run()
     assert task.driver.running
 
 
 def test_the_spill_is_emptied_when_nothing_waits_in_it() -> None:
-    """Frames that were processed, or are void, give their disk space back, without a rollback (A4, A5)."""
+    """Frames that were processed, or are rolled back, give their disk space back, without a rollback (A4, A5)."""
     task, a0, a1 = driven(early_memory_bytes_max=0)
-    for version in range(2, 12):
-        a0.send(version, f"early {version}")
-        a0.mark(version - 1)
-        a1.mark(version - 1)
+    for checkpoint_id in range(2, 12):
+        a0.send(checkpoint_id, f"early {checkpoint_id}")
+        a0.mark(checkpoint_id - 1)
+        a1.mark(checkpoint_id - 1)
         task.run()
-    a0.send(12, "void")
-    a0.restore(11)
+    a0.send(12, "rolled back")
+    a0.rollback_marker(11)
     task.run()
     spill = task.driver._early._spill
     assert task.core.seen["early records on disk"] == 11

@@ -11,8 +11,8 @@ from tests.execution.driving import Driven, driven, outside, sink
 
 
 def test_a_source_reads_closes_and_resumes() -> None:
-    """Rows from outside go into versions by the log's clock; a successor goes on behind them (A1, A2)."""
-    task = Driven(SOURCE, interval_ms=100).start()
+    """Rows from outside go into checkpoints by the log's clock; a successor goes on behind them (A1, A2)."""
+    task = Driven(SOURCE, checkpoint_interval_ms=100).start()
     task.append(IN, b"x", b"y")
     task.run()
     assert not task.keys()
@@ -20,7 +20,7 @@ def test_a_source_reads_closes_and_resumes() -> None:
     task.run()
     assert task.keys() == {"x", "y"}
     task.append(IN, b"z")
-    after = Driven(SOURCE, data=task.data, disk=task.disk, nonce=b"another process!", interval_ms=100)
+    after = Driven(SOURCE, data=task.data, disk=task.disk, nonce=b"another process!", checkpoint_interval_ms=100)
     after.now_ms = task.now_ms
     after.start()
     assert after.runner.processed == ["z"]
@@ -28,7 +28,7 @@ def test_a_source_reads_closes_and_resumes() -> None:
 
 def test_a_source_says_when_its_inputs_have_ended() -> None:
     """Nothing left now is news once; the flag is in the next commit, and is taken back when more arrives (A2b)."""
-    task = Driven(SOURCE, interval_ms=100).start()
+    task = Driven(SOURCE, checkpoint_interval_ms=100).start()
     assert task.core.ended == {IN: True}
     task.now_ms += 100
     task.run()
@@ -43,8 +43,11 @@ def test_a_source_says_when_its_inputs_have_ended() -> None:
 
 
 def test_a_source_pauses_while_its_consumers_are_far_behind() -> None:
-    """More than lag_messages_max untrimmed messages in a stream: no more input, but versions are still closed (B1)."""
-    task = Driven(SOURCE, interval_ms=100, lag_messages_max=3, batch_bytes_max=1).start()
+    """More than downstream_lag_messages_max untrimmed messages in a stream.
+
+    No more input, but checkpoints are still closed (B1).
+    """
+    task = Driven(SOURCE, checkpoint_interval_ms=100, downstream_lag_messages_max=3, batch_bytes_max=1).start()
     for number in range(100):
         task.append(IN, b"%d" % number)
     while task.driver.tick():
@@ -78,7 +81,7 @@ def test_a_full_queue_stops_consumption() -> None:
 
 def test_an_unacknowledged_commit_ends_the_process() -> None:
     """Its outcome is unknown: the process ends, and the next claim decides (C4, B1)."""
-    task, a0, a1 = driven(unacked_ms_max=1_000)
+    task, a0, a1 = driven(send_timeout_ms=1_000)
     task.log.mute = True
     a0.mark(1)
     a1.mark(1)
@@ -95,7 +98,7 @@ def test_an_unacknowledged_commit_ends_the_process() -> None:
 
 
 def test_a_sinks_outputs_become_visible_with_the_commit() -> None:
-    """Held back until then, and visible with it at once; outputs of the next version stay behind (S1, A8)."""
+    """Held back until then, and visible with it at once; outputs of the next checkpoint stay behind (S1, A8)."""
     task, producers = sink()
     producers[0].send(1, "x")
     task.run()
@@ -107,12 +110,12 @@ def test_a_sinks_outputs_become_visible_with_the_commit() -> None:
     assert outside(task) == [b"x"]
 
 
-def test_a_roll_back_drops_what_a_sink_held_back() -> None:
+def test_a_rollback_drops_what_a_sink_held_back() -> None:
     """What was never made visible needs no taking back (S1, R4)."""
     task, producers = sink()
-    producers[0].send(1, "void")
+    producers[0].send(1, "rolled back")
     task.run()
-    producers[0].restore(0)
+    producers[0].rollback_marker(0)
     producers[0].send(1, "x")
     for producer in producers:
         producer.mark(1)
@@ -134,8 +137,11 @@ def test_a_fenced_sinks_outputs_never_appear() -> None:
 
 
 def test_a_sink_waits_at_its_bound_for_the_commit_in_flight() -> None:
-    """More than sink_bytes_max held back for the next version: no input until the transaction has ended (A8)."""
-    task, producers = sink(sink_bytes_max=3, batch_bytes_max=1)
+    """More than sink_buffer_bytes_max held back for the next checkpoint.
+
+    No input until the transaction has ended (A8).
+    """
+    task, producers = sink(sink_buffer_bytes_max=3, batch_bytes_max=1)
     for producer in producers:
         producer.mark(1)
     task.log.mute = True
@@ -149,20 +155,20 @@ def test_a_sink_waits_at_its_bound_for_the_commit_in_flight() -> None:
     assert task.runner.processed == ["aaaa", "bbbb"]
 
 
-def test_outputs_beyond_the_layers_bound_halt_naming_the_setting() -> None:
-    """One version's outputs do not fit in memory: the error says which setting to raise (A9)."""
-    task, producers = sink(layer_bytes_max=4_000, batch_bytes_max=1)
+def test_outputs_beyond_the_write_batches_bound_halt_naming_the_setting() -> None:
+    """One checkpoint's outputs do not fit in memory: the error says which setting to raise (A9)."""
+    task, producers = sink(uncommitted_state_bytes_max=4_000, batch_bytes_max=1)
     for _ in range(6):
         producers[0].send(1, "x" * 1_000)  # one key of state, but an output each
     with pytest.raises(
-        Halted, match=r"5000 bytes of output in one version \(setting layer_bytes_max = 4000\): raise it"
+        Halted, match=r"5000 bytes of output in one checkpoint \(setting uncommitted_state_bytes_max = 4000\): raise it"
     ):
         task.run()
 
 
 def test_at_least_once_sinks_send_at_once_and_commit_behind() -> None:
     """Plain records go out as they are made; the commit waits until they are acknowledged (1.5, A7)."""
-    task, producers = sink(guarantee="at-least-once", interval_ms=100)
+    task, producers = sink(processing_guarantee="at-least-once", checkpoint_interval_ms=100)
     producers[0].send(1, "x")
     task.trace.clear()
     task.log.mute = True

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framework.errors import Halted, OffsetOutOfRange
-from framework.execution.input_reader import Inbox
+from framework.execution.input_reader import InputReader
 from framework.logs.memory import MemoryLog, MemoryLogData
 from protocol.ids import TopicPartition
 
 P, Q = TopicPartition("p", 0), TopicPartition("q", 0)
 
 
-def inbox(rows: dict[TopicPartition, int], batch_bytes_max: int = 1) -> tuple[Inbox, MemoryLogData]:
+def reader(rows: dict[TopicPartition, int], batch_bytes_max: int = 1) -> tuple[InputReader, MemoryLogData]:
     """Return an inbox at offset 0 of partitions with so many messages, one in a batch by default."""
     data = MemoryLogData(lambda: 0)
     log = MemoryLog(data)
@@ -20,13 +20,15 @@ def inbox(rows: dict[TopicPartition, int], batch_bytes_max: int = 1) -> tuple[In
         log.create_topic(partition.topic, 1)
         for number in range(count):
             data.append(partition, None, b"%d" % number, None, None)
-    into = Inbox(log, list(rows), batch_bytes_max)
+    into = InputReader(log, list(rows), batch_bytes_max)
     for partition in rows:
         into.seek(partition, 0)
     return into, data
 
 
-def in_order(stamps: dict[TopicPartition, list[int]], batch_bytes_max: int = 1_000) -> tuple[Inbox, MemoryLogData]:
+def in_order(
+    stamps: dict[TopicPartition, list[int]], batch_bytes_max: int = 1_000
+) -> tuple[InputReader, MemoryLogData]:
     """Return an inbox over partitions of records with these timestamps, in the order of time."""
     data = MemoryLogData(lambda: 0)
     log = MemoryLog(data)
@@ -34,13 +36,13 @@ def in_order(stamps: dict[TopicPartition, list[int]], batch_bytes_max: int = 1_0
         log.create_topic(partition.topic, 1)
         for at in times:
             data.append(partition, None, b"x", at, None)
-    into = Inbox(log, list(stamps), batch_bytes_max, ordered=list(stamps))
+    into = InputReader(log, list(stamps), batch_bytes_max, ordered=list(stamps))
     for partition in stamps:
         into.seek(partition, 0)
     return into, data
 
 
-def runs(into: Inbox) -> list[tuple[str, list[int]]]:
+def runs(into: InputReader) -> list[tuple[str, list[int]]]:
     """Return (topic, timestamps) of each batch that is left."""
     found = []
     while (batch := into.next_batch()) is not None:
@@ -48,7 +50,7 @@ def runs(into: Inbox) -> list[tuple[str, list[int]]]:
     return found
 
 
-def drain(into: Inbox) -> list[tuple[TopicPartition, int]]:
+def drain(into: InputReader) -> list[tuple[TopicPartition, int]]:
     """Return (partition, offset) of all that is left, in the order in which it is read."""
     found = []
     while (batch := into.next_batch()) is not None:
@@ -58,7 +60,7 @@ def drain(into: Inbox) -> list[tuple[TopicPartition, int]]:
 
 def test_partitions_take_turns() -> None:
     """One batch each, so that no partition starves; the empty ones are passed over."""
-    into, _ = inbox({P: 3, Q: 1})
+    into, _ = reader({P: 3, Q: 1})
     assert drain(into) == [(P, 0), (Q, 0), (P, 1), (P, 2)]
 
 
@@ -66,7 +68,7 @@ def test_partitions_take_turns() -> None:
 def test_every_message_comes_once_in_order(counts: list[int], batch_bytes_max: int) -> None:
     """Whatever the batch size, each partition is read from its position to its end."""
     rows = {TopicPartition(f"t{index}", 0): count for index, count in enumerate(counts)}
-    into, _ = inbox(rows, batch_bytes_max)
+    into, _ = reader(rows, batch_bytes_max)
     found = drain(into)
     for partition, count in rows.items():
         assert [offset for where, offset in found if where == partition] == list(range(count))
@@ -75,7 +77,7 @@ def test_every_message_comes_once_in_order(counts: list[int], batch_bytes_max: i
 
 def test_after_a_seek_nothing_stale_follows() -> None:
     """What was read ahead is read again from the sought offset, and nothing before it (R5)."""
-    into, _ = inbox({P: 5}, batch_bytes_max=1_000)
+    into, _ = reader({P: 5}, batch_bytes_max=1_000)
     assert len(drain(into)) == 5
     into.seek(P, 2)
     assert not into.drained(P)
@@ -84,7 +86,7 @@ def test_after_a_seek_nothing_stale_follows() -> None:
 
 def test_new_messages_are_found() -> None:
     """Drained is a statement about now."""
-    into, data = inbox({P: 1})
+    into, data = reader({P: 1})
     assert into.next_batch() is not None
     assert (into.next_batch(), into.drained(P)) == (None, True)
     data.append(P, None, b"new", None, None)
@@ -94,7 +96,7 @@ def test_new_messages_are_found() -> None:
 
 def test_a_seek_beyond_the_end_halts() -> None:
     """A log that ends before the committed position was truncated or recreated (K3)."""
-    into, _ = inbox({P: 3})
+    into, _ = reader({P: 3})
     into.seek(P, 3)
     with pytest.raises(Halted, match=r"p\[0\].* offset 4, but .*ends at 3: .*truncated or recreated"):
         into.seek(P, 4)
@@ -102,7 +104,7 @@ def test_a_seek_beyond_the_end_halts() -> None:
 
 def test_a_position_that_was_trimmed_is_an_error() -> None:
     """Messages are never passed over in silence: reading before the start raises (K3)."""
-    into, data = inbox({P: 3})
+    into, data = reader({P: 3})
     MemoryLog(data).trim(P, 2)
     with pytest.raises(OffsetOutOfRange):
         into.next_batch()

@@ -8,10 +8,10 @@ import pytest
 
 from framework.core.partitioners import Partitioner
 from framework.errors import ConfigError, Halted
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.key_check import SAMPLE_STEP, JobKeys, KeyCheck
 from framework.job.key_metadata import pin, pinned, placed_by
-from framework.job.metadata import note_rescale
+from framework.job.metadata import pin_rescale
 from framework.logs.address import LogAddress
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
@@ -67,12 +67,12 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         self.job = Job("adding", stages=[Add], partitions=PARTITIONS)
-        self.place = Place(directory)
+        self.job_directory = JobDirectory(directory)
         self.log = EmbeddedLog(directory / "log.db")
 
     def keys(self, job: Job | None = None, settings: Settings | None = None) -> JobKeys:
         """Return what a worker that starts now knows."""
-        return JobKeys(job or self.job, self.log, self.place, settings or Settings())
+        return JobKeys(job or self.job, self.log, self.job_directory, settings or Settings())
 
     def check(self, settings: Settings | None = None) -> KeyCheck:
         """Return the check of a worker's task that starts now."""
@@ -141,8 +141,8 @@ def test_batches_of_few_records_are_compared_key_by_key(world: World) -> None:
     check = world.check()
     read(check, *BY_MURMUR2[:100])
     for batch in range(1, 8):
-        for place in range(batch):
-            keys = [*BY_MURMUR2[:place], WRONG, *BY_MURMUR2[place : batch - 1]]
+        for job_directory in range(batch):
+            keys = [*BY_MURMUR2[:job_directory], WRONG, *BY_MURMUR2[job_directory : batch - 1]]
             with pytest.raises(Halted):
                 read(check, *keys, batch=batch)
 
@@ -236,9 +236,9 @@ def test_what_another_process_has_pinned_counts(world: World) -> None:
 
 def test_a_pin_that_cannot_be_written_is_a_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """The worker knows the partitioner nevertheless; the next start works it out again."""
-    nowhere = LogAddress("kafka://127.0.0.1:1", world.place.directory / "no-such-options")
-    place = Place(world.place.directory, address=nowhere)
-    check = JobKeys(world.job, world.log, place, Settings()).check_of(world.job.stages[0], HERE.partition)
+    nowhere = LogAddress("kafka://127.0.0.1:1", world.job_directory.directory / "no-such-options")
+    job_directory = JobDirectory(world.job_directory.directory, address=nowhere)
+    check = JobKeys(world.job, world.log, job_directory, Settings()).check_of(world.job.stages[0], HERE.partition)
     assert check is not None
     read(check, *BY_MURMUR2[:100])
     assert world.pinned() == {}
@@ -251,7 +251,7 @@ def test_a_pin_that_cannot_be_written_is_a_warning(world: World, caplog: pytest.
 
 def test_after_a_rescale_each_key_is_compared(world: World) -> None:
     """From the noted ends on; the producer that goes on with the old number of partitions is named."""
-    note_rescale(world.log, world.job, 3, {HERE: 1_000})
+    pin_rescale(world.log, world.job, 3, {HERE: 1_000})
     old = [key for key in KEYS if partition_of(key, 3) == 1 and partition_of(key, PARTITIONS) != 1]
     check = world.check()
     read(check, *old[:100], at=900)
@@ -267,7 +267,7 @@ def test_after_a_rescale_each_key_is_compared(world: World) -> None:
 
 def test_a_key_that_is_known_is_not_compared_again(world: World) -> None:
     """Nor is a known key forgotten while others come: memory is bounded."""
-    note_rescale(world.log, world.job, 3, {})
+    pin_rescale(world.log, world.job, 3, {})
     check = world.check()
     for _ in range(5):
         read(check, *BY_MURMUR2, None, b"")
@@ -290,14 +290,14 @@ job = Job("counting", stages=[Count], partitions=2, mode=MODE)
 def test_workers_halt_in_both_modes(tmp_path: Path, mode: str) -> None:
     """Real workers, our own producer's keys, then one elsewhere: exit code 4 with the words; again at each start."""
     (tmp_path / "counting.py").write_text(DETERMINISTIC.replace("MODE", repr(mode)))
-    reference, place = str(tmp_path / "counting.py"), Place(tmp_path / "job")
+    reference, job_directory = str(tmp_path / "counting.py"), JobDirectory(tmp_path / "job")
     lines = [(key.decode(), "x") for key in KEYS[:80]]
-    assert run(reference, place.directory, *lines) == {key: 1 for key, _ in lines}
-    log = EmbeddedLog(place.directory / "log.db")
+    assert run(reference, job_directory.directory, *lines) == {key: 1 for key, _ in lines}
+    log = EmbeddedLog(job_directory.directory / "log.db")
     assert pinned(log, ["heard"]) == {"heard": MURMUR2}
     wrong = next(key for key in KEYS if partition_of(key, 2) != 1)
     log.produce_with_meta([ExternalRecord(TopicPartition("heard", 1), wrong, b"x", 1)], {})
     for _ in range(2):
         with pytest.raises(Halted, match=r"worker 1 halted: .*heard\[1\] offset"):
-            run(reference, place.directory)
+            run(reference, job_directory.directory)
     log.close()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from framework.errors import Fenced, TransientError
-from framework.execution.changelog_writer import find_verdict
-from framework.job.directory import Place
+from framework.execution.changelog_writer import find_outcome
+from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.logs.partition_reader import PartitionReader, rows, rows_left
@@ -34,7 +34,7 @@ HEARD = TopicPartition("heard", 0)
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
     """A log with the job's topics."""
-    opened = EmbeddedLog(Place(tmp_path / "job").directory / "log.db")
+    opened = EmbeddedLog(JobDirectory(tmp_path / "job").directory / "log.db")
     create_topics(job, opened)
     yield opened
     opened.close()
@@ -67,18 +67,18 @@ def test_a_claim_that_cannot_be_read_yet_fences_a_bulk_write(log: EmbeddedLog, t
 
 
 def test_a_claim_goes_on_from_what_cannot_be_read_yet(log: EmbeddedLog) -> None:
-    """A bulk write claims, and finds the last commit, its generation and verdict, whatever comes late (C1, 1.8)."""
+    """A bulk write claims, and finds the last commit, its generation and outcome, whatever comes late (C1, 1.8)."""
     first = whole(log, {b"a": b"1"})
     lagging: Any = LaggingLog(log, 2, frozenset(wiring.changelog for wiring in all_wirings(job)))
     for wiring, task in zip(all_wirings(job), first.tasks, strict=True):
         found = claim(lagging, wiring)
         assert found.generation == task.generation + 1
         assert found.base is not None
-        assert found.base.version == first.version
+        assert found.base.checkpoint_id == first.checkpoint_id
 
 
 def test_every_reader_to_an_end_waits_for_what_is_there(log: EmbeddedLog) -> None:
-    """Commits, the last one, folds, verdicts, inputs: as on a log that does not lag (R1, 1.8)."""
+    """Commits, the last one, folds, outcomes, inputs: as on a log that does not lag (R1, 1.8)."""
     run = whole(log, {b"a": b"1"})
     log.produce_with_meta([ExternalRecord(HEARD, b"k", b"%d" % number, 1) for number in range(5)], {})
     wiring = all_wirings(job)[0]
@@ -86,10 +86,10 @@ def test_every_reader_to_an_end_waits_for_what_is_there(log: EmbeddedLog) -> Non
     def late() -> Any:
         return LaggingLog(log)
 
-    assert [at.commit.version for at in commits(late(), wiring)] == [run.version]
+    assert [at.commit.checkpoint_id for at in commits(late(), wiring)] == [run.checkpoint_id]
     assert last_commit(late(), wiring.changelog) == last_commit(log, wiring.changelog)
     assert fold_to_end(late(), wiring).last == fold_to_end(log, wiring).last
-    assert find_verdict(late(), wiring.decider, run.run_id) is True
+    assert find_outcome(late(), wiring.outcome_changelog, run.bulk_write_id) is True
     assert [row[4] for row in rows(late(), HEARD, 0, 5)] == [b"0", b"1", b"2", b"3", b"4"]
     assert [row[0] for row in rows_left(late(), HEARD, 1, 3)] == [1, 2]
     assert state(late()) == everywhere({b"a": b"1"})
@@ -136,7 +136,13 @@ def test_a_worker_works_on_a_log_whose_reads_lag(tmp_path: Path, bounds_lag: boo
     for start in range(3):
         say(outside, "one two", "two")
         log: Any = _Gapped(EmbeddedLog(directory / "log.db"), 4, frozenset([CHANGELOG]) if bounds_lag else frozenset())
-        worker = Worker(word_count, 0, log, Place(directory, tmp_path / f"state-{start}"), Settings(interval_ms=20))
+        worker = Worker(
+            word_count,
+            0,
+            log,
+            JobDirectory(directory, tmp_path / f"state-{start}"),
+            Settings(checkpoint_interval_ms=20),
+        )
         _work_until(worker, outside, 2 * (start + 1))
         assert any(partition == CHANGELOG for partition, _ in log.asked)
         worker.close()
@@ -174,7 +180,9 @@ def test_a_worker_that_is_fenced_on_a_log_whose_reads_lag_says_so(tmp_path: Path
     outside = word_log(directory)
     say(outside, "one")
     log: Any = _Unfenced(EmbeddedLog(directory / "log.db"), 4, frozenset([CHANGELOG]))
-    worker = Worker(word_count, 0, log, Place(directory, tmp_path / "state"), Settings(interval_ms=20))
+    worker = Worker(
+        word_count, 0, log, JobDirectory(directory, tmp_path / "state"), Settings(checkpoint_interval_ms=20)
+    )
 
     def claim_when_running(status: dict[str, Any]) -> None:
         if status[TASK]["status"] == "running" and not claimed:

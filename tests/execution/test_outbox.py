@@ -1,4 +1,4 @@
-"""Outputs to files: with the version that made them, once, whatever crashes in between (S2)."""
+"""Outputs to files: with the checkpoint that made them, once, whatever crashes in between (S2)."""
 
 from pathlib import Path
 
@@ -41,8 +41,11 @@ def feed(rig: Rig, *lines: str, key: bytes = b"") -> None:
     rig.rows("lines", [(key, line.encode(), 1) for line in lines])
 
 
-def test_a_version_is_a_file(tmp_path: Path) -> None:
-    """Nothing shows before the commit; then the version's lines stand in one file named after task and version."""
+def test_a_checkpoint_is_a_file(tmp_path: Path) -> None:
+    """Nothing shows before the commit.
+
+    Then the checkpoint's lines stand in one file named after task and checkpoint.
+    """
     rig = Rig(job(tmp_path))
     feed(rig, "a", "b")
     rig.freeze()
@@ -55,7 +58,7 @@ def test_a_version_is_a_file(tmp_path: Path) -> None:
     rig.commit()
     rig.commit()
     assert files(tmp_path)["part-export-0-2.jsonl"] == '{"line":"c"}\n'
-    assert len(files(tmp_path)) == 2, "a version without outputs makes no file"
+    assert len(files(tmp_path)) == 2, "a checkpoint without outputs makes no file"
 
 
 def test_each_output_has_its_directory(tmp_path: Path) -> None:
@@ -70,8 +73,8 @@ def test_each_output_has_its_directory(tmp_path: Path) -> None:
     }
 
 
-def test_outputs_made_while_a_version_commits_belong_to_the_next(tmp_path: Path) -> None:
-    """What is sent after the freeze waits for its own version (A8)."""
+def test_outputs_made_while_a_checkpoint_commits_belong_to_the_next(tmp_path: Path) -> None:
+    """What is sent after the freeze waits for its own checkpoint (A8)."""
     rig = Rig(job(tmp_path))
     feed(rig, "a")
     rig.freeze()
@@ -86,7 +89,7 @@ def test_outputs_made_while_a_version_commits_belong_to_the_next(tmp_path: Path)
 
 @pytest.mark.parametrize("applied", [False, True])
 def test_a_crash_after_the_commit_loses_and_repeats_nothing(tmp_path: Path, *, applied: bool) -> None:
-    """A committed version is applied at the start; one that was applied already stays as it is (S2)."""
+    """A committed checkpoint is applied at the start; one that was applied already stays as it is (S2)."""
     rig = Rig(job(tmp_path))
     feed(rig, "a")
     rig.freeze()
@@ -96,7 +99,7 @@ def test_a_crash_after_the_commit_loses_and_repeats_nothing(tmp_path: Path, *, a
         rig.settle()
     again = Rig(job(tmp_path), disk=rig.disk)
     assert files(tmp_path) == {"part-export-0-1.jsonl": '{"line":"a"}\n'}
-    again.version = 1
+    again.checkpoint_id = 1
     feed(again, "b")
     again.commit()
     assert files(tmp_path) == {"part-export-0-1.jsonl": '{"line":"a"}\n', "part-export-0-2.jsonl": '{"line":"b"}\n'}
@@ -108,18 +111,18 @@ def test_a_rollback_takes_uncommitted_outputs_back(tmp_path: Path) -> None:
     feed(rig, "a")
     rig.commit()
     feed(rig, "lost")
-    rig.roll_back()
+    rig.rollback()
     feed(rig, "again")
     rig.commit()
     assert files(tmp_path) == {"part-export-0-1.jsonl": '{"line":"a"}\n', "part-export-0-2.jsonl": '{"line":"again"}\n'}
 
 
-def test_applied_entries_leave_the_state_in_the_next_version(tmp_path: Path) -> None:
-    """The outbox does not grow: entries are deleted in the version after the one that was applied."""
+def test_applied_entries_leave_the_state_in_the_next_checkpoint(tmp_path: Path) -> None:
+    """The outbox does not grow: entries are deleted in the checkpoint after the one that was applied."""
     rig = Rig(job(tmp_path))
     feed(rig, "a", "b")
     rig.commit()
-    assert len(rig.disk.stores[OUTBOX].values) == 2, "a block and what the version holds"
+    assert len(rig.disk.stores[OUTBOX].values) == 2, "a block and what the checkpoint holds"
     rig.commit()
     assert rig.disk.stores[OUTBOX].values == {}
 
@@ -156,7 +159,7 @@ def test_a_newline_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
-    """The task goes on; after a back-off, once the way is free, every version is applied, in order."""
+    """The task goes on; after a back-off, once the way is free, every checkpoint is applied, in order."""
     directory = tmp_path / "out"
     directory.write_text("in the way")
     rig = Rig(job(directory))
@@ -188,8 +191,8 @@ def test_what_waits_is_known_after_a_restart(tmp_path: Path) -> None:
     assert Rig(job(directory), disk=rig.disk).processor.outbox.waiting_bytes == waiting
 
 
-def test_a_version_of_many_blocks_is_applied_block_by_block(tmp_path: Path) -> None:
-    """A version larger than a block keeps its order, and a dead letter takes whole blocks with it."""
+def test_a_checkpoint_of_many_blocks_is_applied_block_by_block(tmp_path: Path) -> None:
+    """A checkpoint larger than a block keeps its order, and a dead letter takes whole blocks with it."""
     rig = Rig(job(tmp_path))
     lines = [f"{n:06}" + "x" * 1000 for n in range(900)]
     feed(rig, *lines)
@@ -207,7 +210,7 @@ def test_a_version_of_many_blocks_is_applied_block_by_block(tmp_path: Path) -> N
     assert rig.disk.stores[OUTBOX].values == {}
 
 
-def test_a_roll_back_while_a_version_is_applied_applies_it_once(tmp_path: Path) -> None:
+def test_a_rollback_while_a_checkpoint_is_applied_applies_it_once(tmp_path: Path) -> None:
     """The application under way begins anew: the file is whole, and there is one."""
     rig = Rig(job(tmp_path))
     feed(rig, *["z" * 1000] * 600)
@@ -216,15 +219,15 @@ def test_a_roll_back_while_a_version_is_applied_applies_it_once(tmp_path: Path) 
     rig.processor.after_commit()
     for _ in range(3):  # begun, and a block written
         assert rig.processor.outbox.work(rig.now_ms)
-    rig.roll_back()
+    rig.rollback()
     assert [(name, len(text.splitlines())) for name, text in files(tmp_path).items()] == [
         ("part-export-0-1.jsonl", 600)
     ]
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "no more declared"])
-def test_without_sinks_a_restored_version_is_not_applied_to_files(tmp_path: Path, *, declared: bool) -> None:
-    """A past that is run again restores versions that wait for their files, and leaves the files alone."""
+def test_without_sinks_a_restored_checkpoint_is_not_applied_to_files(tmp_path: Path, *, declared: bool) -> None:
+    """A past that is run again restores checkpoints that wait for their files, and leaves the files alone."""
     rig = Rig(job(tmp_path))
     feed(rig, "a")
     rig.freeze()

@@ -5,82 +5,82 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framework.errors import TransientError
-from framework.execution.pending_sends import CHANGELOG, PRODUCED, Deliveries
+from framework.execution.pending_sends import CHANGELOG, PRODUCED, PendingSends
 
 
-def sent(count: int) -> Deliveries:
+def sent(count: int) -> PendingSends:
     """Return deliveries that wait for tokens 1 to ``count``, of 10 bytes each."""
-    deliveries = Deliveries("b-0", 1_000)
+    sends = PendingSends("b-0", 1_000)
     for token in range(1, count + 1):
-        deliveries.sent(token, 10, 0.0)
-    return deliveries
+        sends.sent(token, 10, 0.0)
+    return sends
 
 
 @given(st.permutations(range(1, 9)))
 def test_the_watermark_is_the_token_up_to_which_all_are_delivered(order: list[int]) -> None:
     """In whatever order deliveries are reported, every send up to the watermark is known to have succeeded (A7)."""
-    deliveries, known = sent(8), set()
-    assert deliveries.watermark == 0
+    sends, known = sent(8), set()
+    assert sends.watermark == 0
     for token in order:
-        deliveries.delivered(token)
+        sends.delivered(token)
         known.add(token)
         missing = set(range(1, 9)) - known
-        assert deliveries.watermark == min(missing, default=9) - 1
-        assert deliveries.bytes == 10 * len(missing)
+        assert sends.watermark == min(missing, default=9) - 1
+        assert sends.bytes == 10 * len(missing)
 
 
 def test_the_watermark_stands_when_nothing_was_sent_since() -> None:
     """It is the last token when nothing is pending, also if tokens are not contiguous."""
-    deliveries = Deliveries("b-0", 1_000)
-    deliveries.sent(3, 1, 0.0)
-    deliveries.sent(7, 1, 0.0)
-    deliveries.delivered(7)
-    assert deliveries.watermark == 2
-    deliveries.delivered(3)
-    assert deliveries.watermark == 7
+    sends = PendingSends("b-0", 1_000)
+    sends.sent(3, 1, 0.0)
+    sends.sent(7, 1, 0.0)
+    sends.delivered(7)
+    assert sends.watermark == 2
+    sends.delivered(3)
+    assert sends.watermark == 7
 
 
 def test_other_sends_do_not_move_the_watermark() -> None:
     """A claim, a commit or plain records have tokens below 0, and are waited for by their kind."""
-    deliveries = sent(1)
-    deliveries.sent_other(CHANGELOG, 0.0)
-    deliveries.sent_other(PRODUCED, 0.0)
-    deliveries.sent_other(PRODUCED, 0.0)
-    deliveries.delivered(PRODUCED)
-    assert (deliveries.waits_for(PRODUCED), deliveries.waits_for(CHANGELOG)) == (True, True)
-    deliveries.delivered(PRODUCED)
-    assert (deliveries.waits_for(PRODUCED), deliveries.waits_for(CHANGELOG), deliveries.watermark) == (False, True, 0)
+    sends = sent(1)
+    sends.sent_other(CHANGELOG, 0.0)
+    sends.sent_other(PRODUCED, 0.0)
+    sends.sent_other(PRODUCED, 0.0)
+    sends.delivered(PRODUCED)
+    assert (sends.waits_for(PRODUCED), sends.waits_for(CHANGELOG)) == (True, True)
+    sends.delivered(PRODUCED)
+    assert (sends.waits_for(PRODUCED), sends.waits_for(CHANGELOG), sends.watermark) == (False, True, 0)
 
 
 def test_a_send_that_waits_too_long_ends_the_process() -> None:
-    """After unacked_ms_max the process gives up, naming task, send, time and setting (B1)."""
-    deliveries = sent(2)
-    deliveries.delivered(1)
-    deliveries.check(1_000)
+    """After send_timeout_ms the process gives up, naming task, send, time and setting (B1)."""
+    sends = sent(2)
+    sends.delivered(1)
+    sends.check(1_000)
     with pytest.raises(TransientError) as caught:
-        deliveries.check(1_001)
+        sends.check(1_001)
     assert str(caught.value) == (
-        "b-0: send 2 of 10 bytes is unacknowledged for 1 s (setting unacked_ms_max = 1000): is the log up?"
+        "b-0: send 2 of 10 bytes is unacknowledged for 1 s (setting send_timeout_ms = 1000): is the log up?"
     )
 
 
 @pytest.mark.parametrize(("token", "what"), [(CHANGELOG, "a claim or commit"), (PRODUCED, "a batch of plain records")])
 def test_a_commit_of_unknown_outcome_ends_the_process(token: int, what: str) -> None:
     """Nobody can tell whether it is in the log; the next claim decides (C4)."""
-    deliveries = Deliveries("b-0", 1_000)
-    deliveries.sent_other(token, 500.0)
-    deliveries.check(1_500)
+    sends = PendingSends("b-0", 1_000)
+    sends.sent_other(token, 500.0)
+    sends.check(1_500)
     with pytest.raises(TransientError, match=f"b-0: {what} is unacknowledged"):
-        deliveries.check(1_501)
-    deliveries.delivered(token)
-    deliveries.check(10_000)
+        sends.check(1_501)
+    sends.delivered(token)
+    sends.check(10_000)
 
 
 def test_only_the_oldest_send_counts() -> None:
     """Progress resets the patience: what is pending now was sent later (B1)."""
-    deliveries = sent(1)
-    deliveries.sent(2, 10, 900.0)
-    deliveries.delivered(1)
-    deliveries.check(1_800)
+    sends = sent(1)
+    sends.sent(2, 10, 900.0)
+    sends.delivered(1)
+    sends.check(1_800)
     with pytest.raises(TransientError, match="send 2"):
-        deliveries.check(1_901)
+        sends.check(1_901)

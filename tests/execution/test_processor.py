@@ -143,7 +143,10 @@ def test_fail_names_the_record_that_cannot_be_decoded(key: bytes, value: bytes) 
 
 
 def test_errors_of_the_machine_pass_unchanged() -> None:
-    """An open layer beyond its bound is Halted, not the record's fault: neither TaskError nor dead letter (A9)."""
+    """An open write batch beyond its bound is Halted, not the record's fault.
+
+    Neither TaskError nor dead letter (A9).
+    """
 
     class Hoard(Task):
         lines = Input(LINES, errors=DeadLetter(LETTERS))
@@ -152,8 +155,8 @@ def test_errors_of_the_machine_pass_unchanged() -> None:
         def process(self, record: Record[str, str]) -> None:
             self.store.put(record.value, "x" * 5000)
 
-    rig = Rig(Job("j", stages=[Hoard]), layer_bytes_max=4096, batch_bytes_max=1024)
-    with pytest.raises(Halted, match="layer_bytes_max"):
+    rig = Rig(Job("j", stages=[Hoard]), uncommitted_state_bytes_max=4096, batch_bytes_max=1024)
+    with pytest.raises(Halted, match="uncommitted_state_bytes_max"):
         rig.rows("lines", [(None, b"a", 1)])
     assert rig.external() == []
 
@@ -285,7 +288,7 @@ def test_a_rollback_makes_a_new_instance_over_the_committed_state() -> None:
     rig.commit()
     before = rig.task
     rig.frame([(b"a", b"", 2)])
-    rig.roll_back()
+    rig.rollback()
     assert rig.task is not before
     assert rig.task.counts.get("a") == 1
     assert rig.external() == []
@@ -324,7 +327,7 @@ def test_close_is_called_at_the_end_and_before_a_rollback() -> None:
 
     rig = Rig(Job("j", stages=[Closes]))
     first = rig.task
-    rig.roll_back()
+    rig.rollback()
     second = rig.task
     rig.processor.close()
     rig.processor.close()
@@ -350,13 +353,13 @@ def test_turns_of_records_without_a_key_are_state() -> None:
     assert partitions(rig) == [0, 1]
     rig.commit()
     assert partitions(rig) == [2, 3]
-    rig.roll_back()
+    rig.rollback()
     assert partitions(rig) == [2, 3]
     assert partitions(Rig(job, disk=rig.disk, external_partitions=5)) == [2, 3]
 
 
-def test_an_idle_version_writes_nothing() -> None:
-    """A version in which nothing happened has no dirty key: closing it on a timer costs no changelog data (A1)."""
+def test_an_idle_checkpoint_writes_nothing() -> None:
+    """A checkpoint in which nothing happened has no dirty key: closing it on a timer costs no changelog data (A1)."""
     rig = Rig(WORD_COUNT, 1)
     rig.frame([(b"a", b"", 1)])
     rig.commit()
@@ -374,6 +377,6 @@ def test_stores_must_keep_their_ids() -> None:
     rig = Rig(WORD_COUNT, 1)
     rig.frame([(b"a", b"", 1)])
     rig.commit()
-    rig.disk.names.clear()  # a bootstrap on a new host: only the state remembers
+    rig.disk.names.clear()  # a restore on a new host: only the state remembers
     with pytest.raises(ConfigError, match="store 'new' has id 10, which was 'counts'"):
         Rig(Job("j", stages=[SplitLines, Reordered]), 1, disk=rig.disk)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.logs.embedded import EmbeddedLog
 from framework.settings import Settings
 from framework.state.bulk_write import Attempt, begin, commit
-from framework.state.local_reader import StateReader
+from framework.state.local_reader import LocalReader
 from framework.stores.sst_snapshot import Builder, publish
-from protocol.pointer import decode_pointer, encode_pointer
+from protocol.changelog_position import decode_changelog_position, encode_changelog_position
 from tasks.word_count import CountWords
 from tasks.word_count import job as word_count
 from tests.worker.workers import SENTENCES, TASK, WorkerUnderTest, say, until_committed, word_log
@@ -38,17 +38,17 @@ def backfilled(directory: Path, count: int = 1, *, files: bool = True) -> Embedd
     )
     attempt = Attempt(log, run, 0, 1, (STORE,))
     attempt.add(*columns)
-    (pointer,) = commit(log, run, [attempt.close()], settings=Settings(), full=True)
+    (changelog_position,) = commit(log, run, [attempt.close()], settings=Settings(), full=True)
     if files:
         builder = Builder(directory / "work", 16_384)
         builder.add(*columns)
-        publish(directory / "work", left(directory), pointer, {STORE: "counts"}, builder.close())
+        publish(directory / "work", left(directory), changelog_position, {STORE: "counts"}, builder.close())
     return log
 
 
 def left(directory: Path) -> Path:
     """Return where a backfill leaves its files."""
-    return Place(directory).prebuilt(TASK)
+    return JobDirectory(directory).prebuilt(TASK)
 
 
 def go_live(directory: Path, log: EmbeddedLog, count: int = 1) -> list[str]:
@@ -62,7 +62,7 @@ def go_live(directory: Path, log: EmbeddedLog, count: int = 1) -> list[str]:
         assert worker.ends() == 0
         events = [json.loads(line)["event"] for line in worker.log_path.read_text().splitlines() if line[:1] == "{"]
     expected = {f"word-{number:06d}": count for number in range(WORDS)}
-    with StateReader(Place(directory).state_directory, word_count) as reader:
+    with LocalReader(JobDirectory(directory).state_directory, word_count) as reader:
         assert dict(reader.all(CountWords.counts)) == expected | {"word-000007": count + 1, "again": 1}
     assert not left(directory).exists()
     return events
@@ -73,19 +73,22 @@ def test_an_empty_disk_takes_the_files(tmp_path: Path) -> None:
     log = backfilled(tmp_path / "job")
     with WorkerUnderTest(tmp_path / "job") as worker:
         counters = worker.running()["counters"]
-    assert (counters.get("bootstraps", 0), counters.get("restored records", 0)) == (0, 0)
+    assert (counters.get("restores", 0), counters.get("restored records", 0)) == (0, 0)
     assert not left(tmp_path / "job").exists()
     events = go_live(tmp_path / "job", log)
     assert TAKEN not in events
     log.close()
 
 
-@pytest.mark.parametrize("step", ["first file", "some file", "pointer", "deletion"])
+@pytest.mark.parametrize("step", ["first file", "some file", "changelog position", "deletion"])
 def test_a_kill_meanwhile_costs_nothing(tmp_path: Path, step: str) -> None:
-    """Killed before any file, between two, before the pointer: it is done again. Before the deletion: it is done."""
+    """Killed before any file, between two, before the changelog position: it is done again. Before the deletion.
+
+    It is done.
+    """
     log = backfilled(tmp_path / "job")
     files = len(list(left(tmp_path / "job").glob("*.sst")))
-    number = {"first file": 0, "some file": files // 2, "pointer": files, "deletion": files + 1}[step]
+    number = {"first file": 0, "some file": files // 2, "changelog position": files, "deletion": files + 1}[step]
     command = [sys.executable, "-m", "tests.execution.killed_ingests", str(number), "worker", "tasks.word_count"]
     killed = subprocess.run([*command, "--partition=0", f"--directory={tmp_path / 'job'}"], check=False)
     assert killed.returncode == -signal.SIGKILL
@@ -107,11 +110,16 @@ def _foreign(directory: Path) -> None:
 
 
 def _beyond(directory: Path) -> None:
-    """Say that they are of a commit that the log does not reach: such a pointer alone would halt the task."""
+    """Say that they are of a commit that the log does not reach.
+
+    Such a changelog position alone would halt the task.
+    """
     file = left(directory) / "manifest.json"
     manifest = json.loads(file.read_text())
-    pointer = decode_pointer(base64.b64decode(manifest["pointer"]))
-    manifest["pointer"] = base64.b64encode(encode_pointer(pointer._replace(offset=1_000_000))).decode()
+    changelog_position = decode_changelog_position(base64.b64decode(manifest["changelog position"]))
+    manifest["changelog position"] = base64.b64encode(
+        encode_changelog_position(changelog_position._replace(offset=1_000_000))
+    ).decode()
     file.write_text(json.dumps(manifest))
 
 

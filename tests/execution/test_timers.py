@@ -105,13 +105,13 @@ def test_timers_are_durable() -> None:
     assert run(Rig(JOB, disk=rig.disk), ("", 300)) == [("b", 300)]
 
 
-def test_timers_roll_back() -> None:
+def test_timers_rollback() -> None:
     """A rollback takes back what was set, cancelled and fired since the commit, and stream time (R4)."""
     rig = Rig(JOB)
     run(rig, ("set 20 fires", 1), ("set 90 cancelled", 1))
     rig.commit()
     assert run(rig, ("set 30 new", 1), ("cancel 90 cancelled", 1), ("", 40)) == [("fires", 20), ("new", 30)]
-    rig.roll_back()
+    rig.rollback()
     assert run(rig, ("set 30 other", 2), ("", 19)) == []
     assert run(rig, ("", 100)) == [("fires", 20), ("other", 30), ("cancelled", 90)]
 
@@ -223,7 +223,7 @@ def test_open_windows_are_state() -> None:
     feed(rig, ("a", 1))
     rig.commit()
     feed(rig, ("a", 2), ("a", 3))
-    rig.roll_back()
+    rig.rollback()
     feed(rig, ("a", 2))
     rig.commit()
     assert feed(Rig(WINDOWS, disk=rig.disk), ("x", 70)) == [("a", 2, 59)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from framework.errors import ConfigError, GraphError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.job.metadata import pin_guarantee
 from framework.job.topics import create_topics
@@ -73,12 +73,12 @@ def test_names_that_lead_nowhere_are_refused(name: str) -> None:
 
 def test_a_second_supervisor_is_refused_with_the_process_of_the_first(tmp_path: Path) -> None:
     """Its process id is what one needs to stop it; the lock ends with its holder."""
-    place = Place(tmp_path / "job")
-    handle = place.lock_supervisor()
+    job_directory = JobDirectory(tmp_path / "job")
+    handle = job_directory.lock_supervisor()
     with pytest.raises(ConfigError, match=f"already has a supervisor \\(process {os.getpid()}\\)"):
-        Place(tmp_path / "job").lock_supervisor()
+        JobDirectory(tmp_path / "job").lock_supervisor()
     os.close(handle)
-    os.close(place.lock_supervisor())
+    os.close(job_directory.lock_supervisor())
 
 
 def test_directories_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
@@ -87,19 +87,19 @@ def test_directories_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     path.write_text("")
     for bad in (path, path / "below"):
         with pytest.raises(ConfigError):
-            Place(bad)
+            JobDirectory(bad)
 
 
 def test_a_job_keeps_its_partitions_and_its_guarantee(tmp_path: Path) -> None:
     """What is in the log was written under them."""
-    place = Place(tmp_path / "job")
-    log = EmbeddedLog(place.directory / "log.db")
+    job_directory = JobDirectory(tmp_path / "job")
+    log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
     create_topics(job, log)
     pin_guarantee(log, job.name, Settings())
     pin_guarantee(log, job.name, Settings())
     with pytest.raises(ConfigError, match="made with guarantee exactly-once, not at-least-once"):
-        pin_guarantee(log, job.name, Settings(guarantee="at-least-once"))
+        pin_guarantee(log, job.name, Settings(processing_guarantee="at-least-once"))
     path = tmp_path / "three_partitions.py"
     path.write_text(GOOD.replace('"found"', '"word-count"').replace('"lines"', '"sentences"'))
     with pytest.raises(ConfigError, match="topic sentences has 1 partitions, not 3"):
@@ -108,6 +108,6 @@ def test_a_job_keeps_its_partitions_and_its_guarantee(tmp_path: Path) -> None:
 
 def test_state_can_be_on_another_disk(tmp_path: Path) -> None:
     """The state is a cache; the log stays where it is."""
-    place = Place(tmp_path / "job", tmp_path / "fast")
-    assert place.state("split-0") == tmp_path / "fast" / "split-0"
-    assert place.worker_log(3).parent == tmp_path / "job" / "logs"
+    job_directory = JobDirectory(tmp_path / "job", tmp_path / "fast")
+    assert job_directory.state("split-0") == tmp_path / "fast" / "split-0"
+    assert job_directory.worker_log(3).parent == tmp_path / "job" / "logs"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from framework.errors import ConfigError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.logs.address import LogAddress
 from framework.logs.embedded import EmbeddedLog
 from framework.logs.kafka import KafkaLog
@@ -50,8 +50,8 @@ def guarded(secure: SecureBroker, tmp_path_factory: pytest.TempPathFactory) -> S
     log = KafkaLog(secure.plain)
     for topic in (sentences, totals, rejected):
         log.create_topic(topic.name, 1, plain=True)
-    place = Place(tmp_path_factory.mktemp("admin"), address=LogAddress(f"kafka://{secure.plain}"))
-    prepare(job, log, place, Settings())
+    job_directory = JobDirectory(tmp_path_factory.mktemp("admin"), address=LogAddress(f"kafka://{secure.plain}"))
+    prepare(job, log, job_directory, Settings())
     log.close()
     secure.allow(*listed())
     return secure

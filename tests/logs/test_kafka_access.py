@@ -14,9 +14,9 @@ from framework.core.partitioners import Partitioner
 from framework.errors import ConfigError
 from framework.execution.deterministic.differing import explained
 from framework.execution.deterministic.remade import OutputsDiffer
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.key_metadata import pin
-from framework.logs.address import LogAddress, open_notes
+from framework.logs.address import LogAddress, open_job_metadata
 from framework.logs.kafka import KafkaLog
 from framework.ports import ExternalRecord
 from framework.settings import Settings
@@ -28,7 +28,7 @@ from tests.logs.guarded_job import job, rejected, sentences, totals
 from tests.logs.secure_broker import Entry, SecureBroker, listed
 
 pytestmark = pytest.mark.kafka
-SETTINGS = Settings(interval_ms=50, history_ms=0)  # trims soon
+SETTINGS = Settings(checkpoint_interval_ms=50, changelog_retention_ms=0)  # trims soon
 COMMITS = 8
 
 
@@ -46,7 +46,7 @@ def work(broker: SecureBroker, directory: Path) -> int:
     """Run a worker until it has committed some versions; return its exit code. Raises what it fails with."""
     log = KafkaLog(broker.bootstrap, broker.options(), group=job.name)
     try:
-        ours = Place(directory / "job", address=LogAddress(f"kafka://{broker.bootstrap}"))
+        ours = JobDirectory(directory / "job", address=LogAddress(f"kafka://{broker.bootstrap}"))
         prepare(job, log, ours, SETTINGS)
         worker = Worker(job, 0, log, ours, SETTINGS)
 
@@ -138,7 +138,7 @@ def test_a_user_who_may_only_read_the_notes_cannot_pin_a_partitioner(guarded: Se
     """A worker makes a warning of it, and goes on: what is listed is enough."""
     log = KafkaLog(guarded.bootstrap, guarded.options(), group=job.name)
     with pytest.raises(ConfigError, match=r"(?i)guarded\.notes.*grant this user.*write"):
-        pin(open_notes(log, job.name), sentences.name, Partitioner.MURMUR2)
+        pin(open_job_metadata(log, job.name), sentences.name, Partitioner.MURMUR2)
     log.close()
 
 

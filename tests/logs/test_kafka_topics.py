@@ -15,10 +15,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from framework.errors import ConfigError, Halted
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.logs.address import LogAddress, pin_topics
 from framework.logs.kafka import KafkaLog, admin, reader
-from framework.logs.kafka.job_metadata import KafkaNotes
+from framework.logs.kafka.job_metadata import KafkaJobMetadata
 from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.state.prepare import prepare
@@ -71,14 +71,14 @@ def test_a_topic_made_anew_halts_the_next_start(kafka_broker: Broker, client: Ad
     """
     with closing(KafkaLog(kafka_broker.bootstrap)) as first:
         filled(first, topic)
-        pin_topics(first, KafkaNotes(first, topic), [topic])
+        pin_topics(first, KafkaJobMetadata(first, topic), [topic])
     with closing(KafkaLog(kafka_broker.bootstrap)) as second:
-        pin_topics(second, KafkaNotes(second, topic), [topic])
+        pin_topics(second, KafkaJobMetadata(second, topic), [topic])
     delete(client, topic)
     with closing(KafkaLog(kafka_broker.bootstrap)) as third:
         filled(third, topic)
         with pytest.raises(Halted, match=rf"topic {topic} was deleted and made anew since the job first ran"):
-            pin_topics(third, KafkaNotes(third, topic), [topic])
+            pin_topics(third, KafkaJobMetadata(third, topic), [topic])
 
 
 @pytest.mark.parametrize("change", ["deleted", "made anew", "partitions"])
@@ -129,11 +129,11 @@ def keeping(topic: str) -> Job:
 
 def work(kafka_broker: Broker, job: Job, directory: Path, until: int) -> int:
     """Run a worker until it has read and committed so many records; return its exit code."""
-    place = Place(directory, address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
-    reader = place.open_log()
+    job_directory = JobDirectory(directory, address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
+    reader = job_directory.open_log()
     with closing(reader):
-        prepare(job, reader, place, Settings())
-        worker = Worker(job, 0, reader, place, Settings())
+        prepare(job, reader, job_directory, Settings())
+        worker = Worker(job, 0, reader, job_directory, Settings())
 
         def stop_in_time(_status: dict[str, object]) -> None:
             committed = worker.drivers[0].core.committed

@@ -8,57 +8,57 @@ from protocol.changelog import (
     ChangelogType,
     Claim,
     Data,
-    Decision,
-    Lease,
-    Release,
+    InputDecision,
+    Outcome,
+    OutputRelease,
     TakenRows,
-    Verdict,
+    TimeLease,
     decode_changelog_header,
     decode_claim,
     decode_data,
-    decode_decision,
-    decode_lease,
-    decode_release,
-    decode_verdict,
+    decode_input_decision,
+    decode_outcome,
+    decode_output_release,
+    decode_time_lease,
     encode_changelog_header,
     encode_claim,
     encode_data,
-    encode_decision,
-    encode_lease,
-    encode_release,
-    encode_verdict,
+    encode_input_decision,
+    encode_outcome,
+    encode_output_release,
+    encode_time_lease,
 )
+from protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
 from protocol.commit import (
     ChannelCommit,
     Commit,
     DeterministicCommit,
     ExternalInput,
-    Front,
+    Frontier,
     InputCommit,
     OutputCommit,
-    ProducerLineage,
+    ProducerRollbacks,
     RoundStart,
     decode_commit,
     encode_commit,
 )
 from protocol.control import (
-    Heartbeat,
     Marker,
-    Restore,
+    ProgressMessage,
+    RollbackMarker,
     Watermark,
-    decode_heartbeat,
     decode_marker,
-    decode_restore,
+    decode_progress,
+    decode_rollback_marker,
     decode_watermark,
-    encode_heartbeat,
     encode_marker,
-    encode_restore,
+    encode_progress,
+    encode_rollback_marker,
     encode_watermark,
 )
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.frames import Columns, decode_columns, decode_headers, encode_columns, encode_headers
-from protocol.ids import LineageEntry, TopicPartition
-from protocol.pointer import Pointer, decode_pointer, encode_pointer
+from protocol.ids import RollbackEntry, TopicPartition
 
 
 class Golden(NamedTuple):
@@ -71,7 +71,7 @@ class Golden(NamedTuple):
     decode: Callable[[bytes], Any]
 
 
-# type, producer 1 × 65,536 + 2, generation 3, version 200, seq 7
+# type, producer 1 × 65,536 + 2, generation 3, checkpoint 200, seq 7
 WHO = (65_538, 3, 200, 7)
 WHO_HEX = "00010002 00000003 00000000000000c8 0000000000000007"
 FRAME_HEADER = Header(MessageType.FRAME, *WHO)
@@ -114,8 +114,8 @@ COMMIT_HEADER = ChangelogHeader(ChangelogType.COMMIT, 3, 5, 0)
 SMALL = Commit(1, 3, 200, -1, (), (), 0, 0, 0, b"", 0, 0, -2, False, (), (), ())
 SMALL_HEX = (
     f"19 {WHERE_HEX} 0001"  # schema version
-    " 02 06 9003 01"  # producer, generation, version, previous: zigzag varints from here on
-    " 00 00 00 00 00 00"  # lineage, outputs, data count, digest, attempt, cursor
+    " 02 06 9003 01"  # producer, generation, checkpoint, previous: zigzag varints from here on
+    " 00 00 00 00 00 00"  # rollback history, outputs, data count, digest, attempt, cursor
     " 00 00 03 00"  # round start, base, fingerprint, at end
     f" 00 00 00 00 00 {'00' * 16}"  # inputs, known, external, deterministic, run id, nonce
     " 00 00"  # round started, rounds
@@ -123,9 +123,9 @@ SMALL_HEX = (
 LARGE = Commit(
     producer=1,
     generation=3,
-    version=200,
+    checkpoint_id=200,
     previous=100,
-    lineage=(LineageEntry(1, -1), LineageEntry(3, 50)),
+    rollback_history=(RollbackEntry(1, -1), RollbackEntry(3, 50)),
     outputs=(OutputCommit("o", 2, 9),),
     data_count=4,
     data_digest=0xFFFFFFFF,
@@ -136,17 +136,17 @@ LARGE = Commit(
     fingerprint=12,
     at_end=True,
     inputs=(InputCommit("i", 0, 13, (ChannelCommit(1, 2, 3, 4, 14),)),),
-    known=(ProducerLineage(1, (LineageEntry(2, 15),)),),
+    known=(ProducerRollbacks(1, (RollbackEntry(2, 15),)),),
     external=(ExternalInput("e", 1, 16),),
-    deterministic=DeterministicCommit(17, 18, 19, (Front("i", 0, 1, 20, 21, 22),)),
-    run_id="r",
+    deterministic=DeterministicCommit(17, 18, 19, (Frontier("i", 0, 1, 20, 21, 22),)),
+    bulk_write_id="r",
     nonce=NONCE,
     round_started_ms=23,
     rounds=(RoundStart(24, 25),),
 )
 LARGE_HEX = (
     f"19 {WHERE_HEX} 0001 02 06 9003 c801"
-    " 04 02 01 06 64 00"  # lineage: 2 entries, end
+    " 04 02 01 06 64 00"  # rollback history: 2 entries, end
     " 02 02 6f 04 12 00"  # outputs
     " 08 feffffff1f 0c 04 0063"  # data count, digest, attempt, cursor
     " 14 16 18 01"  # round start, base, fingerprint, at end
@@ -178,12 +178,12 @@ def _where(kind: ChangelogType) -> ChangelogHeader:
     return DATA_HEADER._replace(type=kind)
 
 
-_LINEAGE = (LineageEntry(1, -1), LineageEntry(3, 200))
+_ROLLBACK_HISTORY = (RollbackEntry(1, -1), RollbackEntry(3, 200))
 _CLAIM = Claim(NONCE, "höst", 4711, 1_000)
-_RELEASE = Release(((TopicPartition("out", 2), 256),))
-_DECISION = Decision("ext", 1, 100, 20, 5, 6)
-_RELEASE_2 = Release(((TopicPartition("out", 2), 256),), (0xFFFFFFFE,))
-_DECISION_2 = Decision("ext", 1, 100, 20, 5, 6, TakenRows(255, 0xFFFFFFFE))
+_OUTPUT_RELEASE = OutputRelease(((TopicPartition("out", 2), 256),))
+_INPUT_DECISION = InputDecision("ext", 1, 100, 20, 5, 6)
+_RELEASE_2 = OutputRelease(((TopicPartition("out", 2), 256),), (0xFFFFFFFE,))
+_DECISION_2 = InputDecision("ext", 1, 100, 20, 5, 6, TakenRows(255, 0xFFFFFFFE))
 
 _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], ...] = (
     ("header", f"11 {WHO_HEX}", _header(MessageType.MARKER), lambda: encode_header(_header(MessageType.MARKER)),
@@ -196,9 +196,10 @@ _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], 
     ("marker at end", f"11 {WHO_HEX} 01", Marker(_header(MessageType.MARKER), at_end=True),
      lambda: encode_marker(*WHO, at_end=True), decode_marker),
     ("restore", f"12 {WHO_HEX} fffffffffffffffe 00000002 00000001 ffffffffffffffff 00000003 00000000000000c8",
-     Restore(_header(MessageType.RESTORE), -2, _LINEAGE), lambda: encode_restore(*WHO, -2, _LINEAGE), decode_restore),
-    ("heartbeat", f"13 {WHO_HEX} 0000000000000100 00000002", Heartbeat(_header(MessageType.HEARTBEAT), 256, 2),
-     lambda: encode_heartbeat(*WHO, 256, 2), decode_heartbeat),
+     RollbackMarker(_header(MessageType.ROLLBACK_MARKER), -2, _ROLLBACK_HISTORY),
+     lambda: encode_rollback_marker(*WHO, -2, _ROLLBACK_HISTORY), decode_rollback_marker),
+    ("heartbeat", f"13 {WHO_HEX} 0000000000000100 00000002", ProgressMessage(_header(MessageType.PROGRESS), 256, 2),
+     lambda: encode_progress(*WHO, 256, 2), decode_progress),
     ("watermark", f"14 {WHO_HEX} 00 00000001 0000000000000100",
      Watermark(_header(MessageType.WATERMARK), idle=False, watermarks=(256,)),
      lambda: encode_watermark(*WHO, idle=False, watermarks=(256,)), decode_watermark),
@@ -209,30 +210,32 @@ _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], 
      f"14 {WHO_HEX} 02 00000002 0000000000000100 0000000000000101 000000000000000a 000000000000000b",
      Watermark(_header(MessageType.WATERMARK), idle=False, watermarks=(256, 257), times=(10, 11)),
      lambda: encode_watermark(*WHO, idle=False, watermarks=(256, 257), times=(10, 11)), decode_watermark),
-    ("changelog header", f"1b {WHERE_HEX}", _where(ChangelogType.DECISION),
-     lambda: encode_changelog_header(_where(ChangelogType.DECISION)), decode_changelog_header),
+    ("changelog header", f"1b {WHERE_HEX}", _where(ChangelogType.INPUT_DECISION),
+     lambda: encode_changelog_header(_where(ChangelogType.INPUT_DECISION)), decode_changelog_header),
     ("data", WRITES_HEX, WRITES, lambda: _data(WRITES), decode_data),
     ("reset", RESET_HEX, RESET, lambda: _data(RESET), decode_data),
     ("claim", f"1a {WHERE_HEX} 00001267 00000000000003e8 {NONCE_HEX} 0005 68c3b67374", _CLAIM,
      lambda: encode_claim(_where(ChangelogType.CLAIM), _CLAIM), decode_claim),
     ("decision", f"1b {WHERE_HEX} 00000001 0000000000000064 00000014 0000000000000005 0000000000000006 0003 657874",
-     _DECISION, lambda: encode_decision(_where(ChangelogType.DECISION), _DECISION), decode_decision),
+     _INPUT_DECISION, lambda: encode_input_decision(_where(ChangelogType.INPUT_DECISION), _INPUT_DECISION),
+     decode_input_decision),
     ("decision, format 2",
      (f"2b {WHERE_HEX} 00000001 0000000000000064 00000014 0000000000000005 0000000000000006 "
       "00000000000000ff fffffffe 0003 657874"),
-     _DECISION_2, lambda: encode_decision(_where(ChangelogType.DECISION), _DECISION_2), decode_decision),
-    ("lease", f"1c {WHERE_HEX} 0000000000000100", Lease(256),
-     lambda: encode_lease(_where(ChangelogType.LEASE), Lease(256)), decode_lease),
-    ("verdict", f"1e {WHERE_HEX} 01 0001 72", Verdict("r", counts=True),
-     lambda: encode_verdict(_where(ChangelogType.VERDICT), Verdict("r", counts=True)), decode_verdict),
-    ("release", f"1d {WHERE_HEX} 0001 00000002 0000000000000100 0003 6f7574", _RELEASE,
-     lambda: encode_release(_where(ChangelogType.RELEASE), _RELEASE), decode_release),
+     _DECISION_2, lambda: encode_input_decision(_where(ChangelogType.INPUT_DECISION), _DECISION_2),
+     decode_input_decision),
+    ("lease", f"1c {WHERE_HEX} 0000000000000100", TimeLease(256),
+     lambda: encode_time_lease(_where(ChangelogType.TIME_LEASE), TimeLease(256)), decode_time_lease),
+    ("verdict", f"1e {WHERE_HEX} 01 0001 72", Outcome("r", counts=True),
+     lambda: encode_outcome(_where(ChangelogType.OUTCOME), Outcome("r", counts=True)), decode_outcome),
+    ("release", f"1d {WHERE_HEX} 0001 00000002 0000000000000100 0003 6f7574", _OUTPUT_RELEASE,
+     lambda: encode_output_release(_where(ChangelogType.OUTPUT_RELEASE), _OUTPUT_RELEASE), decode_output_release),
     ("release, format 2", f"2d {WHERE_HEX} 0001 00000002 0000000000000100 fffffffe 0003 6f7574", _RELEASE_2,
-     lambda: encode_release(_where(ChangelogType.RELEASE), _RELEASE_2), decode_release),
+     lambda: encode_output_release(_where(ChangelogType.OUTPUT_RELEASE), _RELEASE_2), decode_output_release),
     ("commit", SMALL_HEX, SMALL, lambda: encode_commit(COMMIT_HEADER, SMALL), decode_commit),
     ("commit, all fields", LARGE_HEX, LARGE, lambda: encode_commit(COMMIT_HEADER, LARGE), decode_commit),
-    ("pointer", f"0000000000000064 00000003 00000000000000c8 {NONCE_HEX}", Pointer(100, 3, 200, NONCE),
-     lambda: encode_pointer(Pointer(100, 3, 200, NONCE)), decode_pointer),
+    ("pointer", f"0000000000000064 00000003 00000000000000c8 {NONCE_HEX}", ChangelogPosition(100, 3, 200, NONCE),
+     lambda: encode_changelog_position(ChangelogPosition(100, 3, 200, NONCE)), decode_changelog_position),
 )  # fmt: skip
 
 GOLDEN = tuple(Golden(name, bytes.fromhex(data), value, encode, decode) for name, data, value, encode, decode in _ROWS)

@@ -8,15 +8,15 @@ from protocol.commit import (
     Commit,
     DeterministicCommit,
     ExternalInput,
-    Front,
+    Frontier,
     InputCommit,
     OutputCommit,
-    ProducerLineage,
+    ProducerRollbacks,
     RoundStart,
 )
 from protocol.envelope import Header, MessageType
 from protocol.frames import Columns, encode_headers
-from protocol.ids import LineageEntry
+from protocol.ids import RollbackEntry
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 
@@ -30,7 +30,7 @@ cells = st.binary(max_size=12)
 nullable_cells = st.none() | cells
 texts = st.text(max_size=8)
 user_headers = st.lists(st.tuples(texts, cells), max_size=3).map(tuple)
-lineages = st.lists(st.builds(LineageEntry, naturals32, st.integers(-1, INT64_MAX)), max_size=4).map(tuple)
+rollback_histories = st.lists(st.builds(RollbackEntry, naturals32, st.integers(-1, INT64_MAX)), max_size=4).map(tuple)
 
 
 def headers(kind: MessageType) -> st.SearchStrategy[Header]:
@@ -69,15 +69,15 @@ def data(draw: st.DrawFn) -> Data:
 
 
 _channels = st.lists(st.builds(ChannelCommit, naturals32, naturals32, naturals64, naturals64, naturals64), max_size=3)
-_fronts = st.lists(st.builds(Front, texts, naturals32, naturals32, int64s, naturals32, naturals64), max_size=3)
+_frontiers = st.lists(st.builds(Frontier, texts, naturals32, naturals32, int64s, naturals32, naturals64), max_size=3)
 
 commits = st.builds(
     Commit,
     producer=naturals32,
     generation=naturals32,
-    version=naturals64,
+    checkpoint_id=naturals64,
     previous=st.integers(-1, INT64_MAX),
-    lineage=lineages,
+    rollback_history=rollback_histories,
     outputs=st.lists(st.builds(OutputCommit, texts, naturals32, naturals64), max_size=3).map(tuple),
     data_count=naturals64,
     data_digest=st.integers(0, 2**32 - 1),
@@ -88,10 +88,10 @@ commits = st.builds(
     fingerprint=int64s,
     at_end=st.booleans(),
     inputs=st.lists(st.builds(InputCommit, texts, naturals32, naturals64, _channels.map(tuple)), max_size=3).map(tuple),
-    known=st.lists(st.builds(ProducerLineage, naturals32, lineages), max_size=3).map(tuple),
+    known=st.lists(st.builds(ProducerRollbacks, naturals32, rollback_histories), max_size=3).map(tuple),
     external=st.lists(st.builds(ExternalInput, texts, naturals32, naturals64), max_size=3).map(tuple),
-    deterministic=st.none() | st.builds(DeterministicCommit, naturals64, int64s, int64s, _fronts.map(tuple)),
-    run_id=st.none() | texts,
+    deterministic=st.none() | st.builds(DeterministicCommit, naturals64, int64s, int64s, _frontiers.map(tuple)),
+    bulk_write_id=st.none() | texts,
     nonce=st.binary(min_size=16, max_size=16),
     round_started_ms=naturals64,
     rounds=st.lists(st.builds(RoundStart, naturals64, naturals64), max_size=3).map(tuple),

@@ -14,25 +14,25 @@ from protocol.changelog import (
     ChangelogType,
     Claim,
     Data,
-    Decision,
-    Lease,
-    Release,
+    InputDecision,
+    Outcome,
+    OutputRelease,
     TakenRows,
-    Verdict,
+    TimeLease,
     decode_changelog_header,
     decode_claim,
     decode_data,
-    decode_decision,
-    decode_lease,
-    decode_release,
-    decode_verdict,
+    decode_input_decision,
+    decode_outcome,
+    decode_output_release,
+    decode_time_lease,
     encode_changelog_header,
     encode_claim,
     encode_data,
-    encode_decision,
-    encode_lease,
-    encode_release,
-    encode_verdict,
+    encode_input_decision,
+    encode_outcome,
+    encode_output_release,
+    encode_time_lease,
 )
 from protocol.errors import DecodeError, UnsupportedFormat
 from protocol.ids import TopicPartition
@@ -66,31 +66,31 @@ def test_claims_survive(header: ChangelogHeader, claim: Claim) -> None:
 
 
 @given(
-    header=changelog_headers(ChangelogType.DECISION),
-    decision=st.builds(Decision, texts, naturals32, naturals64, naturals32, int64s, int64s),
+    header=changelog_headers(ChangelogType.INPUT_DECISION),
+    decision=st.builds(InputDecision, texts, naturals32, naturals64, naturals32, int64s, int64s),
     rows=st.none() | st.builds(TakenRows, naturals64, uint32s),
 )
-def test_decisions_survive(header: ChangelogHeader, decision: Decision, rows: TakenRows | None) -> None:
+def test_decisions_survive(header: ChangelogHeader, decision: InputDecision, rows: TakenRows | None) -> None:
     """A decision is read back as it was written, in both formats; cut short or with a byte more it is refused (D2)."""
     if rows is not None:
         rows = rows._replace(last_offset=max(rows.last_offset, decision.first_offset))
     decision = decision._replace(rows=rows)
-    message = encode_decision(header, decision)
+    message = encode_input_decision(header, decision)
     assert message[0] == (0x1B if rows is None else 0x2B)
-    assert decision == decode_decision(message)
+    assert decision == decode_input_decision(message)
     for broken in (message[:-1], message + b"\0"):
         with pytest.raises(DecodeError):
-            decode_decision(broken)
+            decode_input_decision(broken)
 
 
-@given(header=changelog_headers(ChangelogType.LEASE), t=int64s)
+@given(header=changelog_headers(ChangelogType.TIME_LEASE), t=int64s)
 def test_leases_survive(header: ChangelogHeader, t: int) -> None:
     """A lease is read back as it was written (D2)."""
-    assert Lease(t) == decode_lease(encode_lease(header, Lease(t)))
+    assert TimeLease(t) == decode_time_lease(encode_time_lease(header, TimeLease(t)))
 
 
 @given(
-    header=changelog_headers(ChangelogType.RELEASE),
+    header=changelog_headers(ChangelogType.OUTPUT_RELEASE),
     entries=st.lists(st.tuples(st.builds(TopicPartition, texts, naturals32), naturals64, uint32s), max_size=3),
     digests=st.booleans(),
 )
@@ -99,33 +99,33 @@ def test_releases_survive(
 ) -> None:
     """A release is read back as it was written, in both formats; cut short or with a byte more it is refused (D5)."""
     seqs = tuple((partition, seq) for partition, seq, _ in entries)
-    release = Release(seqs, tuple(digest for _, _, digest in entries) if digests else None)
-    message = encode_release(header, release)
+    release = OutputRelease(seqs, tuple(digest for _, _, digest in entries) if digests else None)
+    message = encode_output_release(header, release)
     assert message[0] == (0x2D if digests else 0x1D)
-    assert release == decode_release(message)
+    assert release == decode_output_release(message)
     for broken in (message[:-1], message + b"\0"):
         with pytest.raises(DecodeError):
-            decode_release(broken)
+            decode_output_release(broken)
 
 
 def test_digests_of_releases_and_decisions_fit() -> None:
     """What does not fit, or not together, is not written; a last offset below the first is not read (D2, D5)."""
-    header = HEADERS[ChangelogType.RELEASE]
+    header = HEADERS[ChangelogType.OUTPUT_RELEASE]
     with pytest.raises(ValueError, match="1 seqs, 2 digests"):
-        encode_release(header, Release(((TopicPartition("t", 0), 1),), (1, 2)))
+        encode_output_release(header, OutputRelease(((TopicPartition("t", 0), 1),), (1, 2)))
     with pytest.raises(ValueError, match="does not fit"):
-        encode_release(header, Release(((TopicPartition("t", 0), 1),), (1 << 32,)))
-    header = HEADERS[ChangelogType.DECISION]
+        encode_output_release(header, OutputRelease(((TopicPartition("t", 0), 1),), (1 << 32,)))
+    header = HEADERS[ChangelogType.INPUT_DECISION]
     with pytest.raises(ValueError, match="does not fit"):
-        encode_decision(header, Decision("t", 0, 0, 1, 0, 0, TakenRows(0, -1)))
+        encode_input_decision(header, InputDecision("t", 0, 0, 1, 0, 0, TakenRows(0, -1)))
     with pytest.raises(DecodeError, match="last offset = 4: must be at least 5"):
-        decode_decision(encode_decision(header, Decision("t", 0, 5, 1, 0, 0, TakenRows(4, 0))))
+        decode_input_decision(encode_input_decision(header, InputDecision("t", 0, 5, 1, 0, 0, TakenRows(4, 0))))
 
 
-@given(header=changelog_headers(ChangelogType.VERDICT), run_id=texts, counts=st.booleans())
-def test_verdicts_survive(header: ChangelogHeader, run_id: str, counts: bool) -> None:
-    """A verdict is read back as it was written (1.8)."""
-    assert Verdict(run_id, counts) == decode_verdict(encode_verdict(header, Verdict(run_id, counts)))
+@given(header=changelog_headers(ChangelogType.OUTCOME), bulk_write_id=texts, counts=st.booleans())
+def test_outcomes_survive(header: ChangelogHeader, bulk_write_id: str, counts: bool) -> None:
+    """An outcome is read back as it was written (1.8)."""
+    assert Outcome(bulk_write_id, counts) == decode_outcome(encode_outcome(header, Outcome(bulk_write_id, counts)))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_negative_fields_are_refused(field: str, at: int) -> None:
 def test_types_are_not_mixed_up() -> None:
     """No message is written under a header of another type, none is read as another type."""
     claim = encode_claim(HEADERS[ChangelogType.CLAIM], CLAIM)
-    for decode in (decode_data, decode_decision, decode_lease, decode_release):
+    for decode in (decode_data, decode_input_decision, decode_time_lease, decode_output_release):
         with pytest.raises(DecodeError, match="found a CLAIM"):
             decode(claim)
     with pytest.raises(ValueError, match="a DATA needs a header of that type"):
@@ -213,8 +213,8 @@ def test_unfit_claims_are_refused() -> None:
 
 def test_unfit_decisions_are_refused() -> None:
     """A number that does not fit is refused by the writer, a negative offset by the reader."""
-    header = HEADERS[ChangelogType.DECISION]
+    header = HEADERS[ChangelogType.INPUT_DECISION]
     with pytest.raises(ValueError, match="does not fit"):
-        encode_decision(header, Decision("t", 2**31, 0, 0, 0, 0))
+        encode_input_decision(header, InputDecision("t", 2**31, 0, 0, 0, 0))
     with pytest.raises(DecodeError, match="first offset = -5"):
-        decode_decision(encode_decision(header, Decision("t", 0, -5, 0, 0, 0)))
+        decode_input_decision(encode_input_decision(header, InputDecision("t", 0, -5, 0, 0, 0)))

@@ -29,7 +29,7 @@ def test_commits_are_hashable_values() -> None:
     ("change", "found"),
     [
         ({"fingerprint": 2**63}, "does not fit"),
-        ({"version": None}, "does not fit"),
+        ({"checkpoint_id": None}, "does not fit"),
         ({"cursor": "text"}, "does not fit"),
         ({"nonce": b"short"}, "does not fit"),
         ({"generation": 4}, "generation 4 under a header of generation 3"),
@@ -41,18 +41,21 @@ def test_unfit_commits_are_not_written(change: dict[str, Any], found: str) -> No
         encode_commit(COMMIT_HEADER, replace(SMALL, **change))
 
 
-def test_other_schema_versions_are_refused() -> None:
+def test_other_schema_checkpoints_are_refused() -> None:
     """A commit of another schema version is refused before its record is looked at."""
     message = encode_commit(COMMIT_HEADER, SMALL)
-    for version in (0, 2, -1):
-        other = message[:17] + version.to_bytes(2, "big", signed=True) + message[19:]
-        with pytest.raises(UnsupportedFormat, match=f"schema version {version}, this build reads 1"):
+    for checkpoint_id in (0, 2, -1):
+        other = message[:17] + checkpoint_id.to_bytes(2, "big", signed=True) + message[19:]
+        with pytest.raises(UnsupportedFormat, match=f"schema version {checkpoint_id}, this build reads 1"):
             decode_commit(other)
 
 
-def test_negative_versions_are_refused() -> None:
-    """A version below 0 and a negative count of data messages are refused by the reader."""
-    for commit, found in ((replace(SMALL, version=-1), "version = -1"), (replace(SMALL, data_count=-3), "count = -3")):
+def test_negative_checkpoints_are_refused() -> None:
+    """A checkpoint below 0 and a negative count of data messages are refused by the reader."""
+    for commit, found in (
+        (replace(SMALL, checkpoint_id=-1), "checkpoint = -1"),
+        (replace(SMALL, data_count=-3), "count = -3"),
+    ):
         with pytest.raises(DecodeError, match=found):
             decode_commit(encode_commit(COMMIT_HEADER, commit))
 

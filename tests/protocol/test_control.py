@@ -5,21 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.control import (
-    Restore,
+    RollbackMarker,
     Watermark,
-    decode_heartbeat,
     decode_marker,
-    decode_restore,
+    decode_progress,
+    decode_rollback_marker,
     decode_watermark,
-    encode_heartbeat,
     encode_marker,
-    encode_restore,
+    encode_progress,
+    encode_rollback_marker,
     encode_watermark,
 )
 from protocol.envelope import Header, MessageType
 from protocol.errors import DecodeError, UnsupportedFormat
-from protocol.ids import LineageEntry
-from tests.protocol.strategies import headers, int32s, int64s, lineages
+from protocol.ids import RollbackEntry
+from tests.protocol.strategies import headers, int32s, int64s, rollback_histories
 
 
 @given(header=headers(MessageType.MARKER), at_end=st.booleans())
@@ -28,17 +28,19 @@ def test_markers_survive(header: Header, at_end: bool) -> None:
     assert (header, at_end) == decode_marker(encode_marker(*header[1:], at_end=at_end))
 
 
-@given(header=headers(MessageType.RESTORE), fingerprint=int64s, lineage=lineages)
-def test_restores_survive(header: Header, fingerprint: int, lineage: tuple[LineageEntry, ...]) -> None:
-    """A restore is read back with its whole lineage, in order (R2, R3)."""
-    message = encode_restore(*header[1:], fingerprint, lineage)
-    assert Restore(header, fingerprint, lineage) == decode_restore(message)
+@given(header=headers(MessageType.ROLLBACK_MARKER), fingerprint=int64s, rollback_history=rollback_histories)
+def test_rollback_markers_survive(
+    header: Header, fingerprint: int, rollback_history: tuple[RollbackEntry, ...]
+) -> None:
+    """A rollback marker is read back with its whole rollback history, in order (R2, R3)."""
+    message = encode_rollback_marker(*header[1:], fingerprint, rollback_history)
+    assert RollbackMarker(header, fingerprint, rollback_history) == decode_rollback_marker(message)
 
 
-@given(header=headers(MessageType.HEARTBEAT), t=int64s, source=int32s)
-def test_heartbeats_survive(header: Header, t: int, source: int) -> None:
-    """A heartbeat is read back as it was written (D1)."""
-    assert (header, t, source) == decode_heartbeat(encode_heartbeat(*header[1:], t, source))
+@given(header=headers(MessageType.PROGRESS), t=int64s, source=int32s)
+def test_progress_messages_survive(header: Header, t: int, source: int) -> None:
+    """A progress message is read back as it was written (D1)."""
+    assert (header, t, source) == decode_progress(encode_progress(*header[1:], t, source))
 
 
 @given(
@@ -87,11 +89,11 @@ def test_unknown_marker_flags_are_refused() -> None:
         decode_marker(encode_marker(1, 2, 3, 4, at_end=False)[:-1] + b"\x02")
 
 
-@pytest.mark.parametrize("entry", [LineageEntry(-1, 0), LineageEntry(1, -2), LineageEntry(2**31, 0)])
-def test_wrong_lineages_are_not_written(entry: LineageEntry) -> None:
-    """A negative or too large generation and a version below -1 (nothing restored) are refused by the writer."""
+@pytest.mark.parametrize("entry", [RollbackEntry(-1, 0), RollbackEntry(1, -2), RollbackEntry(2**31, 0)])
+def test_wrong_rollback_histories_are_not_written(entry: RollbackEntry) -> None:
+    """A negative or too large generation and a checkpoint below -1 (nothing restored) are refused by the writer."""
     with pytest.raises(ValueError, match=str(entry.generation)):
-        encode_restore(1, 2, 3, 4, 5, [entry])
+        encode_rollback_marker(1, 2, 3, 4, 5, [entry])
 
 
 @pytest.mark.parametrize(
@@ -101,26 +103,26 @@ def test_wrong_lineages_are_not_written(entry: LineageEntry) -> None:
         ("0000000000000000 ffffffff", "count = -1"),
         ("0000000000000000 00000001 00000000 00000000000000", "columns need 12 bytes"),
         ("0000000000000000 00000001 ffffffff 0000000000000000", "generation = -1"),
-        ("0000000000000000 00000001 00000000 fffffffffffffffe", "restored version = -2"),
+        ("0000000000000000 00000001 00000000 fffffffffffffffe", "restored checkpoint = -2"),
         ("0000000000000000 00000000 00", "1 bytes after its end"),
     ],
 )
-def test_broken_restores_are_refused(body: str, found: str) -> None:
-    """Each broken field of a restore is refused, and the error gives its value."""
-    message = encode_restore(1, 2, 3, 4, 5, [])[:25] + bytes.fromhex(body)
+def test_broken_rollback_markers_are_refused(body: str, found: str) -> None:
+    """Each broken field of a rollback marker is refused, and the error gives its value."""
+    message = encode_rollback_marker(1, 2, 3, 4, 5, [])[:25] + bytes.fromhex(body)
     with pytest.raises(DecodeError, match=found):
-        decode_restore(message)
+        decode_rollback_marker(message)
 
 
 def test_types_are_not_mixed_up() -> None:
     """No control message is read as another: same length or not."""
-    marker, heartbeat = encode_marker(1, 2, 3, 4, at_end=True), encode_heartbeat(1, 2, 3, 4, 0, 0)
-    restore = encode_restore(1, 2, 3, 4, 0, [])
-    assert len(heartbeat) == len(restore)
+    marker, progress = encode_marker(1, 2, 3, 4, at_end=True), encode_progress(1, 2, 3, 4, 0, 0)
+    rollback_marker = encode_rollback_marker(1, 2, 3, 4, 0, [])
+    assert len(progress) == len(rollback_marker)
     for decode, others in (
-        (decode_marker, (heartbeat, restore)),
-        (decode_heartbeat, (marker, restore)),
-        (decode_restore, (marker, heartbeat)),
+        (decode_marker, (progress, rollback_marker)),
+        (decode_progress, (marker, rollback_marker)),
+        (decode_rollback_marker, (marker, progress)),
     ):
         for other in others:
             with pytest.raises(DecodeError, match="expected a"):

@@ -34,14 +34,14 @@ def test_unknown_types_are_refused(byte: int, found: str) -> None:
         decode_header(bytes([byte]) + bytes(HEADER_SIZE - 1))
 
 
-@pytest.mark.parametrize("field", ["producer", "generation", "version", "seq"])
+@pytest.mark.parametrize("field", ["producer", "generation", "checkpoint_id", "seq"])
 def test_negative_fields_are_refused(field: str) -> None:
     """No field may be negative, neither written nor read."""
     negative: dict[str, Any] = {field: -1}
     header = Header(MessageType.FRAME, 1, 1, 1, 1)
     with pytest.raises(ValueError, match="negative"):
         encode_header(header._replace(**negative))
-    start = {"producer": 1, "generation": 5, "version": 9, "seq": 17}[field]
+    start = {"producer": 1, "generation": 5, "checkpoint_id": 9, "seq": 17}[field]
     message = bytearray(encode_header(header))
     message[start] = 0x80
     with pytest.raises(DecodeError, match=f"{field} -"):

@@ -1,4 +1,4 @@
-"""grete verify's engine, and how a task that is not deterministic is caught (D3)."""
+"""grete check-determinism's engine, and how a task that is not deterministic is caught (D3)."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -59,7 +59,7 @@ LOOSE = Job("j", [LooseSplit, Index], partitions=2, mode="deterministic")
 
 def fed(job: Job, *lines: str) -> Kit:
     """Return a kit that has run these lines."""
-    kit = Kit(job, settings=Settings(interval_ms=50))
+    kit = Kit(job, settings=Settings(checkpoint_interval_ms=50))
     for line in lines:
         kit.feed(LINES, None, line)
         kit.advance(20)
@@ -85,7 +85,7 @@ def test_a_deterministic_job_is_made_again_as_it_was() -> None:
     assert later.compared < whole.compared
 
 
-def test_the_first_record_that_differs_is_named_with_both_versions() -> None:
+def test_the_first_record_that_differs_is_named_with_both_checkpoints() -> None:
     """D3: the difference of the least logical time, in the stage that made it."""
     kit = fed(LOOSE, "to be or", "loose", "not to be", "loose")
     found = replay(LOOSE, kit._log, Settings())
@@ -98,7 +98,7 @@ def test_the_first_record_that_differs_is_named_with_both_versions() -> None:
 
 def test_a_regenerated_record_that_differs_halts_its_consumer() -> None:
     """D3: a consumer that gets a record again, and otherwise, stops and says which."""
-    kit = Kit(LOOSE, settings=Settings(interval_ms=60_000))
+    kit = Kit(LOOSE, settings=Settings(checkpoint_interval_ms=60_000))
     kit.run()
     for line in ("to be or", "loose", "not to be"):
         kit.feed(LINES, None, line, partition=0)
@@ -110,7 +110,7 @@ def test_a_regenerated_record_that_differs_halts_its_consumer() -> None:
 
 
 def test_what_cannot_be_verified_is_said() -> None:
-    """A job without deterministic stages; a version beyond the last commit."""
+    """A job without deterministic stages; a checkpoint beyond the last commit."""
     kit = fed(JOB, "to be")
     with pytest.raises(ConfigError, match="no deterministic stage"):
         replay(Job("j", [Split, Index], partitions=2), kit._log, Settings())

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.settings import Settings
 from framework.sinks.files import FilesSink
 from framework.sinks.sql import SqlSink
@@ -94,8 +94,8 @@ def main() -> int:
 
     setattr(SqlSink, "_execute", executed)  # noqa: B010  # mypy does not let a class be changed openly
     configure_logs()
-    place = Place(Path(directory), state=Path(state))
-    return run_worker(lambda: open_worker(job_writing(target), 0, place, Settings(interval_ms=50)))
+    job_directory = JobDirectory(Path(directory), state=Path(state))
+    return run_worker(lambda: open_worker(job_writing(target), 0, job_directory, Settings(checkpoint_interval_ms=50)))
 
 
 if __name__ == "__main__":

@@ -12,15 +12,15 @@ from framework.sinks.sink import Owner
 OWNER = Owner("job", "stage-3", "nonce")
 
 
-def apply(sink: FilesSink, version: int, *lines: bytes) -> None:
-    """Apply a version."""
-    if sink.begin(version):
+def apply(sink: FilesSink, checkpoint_id: int, *lines: bytes) -> None:
+    """Apply a checkpoint."""
+    if sink.begin(checkpoint_id):
         sink.write([("out", line) for line in lines])
         sink.commit()
 
 
-def test_a_version_is_a_file_of_lines(tmp_path: Path) -> None:
-    """The directory is made; the file is named after task and version, and readable as any file of the user's is."""
+def test_a_checkpoint_is_a_file_of_lines(tmp_path: Path) -> None:
+    """The directory is made; the file is named after task and checkpoint, and readable as any file of the user's is."""
     sink = FilesSink(str(tmp_path / "deep" / "out"))
     assert sink.open(OWNER) is None
     apply(sink, 7, b"a", b"b")
@@ -32,7 +32,7 @@ def test_a_version_is_a_file_of_lines(tmp_path: Path) -> None:
 
 
 def test_drafts_of_a_crash_are_deleted_and_no_others(tmp_path: Path) -> None:
-    """What this task has left half written goes; drafts of other tasks and versions of ours stay."""
+    """What this task has left half written goes; drafts of other tasks and checkpoints of ours stay."""
     sink = FilesSink(str(tmp_path))
     sink.open(OWNER)
     sink.begin(1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
 from framework.settings import Settings
@@ -39,11 +39,11 @@ class Story:
         self.fed = 0
         self._lives: list[subprocess.Popen[bytes]] = []
         self._output = directory / "worker.log"
-        job, place = job_writing(self.target), Place(self.directory)
-        log = place.open_log()
+        job, job_directory = job_writing(self.target), JobDirectory(self.directory)
+        log = job_directory.open_log()
         assert isinstance(log, EmbeddedLog)
         self.log = log
-        prepare(job, log, place, Settings(interval_ms=50))
+        prepare(job, log, job_directory, Settings(checkpoint_interval_ms=50))
 
     def feed(self) -> None:
         """Append the next numbers."""
@@ -125,7 +125,7 @@ def test_killed_at_every_point_each_output_is_there_once(story: Story) -> None:
 
 
 def test_a_worker_that_sleeps_over_its_application_changes_nothing(story: Story) -> None:
-    """It wakes up after a successor has applied its version and later ones; it gives way, and nothing is doubled."""
+    """It wakes up after a successor has applied its checkpoint and later ones; it gives way, and nothing is doubled."""
     story.feed()
     point = SHOWN if isinstance(story.world.declared, Files) else POINTS[0]  # a database waits for one in the middle
     zombie = story.live(point, HOLD)

@@ -73,8 +73,8 @@ def orders(url: str) -> list[Any]:
     return database(url, "SELECT * FROM orders ORDER BY id")
 
 
-def test_rows_and_their_version_are_one_transaction(shop: str) -> None:
-    """Inserted with the version, which stands beside them; an upsert keeps the last row of a key."""
+def test_rows_and_their_checkpoint_are_one_transaction(shop: str) -> None:
+    """Inserted with the checkpoint, which stands beside them; an upsert keeps the last row of a key."""
     rig = Rig(job(Table(shop, "public.orders", json(Order), key=["id"])))
     feed(rig, {"id": 1, "item": "a"}, {"id": 2, "item": "b"}, {"id": 1, "item": "c"})
     rig.freeze()
@@ -130,7 +130,7 @@ def test_values_take_the_types_of_their_columns(postgres_database: str) -> None:
     assert found == tuple(getattr(row, name) for name in Wide.__struct_fields__)
     plain = Rig(job(Table(postgres_database, "wide", json, columns=["at", "amount"], key=[])), disk=rig.disk)
     feed(plain, {"at": "2026-01-02T03:04:05Z", "amount": "2.20"})
-    plain.version = 1
+    plain.checkpoint_id = 1
     plain.commit()
     plain.processor.outbox.abandon()
     assert (
@@ -183,7 +183,7 @@ def test_a_role_without_rights_is_refused_before_anything_is_processed(shop: str
 
 
 def test_a_row_that_is_refused_halts_and_is_named(shop: str) -> None:
-    """The error says table, row, why and what to do; nothing of the version shows, and later it is applied whole."""
+    """The error says table, row, why and what to do; nothing of the checkpoint shows, and later it is applied whole."""
     rig = Rig(job(Table(shop, "orders", json(Order))))
     feed(rig, {"id": 1, "item": "a"}, {"id": 2, "item": ""}, {"id": 3, "item": "c"})
     with pytest.raises(
@@ -198,10 +198,10 @@ def test_a_row_that_is_refused_halts_and_is_named(shop: str) -> None:
 
 
 def test_a_server_that_is_down_is_tried_again_and_nothing_is_lost(shop: str, postgres: Postgres) -> None:
-    """It ends in the middle of a version: the task goes on, and what waits is applied when the server is back."""
+    """It ends in the middle of a checkpoint: the task goes on, and what waits is applied when the server is back."""
     if not postgres.own:
         pytest.skip("the server of GRETE_POSTGRES is not ours to stop")
-    rig = Rig(job(Table(shop, "orders", json(Order))), sink_bytes_max=4000)
+    rig = Rig(job(Table(shop, "orders", json(Order))), sink_buffer_bytes_max=4000)
     outbox = rig.processor.outbox
     feed(rig, {"id": 1, "item": "a"})
     rig.freeze()

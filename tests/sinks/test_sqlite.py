@@ -76,8 +76,11 @@ def orders(path: Path) -> list[Any]:
     return database(path, "SELECT * FROM orders ORDER BY id")
 
 
-def test_rows_of_a_struct_are_inserted_with_their_version(shop: Path) -> None:
-    """The struct's fields are the columns; nothing shows before the commit, and version and rows show together (S2)."""
+def test_rows_of_a_struct_are_inserted_with_their_checkpoint(shop: Path) -> None:
+    """The struct's fields are the columns; nothing shows before the commit.
+
+    And checkpoint and rows show together (S2).
+    """
     rig = Rig(job(Table(str(shop), "orders", json(Order))))
     feed(rig, {"id": 1, "item": "bread", "price": "2.50"}, {"id": 2, "item": "salt"})
     rig.freeze()
@@ -93,7 +96,7 @@ def test_rows_of_a_struct_are_inserted_with_their_version(shop: Path) -> None:
 
 
 def test_an_upsert_keeps_the_last_row_of_a_key(shop: Path) -> None:
-    """Within a version and across versions; columns that are not the row's keep their value."""
+    """Within a checkpoint and across checkpoints; columns that are not the row's keep their value."""
     database(shop, "ALTER TABLE orders ADD COLUMN note TEXT DEFAULT 'x'")
     rig = Rig(job(Table(str(shop), "orders", json, key=["id"], columns={"nr": "id", "what": "item"})))
     feed(rig, {"nr": 1, "what": "a"}, {"nr": 2, "what": "b"}, {"nr": 1, "what": "c"}, key=b"dict")
@@ -185,8 +188,8 @@ def test_the_url_may_stand_in_the_environment(shop: Path, monkeypatch: pytest.Mo
     assert orders(shop) == [(1, "a", None)]
 
 
-def test_a_row_that_is_refused_halts_and_is_named_and_nothing_of_its_version_shows(shop: Path) -> None:
-    """The error says table, row, why and what to do; once the table takes it, the version is applied as it was."""
+def test_a_row_that_is_refused_halts_and_is_named_and_nothing_of_its_checkpoint_shows(shop: Path) -> None:
+    """The error says table, row, why and what to do; once the table takes it, the checkpoint is applied as it was."""
     rig = Rig(job(Table(str(shop), "orders", json(Order))))
     feed(rig, {"id": 1, "item": "a"}, {"id": 2, "item": ""}, {"id": 3, "item": "c"})
     with pytest.raises(
@@ -220,7 +223,7 @@ def test_two_jobs_of_one_name_are_told_apart(shop: Path) -> None:
     feed(first, {"id": 1, "item": "a"})
     first.commit()
     with pytest.raises(
-        Halted, match=r"another job named 'shop' has applied version 1 .* delete the rows of grete_applied"
+        Halted, match=r"another job named 'shop' has applied checkpoint 1 .* delete the rows of grete_applied"
     ):
         Rig(job(table))
     database(shop, "DELETE FROM grete_applied WHERE job = 'shop'")
@@ -242,7 +245,7 @@ def test_a_database_that_lost_what_was_applied_is_noticed(shop: Path) -> None:
     rig.commit()
     rig.processor.outbox.abandon()
     shop.write_bytes(backup)
-    with pytest.raises(Halted, match=r"has version 1 .* but version 2 was applied .* restored from a backup"):
+    with pytest.raises(Halted, match=r"has checkpoint 1 .* but checkpoint 2 was applied .* restored from a backup"):
         Rig(job(table), disk=rig.disk)
     database(shop, "UPDATE grete_applied SET version = 2")
     Rig(job(table), disk=rig.disk)
@@ -259,7 +262,7 @@ def test_an_output_that_was_removed_too_early_is_noticed(shop: Path) -> None:
 
 
 def test_a_locked_database_is_tried_again(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another writer keeps the file: the task goes on, and the version is applied when the file is free."""
+    """Another writer keeps the file: the task goes on, and the checkpoint is applied when the file is free."""
     monkeypatch.setattr("framework.sinks.sqlite.BUSY_S", 0.01)
     rig = Rig(job(Table(str(shop), "orders", json(Order))))
     other = sqlite3.connect(shop, isolation_level=None)
@@ -276,12 +279,15 @@ def test_a_locked_database_is_tried_again(shop: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_task_reads_no_more_when_too_much_waits(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reads nothing before it has seen the table, and no more once sink_bytes_max wait; nothing is lost (1.8 S2)."""
+    """It reads nothing before it has seen the table, and no more once sink_buffer_bytes_max wait.
+
+    Nothing is lost (1.8 S2).
+    """
     monkeypatch.setattr("framework.sinks.sqlite.BUSY_S", 0.001)
-    kit = Kit(job(Table(str(shop), "orders", json(Order))), settings=Settings(sink_bytes_max=4000))
+    kit = Kit(job(Table(str(shop), "orders", json(Order))), settings=Settings(sink_buffer_bytes_max=4000))
 
     def feed_and_advance(first: int, last: int) -> int:
-        """Feed some orders, let a version go by after each few; return how many have been read in all."""
+        """Feed some orders, let a checkpoint go by after each few; return how many have been read in all."""
         for number in range(first, last):
             kit.feed(LINES, "order", {"id": number, "item": "a" * 50})
             if number % 5 == 4:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from framework.feeds.folder import FolderFeed
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.settings import Settings
 from framework.spark.session import local_session
-from framework.state.local_reader import StateReader
+from framework.state.local_reader import LocalReader
 from framework.state.snapshots import snapshots
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 from tasks.inverted_index import Index, documents, job
 
 if TYPE_CHECKING:
@@ -24,17 +24,17 @@ FILES = 30
 State = dict[tuple[int, str], Any]  # (partition, key) → value
 
 
-class Past(NamedTuple):
+class TopicHistory(NamedTuple):
     """A job that ran, changed its documents, and ran on; the state of ``Index.words`` at both moments."""
 
     directory: Path
-    first: int  # version
+    first: int  # checkpoint
     at_first: State
     at_last: State
 
 
 @pytest.fixture(scope="session")
-def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
+def past(tmp_path_factory: pytest.TempPathFactory) -> TopicHistory:
     """Run the job over a small folder, then again after two changes and a deletion."""
     root = tmp_path_factory.mktemp("past")
     folder, directory = root / "docs", root / "job"
@@ -46,22 +46,22 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
     (folder / "2.txt").write_text("")
     (folder / "3.txt").unlink()
     _, at_last = _run(folder, directory)
-    return Past(directory, first, at_first, at_last)
+    return TopicHistory(directory, first, at_first, at_last)
 
 
 def _run(folder: Path, directory: Path) -> tuple[int, State]:
-    place = Place(directory)
-    with LocalRun(job, REFERENCE, place, Settings(interval_ms=50)) as local:
-        feed = FolderFeed(local.notes, documents.name, folder)
+    job_directory = JobDirectory(directory)
+    with LocalJob(job, REFERENCE, job_directory, Settings(checkpoint_interval_ms=50)) as local:
+        feed = FolderFeed(local.metadata, documents.name, folder)
         for _ in feed.scan():
             local.poll(0)
         ends = local.ends()
         while not local.drained(ends):
             local.poll(20)
         local.stop()
-        version = max(s.commit.version for s in snapshots(local.log, job) if s.task.startswith("index"))
-    with StateReader(place.state_directory, job) as reader:
-        return version, {
+        checkpoint_id = max(s.commit.checkpoint_id for s in snapshots(local.log, job) if s.task.startswith("index"))
+    with LocalReader(job_directory.state_directory, job) as reader:
+        return checkpoint_id, {
             (partition, key): (value.documents, value.occurrences)
             for partition in range(job.partitions)
             for key, value in reader.all(Index.words, partition)

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from framework.execution.build import store_names
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.state.commits import all_wirings
 from framework.state.snapshots import commits, contents, fold_to_end, live, segments, snapshots
 from framework.stores.sst_snapshot import Builder, publish
 from protocol.changelog import ChangelogType
-from protocol.pointer import Pointer
+from protocol.changelog_position import ChangelogPosition
 from tests.spark.backfill.test_backfill import plain
 from tests.spark.cluster_backfills import JOBS, LIVE, PAST, backfills
 from tests.spark.cluster_scenes import COUNTED, REFERENCE, WORDS, attempts_at, headers_in
@@ -45,7 +45,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory in which all scenes have been played: one cluster for all of them."""
     directory = tmp_path_factory.mktemp("cluster")
     for name in ("slow", "killed", "late"):
-        log = EmbeddedLog(Place(directory / name).directory / "log.db")
+        log = EmbeddedLog(JobDirectory(directory / name).directory / "log.db")
         create_topics(job, log)
         log.close()
     play([sys.executable, "-m", "tests.spark.cluster_scenes", str(directory)])
@@ -83,8 +83,10 @@ def leave_files(directory: Path) -> None:
         keys, values, _ = live(dict(sorted(entries.items())))
         builder.add([store] * len(keys), keys, values)
     commit = snapshot.commit
-    pointer = Pointer(snapshot.offset, commit.generation, commit.version, commit.nonce)
-    publish(directory / "work", Place(directory).prebuilt(snapshot.task), pointer, stores, builder.close())
+    changelog_position = ChangelogPosition(snapshot.offset, commit.generation, commit.checkpoint_id, commit.nonce)
+    publish(
+        directory / "work", JobDirectory(directory).prebuilt(snapshot.task), changelog_position, stores, builder.close()
+    )
     log.close()
 
 
@@ -108,13 +110,13 @@ def test_an_attempt_that_writes_on_behind_the_commit_stops_no_reader(played: Pat
     expected = dict.fromkeys(WORDS, 3)
     for _ in range(10):
         expected[WORDS[0]] += 1
-        assert run(REFERENCE, directory, ("a", WORDS[0]), interval_ms=1000) == expected  # a part of a round
-        assert not Place(directory).prebuilt(wiring.name).exists()
+        assert run(REFERENCE, directory, ("a", WORDS[0]), checkpoint_interval_ms=1000) == expected  # a part of a round
+        assert not JobDirectory(directory).prebuilt(wiring.name).exists()
         if fold_to_end(log, wiring).start == at:
             break
     assert fold_to_end(log, wiring).start == at  # a whole round stands behind it: what is before it may go
     log.trim(COUNTED, at)
-    shutil.rmtree(Place(directory).state_directory)
+    shutil.rmtree(JobDirectory(directory).state_directory)
     expected[WORDS[0]] += 1
     assert run(REFERENCE, directory, ("a", WORDS[0])) == expected
     assert log.bounds(COUNTED)[0] == at
@@ -140,7 +142,7 @@ def test_a_backfill_survives_its_executors(played: Path, name: str) -> None:
     assert (scene.prebuilt(), scene.taken()) == (0, 4)
     assert scene.state() == plain(PAST, LIVE)
     assert scene.sent("told") == sum(text != "x" for _, text, _ in LIVE)
-    shutil.rmtree(scene.place.state_directory)
+    shutil.rmtree(scene.job_directory.state_directory)
     scene.run()
     assert scene.state() == plain(PAST, LIVE)
     scene.log.close()

@@ -6,7 +6,7 @@ import pytest
 
 from framework.api.definition import define, encode_definition
 from framework.errors import ConfigError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.settings import Settings
 from framework.spark.backfill.executor import _job_of
@@ -21,12 +21,12 @@ from tests.cli.test_upgrades import code
 def test_a_changed_serde_is_refused_before_anything_is_claimed(tmp_path: Path) -> None:
     """By the writer and by the reader."""
     job = load_job(code(tmp_path, name="first"))
-    place = Place(tmp_path / "job")
-    log = place.open_log()
-    prepare(job, log, place, Settings())
+    job_directory = JobDirectory(tmp_path / "job")
+    log = job_directory.open_log()
+    prepare(job, log, job_directory, Settings())
     ends = {topic: log.bounds(TopicPartition(topic, 0)) for topic in log.topics()}
     changed = code(tmp_path, ('"counts", key=utf8', '"counts", key=json(str)'))
-    options = {"job": changed, "directory": str(place.directory), "store": "counts"}
+    options = {"job": changed, "directory": str(job_directory.directory), "store": "counts"}
     with pytest.raises(ConfigError, match=r"store total/counts: its key was utf8 and is json\(str\)"):
         state_writer(read_options(options, "changelog", {"store"}), None, overwrite=False)
     with pytest.raises(ConfigError, match="its key was utf8"):

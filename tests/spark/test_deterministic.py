@@ -12,7 +12,7 @@ from framework.job.loader import load_job
 from framework.spark.format.writer import partitioned
 from framework.state.commits import all_wirings, last_commit
 from framework.state.snapshots import fold_to_end
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tests.cli.test_state_commands import grete
 from tests.spark.backfill.test_backfill import SETTINGS, SUMS, Scene, drain, made, parquet, plain
@@ -33,7 +33,7 @@ def test_a_deterministic_job_goes_live_from_its_history(spark: "SparkSession", t
     scene.backfill(spark, path)
     done = scene.backfill(spark, path)  # nobody has gone on from the first one
     scene.feed(live)
-    with LocalRun(scene.job, scene.reference, scene.place, SETTINGS) as local:
+    with LocalJob(scene.job, scene.reference, scene.job_directory, SETTINGS) as local:
         drain(local)
         local.supervisor.kill(0)
         scene.feed(more)
@@ -45,8 +45,8 @@ def test_a_deterministic_job_goes_live_from_its_history(spark: "SparkSession", t
         last = last_commit(scene.log, wiring.changelog)
         assert last is not None
         assert last.commit.deterministic is not None
-        times = [front.t for front in last.commit.deterministic.fronts] or [last.commit.deterministic.last_t]
-        assert min(times) > done.run.version * 1_000
+        times = [frontier.t for frontier in last.commit.deterministic.frontiers] or [last.commit.deterministic.last_t]
+        assert min(times) > done.run.checkpoint_id * 1_000
     audited = scene.audit(spark, path)
     assert (audited.wrong, audited.differences) == (0, [])
     with pytest.raises(ConfigError, match=r"deterministic and has run .*: give the job another name"):
@@ -72,7 +72,7 @@ def test_what_goes_by_logical_time_is_not_recomputed(spark: "SparkSession", tmp_
 
 def write(spark: "SparkSession", scene: Scene, mode: str, value: int, keys: str, **more: str) -> None:
     """Write these keys, with one value, into the sums of the second stage."""
-    where = {"job": scene.reference, "directory": str(scene.place.directory), "store": "sum/sums"} | more
+    where = {"job": scene.reference, "directory": str(scene.job_directory.directory), "store": "sum/sums"} | more
     frame = partitioned(spark.createDataFrame([(key, value) for key in keys], "key string, value bigint"), **where)
     frame.write.format("changelog").mode(mode).options(**where).save()
 
@@ -89,7 +89,7 @@ def test_spark_writes_into_a_deterministic_job_before_it_has_run(spark: "SparkSe
     write(spark, scene, "overwrite", 1_000, "0123456789")
     write(spark, scene, "append", 2_000, "579", offsets=json.dumps({"events": ends}))
     scene.feed(live)
-    with LocalRun(scene.job, scene.reference, scene.place, SETTINGS) as local:
+    with LocalJob(scene.job, scene.reference, scene.job_directory, SETTINGS) as local:
         drain(local)
         local.supervisor.kill(1)
         scene.feed(more)
@@ -103,7 +103,7 @@ def test_spark_writes_into_a_deterministic_job_before_it_has_run(spark: "SparkSe
     written = dict.fromkeys("0123456789", 1_000) | dict.fromkeys("579", 2_000)
     assert scene.state() == (seen, {key: value + sums.get(key, 0) for key, value in written.items()})
     assert scene.sent("told") == sum(text != "x" for _, text, _ in [*live, *more])
-    verified = grete("verify", scene.reference, f"--directory={scene.place.directory}")
+    verified = grete("check-determinism", scene.reference, f"--directory={scene.job_directory.directory}")
     assert "all of them are the same" in verified, verified
     with pytest.raises(Exception, match=r"job 'sums' is deterministic and has run"):
         write(spark, scene, "overwrite", 1, "0")

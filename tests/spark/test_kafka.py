@@ -49,7 +49,7 @@ def told(scene: Scene, count: int) -> int:
 
 
 def test_the_past_of_a_topic_sends_its_outputs_once(spark: "SparkSession", scene: Scene) -> None:
-    """They go out with the verdict, though the stage that carries it has no outputs of its own; the job goes on."""
+    """They go out with the outcome, though the stage that carries it has no outputs of its own; the job goes on."""
     past, live = numbers(200, 11), numbers(80, 12)
     scene.feed(past)
     done = scene.backfill(spark, "kafka", outputs=True)
@@ -63,14 +63,14 @@ def test_the_past_of_a_topic_sends_its_outputs_once(spark: "SparkSession", scene
 
 
 def test_a_run_whose_outputs_died_with_it_cannot_count(scene: Scene) -> None:
-    """All of its commits stand, its outputs are nowhere: ``--resume`` is refused, ``--abort`` makes it void."""
+    """All of its commits stand, its outputs are nowhere: ``--resume`` is refused, ``--abort`` makes it rolled back."""
     run = begin(scene.log, scene.job, SETTINGS, outputs=True)
     lost = TopicPartition("no-such-topic", 0)
-    with pytest.raises(ConfigError, match="there is no partition no-such-topic"):  # dies at the verdict
+    with pytest.raises(ConfigError, match="there is no partition no-such-topic"):  # dies at the outcome
         commit(scene.log, run, [], settings=SETTINGS, full=True, outputs=[ExternalRecord(lost, b"key", b"value", 1)])
     with pytest.raises(ConfigError, match="was to send outputs, which are lost with its process: run it again"):
         settle(scene.log, scene.job, counts=True)
-    assert settle(scene.log, scene.job, counts=False) == (run.run_id, False)
+    assert settle(scene.log, scene.job, counts=False) == (run.bulk_write_id, False)
     assert not any(list(commits(scene.log, wiring)) for wiring in all_wirings(scene.job))
 
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
 from framework.settings import Settings
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tasks.word_count import job
 
@@ -27,11 +27,11 @@ PAGE = (ROOT / "docs" / "SPARK.md").read_text("utf-8")
 def test_the_code_of_the_page_runs(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Block after block, beside a job that has run; its assertions are the test's."""
     monkeypatch.chdir(tmp_path)
-    place = Place(Path(".grete") / job.name)
-    log = EmbeddedLog(place.directory / "log.db")
+    job_directory = JobDirectory(Path(".grete") / job.name)
+    log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
     log.produce_with_meta([ExternalRecord(TopicPartition("sentences", 0), None, b"to be or not to be", 1)], {})
-    with LocalRun(job, "tasks.word_count", place, Settings(interval_ms=50)) as local:
+    with LocalJob(job, "tasks.word_count", job_directory, Settings(checkpoint_interval_ms=50)) as local:
         ends = local.ends()
         while not local.drained(ends):
             local.poll(20)
@@ -39,7 +39,7 @@ def test_the_code_of_the_page_runs(spark: "SparkSession", tmp_path: Path, monkey
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 3
     names: dict[str, object] = {}
-    directory = str(place.directory.absolute())  # the session of the tests was started in another one
+    directory = str(job_directory.directory.absolute())  # the session of the tests was started in another one
     for block in blocks:
         there = block.replace('(job="tasks.word_count"', f'(directory={directory!r}, job="tasks.word_count"')
         exec(there.replace('{"job":', f'{{"directory": {directory!r}, "job":'), names)

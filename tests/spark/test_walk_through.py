@@ -25,7 +25,7 @@ BLOCKS = [
 def test_the_walk_goes_as_printed(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bootstrap from Parquet, go live, audit, read the state as a table; … stands for what differs each time."""
+    """Restore from Parquet, go live, audit, read the state as a table; … stands for what differs each time."""
     monkeypatch.chdir(tmp_path)
     Path("orders.py").write_text(JOB)
     Path("today.tsv").write_text('ann\t{"amount":1000}\n')

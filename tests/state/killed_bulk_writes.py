@@ -1,6 +1,7 @@
 """Does one run over and over, each time in a process that is killed before its next durable append: a script.
 
-killed_runs.py TEMPLATE DIRECTORY: copies the log of TEMPLATE to DIRECTORY/1, 2, … and prints each once its run is over.
+killed_bulk_writes.py TEMPLATE DIRECTORY: copies the log of TEMPLATE to DIRECTORY/1, 2, … and prints each once its run
+is over.
 """
 
 import os

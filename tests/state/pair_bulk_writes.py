@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from framework.api.job import Job
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
 from framework.settings import Settings
-from framework.state.local_reader import StateReader
-from framework.worker.local_job import LocalRun
+from framework.state.local_reader import LocalReader
+from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 
@@ -19,7 +19,7 @@ Lines = tuple[tuple[str, str], ...]  # (key, text)
 
 def feed(directory: Path, job: Job, *lines: tuple[str, str]) -> None:
     """Append lines to the topic that the job reads, by their keys."""
-    log = EmbeddedLog(Place(directory).directory / "log.db")
+    log = EmbeddedLog(JobDirectory(directory).directory / "log.db")
     create_topics(job, log)
     for key, text in lines:
         partition = TopicPartition("heard", partition_of(key.encode(), job.partitions))
@@ -27,20 +27,20 @@ def feed(directory: Path, job: Job, *lines: tuple[str, str]) -> None:
     log.close()
 
 
-def run(reference: str, directory: Path, *lines: tuple[str, str], interval_ms: int = 50) -> dict[str, int]:
+def run(reference: str, directory: Path, *lines: tuple[str, str], checkpoint_interval_ms: int = 50) -> dict[str, int]:
     """Let workers take these lines until they are used up; return the counts that they have then."""
     job = load_job(reference)
     feed(directory, job, *lines)
-    place = Place(directory)
-    with LocalRun(job, reference, place, Settings(interval_ms=interval_ms)) as local:
+    job_directory = JobDirectory(directory)
+    with LocalJob(job, reference, job_directory, Settings(checkpoint_interval_ms=checkpoint_interval_ms)) as local:
         ends = local.ends()
         while not local.drained(ends):
             local.poll(20)
         local.stop()
-    return counts(job, place.state_directory)
+    return counts(job, job_directory.state_directory)
 
 
 def counts(job: Job, directory: Path) -> dict[str, int]:
     """Return what the stores of the second stage hold."""
-    with StateReader(directory, job) as reader:
+    with LocalReader(directory, job) as reader:
         return dict(reader.all(reader.store("counts")))

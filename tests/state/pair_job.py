@@ -2,14 +2,14 @@
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 
-heard = Topic("heard", key=utf8, value=utf8)
+observed = Topic("heard", key=utf8, value=utf8)
 words = Topic("words", key=utf8, value=int64)
 
 
 class Split(Task):
     """Sends each word to where it is counted."""
 
-    heard = Input(heard)
+    observed = Input(observed)
     lines = Store("lines", key=utf8, value=int64)
     words = Output(words)
 

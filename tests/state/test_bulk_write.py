@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from framework.errors import ConfigError, Fenced, Halted
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import Log
 from framework.settings import Settings
-from framework.state.bulk_write import Attempt, Run, Written, abort, begin, check_used_up, commit, settle
+from framework.state.bulk_write import Attempt, BulkWrite, Written, abort, begin, check_used_up, commit, settle
 from framework.state.commits import all_wirings, last_commit
 from framework.state.snapshots import commits, contents, fold_to_end, live, segments, snapshots
 from framework.state.task_claim import claim
@@ -40,14 +40,20 @@ State = dict[str, dict[bytes, bytes]]  # task → key → value
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
     """A log with the job's topics."""
-    opened = EmbeddedLog(Place(tmp_path / "job").directory / "log.db")
+    opened = EmbeddedLog(JobDirectory(tmp_path / "job").directory / "log.db")
     create_topics(job, opened)
     yield opened
     opened.close()
 
 
 def write(
-    log: Log, run: Run, task: int, cells: dict[bytes, bytes], *, number: int = 1, reset: tuple[int, ...] = (STORE,)
+    log: Log,
+    run: BulkWrite,
+    task: int,
+    cells: dict[bytes, bytes],
+    *,
+    number: int = 1,
+    reset: tuple[int, ...] = (STORE,),
 ) -> Written:
     """Write entries of one task as one attempt."""
     attempt = Attempt(log, run, task, number, reset)
@@ -55,10 +61,10 @@ def write(
     return attempt.close()
 
 
-def state(log: Log, version: int | None = None) -> State:
+def state(log: Log, checkpoint_id: int | None = None) -> State:
     """Return what is committed."""
     found = {}
-    for snapshot in snapshots(log, job, version):
+    for snapshot in snapshots(log, job, checkpoint_id):
         keys, values, _ = live(contents(segments(log, snapshot), frozenset({STORE}))[STORE])
         found[snapshot.task] = dict(zip(keys, values, strict=True))
     return found
@@ -69,15 +75,15 @@ def everywhere(cells: dict[bytes, bytes]) -> State:
     return {wiring.name: cells for wiring in all_wirings(job)}
 
 
-def whole(log: Log, cells: dict[bytes, bytes]) -> Run:
+def whole(log: Log, cells: dict[bytes, bytes]) -> BulkWrite:
     """Give each task this state and no other."""
     run = begin(log, job, SETTINGS)
     commit(log, run, [write(log, run, task, cells) for task in range(4)], settings=SETTINGS, full=True)
     return run
 
 
-def test_a_run_gives_all_tasks_one_version(log: Log) -> None:
-    """What is rewritten replaces, what is added is added; each version stays readable (1.8)."""
+def test_a_run_gives_all_tasks_one_checkpoint(log: Log) -> None:
+    """What is rewritten replaces, what is added is added; each checkpoint stays readable (1.8)."""
     first = whole(log, {b"a": b"1", b"b": b"2"})
     assert state(log) == everywhere({b"a": b"1", b"b": b"2"})
     second = begin(log, job, SETTINGS)
@@ -85,13 +91,17 @@ def test_a_run_gives_all_tasks_one_version(log: Log) -> None:
     assert state(log) == everywhere({b"a": b"1", b"b": b"2"}) | {"count-1": {b"a": b"1", b"b": b"3"}}
     third = whole(log, {b"c": b"4"})
     assert state(log) == everywhere({b"c": b"4"})
-    assert state(log, first.version) == everywhere({b"a": b"1", b"b": b"2"})
-    assert first.version < second.version < third.version
+    assert state(log, first.checkpoint_id) == everywhere({b"a": b"1", b"b": b"2"})
+    assert first.checkpoint_id < second.checkpoint_id < third.checkpoint_id
     for wiring in all_wirings(job):
-        assert [at.commit.version for at in commits(log, wiring)] == [first.version, second.version, third.version]
+        assert [at.commit.checkpoint_id for at in commits(log, wiring)] == [
+            first.checkpoint_id,
+            second.checkpoint_id,
+            third.checkpoint_id,
+        ]
         last = last_commit(log, wiring.changelog)
         assert last is not None
-        assert last.commit.version == third.version
+        assert last.commit.checkpoint_id == third.checkpoint_id
         assert fold_to_end(log, wiring).complete
 
 
@@ -110,13 +120,13 @@ def test_only_the_attempt_that_is_named_counts(log: Log) -> None:
 
 
 def test_a_commit_that_the_log_repeats_counts_once(log: Log) -> None:
-    """As-of reads, a look back and the fold agree where a run's commit stands twice before its verdict (C2)."""
+    """As-of reads, a look back and the fold agree where a run's commit stands twice before its outcome (C2)."""
     run = begin(log, job, SETTINGS)
     repeating: Any = _Repeating(log)
     commit(repeating, run, [write(log, run, task, {b"a": b"1"}) for task in range(4)], settings=SETTINGS, full=True)
-    assert state(log) == state(log, run.version) == everywhere({b"a": b"1"})
+    assert state(log) == state(log, run.checkpoint_id) == everywhere({b"a": b"1"})
     for wiring in all_wirings(job):
-        assert [at.commit.version for at in commits(log, wiring)] == [run.version]
+        assert [at.commit.checkpoint_id for at in commits(log, wiring)] == [run.checkpoint_id]
         last = last_commit(log, wiring.changelog)
         assert last is not None
         assert (last.offset, last.commit) == (fold_to_end(log, wiring).last_offset, fold_to_end(log, wiring).last)
@@ -148,8 +158,8 @@ def test_two_attempts_of_one_task_are_not_both_committed(log: Log) -> None:
 
 
 @pytest.mark.parametrize("taken", range(4))
-def test_a_task_that_is_claimed_meanwhile_voids_the_run(log: Log, taken: int) -> None:
-    """A later claim of any task: nothing of the run counts, nor stays undecided when it is aborted (C2, C3, 1.8)."""
+def test_a_task_that_is_claimed_meanwhile_makes_invalid_the_run(log: Log, taken: int) -> None:
+    """A later claim of any task: nothing of the run counts, nor stays in doubt when it is aborted (C2, C3, 1.8)."""
     before = whole(log, {b"a": b"1"})
     run = begin(log, job, SETTINGS)
     written = [write(log, run, task, {b"b": b"2"}) for task in range(4)]
@@ -158,7 +168,10 @@ def test_a_task_that_is_claimed_meanwhile_voids_the_run(log: Log, taken: int) ->
         commit(log, run, written, settings=SETTINGS, full=True)
     abort(log, run)
     assert state(log) == everywhere({b"a": b"1"})
-    assert all((at := fold_to_end(log, w).last) is not None and at.version == before.version for w in all_wirings(job))
+    assert all(
+        (at := fold_to_end(log, w).last) is not None and at.checkpoint_id == before.checkpoint_id
+        for w in all_wirings(job)
+    )
 
 
 def test_an_attempt_is_refused_once_the_task_is_claimed(log: Log) -> None:
@@ -169,7 +182,7 @@ def test_an_attempt_is_refused_once_the_task_is_claimed(log: Log) -> None:
         write(log, run, 0, {b"a": b"1"})
 
 
-def test_aborting_leaves_a_void_tail(log: Log) -> None:
+def test_aborting_leaves_a_invalid_tail(log: Log) -> None:
     """Data without a commit is nobody's: the next start reads on as if it were not there (R1)."""
     whole(log, {b"a": b"1"})
     run = begin(log, job, SETTINGS)
@@ -192,20 +205,20 @@ def test_a_run_that_is_killed_at_any_step_counts_as_a_whole_or_not_at_all(tmp_pa
     rewrite(template, -1, 1)
     script = [sys.executable, "-m", "tests.state.killed_bulk_writes", str(template), str(copies)]
     done = subprocess.run(script, capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
-    assert [line.split()[1] for line in done] == ["killed"] * 12 + ["0"]  # 4 claims, 4 commits, a verdict, 3 copies
+    assert [line.split()[1] for line in done] == ["killed"] * 12 + ["0"]  # 4 claims, 4 commits, an outcome, 3 copies
     old, new = (everywhere({b"key": value.to_bytes(8, "big")}) for value in (1, 2))
     seen = []
     for number in range(1, 14):
         log = EmbeddedLog(copies / str(number) / "log.db")
-        undecided = 6 <= number <= 9  # one commit at least, and no verdict
-        if undecided:
-            with pytest.raises(ConfigError, match=r"is not decided: .* grete backfill"):
+        in_doubt = 6 <= number <= 9  # one commit at least, and no outcome
+        if in_doubt:
+            with pytest.raises(ConfigError, match=r"is in doubt: .* grete backfill"):
                 fold_to_end(log, all_wirings(job)[0])
         assert state(log) == (new if number > 9 else old)
         if number == 9:  # all tasks are committed: it may count
             assert settle(log, job, counts=True) is not None
             assert state(log) == new
-        elif undecided:
+        elif in_doubt:
             with pytest.raises(ConfigError, match="has not committed"):
                 settle(log, job, counts=True)
         settled = settle(log, job, counts=False)
@@ -217,19 +230,19 @@ def test_a_run_that_is_killed_at_any_step_counts_as_a_whole_or_not_at_all(tmp_pa
     assert seen == [False] * 9 + [True] * 3 + [False]  # what counts already is only told to the others
 
 
-def test_doing_it_again_voids_what_was_left_undecided(tmp_path: Path) -> None:
+def test_doing_it_again_makes_invalid_what_was_left_in_doubt(tmp_path: Path) -> None:
     """The next run need not be told of a dead one: whoever made it can no longer decide it (C2, 1.8)."""
-    directory = Place(tmp_path / "job").directory
+    directory = JobDirectory(tmp_path / "job").directory
     log = EmbeddedLog(directory / "log.db")
     create_topics(job, log)
     run = begin(log, job, SETTINGS)
     with pytest.raises(RuntimeError):
         commit(_Breaking(log, 3), run, [], settings=SETTINGS, full=True)  # type: ignore[arg-type]
-    assert fold_to_end(log, all_wirings(job)[0], settled=False).undecided == run.run_id
+    assert fold_to_end(log, all_wirings(job)[0], settled=False).in_doubt == run.bulk_write_id
     again = whole(log, {b"a": b"1"})
     assert state(log) == everywhere({b"a": b"1"})
     for wiring in all_wirings(job):
-        assert [at.commit.run_id for at in commits(log, wiring)] == [again.run_id]
+        assert [at.commit.bulk_write_id for at in commits(log, wiring)] == [again.bulk_write_id]
 
 
 class _Breaking:
@@ -278,18 +291,18 @@ def test_messages_of_a_run_are_valid_for_every_reader(log: Log) -> None:
 # --- reading what is odd ----------------------------------------------------------------------------------------------
 
 
-def test_a_trimmed_head_takes_old_versions_with_it(log: Log) -> None:
+def test_a_trimmed_head_takes_old_checkpoints_with_it(log: Log) -> None:
     """What was trimmed is refused by name, not guessed; what is whole behind it stays readable (K2, R1)."""
     first, second = whole(log, {b"a": b"1"}), whole(log, {b"a": b"2"})
     for task in second.tasks:
         log.trim(task.changelog, task.begin - 1)
     assert state(log) == everywhere({b"a": b"2"})
     with pytest.raises(ConfigError, match=r"was not committed by .*: it began later, or it is not retained"):
-        state(log, first.version)
+        state(log, first.checkpoint_id)
 
 
 def test_two_claims_of_one_generation_are_told_apart(log: Log) -> None:
-    """Who came second in the log claims again; the first one's messages are void from then on (C1, C2)."""
+    """Who came second in the log claims again; the first one's messages are invalid from then on (C1, C2)."""
     wiring = all_wirings(job)[0]
     one, two = claim(log, wiring), claim(log, wiring)
     same = ChangelogHeader(ChangelogType.CLAIM, two.generation, 0, 0)

@@ -9,19 +9,19 @@ import pytest
 
 from framework.api.job import Job
 from framework.errors import Fenced, Halted
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress
 from framework.logs.embedded import EmbeddedLog
 from framework.logs.kafka import KafkaLog
 from framework.ports import ExternalRecord, Log
 from framework.settings import Settings
-from framework.state.bulk_write import Attempt, Run, begin, commit, settle
+from framework.state.bulk_write import Attempt, BulkWrite, begin, commit, settle
 from framework.state.commits import all_wirings
-from framework.state.local_reader import StateReader
+from framework.state.local_reader import LocalReader
 from framework.state.prepare import prepare
 from framework.state.snapshots import contents, fold_to_end, live, segments, snapshots
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tests.state.pair_bulk_writes import run as run_pair
 from tests.state.test_bulk_write import _Breaking
@@ -30,7 +30,7 @@ from tests.worker.workers import LIMIT_S
 pytestmark = pytest.mark.timeout(240)  # workers start and end, on a broker at that
 
 STORE = 10
-SETTINGS = Settings(interval_ms=50)
+SETTINGS = Settings(checkpoint_interval_ms=50)
 CODE = """
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 orders = Topic("NAME-orders", key=utf8, value=int64)
@@ -57,15 +57,15 @@ class Scene:
         self.reference = str(directory / f"{name}.py")
         Path(self.reference).write_text(CODE.replace("NAME", name))
         self.job: Job = load_job(self.reference)
-        self.place = Place(directory / "job", address=address)
-        self.log: Log = self.place.open_log()
+        self.job_directory = JobDirectory(directory / "job", address=address)
+        self.log: Log = self.job_directory.open_log()
         self._opened = [self.log]
-        prepare(self.job, self.log, self.place, SETTINGS, [f"{name}-orders"])
+        prepare(self.job, self.log, self.job_directory, SETTINGS, [f"{name}-orders"])
         self.orders, self.totals = (TopicPartition(f"{name}-{topic}", 0) for topic in ("orders", "totals"))
 
     def open(self) -> Log:
         """Return a log of its own for a run: on Kafka, whoever takes a task over takes it from the process before."""
-        self._opened.append(self.place.open_log())
+        self._opened.append(self.job_directory.open_log())
         return self._opened[-1]
 
     def close(self) -> None:
@@ -93,9 +93,9 @@ class Scene:
             self.log.wait(100)
         assert self.sent() == list(totals)
 
-    def started(self) -> LocalRun:
+    def started(self) -> LocalJob:
         """Start workers."""
-        return LocalRun(self.job, self.reference, self.place, SETTINGS)
+        return LocalJob(self.job, self.reference, self.job_directory, SETTINGS)
 
     def sent(self) -> list[int]:
         """Return all totals that a reader outside sees."""
@@ -106,7 +106,7 @@ class Scene:
             position = rows[-1][0] + 1
         return found
 
-    def attempt(self, run: Run, number: int, **sums: int) -> Attempt:
+    def attempt(self, run: BulkWrite, number: int, **sums: int) -> Attempt:
         """Write sums, as one attempt that is not over."""
         attempt = Attempt(self.log, run, 0, number, (STORE,))
         attempt.add([STORE] * len(sums), [key.encode() for key in sums], [n.to_bytes(8, "big") for n in sums.values()])
@@ -119,7 +119,7 @@ class Scene:
         return {key: int.from_bytes(value, "big") for key, value in zip(keys, values, strict=True)}
 
 
-def is_fenced(local: LocalRun, run: Run) -> bool:
+def is_fenced(local: LocalJob, run: BulkWrite) -> bool:
     """Watch the worker until it has ended as fenced; False if it has crashed instead, and taken its task back."""
     while local.supervisor.workers[0].status.get("total-0", {"generation": 0})["generation"] <= run.tasks[0].generation:
         try:
@@ -158,7 +158,7 @@ def test_workers_go_on_from_a_run(scene: Scene) -> None:
     commit(log, second, [scene.attempt(second, 1, a=1000).close()], settings=SETTINGS, full=True)
     scene.order(5)
     scene.work(102, 1005)
-    with StateReader(scene.place.state_directory, scene.job) as reader:
+    with LocalReader(scene.job_directory.state_directory, scene.job) as reader:
         assert dict(reader.all(reader.store("sums"))) == {"a": 1005}
 
 
@@ -182,7 +182,7 @@ def test_a_worker_at_work_is_fenced_and_says_so(scene: Scene) -> None:
     scene.work(1, 17)
 
 
-def test_a_worker_that_starts_meanwhile_voids_the_run(scene: Scene) -> None:
+def test_a_worker_that_starts_meanwhile_makes_invalid_the_run(scene: Scene) -> None:
     """Its claim stands before the run's commit: the run says so, and the worker has lost nothing (C2, C3)."""
     scene.order(1)
     log = scene.open()
@@ -196,7 +196,7 @@ def test_a_worker_that_starts_meanwhile_voids_the_run(scene: Scene) -> None:
 
 
 def test_a_worker_does_not_guess_what_becomes_of_a_run(tmp_path: Path) -> None:
-    """Its task was rewritten by a run without a verdict: it exits 4 and says what to do; settled, it works (1.8)."""
+    """Its task was rewritten by a run without an outcome: it exits 4 and says what to do; settled, it works (1.8)."""
     directory, reference = tmp_path / "job", "tests.state.pair_job"
     job = load_job(reference)
     assert run_pair(reference, directory, ("a", "x")) == {"x": 1}
@@ -204,16 +204,16 @@ def test_a_worker_does_not_guess_what_becomes_of_a_run(tmp_path: Path) -> None:
         log = EmbeddedLog(directory / "log.db")
         run = begin(log, job, SETTINGS)
         written = [Attempt(log, run, task, 1, (STORE,)).close() for task in range(4)]
-        with pytest.raises(RuntimeError):  # all four are committed, and its owner dies before the verdict
+        with pytest.raises(RuntimeError):  # all four are committed, and its owner dies before the outcome
             commit(_Breaking(log, 5), run, written, settings=SETTINGS, full=True)  # type: ignore[arg-type]
-        with pytest.raises(Halted, match=r"the run .* is not decided.*grete backfill JOB --resume or --abort"):
+        with pytest.raises(Halted, match=r"the run .* is in doubt.*grete backfill JOB --resume or --abort"):
             run_pair(reference, directory)
-        assert settle(log, job, counts=counts) == (run.run_id, counts)
-        assert all(fold_to_end(log, wiring).undecided is None for wiring in all_wirings(job))
+        assert settle(log, job, counts=counts) == (run.bulk_write_id, counts)
+        assert all(fold_to_end(log, wiring).in_doubt is None for wiring in all_wirings(job))
         log.close()
         assert run_pair(reference, directory, ("a", "x")) == expected
 
 
 def test_the_log_is_what_it_says(scene: Scene) -> None:
     """The scenes above are played on the logs that they name."""
-    assert isinstance(scene.log, EmbeddedLog if scene.place.address.embedded else KafkaLog)
+    assert isinstance(scene.log, EmbeddedLog if scene.job_directory.address.embedded else KafkaLog)

@@ -1,10 +1,10 @@
-"""Looking into a job from outside: commits, drained inputs, and what a crash has voided."""
+"""Looking into a job from outside: commits, drained inputs, and what a crash has rolled back."""
 
 from framework.ports import Log
 from framework.state.commits import all_wirings, count_commits, external_ends, last_commit, uncommitted_records
 from framework.testing import Kit
 from framework.worker.completion import all_committed, reached, used_up
-from framework.worker.progress import Watch
+from framework.worker.progress import CommitProgress
 from tasks.inverted_index import documents, job
 
 TEXTS = {f"doc-{number}": f"it goes on and on {number}" for number in range(8)}
@@ -34,24 +34,27 @@ def test_nothing_is_committed_before_the_first_start() -> None:
 
 
 def test_sources_reach_the_ends_before_all_tasks_have_committed_them() -> None:
-    """The version by which all inputs are committed, and whether everyone has got there (A2b)."""
+    """The checkpoint by which all inputs are committed, and whether everyone has got there (A2b)."""
     kit, log = fed_kit()
     ends = external_ends(log, job)
     assert sum(ends.values()) == len(TEXTS)
     kit.process()
     assert reached(log, job, ends) is None
     kit.run()
-    version = reached(log, job, ends)
-    assert version is not None
-    assert version > 0
-    assert all_committed(log, job, version)
-    assert not all_committed(log, job, version + 1_000_000)
+    checkpoint_id = reached(log, job, ends)
+    assert checkpoint_id is not None
+    assert checkpoint_id > 0
+    assert all_committed(log, job, checkpoint_id)
+    assert not all_committed(log, job, checkpoint_id + 1_000_000)
     kit.feed(documents, "one-more", "text")
     assert reached(log, job, external_ends(log, job)) is None
 
 
-def test_records_are_at_stake_until_their_version_is_committed() -> None:
-    """What a crash voids: sent, and not covered by a commit; an earlier life's void records do not count again."""
+def test_records_are_at_stake_until_their_checkpoint_is_committed() -> None:
+    """What a crash rolls back.
+
+    Sent, and not covered by a commit; an earlier life's rolled-back records do not count again.
+    """
     kit, log = fed_kit()
     kit.process()
     assert at_stake(log) == len(TEXTS) * WORDS_PER_TEXT
@@ -80,8 +83,8 @@ def test_last_commit_is_found_behind_many_other_messages() -> None:
 
 
 def test_at_least_once_is_drained_when_all_inputs_are_used_up() -> None:
-    """Without versions to compare: each task's committed positions stand at the ends of all that it reads (1.5)."""
-    kit, log = fed_kit(guarantee="at-least-once")
+    """Without checkpoints to compare: each task's committed positions stand at the ends of all that it reads (1.5)."""
+    kit, log = fed_kit(processing_guarantee="at-least-once")
     ends = external_ends(log, job)
     kit.process()
     assert not used_up(log, job, ends)
@@ -94,14 +97,14 @@ def test_at_least_once_is_drained_when_all_inputs_are_used_up() -> None:
 def test_a_watch_sees_what_a_look_back_sees() -> None:
     """Commits and records at stake, read forwards from the first question on, through a crash and a restart."""
     kit, log = fed_kit()
-    watch = Watch(log)
+    progress = CommitProgress(log)
     wirings = all_wirings(job)
 
     def compare(at_risk: int) -> None:
-        assert [watch.last_commit(wiring.changelog) for wiring in wirings] == [
+        assert [progress.last_commit(wiring.changelog) for wiring in wirings] == [
             last_commit(log, wiring.changelog) for wiring in wirings
         ]
-        assert sum(watch.uncommitted_records(wiring) for wiring in wirings) == at_stake(log) == at_risk
+        assert sum(progress.uncommitted_records(wiring) for wiring in wirings) == at_stake(log) == at_risk
 
     compare(0)
     kit.process()
@@ -111,4 +114,4 @@ def test_a_watch_sees_what_a_look_back_sees() -> None:
     compare(len(TEXTS) * WORDS_PER_TEXT)
     kit.run()
     compare(0)
-    assert watch.last_commit(wirings[-1].changelog) is not None
+    assert progress.last_commit(wirings[-1].changelog) is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from framework.errors import ConfigError
-from framework.state.local_reader import StateReader
+from framework.state.local_reader import LocalReader
 from framework.stores.rocksdb import RocksMemory, RocksStore
 from grete import Input, Job, Record, Store, Task, Topic, int64, json, utf8
 from protocol.partitioner import partition_of
@@ -47,24 +47,24 @@ def owners(tmp_path: Path) -> Iterator[list[RocksStore]]:
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[StateReader]:
+def reader(tmp_path: Path) -> Iterator[LocalReader]:
     """Yield a reader of the same directory."""
-    with StateReader(tmp_path, job) as opened:
+    with LocalReader(tmp_path, job) as opened:
         yield opened
 
 
-def test_reads_follow_the_owner(owners: list[RocksStore], reader: StateReader) -> None:
+def test_reads_follow_the_owner(owners: list[RocksStore], reader: LocalReader) -> None:
     """A read sees what was written before it, while the owner has the store open and goes on."""
-    for version in range(3):
-        owners[0].write([(WORDS, b"a", b"[%d]" % version)], b"pointer")
-        assert reader.get(Count.words, "a") == [version]
-        assert list(reader.all(Count.words)) == [("a", [version])]
+    for checkpoint_id in range(3):
+        owners[0].write([(WORDS, b"a", b"[%d]" % checkpoint_id)], b"pointer")
+        assert reader.get(Count.words, "a") == [checkpoint_id]
+        assert list(reader.all(Count.words)) == [("a", [checkpoint_id])]
     owners[0].write([(WORDS, b"a", None)])
     assert reader.get(Count.words, "a") is None
 
 
-def test_reads_survive_a_wipe(owners: list[RocksStore], reader: StateReader) -> None:
-    """A worker that bootstraps puts another database in the place of the old one."""
+def test_reads_survive_a_wipe(owners: list[RocksStore], reader: LocalReader) -> None:
+    """A worker that restores puts another database in the place of the old one."""
     owners[0].write([(WORDS, b"a", b"[1]")])
     assert reader.get(Count.words, "a") == [1]
     owners[0].wipe()
@@ -74,7 +74,7 @@ def test_reads_survive_a_wipe(owners: list[RocksStore], reader: StateReader) -> 
     assert list(reader.all(Count.words)) == [("b", [2])]
 
 
-def test_a_key_is_found_in_whichever_partition_has_it(owners: list[RocksStore], reader: StateReader) -> None:
+def test_a_key_is_found_in_whichever_partition_has_it(owners: list[RocksStore], reader: LocalReader) -> None:
     """A store's key need not be the record's: the partition of murmur2(key) is only where the search begins."""
     for number in range(20):
         key = b"k%d" % number
@@ -86,7 +86,7 @@ def test_a_key_is_found_in_whichever_partition_has_it(owners: list[RocksStore], 
     assert next(reader.find(Count.words, "both"))[0] == partition_of(b"both", 2)
 
 
-def test_scans_are_in_key_order_and_end_with_the_prefix(owners: list[RocksStore], reader: StateReader) -> None:
+def test_scans_are_in_key_order_and_end_with_the_prefix(owners: list[RocksStore], reader: LocalReader) -> None:
     """By partition, in the order of encoded keys: numbers by number."""
     for store in owners:
         store.write([(WORDS, key, b"[]") for key in (b"ab", b"a", b"b", b"a\xc3\xa9")])
@@ -96,7 +96,7 @@ def test_scans_are_in_key_order_and_end_with_the_prefix(owners: list[RocksStore]
     assert [key for key, _ in reader.all(Count.numbers, 0)] == [-1, 2, 10]
 
 
-def test_stores_are_found_by_name(reader: StateReader) -> None:
+def test_stores_are_found_by_name(reader: LocalReader) -> None:
     """A name that two stages use needs its stage; an unknown one is refused with those that there are."""
     assert reader.store("count/words") is Count.words
     assert reader.store("other/words") is Other.words
@@ -109,7 +109,7 @@ def test_stores_are_found_by_name(reader: StateReader) -> None:
         reader.get(Store("words", key=utf8, value=utf8), "a")
 
 
-def test_state_that_is_not_there_is_a_clear_error(reader: StateReader, tmp_path: Path) -> None:
+def test_state_that_is_not_there_is_a_clear_error(reader: LocalReader, tmp_path: Path) -> None:
     """Before the first run there is nothing to read, and reading makes nothing."""
     with pytest.raises(ConfigError, match="run the job first"):
         reader.get(Count.words, "a")

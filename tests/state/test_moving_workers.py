@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 from framework.api.job import Job
 from framework.errors import ConfigError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.ports import Log
 from framework.state import entries
@@ -20,7 +20,7 @@ from framework.state import rescale as rescale_module
 from framework.state.commits import all_wirings, last_commit
 from framework.state.prepare import prepare
 from framework.state.snapshots import Snapshot, contents, live, segments, snapshots
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 from protocol.changelog import ChangelogType, decode_changelog_header
 from tests.state.test_bulk_write_workers import CODE, SETTINGS, STORE, Scene, scene
 from tests.worker.workers import LIMIT_S
@@ -42,7 +42,7 @@ def before_the_claim(log: Log, happens: Callable[[], None]) -> Log:
     return log
 
 
-def until_committed(scene: Scene, local: LocalRun, orders: int) -> None:
+def until_committed(scene: Scene, local: LocalJob, orders: int) -> None:
     """Let workers run until so many orders are part of a commit."""
     deadline = time.monotonic() + LIMIT_S
     (wiring,) = all_wirings(scene.job)
@@ -62,15 +62,17 @@ def sums(log: Log, job: Job) -> dict[bytes, int]:
 
 def give_two_partitions(scene: Scene) -> None:
     """Let the topic of the inputs have as many partitions as the job gets: on Kafka it is others'."""
-    if not scene.place.address.embedded:
-        admin = AdminClient({"bootstrap.servers": scene.place.address.url.removeprefix("kafka://")})
+    if not scene.job_directory.address.embedded:
+        admin = AdminClient({"bootstrap.servers": scene.job_directory.address.url.removeprefix("kafka://")})
         for done in admin.create_partitions([NewPartitions(scene.orders.topic, 2)]).values():
             done.result(LIMIT_S)
 
 
 def rescale(scene: Scene, log: Log) -> entries.Moved:
     """Rescale the job from one partition to two."""
-    return rescale_module.rescale(log, scene.job, 2, SETTINGS, embedded=scene.place.address.embedded, by_key=True)
+    return rescale_module.rescale(
+        log, scene.job, 2, SETTINGS, embedded=scene.job_directory.address.embedded, assume_keyed=True
+    )
 
 
 def test_what_a_worker_commits_between_the_read_and_the_claim_is_kept(
@@ -98,7 +100,7 @@ def test_what_a_worker_commits_between_the_read_and_the_claim_is_kept(
 def test_an_input_that_comes_between_the_read_and_the_claim_is_refused(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has read it: the run is void, and the job goes on as it was, with all of its input."""
+    """Nobody has read it: the run does not count, and the job goes on as it was, with all of its input."""
     monkeypatch.setattr(rescale_module, "refuse_if_owned", lambda *_: None)
     scene.order(1)
     scene.work(1)
@@ -136,7 +138,7 @@ class Second(NamedTuple):
     """The job that a fork makes."""
 
     job: Job
-    place: Place
+    job_directory: JobDirectory
     log: Log
     reference: str
 
@@ -147,15 +149,15 @@ def second_of(scene: Scene, directory: Path) -> Second:
     reference = str(directory / f"{name}.py")
     orders = f"{scene.job.name}-orders"
     Path(reference).write_text(CODE.replace("NAME-orders", orders).replace("NAME", name))
-    place = Place(directory / "second", address=scene.place.address)
-    job, log = load_job(reference), place.open_log()
-    prepare(job, log, place, SETTINGS, [orders])
-    return Second(job, place, log, reference)
+    job_directory = JobDirectory(directory / "second", address=scene.job_directory.address)
+    job, log = load_job(reference), job_directory.open_log()
+    prepare(job, log, job_directory, SETTINGS, [orders])
+    return Second(job, job_directory, log, reference)
 
 
 def fork(scene: Scene, second: Second, found: list[Snapshot], log: Log | None = None) -> None:
     """Fork the job."""
-    copy = scene.place.address.embedded
+    copy = scene.job_directory.address.embedded
     fork_module.fork(scene.log, scene.job, found, log or second.log, second.job, SETTINGS, copy=copy)
 
 
@@ -172,7 +174,7 @@ def test_a_fork_beside_a_live_job_loses_nothing(scene: Scene, tmp_path: Path) ->
         assert sums(second.log, second.job) == {b"a": 3}
         local.poll(0)  # it was not fenced
         local.stop()
-    with LocalRun(second.job, second.reference, second.place, SETTINGS) as local:
+    with LocalJob(second.job, second.reference, second.job_directory, SETTINGS) as local:
         ends = local.ends()
         while not local.drained(ends):
             local.poll(20)
@@ -188,13 +190,13 @@ def test_a_second_job_that_starts_meanwhile_keeps_what_it_has(scene: Scene, tmp_
     scene.work(1)
 
     def starts() -> None:
-        with LocalRun(second.job, second.reference, second.place, SETTINGS) as local:
+        with LocalJob(second.job, second.reference, second.job_directory, SETTINGS) as local:
             (wiring,) = all_wirings(second.job)
             while last_commit(second.log, wiring.changelog) is None:
                 local.poll(20)
             local.stop()
 
-    racing = before_the_claim(second.place.open_log(), starts)
+    racing = before_the_claim(second.job_directory.open_log(), starts)
     with pytest.raises(ConfigError, match="has run, total-0 has commits: give the second job a new name"):
         fork(scene, second, snapshots(scene.log, scene.job), racing)
     racing.close()

@@ -18,14 +18,18 @@ def base() -> MemoryStore:
     return MemoryStore({store: str(store) for store in IDS})
 
 
-def overlay_of(base: MemoryStore, layer_bytes_max: int = 1 << 20, clean_bytes_max: int = 1 << 20) -> Overlay:
+def overlay_of(
+    base: MemoryStore, uncommitted_state_bytes_max: int = 1 << 20, read_cache_bytes_max: int = 1 << 20
+) -> Overlay:
     """Return an overlay of both stores."""
-    return Overlay(base, IDS, layer_bytes_max=layer_bytes_max, clean_bytes_max=clean_bytes_max)
+    return Overlay(
+        base, IDS, uncommitted_state_bytes_max=uncommitted_state_bytes_max, read_cache_bytes_max=read_cache_bytes_max
+    )
 
 
-def test_a_layer_beyond_its_bound_stops_the_task_naming_the_setting(base: MemoryStore) -> None:
+def test_a_write_batch_beyond_its_bound_stops_the_task_naming_the_setting(base: MemoryStore) -> None:
     """No layer grows without end; over all stores together, deletes included (A9)."""
-    overlay = overlay_of(base, layer_bytes_max=100_000)
+    overlay = overlay_of(base, uncommitted_state_bytes_max=100_000)
     written = 0
 
     def write() -> None:
@@ -37,23 +41,23 @@ def test_a_layer_beyond_its_bound_stops_the_task_naming_the_setting(base: Memory
             else:
                 store.delete(b"%06d" % written)
 
-    with pytest.raises(Halted, match=r"layer_bytes_max = 100000") as caught:
+    with pytest.raises(Halted, match=r"uncommitted_state_bytes_max = 100000") as caught:
         write()
     assert 100_000 / (ENTRY_BYTES + 11) < written < 110_000 / (ENTRY_BYTES + 6)
     assert f"{written + 1} keys" in str(caught.value)
 
 
-def test_a_key_that_is_put_again_and_again_does_not_fill_the_layer(base: MemoryStore) -> None:
+def test_a_key_that_is_put_again_and_again_does_not_fill_the_write_batch(base: MemoryStore) -> None:
     """A counter that is put a million times is one entry, not a reason to stop (A9)."""
-    overlay = overlay_of(base, layer_bytes_max=10_000)
+    overlay = overlay_of(base, uncommitted_state_bytes_max=10_000)
     for i in range(5_000):
         overlay.store(1).put(b"counter", b"%d" % i)
     assert overlay.open_bytes <= 11_000
 
 
 def test_the_bound_counts_anew_after_a_freeze_and_a_drop(base: MemoryStore) -> None:
-    """Only the open layer counts (A9)."""
-    overlay = overlay_of(base, layer_bytes_max=10_000)
+    """Only the open write batch counts (A9)."""
+    overlay = overlay_of(base, uncommitted_state_bytes_max=10_000)
     for round_number in range(6):
         for i in range(50):
             overlay.store(1).put(b"%d-%d" % (round_number, i), b"value")
@@ -66,13 +70,13 @@ def test_the_bound_counts_anew_after_a_freeze_and_a_drop(base: MemoryStore) -> N
         assert overlay.open_bytes == 0
 
 
-def test_a_commit_without_dirty_keys_writes_the_pointer(base: MemoryStore) -> None:
-    """A version in which nothing changed moves the pointer all the same."""
+def test_a_commit_without_dirty_keys_writes_the_changelog_position(base: MemoryStore) -> None:
+    """A checkpoint in which nothing changed moves the changelog position all the same."""
     overlay = overlay_of(base)
     overlay.freeze()
     assert (overlay.frozen_size, list(overlay.frozen_items())) == (0, [])
     assert overlay.apply_chunk(b"pointer") is True
-    assert (base.pointer(), overlay.has_frozen) == (b"pointer", False)
+    assert (base.changelog_position(), overlay.has_frozen) == (b"pointer", False)
 
 
 def test_undo_takes_back_several_writes_of_one_key(base: MemoryStore) -> None:
@@ -104,11 +108,11 @@ def test_undo_takes_back_a_delete(base: MemoryStore) -> None:
     assert (store.get(b"base"), store.get(b"open")) == (b"1", b"2")
 
 
-def test_a_layer_larger_than_the_cache_leaves_no_outdated_reads(base: MemoryStore) -> None:
+def test_a_write_batch_larger_than_the_cache_leaves_no_outdated_reads(base: MemoryStore) -> None:
     """What was read before and does not fit any more is read again, not remembered."""
     names = [b"%03d" % i for i in range(50)]
     base.write([(1, key, b"old") for key in names])
-    overlay = overlay_of(base, clean_bytes_max=100 * (ENTRY_BYTES + 6))
+    overlay = overlay_of(base, read_cache_bytes_max=100 * (ENTRY_BYTES + 6))
     store = overlay.store(1)
     assert [store.get(key) for key in names] == [b"old"] * 50
     for i in range(500):
@@ -118,7 +122,7 @@ def test_a_layer_larger_than_the_cache_leaves_no_outdated_reads(base: MemoryStor
     assert [store.get(key) for key in names] == [b"new"] * 50
 
 
-def test_a_scan_merges_all_layers(base: MemoryStore) -> None:
+def test_a_scan_merges_all_write_batches(base: MemoryStore) -> None:
     """Each layer hides the ones below it, deletes included, also while chunks are half applied."""
     base.write([(1, key, b"base") for key in (b"a", b"b", b"c", b"d", b"e")])
     overlay = overlay_of(base)
@@ -142,10 +146,10 @@ def test_chunks_are_as_large_as_asked() -> None:
     sizes = []
 
     class Counting(MemoryStore):
-        def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
+        def write(self, writes: Iterable[Write], changelog_position: bytes | None = None) -> None:
             batch = list(writes)
             sizes.append(len(batch))
-            super().write(batch, pointer)
+            super().write(batch, changelog_position)
 
     overlay = overlay_of(Counting({store: str(store) for store in IDS}))
     for i in range(10):
@@ -157,7 +161,7 @@ def test_chunks_are_as_large_as_asked() -> None:
 
 
 def test_clean_reads_stay_within_their_bound() -> None:
-    """Reads and applied layers are kept up to clean_bytes_max, whichever way they come."""
+    """Reads and applied layers are kept up to read_cache_bytes_max, whichever way they come."""
     asked = []
 
     class Counting(MemoryStore):
@@ -168,7 +172,7 @@ def test_clean_reads_stay_within_their_bound() -> None:
     counting = Counting({store: str(store) for store in IDS})
     names = [b"%04d" % i for i in range(1000)]
     counting.write([(1, key, b"v" * 96) for key in names])
-    overlay = overlay_of(counting, clean_bytes_max=100 * (ENTRY_BYTES + 100))
+    overlay = overlay_of(counting, read_cache_bytes_max=100 * (ENTRY_BYTES + 100))
     store = overlay.store(1)
 
     def kept() -> int:
@@ -180,7 +184,7 @@ def test_clean_reads_stay_within_their_bound() -> None:
     for key in names:
         store.get(key)
     assert 50 <= kept() <= 100
-    for count in (10, 1000):  # a layer that fits, one that does not
+    for count in (10, 1000):  # a write batch that fits, one that does not
         for key in names[:count]:
             store.put(key, b"w" * 96)
         overlay.freeze()
@@ -196,9 +200,9 @@ def test_misuse_is_told(base: MemoryStore) -> None:
         overlay.store(9)
     for wrong in ([1, 1], [-1], [1 << 15]):
         with pytest.raises(ConfigError, match="store ids"):
-            Overlay(base, wrong, layer_bytes_max=1, clean_bytes_max=1)
+            Overlay(base, wrong, uncommitted_state_bytes_max=1, read_cache_bytes_max=1)
     with pytest.raises(Halted, match="cursor"):
-        overlay.sweep(b"x", 1, 1)
+        overlay.rewrite(b"x", 1, 1)
     with pytest.raises(AssertionError, match="nothing is frozen"):
         overlay.apply_chunk(b"pointer")
     overlay.begin_undo()

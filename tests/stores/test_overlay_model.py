@@ -1,4 +1,7 @@
-"""The overlay against a model of plain dicts: reads, scans, freezes, chunks, undo, rollback and sweep in any order."""
+"""The overlay against a model of plain dicts.
+
+Reads, scans, freezes, chunks, undo, rollback and rewrite in any order.
+"""
 
 import struct
 from collections.abc import Iterable, Iterator
@@ -29,30 +32,32 @@ class FullDisk(MemoryStore):
 
     full = False
 
-    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
+    def write(self, writes: Iterable[Write], changelog_position: bytes | None = None) -> None:
         """Write unless the disk is full."""
         if self.full:
             list(writes)
             raise TransientError("the disk is full")
-        super().write(writes, pointer)
+        super().write(writes, changelog_position)
 
 
 class OverlayMachine(RuleBasedStateMachine):
     """Any order of calls that a task may make."""
 
-    @initialize(clean_bytes_max=st.sampled_from([0, 300, 1000, 1 << 20]))
-    def start(self, clean_bytes_max: int) -> None:
-        """Begin with an empty state store; a small cache of clean reads ages often."""
-        self.clean_bytes_max = clean_bytes_max
+    @initialize(read_cache_bytes_max=st.sampled_from([0, 300, 1000, 1 << 20]))
+    def start(self, read_cache_bytes_max: int) -> None:
+        """Begin with an empty state store; a small cache of read cache ages often."""
+        self.read_cache_bytes_max = read_cache_bytes_max
         self.disk = MemoryDisk()
-        self.version = 0
+        self.checkpoint_id = 0
         self.committed: Flat = {}
         self.open_overlay()
 
     def open_overlay(self) -> None:
         """Start as after a crash: what is on disk, no layers."""
         self.base = FullDisk({store: str(store) for store in IDS}, self.disk)
-        self.overlay = Overlay(self.base, IDS, layer_bytes_max=1 << 20, clean_bytes_max=self.clean_bytes_max)
+        self.overlay = Overlay(
+            self.base, IDS, uncommitted_state_bytes_max=1 << 20, read_cache_bytes_max=self.read_cache_bytes_max
+        )
         self.current: Flat = dict(self.committed)
         self.frozen: Flat | None = None
         self.dirty: set[tuple[int, bytes]] = set()
@@ -132,7 +137,7 @@ class OverlayMachine(RuleBasedStateMachine):
         self.overlay.freeze()
         self.frozen, self.frozen_dirty, self.dirty = dict(self.current), self.dirty, set()
         self.applied = 0
-        self.version += 1
+        self.checkpoint_id += 1
         self.standing |= self.frozen_dirty
         assert list(self.overlay.frozen_items()) == [
             (*place, self.frozen.get(place)) for place in sorted(self.frozen_dirty)
@@ -142,17 +147,20 @@ class OverlayMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.frozen is not None)
     @rule(keys_max=st.integers(1, 4), full=st.booleans())
     def apply_chunk(self, keys_max: int, full: bool) -> None:
-        """Write a chunk, perhaps after a first attempt that failed; the pointer comes with the last one only."""
+        """Write a chunk, perhaps after a first attempt that failed.
+
+        The changelog position comes with the last one only.
+        """
         assert self.frozen is not None
-        old = self.disk.pointer
+        old = self.disk.changelog_position
         if full:
             self.base.full = True
             with pytest.raises(TransientError):
-                self.overlay.apply_chunk(b"%d" % self.version, keys_max)
+                self.overlay.apply_chunk(b"%d" % self.checkpoint_id, keys_max)
             self.base.full = False
-        done = self.overlay.apply_chunk(b"%d" % self.version, keys_max)
+        done = self.overlay.apply_chunk(b"%d" % self.checkpoint_id, keys_max)
         self.applied += 1
-        assert self.disk.pointer == (b"%d" % self.version if done else old)
+        assert self.disk.changelog_position == (b"%d" % self.checkpoint_id if done else old)
         assert self.overlay.has_frozen is not done
         if done:
             self.committed, self.frozen, self.applied = self.frozen, None, 0
@@ -161,7 +169,7 @@ class OverlayMachine(RuleBasedStateMachine):
 
     @rule()
     def drop_open(self) -> None:
-        """Roll back to the frozen version, or to the last one (R4)."""
+        """Roll back to the frozen checkpoint, or to the last one (R4)."""
         self.overlay.drop_open()
         self.current = dict(self.committed if self.frozen is None else self.frozen)
         self.dirty = set()
@@ -188,13 +196,16 @@ class OverlayMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.frozen is not None)
     @rule(keys_max=st.integers(1, 6), bytes_max=st.integers(1, 12))
-    def sweep(self, keys_max: int, bytes_max: int) -> None:
-        """A slice is the live, clean part of the frozen version between two cursors, whatever has been applied (K2)."""
+    def rewrite(self, keys_max: int, bytes_max: int) -> None:
+        """A slice is the live, clean part of the frozen checkpoint between two cursors.
+
+        Whatever has been applied (K2).
+        """
         assert self.frozen is not None
         start = self.cursor
         if not start:
             self.standing = set(self.frozen_dirty)
-        swept, self.cursor, done = self.overlay.sweep(start, keys_max, bytes_max)
+        swept, self.cursor, done = self.overlay.rewrite(start, keys_max, bytes_max)
         assert done == (self.cursor == b"")
         assert len(swept) <= keys_max
         assert sum(len(key) + len(value) for _, key, value in swept[:-1]) < bytes_max
@@ -212,11 +223,11 @@ class OverlayMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.applied)
     @rule(writes=changes, keys_max=st.integers(1, 6), keys_more=st.integers(1, 3), full=st.booleans())
     def commit(self, writes: list[tuple[int, bytes, bytes | None]], keys_max: int, keys_more: int, full: bool) -> None:
-        """A whole commit at once, read between its chunks, so that many versions follow each other in one run."""
+        """A whole commit at once, read between its chunks, so that many checkpoints follow each other in one run."""
         if self.frozen is None:
             self.change(writes)
             self.freeze()
-        self.sweep(keys_max, 1 << 20)
+        self.rewrite(keys_max, 1 << 20)
         for _ in range(len(self.frozen_dirty) + 1):  # a lost chunk must fail, not hang
             if self.frozen is not None:
                 self.apply_chunk(keys_more, full)

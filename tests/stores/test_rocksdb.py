@@ -30,7 +30,10 @@ def memory() -> RocksMemory:
 
 @pytest.fixture
 def filled(tmp_path: Path, memory: RocksMemory) -> Path:
-    """Return the directory of a closed store: 2,000 keys in an SST file, one more key and a pointer in the log."""
+    """Return the directory of a closed store.
+
+    2,000 keys in an SST file, one more key and a changelog position in the log.
+    """
     path = tmp_path / "task"
     store = RocksStore(path, NAMES, memory)
     noise = random.Random(1)
@@ -91,7 +94,7 @@ def test_use_after_close_is_an_error_of_its_own(filled: Path, memory: RocksMemor
         lambda: store.scan(0, b"", None),
         lambda: store.write([(0, b"k", b"1")]),
         lambda: store.load(0, [b"k"], [b"1"]),
-        store.pointer,
+        store.changelog_position,
     ]
     for call in calls:
         with pytest.raises(FrameworkError, match="closed") as caught:
@@ -112,7 +115,7 @@ def test_what_a_crash_left_of_a_wipe_is_deleted_at_the_next_start(filled: Path, 
     """A renamed directory is never opened again; a new wipe does not stumble over it."""
     shutil.copytree(filled, filled.with_name("task.wiped-4"))
     store = RocksStore(filled, NAMES, memory)
-    assert store.pointer() == b"pointer"
+    assert store.changelog_position() == b"pointer"
     store.wipe()
     store.close()
     assert sorted(path.name for path in filled.parent.iterdir()) == ["task", "task.lock"]
@@ -153,11 +156,11 @@ def test_a_damaged_store_is_refused_and_can_be_wiped(
 ) -> None:
     """Damage is found at the start and says what to do; after the wipe the same place works (R1)."""
     damage(filled)
-    with pytest.raises(StoreCorrupted, match=r"task.*wipe it and bootstrap"):
+    with pytest.raises(StoreCorrupted, match=r"task.*wipe it and restore"):
         RocksStore(filled, NAMES, memory)
     wipe_directory(filled)
     store = RocksStore(filled, NAMES, memory)
-    assert (store.pointer(), list(store.scan(0, b"", None))) == (None, [])
+    assert (store.changelog_position(), list(store.scan(0, b"", None))) == (None, [])
     store.close()
 
 
@@ -177,7 +180,7 @@ def test_flipped_bits_and_torn_records_of_the_manifest_are_found(filled: Path, m
                 RocksStore(filled, NAMES, memory)
     manifest.write_bytes(whole)
     store = RocksStore(filled, NAMES, memory)
-    assert (store.pointer(), len(list(store.scan(0, b"", None)))) == (b"pointer", 2000)
+    assert (store.changelog_position(), len(list(store.scan(0, b"", None)))) == (b"pointer", 2000)
     store.close()
 
 
@@ -203,8 +206,11 @@ def test_a_damaged_block_is_an_error_never_a_short_scan(filled: Path, memory: Ro
     store.close()
 
 
-def test_after_a_torn_or_damaged_log_pointer_and_data_agree(tmp_path: Path, memory: RocksMemory) -> None:
-    """Wherever RocksDB's log is cut or damaged, each store holds what the pointer says, or the open is refused."""
+def test_after_a_torn_or_damaged_log_changelog_position_and_data_agree(tmp_path: Path, memory: RocksMemory) -> None:
+    """Wherever RocksDB's log is cut or damaged, each store holds what the changelog position says.
+
+    Or the open is refused.
+    """
     path, copy = tmp_path / "task", tmp_path / "copy"
     store = RocksStore(path, NAMES, memory)
     for i in range(60):
@@ -226,9 +232,9 @@ def test_after_a_torn_or_damaged_log_pointer_and_data_agree(tmp_path: Path, memo
                 damaged = RocksStore(copy, NAMES, memory)
             except StoreCorrupted:
                 continue
-            pointer = damaged.pointer()
-            found.add(pointer)
-            assert (damaged.get(0, b"k"), damaged.get(1, b"k")) == (pointer, pointer)
+            changelog_position = damaged.changelog_position()
+            found.add(changelog_position)
+            assert (damaged.get(0, b"k"), damaged.get(1, b"k")) == (changelog_position, changelog_position)
             damaged.close()
     store.close()
     assert len(found) > 5  # it was not always refused, and not always the same
@@ -252,15 +258,15 @@ if sys.argv[2] == "load":
         step()
     store.write([(1, b"end", b"2")], b"2")
     step()
-overlay = Overlay(store, [0, 1], layer_bytes_max=1 << 24, clean_bytes_max=1 << 20)
-for version in range(1, 100):
+overlay = Overlay(store, [0, 1], uncommitted_state_bytes_max=1 << 24, read_cache_bytes_max=1 << 20)
+for checkpoint in range(1, 100):
     for number in (0, 1):
         for i in range(25):
-            overlay.store(number).put(b"%05d" % i, b"%d" % version)
+            overlay.store(number).put(b"%05d" % i, b"%d" % checkpoint)
     overlay.freeze()
     done = False
     while not done:
-        done = overlay.apply_chunk(b"%d" % version, keys_max=10)
+        done = overlay.apply_chunk(b"%d" % checkpoint, keys_max=10)
         step()
 """
 
@@ -281,29 +287,35 @@ def killed_after(path: Path, mode: str, steps: int) -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 4, 5, 8, 10])
-def test_after_a_kill_between_chunks_the_pointer_is_never_ahead_of_the_data(
+def test_after_a_kill_between_chunks_the_changelog_position_is_never_ahead_of_the_data(
     tmp_path: Path, memory: RocksMemory, steps: int
 ) -> None:
-    """A version takes five chunks: all of them are there, in order, and the pointer names a complete version (A7)."""
+    """A checkpoint takes five chunks.
+
+    All of them are there, in order, and the changelog position names a complete checkpoint (A7).
+    """
     killed_after(tmp_path / "task", "apply", steps)
     store = RocksStore(tmp_path / "task", NAMES, memory)
     complete, chunks = divmod(steps, 5)
-    assert store.pointer() == (b"%d" % complete if complete else None)
-    versions = [store.get(number, b"%05d" % i) for number in (0, 1) for i in range(25)]
+    assert store.changelog_position() == (b"%d" % complete if complete else None)
+    checkpoint_ids = [store.get(number, b"%05d" % i) for number in (0, 1) for i in range(25)]
     old = b"%d" % complete if complete else None
-    assert versions == [b"%d" % (complete + 1)] * (10 * chunks) + [old] * (50 - 10 * chunks)
+    assert checkpoint_ids == [b"%d" % (complete + 1)] * (10 * chunks) + [old] * (50 - 10 * chunks)
     store.close()
 
 
-@pytest.mark.parametrize(("steps", "pointer"), [(3, None), (4, b"2")])
-def test_after_a_kill_a_pointer_covers_all_that_was_loaded(
-    tmp_path: Path, memory: RocksMemory, steps: int, pointer: bytes | None
+@pytest.mark.parametrize(("steps", "changelog_position"), [(3, None), (4, b"2")])
+def test_after_a_kill_a_changelog_position_covers_all_that_was_loaded(
+    tmp_path: Path, memory: RocksMemory, steps: int, changelog_position: bytes | None
 ) -> None:
-    """Loading is not logged: without a pointer the bootstrap starts over, with one everything is there (R1)."""
+    """Loading is not logged.
+
+    Without a changelog position the restore starts over, with one everything is there (R1).
+    """
     killed_after(tmp_path / "task", "load", steps)
     store = RocksStore(tmp_path / "task", NAMES, memory)
-    assert store.pointer() == pointer
-    if pointer is not None:
+    assert store.changelog_position() == changelog_position
+    if changelog_position is not None:
         assert len(list(store.scan(0, b"", None))) == 2000
         assert store.get(1, b"end") == b"2"
     store.close()
@@ -330,10 +342,10 @@ def test_a_disk_that_takes_no_more_is_transient(tmp_path: Path, memory: RocksMem
         store.load(0, [b"%d" % i for i in range(4000)], [random.Random(i).randbytes(100) for i in range(4000)])
         with pytest.raises(TransientError, match="cannot load"):
             store.flush()
-        assert store.pointer() == b"before"
+        assert store.changelog_position() == b"before"
         store.close()
     store = RocksStore(tmp_path / "task", NAMES, memory)
-    assert (store.pointer(), list(store.scan(0, b"", None))) == (b"before", [(b"k", b"1")])
+    assert (store.changelog_position(), list(store.scan(0, b"", None))) == (b"before", [(b"k", b"1")])
     store.close()
 
 

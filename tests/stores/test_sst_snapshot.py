@@ -11,10 +11,10 @@ import pytest
 from framework.errors import StoreCorrupted, TransientError
 from framework.stores.rocksdb import RocksMemory, RocksStore
 from framework.stores.sst_snapshot import Builder, Prebuilt, SstFile, publish, remove
-from protocol.pointer import Pointer, encode_pointer
+from protocol.changelog_position import ChangelogPosition, encode_changelog_position
 
 NAMES = {3: "_meta", 10: "counts"}
-POINTER = Pointer(7, 2, 900, bytes(16))
+CHANGELOG_POSITION = ChangelogPosition(7, 2, 900, bytes(16))
 ROWS = [(3, b"m", b"1"), *((10, b"%06d" % number, random.Random(number).randbytes(40)) for number in range(3_000))]
 
 
@@ -23,7 +23,7 @@ def built(directory: Path, file_bytes: int = 20_000) -> Path:
     builder = Builder(directory / "work", file_bytes)
     for begin in range(0, len(ROWS), 700):
         builder.add(*zip(*ROWS[begin : begin + 700], strict=True))
-    publish(directory / "work", directory / "there", POINTER, NAMES, builder.close())
+    publish(directory / "work", directory / "there", CHANGELOG_POSITION, NAMES, builder.close())
     return directory / "there"
 
 
@@ -34,16 +34,16 @@ def test_a_store_that_takes_the_files_holds_their_state_and_nothing_else(tmp_pat
     store = RocksStore(tmp_path / "task", NAMES, memory)
     store.write([(10, b"old", b"1"), (3, b"m", b"0")], b"older pointer")
     found = Prebuilt(directory, NAMES)
-    assert found.pointer == POINTER
+    assert found.changelog_position == CHANGELOG_POSITION
     for _ in range(2):
         files = list(found.files())
         assert len(files) > 5
-        store.ingest(files, encode_pointer(found.pointer))
+        store.ingest(files, encode_changelog_position(found.changelog_position))
         assert [(10, *row) for row in store.scan(10, b"", None)] == ROWS[1:]
         assert list(store.scan(3, b"", None)) == [(b"m", b"1")]
     store.close()
     store = RocksStore(tmp_path / "task", NAMES, memory)
-    assert store.pointer() == encode_pointer(POINTER)
+    assert store.changelog_position() == encode_changelog_position(CHANGELOG_POSITION)
     assert store.get(10, b"002999") == ROWS[-1][2]
     store.close()
 
@@ -99,7 +99,7 @@ def _edited(directory: Path, **fields: object) -> None:
         (_flipped, "its manifest says"),
         (_no_manifest, "no manifest"),
         (_torn_manifest, "no manifest"),
-        (lambda directory: _edited(directory, pointer="YQ=="), "no manifest"),
+        (lambda directory: _edited(directory, changelog_position="YQ=="), "no manifest"),
         (lambda directory: _edited(directory, stores={"10": "sums"}), "'sums', the job has 'counts'"),
         (lambda directory: _edited(directory, stores={"3": "_meta"}), "does not name"),
     ],
@@ -112,7 +112,7 @@ def test_what_is_not_whole_is_refused(tmp_path: Path, damage: Callable[[Path], N
         list(Prebuilt(directory, NAMES).files())
 
 
-def test_a_file_that_rocksdb_refuses_leaves_no_pointer(tmp_path: Path) -> None:
+def test_a_file_that_rocksdb_refuses_leaves_no_changelog_position(tmp_path: Path) -> None:
     """Its checksum may be right and its content no SST file: the store can begin from the changelog then."""
     directory = built(tmp_path)
     wrong = directory / "wrong.sst"
@@ -120,8 +120,8 @@ def test_a_file_that_rocksdb_refuses_leaves_no_pointer(tmp_path: Path) -> None:
     store = RocksStore(tmp_path / "task", NAMES, RocksMemory(16 << 20))
     store.write([(10, b"old", b"1")], b"pointer")
     with pytest.raises(StoreCorrupted):
-        store.ingest([*Prebuilt(directory, NAMES).files(), (10, wrong)], encode_pointer(POINTER))
-    assert store.pointer() is None
+        store.ingest([*Prebuilt(directory, NAMES).files(), (10, wrong)], encode_changelog_position(CHANGELOG_POSITION))
+    assert store.changelog_position() is None
     store.close()
 
 
@@ -145,5 +145,5 @@ def _filled(builder: Builder) -> list[SstFile]:
 
 def test_no_state_is_no_file(tmp_path: Path) -> None:
     """RocksDB refuses an empty file; a task without state has none."""
-    publish(tmp_path / "work", tmp_path / "there", POINTER, NAMES, Builder(tmp_path / "work").close())
+    publish(tmp_path / "work", tmp_path / "there", CHANGELOG_POSITION, NAMES, Builder(tmp_path / "work").close())
     assert list(Prebuilt(tmp_path / "there", NAMES).files()) == []

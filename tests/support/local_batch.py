@@ -26,7 +26,7 @@ def run_job(
     history: Callable[[TopicPartition], Iterable[LogRow]],
     settings: Settings | None = None,
     *,
-    version: int = 1,
+    checkpoint_id: int = 1,
     outbox: bool = True,
 ) -> dict[tuple[int, int], TaskResult]:
     """Run every task of a job over its past; return (stage ordinal, partition) → its result. Raises TaskError."""
@@ -50,7 +50,7 @@ def run_job(
                     else:
                         result.external.append(each)
             result.records = sum(task.records.values())
-            result.state = list(task.state(version, outbox=outbox))
+            result.state = list(task.state(checkpoint_id, outbox=outbox))
             task.close()
             results[stage.ordinal, partition] = result
     return results

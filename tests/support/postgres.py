@@ -39,10 +39,10 @@ class NoPostgres(ConfigError):
 class Postgres:
     """A server in use. ``how`` it was found is for people; ``own`` says whether ``stop`` and ``start`` may be used."""
 
-    def __init__(self, url: str, how: str, keeper: "subprocess.Popen[str] | None" = None) -> None:
+    def __init__(self, url: str, how: str, daemon: "subprocess.Popen[str] | None" = None) -> None:
         """``keeper``: the process that owns the server, and ends it when its input does."""
-        self.url, self.how, self.own = url, how, keeper is not None
-        self._keeper = keeper
+        self.url, self.how, self.own = url, how, daemon is not None
+        self._daemon = daemon
         self._databases = 0
 
     def database(self) -> str:
@@ -65,20 +65,20 @@ class Postgres:
 
     def close(self) -> None:
         """End it for good, if it was started for us."""
-        if self._keeper is not None:
-            keeper, self._keeper = self._keeper, None
-            assert keeper.stdin is not None
-            assert keeper.stdout is not None
-            keeper.stdin.close()
-            keeper.wait(CALL_S_MAX)
-            keeper.stdout.close()
+        if self._daemon is not None:
+            daemon, self._daemon = self._daemon, None
+            assert daemon.stdin is not None
+            assert daemon.stdout is not None
+            daemon.stdin.close()
+            daemon.wait(CALL_S_MAX)
+            daemon.stdout.close()
 
     def _tell(self, command: str) -> None:
-        assert self._keeper is not None, f"{self.how}: is not ours to {command}"
-        assert self._keeper.stdin is not None
-        self._keeper.stdin.write(command + "\n")
-        self._keeper.stdin.flush()
-        answer(self._keeper)
+        assert self._daemon is not None, f"{self.how}: is not ours to {command}"
+        assert self._daemon.stdin is not None
+        self._daemon.stdin.write(command + "\n")
+        self._daemon.stdin.flush()
+        answer(self._daemon)
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +94,7 @@ def find_postgres() -> Postgres:
     url = os.environ.get(URL)
     if url:
         return Postgres(url, f"{URL} in the environment")
-    keeper = subprocess.Popen(
+    daemon = subprocess.Popen(
         [sys.executable, "-m", "tests.support.postgres"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -102,20 +102,20 @@ def find_postgres() -> Postgres:
         start_new_session=True,  # Ctrl-C ends its user first
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
-    found = answer(keeper)
-    return Postgres(found["url"], found["how"], keeper)
+    found = answer(daemon)
+    return Postgres(found["url"], found["how"], daemon)
 
 
-def answer(keeper: "subprocess.Popen[str]") -> dict[str, Any]:
+def answer(daemon: "subprocess.Popen[str]") -> dict[str, Any]:
     """Return what the keeper says next. Raises NoPostgres if that is an error."""
-    assert keeper.stdout is not None
-    line = keeper.stdout.readline()
+    assert daemon.stdout is not None
+    line = daemon.stdout.readline()
     said: dict[str, Any] = json.loads(line) if line else {"error": "its keeper has ended"}
     if "error" in said:
-        assert keeper.stdin is not None
-        keeper.stdin.close()
-        keeper.stdout.close()
-        keeper.wait(CALL_S_MAX)
+        assert daemon.stdin is not None
+        daemon.stdin.close()
+        daemon.stdout.close()
+        daemon.wait(CALL_S_MAX)
         raise NoPostgres(
             f"no PostgreSQL: {said['error']}: install Debian's package postgresql, or set {URL}=postgresql://…"
         )

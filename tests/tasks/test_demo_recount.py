@@ -7,7 +7,7 @@ import pytest
 
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
-from framework.state.local_reader import StateReader
+from framework.state.local_reader import LocalReader
 from framework.stores.rocksdb import RocksMemory, RocksStore
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
@@ -53,7 +53,7 @@ class World:
 
     def differences(self) -> tuple[int, int, int, int]:
         """Return the audit's (missing, wrong, extra, miscounted)."""
-        with StateReader(self.directory, job) as reader:
+        with LocalReader(self.directory, job) as reader:
             found = audit(self.log, reader)
         assert (found.documents, found.words, found.postings, found.occurrences) == (3, 3, 5, 6)
         assert bool(found.samples) == bool(found.differences)

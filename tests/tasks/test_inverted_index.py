@@ -97,7 +97,7 @@ def test_the_same_document_twice_changes_nothing() -> None:
 @pytest.mark.parametrize("stage", [Split, Index])
 @pytest.mark.parametrize("other_host", [False, True])
 def test_a_crash_of_either_stage_changes_nothing(stage: type[Split | Index], other_host: bool) -> None:
-    """With a version half done, every task of the stage dies, on its host or to come back on another (R1)."""
+    """With a checkpoint half done, every task of the stage dies, on its host or to come back on another (R1)."""
     kit = Kit(job)
     feed(kit, POEMS)
     kit.run()
@@ -106,20 +106,20 @@ def test_a_crash_of_either_stage_changes_nothing(stage: type[Split | Index], oth
     for partition in range(job.partitions):
         kit.crash(stage, partition, other_host=other_host)
     kit.run()
-    assert kit.counters["bootstraps"] == (job.partitions if other_host else 0)
+    assert kit.counters["restores"] == (job.partitions if other_host else 0)
     assert_index_of(
         kit, {**{n: t for n, t in POEMS.items() if n != "night"}, "raven": "Nevermore", "new": "rage, rage"}
     )
 
 
 def test_an_index_that_rolls_back_counts_nothing_twice() -> None:
-    """Postings of a dead Split are void, and come again (R4)."""
+    """Postings of a dead Split are rolled back, and come again (R4)."""
     kit = Kit(job)
     feed(kit, POEMS)
     kit.process()
-    kit.roll_back(Index, 2)
+    kit.rollback(Index, 2)
     kit.run()
-    assert kit.counters["roll backs"] >= 1
+    assert kit.counters["rollbacks"] >= 1
     assert_index_of(kit, POEMS)
 
 
@@ -141,7 +141,7 @@ def test_any_history_with_crashes_ends_in_the_index_of_what_is_left(seed: int) -
 
 def test_repeated_postings_show_in_the_counts() -> None:
     """At least once, a crash of Split lets words be counted twice: this is how the demo sees the damage."""
-    kit = Kit(job, partitions=1, guarantee="at-least-once")
+    kit = Kit(job, partitions=1, processing_guarantee="at-least-once")
     feed(kit, {"raven": "nevermore nevermore"})
     kit.process()
     kit.crash(Split)

@@ -89,13 +89,13 @@ def test_table_and_timers_survive_a_crash(other_host: bool) -> None:
     ]
 
 
-def test_a_roll_back_takes_the_answer_back() -> None:
-    """What was recommended for a void visit is never seen; the visit comes again and is answered once (R4)."""
+def test_a_rollback_takes_the_answer_back() -> None:
+    """What was recommended for a rolled back visit is never seen; the visit comes again and is answered once (R4)."""
     kit = Kit(job, partitions=1)
     kit.feed(forecasts, "hill", Forecast("cloudy", NOON))
     kit.run()
     kit.feed(locations, "ann", "hill")
-    kit.roll_back(Recommend)
+    kit.rollback(Recommend)
     assert kit.pairs(recommendations) == []
     kit.run()
     assert kit.pairs(recommendations) == [("ann", "hill: great weather for outdoors")]

@@ -9,7 +9,7 @@ TEXT = ["to be or not to be", "that is the question", "to sleep", "to dream"]
 
 
 def counted(kit: Kit) -> None:
-    """Feed the text, one sentence a version."""
+    """Feed the text, one sentence a checkpoint."""
     for line in TEXT:
         kit.feed(sentences, "hamlet", line)
         kit.run()
@@ -51,7 +51,7 @@ def test_crashes_at_any_moment_change_nothing(seed: int) -> None:
 
 def test_at_least_once_shows_what_the_guarantee_prevents() -> None:
     """Without the guarantee a reader gets the totals of a crashed task again."""
-    kit = Kit(job, guarantee="at-least-once")
+    kit = Kit(job, processing_guarantee="at-least-once")
     kit.feed(sentences, "hamlet", TEXT[0])
     kit.process()
     kit.crash(CountWords)

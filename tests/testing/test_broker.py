@@ -52,19 +52,19 @@ def test_an_address_in_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_broker_ends_with_its_last_user(tmp_path: Path) -> None:
     """The keeper goes on while one process uses the broker, and ends when the last has been killed."""
-    (tmp_path / READY).write_text(json.dumps({"bootstrap": "host:1", "how": "nowhere"}))
+    (tmp_path / READY).write_text(json.dumps({"restore": "host:1", "how": "nowhere"}))
     users = [start(USER, tmp_path) for _ in range(2)]
     for user in users:
         assert user.stdout is not None
         assert user.stdout.readline() == "host:1\n"
-    with start(KEEPER, tmp_path) as keeper:
+    with start(KEEPER, tmp_path) as daemon:
         users[0].send_signal(signal.SIGKILL)
         users[0].communicate()
         with pytest.raises(subprocess.TimeoutExpired):
-            keeper.wait(0.5)
+            daemon.wait(0.5)
         users[1].send_signal(signal.SIGKILL)
         users[1].communicate()
-        assert keeper.wait(60) == 0
+        assert daemon.wait(60) == 0
     assert not (tmp_path / READY).exists()
 
 

@@ -101,12 +101,12 @@ def test_the_example_in_the_documentation_runs() -> None:
 
 
 def test_a_reader_sees_only_what_is_committed() -> None:
-    """Nothing is visible while time stands still; each version becomes visible as time passes (S1)."""
+    """Nothing is visible while time stands still; each checkpoint becomes visible as time passes (S1)."""
     kit = Kit(job)
     kit.feed(words, "line", "a b a")
     kit.process()
     assert (kit.pairs(totals), kit.state(Add.sums)) == ([], {})
-    kit.advance(kit.settings.interval_ms)
+    kit.advance(kit.settings.checkpoint_interval_ms)
     assert sorted(kit.pairs(totals)) == [("a", 1), ("a", 2), ("b", 1)]
     assert kit.state(Add.sums) == {"a": 2, "b": 1}
 
@@ -134,7 +134,7 @@ def test_the_same_seed_is_the_same_run() -> None:
         kit.run(crashes=10, seed=7)
         runs.append((kit.counters, kit.outputs(totals), kit.now_ms))
     assert runs[0] == runs[1]
-    assert runs[0][0]["bootstraps"] > 0
+    assert runs[0][0]["restores"] > 0
     assert runs[0][0]["redos"] > 0
 
 
@@ -190,17 +190,17 @@ def test_bytes_that_no_serde_takes_can_be_fed() -> None:
         kit.feed(words, "line", "\ud800")
 
 
-def test_a_crash_on_the_same_host_needs_no_bootstrap() -> None:
+def test_a_crash_on_the_same_host_needs_no_restore() -> None:
     """The counters tell a redo from a bootstrap (R1)."""
     kit = Kit(job)
     kit.feed(words, "line", "a b")
     kit.run()
     kit.crash_all()
     kit.run()
-    assert (kit.counters["redos"], kit.counters["bootstraps"]) == (4, 0)
+    assert (kit.counters["redos"], kit.counters["restores"]) == (4, 0)
     kit.crash("add", 1, other_host=True)
     kit.run()
-    assert (kit.counters["redos"], kit.counters["bootstraps"]) == (4, 1)
+    assert (kit.counters["redos"], kit.counters["restores"]) == (4, 1)
     assert kit.state("sums") == {"a": 1, "b": 1}
 
 
@@ -215,28 +215,28 @@ def test_a_stop_commits_and_closes() -> None:
     kit.feed(words, "line", "a")
     kit.run()
     assert kit.state(Add.sums) == {"a": 2, "b": 1}
-    assert kit.counters["bootstraps"] == 0
+    assert kit.counters["restores"] == 0
 
 
-def test_a_roll_back_is_one() -> None:
+def test_a_rollback_is_one() -> None:
     """The task lives, gives up what its dead producer sent, and ends with the same sums (R4)."""
     kit = Kit(job, partitions=1)
     kit.feed(words, "line", "a b")
-    kit.roll_back(Add)
+    kit.rollback(Add)
     kit.run()
-    assert kit.counters["roll backs"] == 1
+    assert kit.counters["rollbacks"] == 1
     assert kit.state(Add.sums) == {"a": 1, "b": 1}
 
 
-def test_a_roll_back_needs_something_to_take_back() -> None:
+def test_a_rollback_needs_something_to_take_back() -> None:
     """A task without uncommitted input, a source among them, is refused with the reason."""
     kit = Kit(job)
     kit.feed(words, "line", "a b")
     kit.run()
     with pytest.raises(AssertionError, match="add-0 has no uncommitted records of another stage"):
-        kit.roll_back(Add)
+        kit.rollback(Add)
     with pytest.raises(AssertionError, match="part-0 has no uncommitted records"):
-        kit.roll_back(Part)
+        kit.rollback(Part)
 
 
 def test_windows_are_state_and_close_by_event_time() -> None:
@@ -256,7 +256,7 @@ def test_a_job_without_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("framework.testing.kit.INTERVALS_MAX", 1)
     kit = Kit(job)
     kit.feed(words, "line", "a")
-    with pytest.raises(AssertionError, match=r"not at rest after 1 versions \(.*part-"):
+    with pytest.raises(AssertionError, match=r"not at rest after 1 checkpoints \(.*part-"):
         kit.run()
 
 
@@ -273,7 +273,7 @@ def test_a_job_without_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda kit: kit.crash(Refuse), "no stage 'refuse': it has part, add"),
         (lambda kit: kit.crash(Add, 2), "stage add has partitions 0 to 1, not 2"),
         (lambda _: Kit(job, partitions=0), "partitions = 0"),
-        (lambda _: Kit(job, settings=Settings(interval_ms=0)), "interval_ms = 0"),
+        (lambda _: Kit(job, settings=Settings(checkpoint_interval_ms=0)), "checkpoint_interval_ms = 0"),
     ],
 )
 def test_misuse_is_told(misuse: Callable[[Kit], object], told: str) -> None:

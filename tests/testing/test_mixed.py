@@ -1,4 +1,4 @@
-"""Jobs of both modes in the test kit: crashes, roll backs, the end, snapshots, verification."""
+"""Jobs of both modes in the test kit: crashes, rollbacks, the end, snapshots, verification."""
 
 import uuid
 from typing import ClassVar
@@ -93,7 +93,7 @@ LINES_FED = ("to be or", "not to be", "that is", "the question")
 
 def fed(job: Job, crashes: int = 0, seed: int = 0) -> Kit:
     """Return a kit that has run some lines, each 20 ms apart, with crashes."""
-    kit = Kit(job, settings=Settings(interval_ms=50))
+    kit = Kit(job, settings=Settings(checkpoint_interval_ms=50))
     for number, line in enumerate(LINES_FED):
         kit.feed(LINES, None, line, partition=number % 2)
         kit.feed(SIDE, None, f"side{number}", partition=number % 2)
@@ -132,51 +132,51 @@ def test_a_stage_may_read_a_topic_beside_a_deterministic_stream(seed: int) -> No
 
 def test_an_aligned_stage_rolls_back_and_takes_deterministic_records_again() -> None:
     """R4: only an aligned producer takes something back; what was taken of the others beside it is taken once more."""
-    kit = Kit(JOB, settings=Settings(interval_ms=5_000))
+    kit = Kit(JOB, settings=Settings(checkpoint_interval_ms=5_000))
     kit.run()
     kit.feed(LINES, None, "to", partition=0)
     kit.feed(SIDE, None, "to", partition=0)
     kit.advance(100)
     partition = next(p for p in range(2) if kit._tasks["join", p].senders())
-    kit.roll_back("join", partition)
+    kit.rollback("join", partition)
     kit.run()
     assert values(kit, 3) == ["extra to", "timer of to", "to of to"]
 
 
-def test_the_end_is_passed_by_time_and_then_reached_by_versions() -> None:
-    """A2b: fronts tell that aligned tasks hold all that deterministic ones make; behind them versions do."""
-    kit = Kit(JOB, settings=Settings(interval_ms=50))
+def test_the_end_is_passed_by_time_and_then_reached_by_checkpoints() -> None:
+    """A2b: fronts tell that aligned tasks hold all that deterministic ones make; behind them checkpoints do."""
+    kit = Kit(JOB, settings=Settings(checkpoint_interval_ms=50))
     log = kit._log
     kit.feed(LINES, None, "to be")
     kit.process()
     ends = external_ends(log, JOB)
     assert not passed(log, JOB, ends)
     kit.run()
-    version = reached(log, JOB, ends)
+    checkpoint_id = reached(log, JOB, ends)
     assert passed(log, JOB, ends)
-    assert version is not None
-    assert all_committed(log, JOB, version)
+    assert checkpoint_id is not None
+    assert all_committed(log, JOB, checkpoint_id)
     joins = [last_commit(log, w.changelog) for w in all_wirings(JOB) if w.logical]
-    assert version == max(found.commit.version for found in joins if found is not None)
+    assert checkpoint_id == max(found.commit.checkpoint_id for found in joins if found is not None)
     kit.feed(LINES, None, "or not")
     assert not passed(log, JOB, external_ends(log, JOB))
-    assert not all_committed(log, JOB, version + 1_000_000)
+    assert not all_committed(log, JOB, checkpoint_id + 1_000_000)
 
 
-def test_a_snapshot_has_one_version_of_the_aligned_tasks() -> None:
-    """Deterministic tasks stand at versions of their own (D4), the others at a common one."""
+def test_a_snapshot_has_one_checkpoint_of_the_aligned_tasks() -> None:
+    """Deterministic tasks stand at checkpoints of their own (D4), the others at a common one."""
     kit = fed(JOB)
-    found = {snapshot.task: snapshot.commit.version for snapshot in snapshots(kit._log, JOB)}
+    found = {snapshot.task: snapshot.commit.checkpoint_id for snapshot in snapshots(kit._log, JOB)}
     inner = {found[f"{stage}-{p}"] for stage in ("join", "last") for p in range(2)}
     assert len(inner) == 1
     assert all(found[f"extra-{p}"] >= min(inner) for p in range(2))
-    again = {s.task: s.commit.version for s in snapshots(kit._log, JOB, min(inner))}
+    again = {s.task: s.commit.checkpoint_id for s in snapshots(kit._log, JOB, min(inner))}
     assert all(again[f"split-{p}"] <= min(inner) for p in range(2))
 
 
 def test_the_deterministic_stages_are_verified() -> None:
     """D3: what they have sent to aligned stages is compared, what those make of it is not."""
-    kit = Kit(JOB, settings=Settings(interval_ms=60_000))
+    kit = Kit(JOB, settings=Settings(checkpoint_interval_ms=60_000))
     kit.run()
     for line in LINES_FED:
         kit.feed(LINES, None, line)

@@ -3,11 +3,11 @@
 import pytest
 
 from tests.verification.model.__main__ import main
-from tests.verification.model.holes import HOLES, opened
+from tests.verification.model.counterexamples import COUNTEREXAMPLES, opened
 from tests.verification.model.process import Process, Store
 from tests.verification.model.search import explore
-from tests.verification.model.story import told
 from tests.verification.model.system import System
+from tests.verification.model.trace_text import told
 from tests.verification.model.world import CHAIN, SHARED, SLICE, Bounds, World
 from tests.verification.simulation.oracle import Violation
 from tests.verification.simulation.rules import INVARIANTS
@@ -16,18 +16,25 @@ SMALL = World("chain", CHAIN, Bounds(crashes=1))
 
 # Rare things that must have happened somewhere in a world, or exploring it would show little.
 SOMETIMES = {
-    "chain": {"fenced", "read back", "stale restores", "restores ahead of the task", "bootstraps", "redos"},
-    "chain, two versions": {"early records", "roll backs during a commit"},
-    "diamond": {"roll backs", "void records dropped", "restores ahead of the task"},
-    "shared": {"roll backs", "void records dropped"},
+    "chain": {
+        "fenced",
+        "read back",
+        "stale rollback markers",
+        "rollback markers ahead of the task",
+        "restores",
+        "redos",
+    },
+    "chain, two checkpoints": {"early records", "rollbacks during a commit"},
+    "diamond": {"rollbacks", "rolled-back records dropped", "rollback markers ahead of the task"},
+    "shared": {"rollbacks", "rolled-back records dropped"},
     "joined, no buffer": {"early frames skipped", "seeks back"},
-    "routed": {"roll backs", "void records dropped"},
+    "routed": {"rollbacks", "rolled-back records dropped"},
 }
 
 
 @pytest.mark.parametrize("name", sorted(SLICE))
 def test_every_interleaving_of_a_small_job_is_clean(name: str) -> None:
-    """All states within the bounds keep all invariants, and from each all versions get committed (C, A, R)."""
+    """All states within the bounds keep all invariants, and from each all checkpoints get committed (C, A, R)."""
     system = System(SLICE[name])
     report = explore(system)
     assert str(report.violation) == "None"
@@ -36,27 +43,30 @@ def test_every_interleaving_of_a_small_job_is_clean(name: str) -> None:
     assert SOMETIMES[name] - system.seen == set()
 
 
-@pytest.mark.parametrize("name", sorted(HOLES))
+@pytest.mark.parametrize("name", sorted(COUNTEREXAMPLES))
 def test_a_literal_rule_is_found_out(name: str) -> None:
-    """Each hole of the design document shows, on the invariant named for it; without it the same world is clean."""
-    hole = HOLES[name]
-    assert explore(System(hole.world)).violation is None
+    """Each counterexample of the design document shows, on the invariant named for it.
+
+    Without it the same world is clean.
+    """
+    counterexample = COUNTEREXAMPLES[name]
+    assert explore(System(counterexample.world)).violation is None
     with opened(name):
-        report = explore(System(hole.world, reduced=False), only=hole.invariant)
-    assert report.violation is not None, f"{name} ({hole.says}) was not found"
-    assert report.violation.name == hole.invariant
+        report = explore(System(counterexample.world, reduced=False), only=counterexample.invariant)
+    assert report.violation is not None, f"{name} ({counterexample.says}) was not found"
+    assert report.violation.name == counterexample.invariant
     assert report.path
 
 
-@pytest.mark.parametrize("name", sorted(HOLES))
-def test_leaving_out_orders_of_what_commutes_hides_no_hole(name: str) -> None:
-    """The reduction finds every hole, too: it leaves out orders, not outcomes."""
+@pytest.mark.parametrize("name", sorted(COUNTEREXAMPLES))
+def test_leaving_out_orders_of_what_commutes_hides_no_counterexample(name: str) -> None:
+    """The reduction finds every counterexample, too: it leaves out orders, not outcomes."""
     with opened(name):
-        assert explore(System(HOLES[name].world), only=HOLES[name].invariant).violation is not None
+        assert explore(System(COUNTEREXAMPLES[name].world), only=COUNTEREXAMPLES[name].invariant).violation is not None
 
 
 @pytest.mark.parametrize(
-    "world", [SMALL, World("shared", SHARED, Bounds(records=1, versions=1))], ids=lambda world: world.name
+    "world", [SMALL, World("shared", SHARED, Bounds(records=1, checkpoint_ids=1))], ids=lambda world: world.name
 )
 def test_leaving_out_orders_of_what_commutes_loses_no_end(world: World) -> None:
     """With and without the reduction a world comes to rest in the same states."""
@@ -88,14 +98,14 @@ def test_a_bound_that_was_hit_is_said() -> None:
 
 
 def test_a_violation_is_told_by_a_shortest_way() -> None:
-    """A hole's story begins with the world at rest and ends with what is wrong; no shorter one exists."""
+    """A counterexample's story begins with the world at rest and ends with what is wrong; no shorter one exists."""
     with opened("zombie_commit"):
-        system = System(HOLES["zombie_commit"].world, reduced=False)
+        system = System(COUNTEREXAMPLES["zombie_commit"].world, reduced=False)
         report = explore(system)
-    story = list(told(system, report.path))
-    assert "processes its record" in story[0]
-    assert "commit of version 1" in story[-1]
-    assert len(story) == 7
+    trace_text = list(told(system, report.path))
+    assert "processes its record" in trace_text[0]
+    assert "commit of checkpoint 1" in trace_text[-1]
+    assert len(trace_text) == 7
 
 
 def test_a_process_is_a_value() -> None:
@@ -109,16 +119,16 @@ def test_a_process_is_a_value() -> None:
     assert two.digest() != three.digest() == one.digest()
 
 
-def test_a_hole_is_closed_again() -> None:
+def test_a_counterexample_is_closed_again() -> None:
     """Following a literal rule for a while leaves nothing behind, not even when it failed."""
-    with pytest.raises(Violation, match="of our own"), opened("restore_loop"):
+    with pytest.raises(Violation, match="of our own"), opened("rollback_marker_loop"):
         raise Violation("error", "of our own")
     assert explore(System(SMALL)).violation is None
 
 
-def test_holes_are_named_for_invariants_that_exist() -> None:
-    """A hole can only be expected to show on an invariant that the simulator knows, too."""
-    assert {hole.invariant for hole in HOLES.values()} <= set(INVARIANTS)
+def test_counterexamples_are_named_for_invariants_that_exist() -> None:
+    """A counterexample can only be expected to show on an invariant that the simulator knows, too."""
+    assert {counterexample.invariant for counterexample in COUNTEREXAMPLES.values()} <= set(INVARIANTS)
 
 
 def test_the_command_says_complete(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,9 +143,9 @@ def test_the_command_says_bound_hit(capsys: pytest.CaptureFixture[str]) -> None:
     assert "bound hit" in capsys.readouterr().out
 
 
-def test_the_command_tells_a_hole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells_a_counterexample(capsys: pytest.CaptureFixture[str]) -> None:
     """The command line tells the literal rule, what is missing, the invariant and the way, and returns 0: found."""
-    assert main(["--hole", "restore_loop"]) == 0
+    assert main(["--counterexample", "rollback_marker_loop"]) == 0
     out = capsys.readouterr().out
     assert "R4" in out
     assert "liveness: b-0 generation 4" in out

@@ -27,10 +27,10 @@ FRESH = 120
 RARE = {name for name in SOMETIMES if name.startswith(("crash ", "fault: "))} | {
     "lost acknowledgements of a commit that lost",
     "claim messages refused by the fence",
-    "roll backs during a commit",
+    "rollbacks during a commit",
     "halts after a damage",
     "files found after a crash",
-    "void decisions",
+    "invalid decisions",
     "known watermarks dropped",
     "release messages refused by the fence",
 }
@@ -77,12 +77,18 @@ def test_seeds_that_have_found_something_are_clean(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [6, 9, 20001631, 20000300, 20018091, 720085])
 def test_deterministic_seeds_that_have_found_something_are_clean(seed: int) -> None:
-    """What is outside is state (6); timers fire before a first heartbeat (9): decision 0015. Zombies (720085): 0021."""
+    """What is outside is state (6); timers fire before a first progress message (9): decision 0015. Zombies (720085).
+
+    0021.
+    """
     assert run_seed(seed, world="deterministic").violation is None
 
 
 def test_a_mixed_seed_that_has_found_something_is_clean() -> None:
-    """A reader that hears of a lost acknowledgement late has many heartbeats to catch up with: it takes its time."""
+    """A reader that hears of a lost acknowledgement late has many progress messages to catch up with.
+
+    It takes its time.
+    """
     assert run_seed(1953, world="mixed").violation is None
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from framework.errors import ConfigError, Fenced, FrameworkError, Halted
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.settings import Settings
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 from framework.worker.supervisor import Supervisor, WorkerProcess
 from tasks.word_count import job
 from tests.worker.workers import LIMIT_S, WorkerUnderTest, say, totals
@@ -27,7 +27,7 @@ job = Job("broken", stages=[Break])
 """
 
 
-def poll_until(local: LocalRun, condition: Callable[[], bool]) -> None:
+def poll_until(local: LocalJob, condition: Callable[[], bool]) -> None:
     """Poll until the condition holds, or raise what the supervisor raises."""
     deadline = time.monotonic() + LIMIT_S
     while not condition():
@@ -35,7 +35,7 @@ def poll_until(local: LocalRun, condition: Callable[[], bool]) -> None:
         local.poll(20)
 
 
-def running(local: LocalRun) -> bool:
+def running(local: LocalJob) -> bool:
     """Whether all tasks run."""
     statuses = [worker.status for worker in local.supervisor.workers.values()]
     return all(status and all(task["status"] == "running" for task in status.values()) for status in statuses)
@@ -43,16 +43,16 @@ def running(local: LocalRun) -> bool:
 
 def test_a_killed_worker_is_restarted_and_the_job_goes_on(tmp_path: Path) -> None:
     """The dead are restarted, inputs are seen to be used up, and a stop is graceful: each word counted once."""
-    place = Place(tmp_path / "job")
-    with LocalRun(job, "tasks.word_count", place, Settings()) as local:
-        say(local.notes, *["a b"] * 40)
+    job_directory = JobDirectory(tmp_path / "job")
+    with LocalJob(job, "tasks.word_count", job_directory, Settings()) as local:
+        say(local.metadata, *["a b"] * 40)
         with pytest.raises(ConfigError, match="already has a supervisor"):
-            LocalRun(job, "tasks.word_count", place, Settings())
+            LocalJob(job, "tasks.word_count", job_directory, Settings())
         ends = local.ends()
         poll_until(local, lambda: local.drained(ends))
         worker = local.supervisor.workers[0]
         local.supervisor.kill(0)
-        say(local.notes, *["a b"] * 40)
+        say(local.metadata, *["a b"] * 40)
         assert not local.drained(local.ends())
         poll_until(local, lambda: local.drained(local.ends()))
         assert (worker.starts, worker.crashes, local.supervisor.news) == (2, 0, [])  # we killed it: no news
@@ -60,13 +60,13 @@ def test_a_killed_worker_is_restarted_and_the_job_goes_on(tmp_path: Path) -> Non
         local.stop()
         assert worker.exit_code == 0
         assert totals(local.log) == [(word, number) for number in range(1, 81) for word in "ab"]
-    with LocalRun(job, "tasks.word_count", place, Settings()) as local:
+    with LocalJob(job, "tasks.word_count", job_directory, Settings()) as local:
         assert sum(local.committed().values()) == 80  # from the log, before any worker has said so
 
 
 def test_a_fenced_worker_is_not_restarted(tmp_path: Path) -> None:
     """Another process has taken the partition: whoever watches must know (C5)."""
-    with LocalRun(job, "tasks.word_count", Place(tmp_path / "job"), Settings()) as local:
+    with LocalJob(job, "tasks.word_count", JobDirectory(tmp_path / "job"), Settings()) as local:
         poll_until(local, lambda: running(local))
         with WorkerUnderTest(tmp_path / "job", f"--state-directory={tmp_path / 'other'}") as thief:
             with pytest.raises(Fenced, match="another process has taken its partition"):
@@ -77,7 +77,7 @@ def test_a_fenced_worker_is_not_restarted(tmp_path: Path) -> None:
 
 def test_a_worker_that_was_stopped_by_hand_is_missed(tmp_path: Path) -> None:
     """Exit code 0 without having been asked: the job cannot come to its end."""
-    with LocalRun(job, "tasks.word_count", Place(tmp_path / "job"), Settings()) as local:
+    with LocalJob(job, "tasks.word_count", JobDirectory(tmp_path / "job"), Settings()) as local:
         poll_until(local, lambda: running(local))
         process = local.supervisor.workers[0].process
         assert process is not None
@@ -87,11 +87,11 @@ def test_a_worker_that_was_stopped_by_hand_is_missed(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_always_crashes_is_given_up(tmp_path: Path) -> None:
-    """After crashes_max crashes without a commit in between, with the task's own error as the reason."""
+    """After restarts_max crashes without a commit in between, with the task's own error as the reason."""
     path = tmp_path / "broken.py"
     path.write_text(BROKEN)
-    settings = Settings(crashes_max=1, backoff_ms=1)
-    with LocalRun(load_job(str(path)), str(path), Place(tmp_path / "job"), settings) as local:
+    settings = Settings(restarts_max=1, restart_backoff_ms=1)
+    with LocalJob(load_job(str(path)), str(path), JobDirectory(tmp_path / "job"), settings) as local:
         with pytest.raises(Halted, match=r"crashed 2 times .* this task is broken"):
             poll_until(local, lambda: False)
         assert local.supervisor.workers[0].starts == 2
@@ -103,7 +103,10 @@ def test_a_worker_that_always_crashes_is_given_up(tmp_path: Path) -> None:
 def test_back_off_grows_to_its_bound(tmp_path: Path) -> None:
     """The first restart is immediate, then waits double."""
     supervisor = Supervisor(
-        Place(tmp_path / "job"), "x", [0], Settings(backoff_ms=100, backoff_ms_max=300, crashes_max=9)
+        JobDirectory(tmp_path / "job"),
+        "x",
+        [0],
+        Settings(restart_backoff_ms=100, restart_backoff_ms_max=300, restarts_max=9),
     )
     worker = WorkerProcess(0)
     waits = []
@@ -127,8 +130,8 @@ def test_back_off_grows_to_its_bound(tmp_path: Path) -> None:
 )
 def test_last_words_are_those_of_the_last_life(tmp_path: Path, lines: str, words: str) -> None:
     """An error of an earlier life explains nothing; what is no log line of ours may."""
-    place = Place(tmp_path / "job")
-    place.worker_log(0).write_text(lines)
-    supervisor = Supervisor(place, "x", [0], Settings())
+    job_directory = JobDirectory(tmp_path / "job")
+    job_directory.worker_log(0).write_text(lines)
+    supervisor = Supervisor(job_directory, "x", [0], Settings())
     assert words in supervisor.last_words(0)
     supervisor.close()

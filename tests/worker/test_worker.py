@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from framework.errors import ConfigError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.settings import Settings
 from framework.worker.worker import EXIT_CRASHED, EXIT_DONE, EXIT_FENCED, EXIT_HALTED, Worker
 from tasks.word_count import job
@@ -30,8 +30,8 @@ def stop_outside_of_a_transaction(worker: WorkerUnderTest, directory: Path) -> N
             return
 
 
-def test_same_host_redoes_and_another_host_bootstraps(tmp_path: Path) -> None:
-    """A killed worker comes back from its own disk without a bootstrap; without the disk, from the changelog (R1)."""
+def test_same_host_redoes_and_another_host_restores(tmp_path: Path) -> None:
+    """A killed worker comes back from its own disk without a restore; without the disk, from the changelog (R1)."""
     directory = tmp_path / "job"
     log = word_log(directory)
     say(log, "a b", "a")
@@ -43,7 +43,7 @@ def test_same_host_redoes_and_another_host_bootstraps(tmp_path: Path) -> None:
     say(log, "a c")
     with WorkerUnderTest(directory) as second:
         counters = second.running()["counters"]
-        assert (counters.get("redos"), counters.get("bootstraps")) == (1, None)
+        assert (counters.get("redos"), counters.get("restores")) == (1, None)
         until_committed(log, 3)
         second.signal(signal.SIGKILL)
         second.ends()
@@ -51,7 +51,7 @@ def test_same_host_redoes_and_another_host_bootstraps(tmp_path: Path) -> None:
     say(log, "b")
     with WorkerUnderTest(directory) as third:
         status = third.running()
-        assert (status["counters"].get("redos"), status["counters"]["bootstraps"]) == (None, 1)
+        assert (status["counters"].get("redos"), status["counters"]["restores"]) == (None, 1)
         assert status["counters"]["restored records"] >= 3
         until_committed(log, 4)
     assert totals(log) == [("a", 1), ("b", 1), ("a", 2), ("a", 3), ("c", 1), ("b", 2)]
@@ -68,7 +68,7 @@ def test_a_paused_worker_that_wakes_up_gives_way(tmp_path: Path) -> None:
         say(log, *["a b"] * 50)
         stop_outside_of_a_transaction(zombie, directory)
         with WorkerUnderTest(directory, f"--state-directory={tmp_path / 'elsewhere'}") as successor:
-            assert successor.running()["counters"]["bootstraps"] == 1
+            assert successor.running()["counters"]["restores"] == 1
             until_committed(log, 100)
             say(log, *["a b"] * 50)
             zombie.signal(signal.SIGCONT)
@@ -90,10 +90,10 @@ def test_a_second_worker_on_the_same_state_is_kept_out(tmp_path: Path) -> None:
 
 
 def test_a_graceful_stop_commits_what_was_processed(tmp_path: Path) -> None:
-    """SIGTERM closes the open version and exits 0: nothing is processed again (R6)."""
+    """SIGTERM closes the open checkpoint and exits 0: nothing is processed again (R6)."""
     directory = tmp_path / "job"
     log = word_log(directory)
-    with WorkerUnderTest(directory, "--set=interval_ms=60000") as worker:
+    with WorkerUnderTest(directory, "--set=checkpoint_interval_ms=60000") as worker:
         worker.running()
         say(log, "a b c")
         worker.until(lambda status: status["counters"].get("external records") == 1)
@@ -115,7 +115,7 @@ def test_a_worker_ends_with_its_supervisor(tmp_path: Path) -> None:
 
 
 def test_a_damaged_store_is_wiped_and_restored(tmp_path: Path) -> None:
-    """The changelog is the truth: a store that cannot be opened costs a bootstrap, nothing else."""
+    """The changelog is the truth: a store that cannot be opened costs a restore, nothing else."""
     directory = tmp_path / "job"
     log = word_log(directory)
     say(log, "a a")
@@ -125,7 +125,7 @@ def test_a_damaged_store_is_wiped_and_restored(tmp_path: Path) -> None:
     (directory / "state" / TASK / "CURRENT").write_text("MANIFEST-nonsense\n")
     say(log, "a")
     with WorkerUnderTest(directory) as second:
-        assert second.running()["counters"]["bootstraps"] == 1
+        assert second.running()["counters"]["restores"] == 1
         until_committed(log, 2)
     assert "wiped" in second.log_path.read_text()
     assert totals(log) == [("a", 1), ("a", 2), ("a", 3)]
@@ -134,9 +134,9 @@ def test_a_damaged_store_is_wiped_and_restored(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--set=guarantee=at-least-once"], "was made with guarantee exactly-once"),
+        (["--set=processing_guarantee=at-least-once"], "was made with guarantee exactly-once"),
         (["--stage=nobody"], "no stage 'nobody'"),
-        (["--set=interval_ms=0"], "must be positive"),
+        (["--set=checkpoint_interval_ms=0"], "must be positive"),
     ],
 )
 def test_a_worker_that_cannot_work_halts_with_a_reason(tmp_path: Path, options: list[str], words: str) -> None:
@@ -152,7 +152,7 @@ def test_a_worker_that_cannot_work_halts_with_a_reason(tmp_path: Path, options: 
 
 def test_a_partition_that_the_job_has_not_is_refused(tmp_path: Path) -> None:
     """Before anything is opened."""
-    place = Place(tmp_path / "job")
+    job_directory = JobDirectory(tmp_path / "job")
     log = word_log(tmp_path / "job")
     with pytest.raises(ConfigError, match="partitions 0 to 0, not 1"):
-        Worker(job, 1, log, place, Settings())
+        Worker(job, 1, log, job_directory, Settings())

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from framework.feeds.lines import LineLog
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord, Log
@@ -27,7 +27,7 @@ SENTENCES, TOTALS = TopicPartition("sentences", 0), TopicPartition("word-totals"
 CHANGELOG = TopicPartition("word-count.count-words.changelog", 0)
 TASK = "count-words-0"
 
-Status = dict[str, Any]
+TaskStatus = dict[str, Any]
 
 
 class WorkerUnderTest:
@@ -41,7 +41,7 @@ class WorkerUnderTest:
         partition: int = 0,
         task: str = TASK,
     ) -> None:
-        self.status: Status = {}
+        self.status: TaskStatus = {}
         self.task = task
         self._reader, writer = os.pipe()
         self._rest = b""
@@ -54,7 +54,7 @@ class WorkerUnderTest:
             )
         os.close(writer)
 
-    def until(self, condition: Callable[[Status], bool]) -> Status:
+    def until(self, condition: Callable[[TaskStatus], bool]) -> TaskStatus:
         """Wait for a status of the task that meets the condition; fail if the worker ends before."""
         deadline = time.monotonic() + LIMIT_S
         while True:
@@ -67,7 +67,7 @@ class WorkerUnderTest:
                 if condition(self.status):
                     return self.status
 
-    def running(self) -> Status:
+    def running(self) -> TaskStatus:
         """Wait until the task takes input."""
         return self.until(lambda status: status["status"] == "running")
 
@@ -99,7 +99,7 @@ class WorkerUnderTest:
 
 def word_log(directory: Path, job: Job = word_count) -> EmbeddedLog:
     """Return the log of a job with its topics."""
-    log = EmbeddedLog(Place(directory).directory / "log.db")
+    log = EmbeddedLog(JobDirectory(directory).directory / "log.db")
     create_topics(job, log)
     return log
 

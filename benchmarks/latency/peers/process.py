@@ -35,7 +35,7 @@ class Process:
         """Wait until a time. Raises SystemExit if the process has ended."""
         time.sleep(max(0.0, until_s - time.monotonic()))
         if self._process.poll() is not None:
-            raise SystemExit(f"the peer ended: the run is void\n{self.last_words()}")
+            raise SystemExit(f"the peer ended: the run does not count\n{self.last_words()}")
 
     def cpu_s(self) -> float:
         """Return the CPU time of the process."""

@@ -12,7 +12,7 @@ from framework.api.job import Job
 from framework.cli.job_target import Target, directory_of, existing_log, settings_of
 from framework.cli.progress import Screen, printable
 from framework.cli.spark_work import of_stages, wanted_of
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress
 from framework.spark.backfill.audit import Audited, Difference, audit
@@ -35,12 +35,12 @@ def compare(
     """Audit a job; return whether nothing differs. Raises ConfigError, TaskError."""
     screen = Screen(Console())
     job, log = existing_log(reference, directory, address)
-    place = Place(directory_of(job, directory, address), address=address, make=False)
-    made = [path for path in (place.directory / "spark", place.directory) if not path.exists()]
+    job_directory = JobDirectory(directory_of(job, directory, address), address=address, make=False)
+    made = [path for path in (job_directory.directory / "spark", job_directory.directory) if not path.exists()]
     try:
         settings = pinned_settings(job, log, settings_of(sets))
-        found = Target(job, reference, place, settings)
-        aligned = settings.guarantee == "exactly-once"
+        found = Target(job, reference, job_directory, settings)
+        aligned = settings.processing_guarantee == "exactly-once"
         wanted = wanted_of(found, sources or [LOG], work)
         spark = local_session(cluster)
         with screen:
@@ -58,8 +58,8 @@ def tell_audit(screen: Screen, job: Job, result: Audited, *, aligned: bool) -> b
     keys = sum(report.keys for report in result.reports)
     records = sum(report.records for report in result.reports)
     screen.note(
-        f"{job.name}: version {result.version}: {keys:,} keys recomputed from {records:,} records{of_stages(job)}: "
-        + ("nothing differs" if not result.wrong else f"{result.wrong:,} keys differ")
+        f"{job.name}: checkpoint {result.checkpoint_id}: {keys:,} keys recomputed from {records:,} "
+        f"records{of_stages(job)}: " + ("nothing differs" if not result.wrong else f"{result.wrong:,} keys differ")
     )
     if result.wrong:
         table = Table("stage", "partition", "store", "key", "in the changelog", "recomputed")
@@ -89,5 +89,5 @@ def _row(job: Job, difference: Difference) -> list[Text]:
         text = printable(repr(value))
         return Text(text if len(text) <= CELL_CHARS else text[:CELL_CHARS] + "…")
 
-    place = Text(difference.stage), Text(str(difference.partition)), Text(difference.store)
-    return [*place, cell(difference.key, key=True), cell(difference.found), cell(difference.expected)]
+    job_directory = Text(difference.stage), Text(str(difference.partition)), Text(difference.store)
+    return [*job_directory, cell(difference.key, key=True), cell(difference.found), cell(difference.expected)]

@@ -11,7 +11,7 @@ from framework.cli.job_target import Target
 from framework.cli.progress import Screen
 from framework.cli.spark_work import of_stages, wanted_of
 from framework.errors import ConfigError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.spark.backfill.backfill import Done, backfill
 from framework.spark.backfill.ranges import LOG, parse_until
 from framework.spark.session import local_session
@@ -27,21 +27,21 @@ def fill(
     outputs: bool,
     cluster: str,
     work: str | None,
-    verdict: str | None,
+    outcome: str | None,
 ) -> None:
     """Backfill a job, or settle a backfill that has died. Raises ConfigError, TaskError, Fenced, Halted."""
     screen = Screen(Console())
-    job, place = found.job, found.place
-    if verdict is not None and (sources or until):
-        raise ConfigError(f"--{verdict} settles a backfill that has died: give it alone")
-    if verdict is None and not sources:
+    job, job_directory = found.job, found.job_directory
+    if outcome is not None and (sources or until):
+        raise ConfigError(f"--{outcome} settles a backfill that has died: give it alone")
+    if outcome is None and not sources:
         raise ConfigError(f"--from is missing: a path of Parquet or JSON files, or {LOG} for what the log still holds")
     wanted = wanted_of(found, sources or [LOG], work)._replace(outputs=outputs)
-    log = place.open_log()
+    log = job_directory.open_log()
     try:
-        prepare(job, log, place, found.settings)
-        if verdict is not None:
-            settled = settle(log, job, counts=verdict == "resume")
+        prepare(job, log, job_directory, found.settings)
+        if outcome is not None:
+            settled = settle(log, job, counts=outcome == "resume")
             screen.note("there is no backfill to settle" if settled is None else _settled(*settled))
             return
         begun_s = time.monotonic()
@@ -53,8 +53,8 @@ def fill(
         log.close()
 
 
-def _settled(run_id: str, counts: bool) -> str:
-    return f"the backfill {run_id} {'counts' if counts else 'is void'}: start the job"
+def _settled(bulk_write_id: str, counts: bool) -> str:
+    return f"the backfill {bulk_write_id} {'counts' if counts else 'is void'}: start the job"
 
 
 def _tell(screen: Screen, found: Target, done: Done, seconds: float, *, outputs: bool) -> None:
@@ -62,7 +62,8 @@ def _tell(screen: Screen, found: Target, done: Done, seconds: float, *, outputs:
     first = sum(report.records + report.refused for report in done.reports)
     keys = sum(report.keys for report in done.reports)
     screen.note(
-        f"{job.name}: {first:,} records{of_stages(job)}, {keys:,} keys in {seconds:.1f} s, version {done.run.version}"
+        f"{job.name}: {first:,} records{of_stages(job)}, {keys:,} keys in {seconds:.1f} s, checkpoint "
+        f"{done.run.checkpoint_id}"
     )
     repeats = sum(report.repeats for report in done.reports)
     letters = sum(report.letters for report in done.reports)
@@ -80,6 +81,8 @@ def _tell(screen: Screen, found: Target, done: Done, seconds: float, *, outputs:
     for partition, offset in sorted(done.cover.resume.items()):
         screen.note(f"  {partition}: goes on from offset {offset:,}")
     options = (
-        [] if isinstance(found.place, Place) and found.place.address.embedded else [f"--log {found.place.address.url}"]
+        []
+        if isinstance(found.job_directory, JobDirectory) and found.job_directory.address.embedded
+        else [f"--log {found.job_directory.address.url}"]
     )
     screen.note(f"Start it: {Path(sys.argv[0]).name} up {' '.join([found.reference, *options])}")

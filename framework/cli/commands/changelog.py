@@ -10,7 +10,7 @@ from framework.core.changelog_fold import ChangelogFold
 from framework.errors import ConfigError, Halted
 from framework.logs.address import LogAddress
 from framework.state.commits import all_wirings
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data, decode_verdict
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data, decode_outcome
 from protocol.commit import decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
@@ -48,11 +48,12 @@ def changelog_verify(reference: str, directory: Path | None, address: LogAddress
             raise Halted(
                 f"{wiring.changelog}: trimmed, and no complete sweep round stands in it: it cannot be restored"
             )
-        undecided = "" if fold.undecided is None else f", then the run {printable(fold.undecided)}, not decided"
-        version = "nothing committed" if fold.last is None else f"version {fold.last.version}"
+        in_doubt = "" if fold.in_doubt is None else f", then the run {printable(fold.in_doubt)}, in doubt"
+        checkpoint_id = "nothing committed" if fold.last is None else f"checkpoint {fold.last.checkpoint_id}"
         print(
-            f"{wiring.name}\tok\t{commits:,} commits, {messages:,} other messages, {fold.void_messages:,} void, "
-            f"generation {fold.top}, {version}{undecided}, offsets {start:,} to {end:,}"
+            f"{wiring.name}\tok\t{commits:,} commits, {messages:,} other messages, {fold.invalid_messages:,} rolled "
+            f"back, "
+            f"generation {fold.top}, {checkpoint_id}{in_doubt}, offsets {start:,} to {end:,}"
         )
 
 
@@ -66,11 +67,14 @@ def _message(value: bytes) -> str:
             return f"{text}\t{len(data.keys):,} keys, {tombstones:,} of them deleted, {len(value):,} bytes"
         case ChangelogType.COMMIT:
             commit = decode_commit(value)
-            run = "" if commit.run_id is None else f", of the run {printable(commit.run_id)}"
-            return f"{text}\tversion {commit.version} after {commit.previous}, {commit.data_count:,} data messages{run}"
-        case ChangelogType.VERDICT:
-            verdict = decode_verdict(value)
-            return f"{text}\tthe run {printable(verdict.run_id)} {'counts' if verdict.counts else 'is void'}"
+            run = "" if commit.bulk_write_id is None else f", of the run {printable(commit.bulk_write_id)}"
+            return (
+                f"{text}\tversion {commit.checkpoint_id} after {commit.previous}, {commit.data_count:,} data "
+                f"messages{run}"
+            )
+        case ChangelogType.OUTCOME:
+            outcome = decode_outcome(value)
+            return f"{text}\tthe run {printable(outcome.bulk_write_id)} {'counts' if outcome.counts else 'is void'}"
         case ChangelogType.CLAIM:
             claim = decode_claim(value)
             return f"{text}\tprocess {claim.pid} on {printable(claim.host)}, started {_clock(claim.started_ms)}"

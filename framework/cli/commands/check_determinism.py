@@ -1,4 +1,4 @@
-"""`grete verify`: whether a deterministic job is what it says."""
+"""`grete check-determinism`: whether a deterministic job is what it says."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,9 @@ from framework.replay.recorded import Made
 from framework.replay.replay import replay
 
 
-def verify(reference: str, since: int, directory: Path | None, address: LogAddress, sets: Sequence[str] | None) -> int:
+def check_determinism(
+    reference: str, since: int, directory: Path | None, address: LogAddress, sets: Sequence[str] | None
+) -> int:
     """Replay, compare, tell; return 1 if something differs."""
     job, log = existing_log(reference, directory, address)
     found = replay(job, log, settings_of(sets), since)

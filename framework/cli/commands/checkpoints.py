@@ -33,7 +33,7 @@ def checkpoints(reference: str, directory: Path | None, address: LogAddress) -> 
         table.add_row(
             wiring.name,
             str(commit.generation),
-            str(commit.version),
+            str(commit.checkpoint_id),
             f"{age_s:,.1f} s",
             ", ".join(positions) or "–",
             streams,

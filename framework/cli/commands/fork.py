@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from framework.cli.job_target import directory_of, existing_log
-from framework.cli.moved_state import at_version, say, settings_at, standing_still, tell_moved, version_of
+from framework.cli.moved_state import at_checkpoint, checkpoint_of, say, settings_at, standing_still, tell_moved
 from framework.errors import ConfigError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress
 from framework.state.fork import fork as fork_job
@@ -15,25 +15,27 @@ from framework.state.prepare import prepare
 def fork(
     reference: str,
     second: str,
-    version: int | None,
+    checkpoint_id: int | None,
     directory: Path | None,
     second_directory: Path | None,
     address: LogAddress,
     *,
-    by_key: bool,
+    assume_keyed: bool,
 ) -> None:
-    """Give a second job, of another name, the state of a job at a version. Raises ConfigError."""
+    """Give a second job, of another name, the state of a job at a checkpoint. Raises ConfigError."""
     job, log = existing_log(reference, directory, address)
-    settings, found = settings_at(job, log), at_version(job, log, version)
+    settings, found = settings_at(job, log), at_checkpoint(job, log, checkpoint_id)
     target = load_job(second)
     if target.name == job.name:
         raise ConfigError(f"both jobs are called {job.name!r}: give the second one a name of its own")
-    place = Place(directory_of(target, second_directory, address), address=address)
-    with standing_still(place, target):
-        target_log = place.open_log()
-        prepare(target, target_log, place, settings, state_of=job)
-        moved = fork_job(log, job, found, target_log, target, settings, copy=address.embedded, by_key=by_key)
+    job_directory = JobDirectory(directory_of(target, second_directory, address), address=address)
+    with standing_still(job_directory, target):
+        target_log = job_directory.open_log()
+        prepare(target, target_log, job_directory, settings, state_of=job)
+        moved = fork_job(
+            log, job, found, target_log, target, settings, copy=address.embedded, assume_keyed=assume_keyed
+        )
         target_log.close()
     log.close()
-    tell_moved(moved, f"{target.name} has the state of {job.name} at version {version_of(found)}")
+    tell_moved(moved, f"{target.name} has the state of {job.name} at checkpoint {checkpoint_of(found)}")
     say(f"It reads on from there: grete run {second}")

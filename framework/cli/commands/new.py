@@ -5,7 +5,7 @@ from pathlib import Path
 
 from framework.errors import ConfigError
 
-TASK = '''"""{name}: counts words. Run it: echo 'so it goes, so it goes' | grete run {module}.py --lines sentences=-"""
+TASK = '''"""{name}: counts words. Run it: echo 'so it goes, so it goes' | grete run {module}.py --input sentences=-"""
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 
@@ -82,4 +82,4 @@ def new(name: str) -> None:
         (root / path).write_text(text, encoding="utf-8")
     print(f"Wrote {root}/: {', '.join(files)}")
     print(f"  cd {root} && pytest")
-    print(f"  echo 'so it goes' | grete run {module}.py --lines sentences=-")
+    print(f"  echo 'so it goes' | grete run {module}.py --input sentences=-")

@@ -4,22 +4,24 @@ from pathlib import Path
 
 from framework.api.definition import define, encode_definition
 from framework.cli.job_target import directory_of, existing_log
-from framework.cli.moved_state import at_version, say, settings_at, version_of
-from framework.job.directory import Place
+from framework.cli.moved_state import at_checkpoint, checkpoint_of, say, settings_at
+from framework.job.directory import JobDirectory
 from framework.logs.address import LogAddress
 from framework.state import rebuild
 from framework.state.pinning import copy_definition, output_counts
 
 
-def replay(reference: str, version: int | None, into: Path | None, directory: Path | None, address: LogAddress) -> None:
+def replay(
+    reference: str, checkpoint_id: int | None, into: Path | None, directory: Path | None, address: LogAddress
+) -> None:
     """Rebuild the stores of a job from its changelogs. Raises ConfigError, TransientError: a worker has one open."""
     job, log = existing_log(reference, directory, address)
-    place = Place(directory_of(job, directory, address), into, address)
-    found = at_version(job, log, version)
+    job_directory = JobDirectory(directory_of(job, directory, address), into, address)
+    found = at_checkpoint(job, log, checkpoint_id)
     total = 0
-    copy_definition(encode_definition(define(job, output_counts(job, log))), place.state_directory)
-    for task, count in rebuild.replay(log, job, found, place.state_directory, settings_at(job, log)):
+    copy_definition(encode_definition(define(job, output_counts(job, log))), job_directory.state_directory)
+    for task, count in rebuild.replay(log, job, found, job_directory.state_directory, settings_at(job, log)):
         print(f"{task}\t{count:,} entries applied")
         total += count
     log.close()
-    say(f"{place.state_directory}: {total:,} entries of version {version_of(found)}")
+    say(f"{job_directory.state_directory}: {total:,} entries of checkpoint {checkpoint_of(found)}")

@@ -17,7 +17,7 @@ from framework.cli.progress import Screen
 from framework.errors import ConfigError
 from framework.feeds.folder import FolderFeed
 from framework.feeds.lines import feed_lines
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 
 
 def run(found: Target, *, folder: Path | None, lines: Sequence[str], keys: bool, follow: bool) -> None:
@@ -26,11 +26,13 @@ def run(found: Target, *, folder: Path | None, lines: Sequence[str], keys: bool,
     opened = _open_lines(found.job, lines)
     stop = Stop()
     fed = [topic.name for topic, _ in opened] + ([] if folder is None else [folder_topic(found.job).name])
-    with LocalRun(found.job, found.reference, found.place, found.settings, fed=fed) as local:
+    with LocalJob(found.job, found.reference, found.job_directory, found.settings, fed=fed) as local:
         feed = None
         if folder is not None:
-            feed = FolderFeed(local.notes, folder_topic(found.job).name, folder, exclude=found.place.directory)
-        sources = [feed_lines(local.notes, topic, handle, keys=keys) for topic, handle in opened]
+            feed = FolderFeed(
+                local.metadata, folder_topic(found.job).name, folder, exclude=found.job_directory.directory
+            )
+        sources = [feed_lines(local.metadata, topic, handle, keys=keys) for topic, handle in opened]
         feeding = Feeding(local, feed, sources, follow=follow)
         started_s, before = time.monotonic(), sum(local.committed().values())
         with screen:
@@ -46,16 +48,16 @@ def run(found: Target, *, folder: Path | None, lines: Sequence[str], keys: bool,
 
 
 def _open_lines(job: Job, options: Sequence[str]) -> list[tuple[Topic[Any, Any], int]]:
-    """Open what --lines names; the handles stay open until the process ends. Raises ConfigError."""
+    """Open what --input names; the handles stay open until the process ends. Raises ConfigError."""
     topics, opened = external_inputs(job), []
     for option in options:
         name, equals, source = option.partition("=")
         if not equals or name not in topics:
-            raise ConfigError(f"--lines {option}: write TOPIC=FILE or TOPIC=-, with TOPIC one of {', '.join(topics)}")
+            raise ConfigError(f"--input {option}: write TOPIC=FILE or TOPIC=-, with TOPIC one of {', '.join(topics)}")
         try:
             handle = sys.stdin.fileno() if source == "-" else os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
-            raise ConfigError(f"--lines {option}: {getattr(error, 'strerror', None) or 'there is no input'}") from error
+            raise ConfigError(f"--input {option}: {getattr(error, 'strerror', None) or 'there is no input'}") from error
         opened.append((topics[name], handle))
     return opened
 

@@ -5,28 +5,28 @@ from pathlib import Path
 from rich.console import Console
 
 from framework.cli.job_target import directory_of, existing_log
-from framework.cli.moved_state import at_version, say
+from framework.cli.moved_state import at_checkpoint, say
 from framework.cli.reading import from_text, to_text
 from framework.logs.address import LogAddress
 from framework.state.newest import NewestReader
-from framework.state.snapshot_reader import PastReader
+from framework.state.snapshot_reader import SnapshotReader
 
 
 def _reader(
-    reference: str, directory: Path | None, address: LogAddress, version: int | None
-) -> NewestReader | PastReader:
+    reference: str, directory: Path | None, address: LogAddress, checkpoint_id: int | None
+) -> NewestReader | SnapshotReader:
     """Return what reads the newest state, from local stores that have it or from the changelogs, or an older one."""
     job, log = existing_log(reference, directory, address)
-    if version is None:
+    if checkpoint_id is None:
         return NewestReader(log, job, directory_of(job, directory, address) / "state", say)
-    return PastReader(log, job, at_version(job, log, version))
+    return SnapshotReader(log, job, at_checkpoint(job, log, checkpoint_id))
 
 
 def state_get(
-    reference: str, store: str, key: str, version: int | None, directory: Path | None, address: LogAddress
+    reference: str, store: str, key: str, checkpoint_id: int | None, directory: Path | None, address: LogAddress
 ) -> int:
     """Print the value of a key as each partition has it; return 1 if none has."""
-    with _reader(reference, directory, address, version) as reader:
+    with _reader(reference, directory, address, checkpoint_id) as reader:
         declared = reader.store(store)
         values = [value for _, value in reader.find(declared, from_text(declared.key, key))]
     for value in values:
@@ -39,12 +39,12 @@ def state_scan(
     store: str,
     prefix: str | None,
     limit: int,
-    version: int | None,
+    checkpoint_id: int | None,
     directory: Path | None,
     address: LogAddress,
 ) -> None:
     """Print key and value of each entry."""
-    with _reader(reference, directory, address, version) as reader:
+    with _reader(reference, directory, address, checkpoint_id) as reader:
         declared = reader.store(store)
         rows = reader.all(declared) if prefix is None else reader.prefix(declared, from_text(declared.key, prefix))
         for number, (key, value) in enumerate(rows):

@@ -5,15 +5,17 @@ from rich.console import Console
 from framework.cli.feeding import Feeding, Stop, step
 from framework.cli.job_target import Target
 from framework.cli.progress import Screen
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 
 
 def up(found: Target) -> None:
     """Keep the workers running until Ctrl-C."""
     screen = Screen(Console())
     stop = Stop()
-    with LocalRun(found.job, found.reference, found.place, found.settings) as local, screen:
-        screen.note(f"{found.job.name}: {found.job.partitions} workers in {found.place.directory}; Ctrl-C stops them")
+    with LocalJob(found.job, found.reference, found.job_directory, found.settings) as local, screen:
+        screen.note(
+            f"{found.job.name}: {found.job.partitions} workers in {found.job_directory.directory}; Ctrl-C stops them"
+        )
         feeding = Feeding(local, None, [], follow=True)
         while not stop.asked:
             step(local, feeding, screen)

@@ -25,6 +25,6 @@ def work(
 
     def make() -> Worker:
         found = target(reference, directory, address, sets, state)
-        return open_worker(found.job, partition, found.place, found.settings, stage=stage, status_fd=status_fd)
+        return open_worker(found.job, partition, found.job_directory, found.settings, stage=stage, status_fd=status_fd)
 
     return run_worker(make)

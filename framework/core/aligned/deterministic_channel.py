@@ -1,8 +1,9 @@
 """What an aligned task knows of a channel whose producer is deterministic (A2b).
 
 What stands in such a channel is never taken back: a successor makes the same records again, with the same seqs (D3). So
-there are no versions, markers or restores in it. Records are taken by seq, like those of an external topic by offset;
-what comes again is dropped, once it was compared; how far the channel is in a version is part of the version's commit.
+there are no checkpoints, checkpoint marker or rollback marker in it. Records are taken by seq, like those of an
+external topic by offset; what comes again is dropped, once it was compared; how far the channel is in a checkpoint is
+part of the checkpoint's commit.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from framework.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
 from framework.core.deterministic.merge import ALL
 from framework.errors import Halted
-from protocol.commit import ChannelCommit, Front
+from protocol.commit import ChannelCommit, Frontier
 from protocol.envelope import Header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
@@ -19,7 +20,10 @@ from protocol.ids import TopicPartition
 
 @dataclass(slots=True)
 class LogicalChannel:
-    """A function of the last commit and of what was read since; what was taken is in the state or the open layer."""
+    """A function of the last commit and of what was read since.
+
+    What was taken is in the state or the open write batch.
+    """
 
     task: str  # for errors
     producer: int
@@ -61,27 +65,29 @@ class LogicalChannel:
         self._last, self._decoded = (header, offset, value), None
         return known
 
-    def heartbeat(self, offset: int, header: Header, t: int) -> None:
+    def progress(self, offset: int, header: Header, t: int) -> None:
         """Note that nothing up to ``t`` µs is still to come. Raises Halted if something before it was lost."""
         if header.seq > self.taken + 1:
-            raise self._halted(offset, header, f"expected seq {self.taken + 1}: a record before the heartbeat was lost")
+            raise self._halted(
+                offset, header, f"expected seq {self.taken + 1}: a record before the progress message was lost"
+            )
         self.upto = max(self.upto, t)
 
-    def commit(self, version: int, resume: int) -> ChannelCommit:
-        """Return what a commit says of the channel, besides its front."""
-        return ChannelCommit(self.producer, max(self.generation, 0), version, self.taken, resume)
+    def commit(self, checkpoint_id: int, resume: int) -> ChannelCommit:
+        """Return what a commit says of the channel, besides its frontier."""
+        return ChannelCommit(self.producer, max(self.generation, 0), checkpoint_id, self.taken, resume)
 
     @property
-    def front(self) -> Front:
+    def frontier(self) -> Frontier:
         """How far the channel is."""
-        return Front(self.partition.topic, self.partition.partition, self.producer, self.upto, ALL, self.digest)
+        return Frontier(self.partition.topic, self.partition.partition, self.producer, self.upto, ALL, self.digest)
 
-    def reset(self, seq: int, fronts: Sequence[Front]) -> None:
+    def reset(self, seq: int, frontiers: Sequence[Frontier]) -> None:
         """Go back to what a commit says."""
         where = self.partition.topic, self.partition.partition, self.producer
-        [front] = [each for each in fronts if (each.topic, each.partition, each.producer) == where]
-        self.taken, self.upto, self._digest = seq, front.t, front.digest
-        self._since = front.t
+        [frontier] = [each for each in frontiers if (each.topic, each.partition, each.producer) == where]
+        self.taken, self.upto, self._digest = seq, frontier.t, frontier.digest
+        self._since = frontier.t
         self.generation, self._last, self._decoded = -1, None, None
 
     def _received(self) -> Received | None:

@@ -1,4 +1,4 @@
-"""Early arrivals (A4, A5): frames of a later version than the open one, in memory, then on disk, bounded in all."""
+"""Early arrivals (A4, A5): frames of a later checkpoint than the open one, in memory, then on disk, bounded in all."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from protocol.ids import TopicPartition
 
 @dataclass(slots=True)
 class EarlyFrame:
-    """One admitted frame that waits for its version. ``value`` is None once it was spilled under ``key``."""
+    """One admitted frame that waits for its checkpoint. ``value`` is None once it was spilled under ``key``."""
 
     key: int
     partition: TopicPartition
@@ -28,7 +28,7 @@ class EarlyFrame:
 
 
 class EarlyBuffer:
-    """Frames by version, in the order of arrival within a version. A cache: never the truth."""
+    """Frames by checkpoint, in the order of arrival within a checkpoint. A cache: never the truth."""
 
     def __init__(self, memory_bytes_max: int, bytes_max: int) -> None:
         self.memory_bytes_max = memory_bytes_max
@@ -38,7 +38,7 @@ class EarlyBuffer:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._versions: dict[int, deque[EarlyFrame]] = {}
+        self._checkpoint_ids: dict[int, deque[EarlyFrame]] = {}
         self.bytes = 0
         self.memory_bytes = 0
         self._dropped: list[int] = []  # keys of spilled frames that were dropped
@@ -52,7 +52,7 @@ class EarlyBuffer:
         assert self.fits(frame.size)
         self._key += 1
         frame.key = self._key
-        self._versions.setdefault(frame.header.version, deque()).append(frame)
+        self._checkpoint_ids.setdefault(frame.header.checkpoint_id, deque()).append(frame)
         self.bytes += frame.size
         value = frame.value
         if value is None or self.memory_bytes + frame.size <= self.memory_bytes_max:
@@ -61,29 +61,29 @@ class EarlyBuffer:
         frame.value = None
         return Spill(frame.key, value)
 
-    def least_version(self) -> int | None:
-        """Return the smallest version that has frames."""
-        return min(self._versions, default=None)
+    def least_checkpoint(self) -> int | None:
+        """Return the smallest checkpoint that has frames."""
+        return min(self._checkpoint_ids, default=None)
 
-    def pop(self, version_max: int) -> EarlyFrame | None:
-        """Take out the oldest frame of the smallest version, if that is at most ``version_max``."""
-        version = self.least_version()
-        if version is None or version > version_max:
+    def pop(self, checkpoint_max: int) -> EarlyFrame | None:
+        """Take out the oldest frame of the smallest checkpoint, if that is at most ``checkpoint_max``."""
+        checkpoint_id = self.least_checkpoint()
+        if checkpoint_id is None or checkpoint_id > checkpoint_max:
             return None
-        frames = self._versions[version]
+        frames = self._checkpoint_ids[checkpoint_id]
         frame = frames.popleft()
         if not frames:
-            del self._versions[version]
+            del self._checkpoint_ids[checkpoint_id]
         self._account(frame)
         return frame
 
-    def drop(self, void: Callable[[Header], bool]) -> int:
-        """Drop frames whose header is void; return how many records that were."""
+    def drop(self, rolled_back: Callable[[Header], bool]) -> int:
+        """Drop frames whose header is rolled back; return how many records that were."""
         dropped = 0
-        for version, frames in list(self._versions.items()):
+        for checkpoint_id, frames in list(self._checkpoint_ids.items()):
             kept = deque[EarlyFrame]()
             for frame in frames:
-                if void(frame.header):
+                if rolled_back(frame.header):
                     self._account(frame)
                     dropped += frame.count
                     if frame.value is None:
@@ -91,9 +91,9 @@ class EarlyBuffer:
                 else:
                     kept.append(frame)
             if kept:
-                self._versions[version] = kept
+                self._checkpoint_ids[checkpoint_id] = kept
             else:
-                del self._versions[version]
+                del self._checkpoint_ids[checkpoint_id]
         return dropped
 
     def take_dropped(self) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ class EarlyBuffer:
 
     def __iter__(self) -> Iterator[EarlyFrame]:
         """Iterate over all frames."""
-        for frames in self._versions.values():
+        for frames in self._checkpoint_ids.values():
             yield from frames
 
     def _account(self, frame: EarlyFrame) -> None:

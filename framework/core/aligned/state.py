@@ -6,14 +6,14 @@ from framework.core.actions import Action, Seek
 from framework.core.aligned.early_buffer import EarlyBuffer
 from framework.core.aligned.inputs import Inputs
 from framework.core.commit_pipeline import BaseCore
-from framework.core.lifecycle import Status
+from framework.core.lifecycle import TaskStatus
 from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
 
-__all__ = ["Status", "TaskState"]
+__all__ = ["TaskState", "TaskStatus"]
 
 
 class TaskState(BaseCore):
@@ -25,9 +25,9 @@ class TaskState(BaseCore):
         early = EarlyBuffer(limits.early_memory_bytes_max, limits.early_bytes_max)
         self.inputs = Inputs(task.name, task.channels, early, task.fingerprints, aligned=aligned, logical=task.logical)
         self.seen = self.inputs.seen
-        self._closing: int | None = None  # version to freeze when the outputs are flushed
+        self._closing: int | None = None  # checkpoint to freeze when the outputs are flushed
         self._processing = False
-        self._roll_back = False
+        self._rollback = False
 
     @property
     def _by_timer(self) -> bool:
@@ -45,14 +45,15 @@ class TaskState(BaseCore):
         """Set everything that is a function of the last commit."""
         super()._resume(commit)
         self.inputs.reset(commit)
-        self._closing, self._processing, self._roll_back = None, False, False
+        self._closing, self._processing, self._rollback = None, False, False
 
     def _check(self, commit: Commit) -> None:
         """Refuse a commit of another graph or of other modes."""
         super()._check(commit)
         if (commit.deterministic is not None) != bool(self.task.logical):
             raise ConfigError(
-                f"{self.task.name}: its last commit (version {commit.version}) is one of other modes, its own or those "
+                f"{self.task.name}: its last commit (checkpoint {commit.checkpoint_id}) is one of other modes, its own "
+                f"or those "
                 "of stages that it reads: a job keeps its modes: put them back, or give the job another name, under "
                 "which it begins from its inputs"
             )

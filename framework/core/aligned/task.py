@@ -1,11 +1,11 @@
 """TaskCore: the life of one task, aligned or at least once. Events in, actions out (design 1.3-1.5).
 
 Theory of operation. A task is STARTING (start.py), then announces its generation (R2), then RUNNING: the driver feeds
-messages while ``wants_input``; the core answers with Process, at most one at a time, and closes versions. Closing goes
-in two steps, so that the outputs of a version carry its label: FlushOutputs → OutputFrames → Freeze. From the freeze on
-a CommitRun goes its way (committing.py) while processing goes on. A restore that voids something in the open layer
-makes the task roll back: it finishes the commit in flight, drops the layer, claims a new generation (C6), announces it
-and reads again from the commit.
+messages while ``wants_input``; the core answers with Process, at most one at a time, and closes checkpoints. Closing
+goes in two steps, so that the outputs of a checkpoint carry its checkpoint id: FlushOutputs → OutputFrames → Freeze.
+From the freeze on a PendingCommit goes its way (committing.py) while processing goes on. A rollback marker that rolls
+back something in the open write batch makes the task rollback: it finishes the commit in flight, drops the write batch,
+claims a new generation (C6), announces it and reads again from the commit.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ from framework.core.actions import (
     Spill,
 )
 from framework.core.aligned.commit import Committing
-from framework.core.aligned.state import Status
-from framework.core.changelog_fold import extend_lineage
+from framework.core.aligned.state import TaskStatus
+from framework.core.changelog_fold import extend_rollback_history
 from framework.core.events import (
     Acked,
     Applied,
@@ -37,25 +37,25 @@ from framework.core.events import (
     InputGone,
     InputRead,
     Message,
+    OutcomeFound,
     OutputFrames,
     Processed,
     Ran,
     Start,
     Stop,
     Tick,
-    VerdictFound,
 )
-from framework.core.lifecycle import Stage
+from framework.core.lifecycle import CommitStep
 from framework.core.startup import StartUp
 from framework.errors import Halted
-from protocol.control import decode_heartbeat, decode_marker, decode_restore, encode_watermark
+from protocol.control import decode_marker, decode_progress, decode_rollback_marker, encode_watermark
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.errors import DecodeError
-from protocol.ids import LineageEntry
+from protocol.ids import RollbackEntry
 
 
 class TaskCore(Committing):
-    """One task. ``aligned`` is exactly once; otherwise at least once (1.5): by timer, no alignment, no roll back."""
+    """One task. ``aligned`` is exactly once; otherwise at least once (1.5): by timer, no alignment, no rollback."""
 
     # --- what the driver may ask ---
 
@@ -63,16 +63,16 @@ class TaskCore(Committing):
     def wants_input(self) -> bool:
         """Whether the next message or external batch may be fed."""
         return (
-            self.status is Status.RUNNING
-            and not (self._processing or self._roll_back)
+            self.status is TaskStatus.RUNNING
+            and not (self._processing or self._rollback)
             and self._closing is None
             and not (self._stopping and self.task.is_source)
-            and not (self._by_timer and self._layer_is_full and self.commit_run is not None)
+            and not (self._by_timer and self._open_batch_is_full and self.pending_commit is not None)
         )
 
     def due_in_ms(self, mono_ms: int) -> int:
-        """Return in how many ms a Tick can close a version; a minute if this task closes by its barrier only."""
-        if self.status is Status.RUNNING and self._by_timer and self.commit_run is None:
+        """Return in how many ms a Tick can close a checkpoint; a minute if this task closes by its alignment only."""
+        if self.status is TaskStatus.RUNNING and self._by_timer and self.pending_commit is None:
             return self.clock.next_due_ms(self.frozen + 1, mono_ms)
         return 60_000
 
@@ -102,7 +102,7 @@ class TaskCore(Committing):
                 actions = self._changelog_appended(event)
             case Applied():
                 actions = self._applied()
-            case ChangelogRow() | ChangelogEnd() | VerdictFound():
+            case ChangelogRow() | ChangelogEnd() | OutcomeFound():
                 actions = self._changelog_read(event)
             case InputGone(error):
                 return [ReadChangelog(self.start_up.ownership.doubted(self.generation, error))]
@@ -115,21 +115,21 @@ class TaskCore(Committing):
                 return self._start.begin()
             case InputRead() | ExternalBatch() | Ran():
                 raise AssertionError(f"{self.task.name}: {event} belongs to deterministic mode")
-        if self.status is Status.RUNNING:
+        if self.status is TaskStatus.RUNNING:
             actions += self._pump()
         return actions
 
     def _pump(self) -> list[Action]:
-        """Return what can be done without another message: buffered frames (A4), a barrier or timer, a roll back."""
+        """Return what can be done without another message: buffered frames (A4), an alignment or timer, a rollback."""
         if self._processing or self._closing is not None:
             return []
-        if self._roll_back:
-            return self._begin_roll_back() if self.commit_run is None else []
+        if self._rollback:
+            return self._begin_rollback() if self.pending_commit is None else []
         early = self.inputs.early
         frame = early.pop(self.frozen + 1)
         if frame is not None:
             return self._process(self.inputs.include(frame))
-        if self.commit_run is not None:
+        if self.pending_commit is not None:
             return []
         if self._stopping and self._nothing_open():
             return self._exit()
@@ -138,11 +138,11 @@ class TaskCore(Committing):
         least = self.inputs.least_marker()
         if least <= self.frozen:
             return []
-        waiting = early.least_version()
-        if waiting is not None and waiting <= least:  # drain version by version (1.8 A6)
-            if self._layer_is_full and max(self.frozen + 1, self.inputs.greatest_label) < waiting:
-                self.seen["versions closed by a full layer"] += 1
-                return self._close(waiting - 1)  # nothing of ``waiting`` is in the layer yet (A9)
+        waiting = early.least_checkpoint()
+        if waiting is not None and waiting <= least:  # drain checkpoint by checkpoint (1.8 A6)
+            if self._open_batch_is_full and max(self.frozen + 1, self.inputs.greatest_checkpoint) < waiting:
+                self.seen["checkpoints closed by a full write batch"] += 1
+                return self._close(waiting - 1)  # nothing of ``waiting`` is in the write batch yet (A9)
             frame = early.pop(waiting)
             assert frame is not None
             return self._process(self.inputs.include(frame))
@@ -157,8 +157,8 @@ class TaskCore(Committing):
         try:
             header = decode_header(value)
             if header.type is MessageType.FRAME:
-                if header.version > event.append_time_ms + self.limits.label_ahead_ms:
-                    self.seen["labels ahead of the log's clock"] += 1
+                if header.checkpoint_id > event.append_time_ms + self.limits.checkpoint_ahead_ms:
+                    self.seen["checkpoint ids ahead of the log's clock"] += 1
                 action = self.inputs.frame(partition, offset, header, value, self.frozen)
                 if isinstance(action, Process):
                     return self._process(action)
@@ -172,11 +172,11 @@ class TaskCore(Committing):
                 if self.aligned:
                     self.inputs.marker(partition, offset, decode_marker(value), self.frozen)
                 return []
-            if header.type is MessageType.HEARTBEAT:
-                self.inputs.heartbeat(partition, offset, decode_heartbeat(value))
+            if header.type is MessageType.PROGRESS:
+                self.inputs.progress(partition, offset, decode_progress(value))
                 return []
-            self._roll_back = self.inputs.restore(partition, offset, decode_restore(value), self.frozen)
-            self.seen["roll backs during a commit"] += self._roll_back and self.commit_run is not None
+            self._rollback = self.inputs.rollback_marker(partition, offset, decode_rollback_marker(value), self.frozen)
+            self.seen["rollbacks during a commit"] += self._rollback and self.pending_commit is not None
             dropped = self.inputs.early.take_dropped()
             return [DropSpilled(dropped)] if dropped else []
         except DecodeError as error:
@@ -196,15 +196,15 @@ class TaskCore(Committing):
             header = encode_header(Header(*ours, self.next_seq[partition]))
             self.next_seq[partition] += count
             actions.append(self._send(partition, header + body))
-        if event.watermark is not None and self.status is Status.RUNNING:
+        if event.watermark is not None and self.status is TaskStatus.RUNNING:
             actions += self._watermarks(*event.watermark)
         if self._closing is not None:
-            version, self._closing = self._closing, None
-            actions += self._freeze(version)
+            checkpoint_id, self._closing = self._closing, None
+            actions += self._freeze(checkpoint_id)
         return actions
 
     def _watermarks(self, watermark: int, idle: bool) -> list[Action]:
-        """Send event time behind the frames, with their generation and label; it takes no number (E2)."""
+        """Send event time behind the frames, with their generation and checkpoint id; it takes no number (E2)."""
         ours = (self.task.producer, self.generation, self.frozen + 1)
         return [
             self._send(partition, encode_watermark(*ours, self.next_seq[partition], idle, (watermark,)))
@@ -217,40 +217,40 @@ class TaskCore(Committing):
         self._mono_ms = event.mono_ms
         if not event.fenced:
             self.clock.anchor(event.append_time_ms, event.mono_ms)
-        if self.status is Status.STARTING:
+        if self.status is TaskStatus.STARTING:
             return self.start_up.appended(event)
         if self.start_up.ownership.in_doubt:
             return []  # the process ends: its successor finds what is valid (C4)
-        run, reclaiming = self.commit_run, self.status is Status.RECLAIMING
-        # a roll back's claim is n + 1 after n: anything above n before it is another's (1.8 C1)
+        pending, reclaiming = self.pending_commit, self.status is TaskStatus.RECLAIMING
+        # a rollback's claim is n + 1 after n: anything above n before it is another's (1.8 C1)
         highest_own = self.generation - 1 if reclaiming else self.generation
         if event.fenced:
             return [ReadChangelog(self.start_up.ownership.refused(highest_own))]
         back = self.start_up.ownership.appended(event.offset, highest_own, event.trailing)
         if not reclaiming:
-            assert run is not None and run.stage is Stage.COMMIT
-            run.offset, run.append_time_ms, run.stage = event.offset, event.append_time_ms, Stage.VERIFY
+            assert pending is not None and pending.step is CommitStep.COMMIT
+            pending.offset, pending.append_time_ms, pending.step = event.offset, event.append_time_ms, CommitStep.VERIFY
         if back is not None:
             self.seen["read back"] += 1
             return [ReadChangelog(back)]
         return self._rolled_back() if reclaiming else self._verified()
 
-    def _changelog_read(self, event: ChangelogRow | ChangelogEnd | VerdictFound) -> list[Action]:
+    def _changelog_read(self, event: ChangelogRow | ChangelogEnd | OutcomeFound) -> list[Action]:
         start = self.start_up
-        if self.status is Status.STARTING:
+        if self.status is TaskStatus.STARTING:
             return self._start_read(event)
         if isinstance(event, ChangelogRow):
-            start.ownership.read_back(event.offset, event.value)
+            start.ownership.verify_tail(event.offset, event.value)
             return []
-        start.ownership.read_back_done()
-        return self._rolled_back() if self.status is Status.RECLAIMING else self._verified()
+        start.ownership.tail_verified()
+        return self._rolled_back() if self.status is TaskStatus.RECLAIMING else self._verified()
 
-    # --- roll back, stop ---
+    # --- rollback, stop ---
 
-    def _begin_roll_back(self) -> list[Action]:
-        """Drop the open layer and claim the next generation (R4, C6)."""
-        self.seen["roll backs"] += 1
-        self.status = Status.RECLAIMING
+    def _begin_rollback(self) -> list[Action]:
+        """Drop the open write batch and claim the next generation (R4, C6)."""
+        self.seen["rollbacks"] += 1
+        self.status = TaskStatus.RECLAIMING
         generation = self.generation + 1
         return [
             DropOpen(),
@@ -260,7 +260,9 @@ class TaskCore(Committing):
 
     def _rolled_back(self) -> list[Action]:
         assert self.committed is not None
-        self.lineage = extend_lineage(self.lineage, LineageEntry(self.generation, self.committed.version))
+        self.rollback_history = extend_rollback_history(
+            self.rollback_history, RollbackEntry(self.generation, self.committed.checkpoint_id)
+        )
         self._resume(self.committed)
         return self._announce()
 
@@ -273,5 +275,5 @@ class TaskCore(Committing):
     def _exit(self) -> list[Action]:
         if self._acked < self._token:
             return []
-        self.status = Status.STOPPED
-        return [Exit(0, f"stopped at version {self.frozen}")]
+        self.status = TaskStatus.STOPPED
+        return [Exit(0, f"stopped at checkpoint {self.frozen}")]

@@ -69,7 +69,7 @@ def difference(before: Received | None, received: int, digest: int, frame: Recei
 
 _WHAT_TO_DO = (
     "a task of a deterministic job must make the same of the same input: no clock, no randomness, no order of a set; "
-    "`grete verify` finds the record"
+    "`grete check-determinism` finds the record"
 )
 
 

@@ -1,12 +1,13 @@
 """The clock of a deterministic source: which logical time each record gets (D1, D2)."""
 
-CALM_US = 1_000_000  # without a record for so long, a source beats less often:
+IDLE_US = 1_000_000  # without a record for so long, a source beats less often:
 
 
-CALM_BEATS, CALM_AHEAD = 4, 5  # each so many intervals, and promises so many: the next heartbeat comes in time
+# each so many intervals, and promises so many: the next progress message comes in time
+IDLE_INTERVALS, IDLE_AHEAD = 4, 5
 
 
-PROMPTED_BEATS = 10  # intervals without a promise, of a source that is told when somebody waits for one
+PROMPTED_INTERVALS = 10  # intervals without a promise, of a source that is told when somebody waits for one
 
 
 class LogicalClock:
@@ -18,16 +19,16 @@ class LogicalClock:
     One that is told which times its neighbours have heard of promises those at once, and beats hardly at all.
     """
 
-    def __init__(self, heartbeat_ms: int, lease_ms: int) -> None:
+    def __init__(self, progress_interval_ms: int, time_lease_ms: int) -> None:
         self.floor = 0
         self.lease = 0  # logged, and known to be valid
         self.lease_sent = 0  # logged or on its way
-        self._heartbeat_us, self._lease_us = heartbeat_ms * 1000, lease_ms * 1000
+        self._interval_us, self._lease_us = progress_interval_ms * 1000, time_lease_ms * 1000
         self._ahead_us: int | None = None  # of the monotonic clock
-        self._beat_us = 0  # the time of the last heartbeat
+        self._emitted_us = 0  # the time of the last progress message
         self._given_us = 0  # the time of the last record
         self._wanted = 0  # the last time that somebody beside it has heard of, so that all sources must pass it
-        self._heard_us = 0  # when it was told so
+        self._observed_us = 0  # when it was told so
 
     def anchor(self, append_time_ms: int, mono_us: int) -> None:
         """Take the append time of an own message as the present, unless that would mean to go back."""
@@ -44,17 +45,17 @@ class LogicalClock:
 
     def give(self, records: int, mono_us: int) -> int:
         """Return the time of the first of so many records; each of the others is 1 µs after the one before."""
-        self._given_us = self._beat_us = self.now(mono_us)
+        self._given_us = self._emitted_us = self.now(mono_us)
         first = max(self.floor + 1, self._given_us)
         self.floor = first + records - 1
         return first
 
-    def hear(self, t: int, mono_us: int) -> None:
+    def observe(self, t: int, mono_us: int) -> None:
         """Take it that records up to ``t`` wait somewhere until this source has passed them; 0: nothing was heard."""
         if t:
-            self._wanted, self._heard_us = max(self._wanted, t), self.now(mono_us)
+            self._wanted, self._observed_us = max(self._wanted, t), self.now(mono_us)
 
-    def promise(self, mono_us: int) -> int:
+    def advance(self, mono_us: int) -> int:
         """Return up to when nothing will be given any more: never past the lease.
 
         What is wanted, and no more: else sources that hear of each other would go on for ever. If nothing is, now or,
@@ -63,8 +64,8 @@ class LogicalClock:
         t = self._wanted
         if t <= self.floor:
             t = self.now(mono_us)
-            if self._calm(mono_us) and not self._prompted(mono_us):
-                t += CALM_AHEAD * self._heartbeat_us
+            if self._idle(mono_us) and not self._prompted(mono_us):
+                t += IDLE_AHEAD * self._interval_us
         self.floor = max(self.floor, min(t, self.lease))
         return self.floor
 
@@ -76,26 +77,29 @@ class LogicalClock:
         self.lease_sent = now + self._lease_us
         return self.lease_sent
 
-    def beat(self, mono_us: int) -> bool:
-        """Tell whether a heartbeat is due, and note it. Unprompted, all beat at the same times of the log's clock."""
-        due = self.next_beat_ms(mono_us) <= 0
+    def emit_due(self, mono_us: int) -> bool:
+        """Tell whether a progress message is due, and note it.
+
+        Unprompted, all beat at the same times of the log's clock.
+        """
+        due = self.next_emit_ms(mono_us) <= 0
         if due:
-            self._beat_us = self.now(mono_us)
+            self._emitted_us = self.now(mono_us)
         return due
 
-    def next_beat_ms(self, mono_us: int) -> float:
-        """Return in how many ms a heartbeat is due."""
+    def next_emit_ms(self, mono_us: int) -> float:
+        """Return in how many ms a progress message is due."""
         if self.floor < min(self._wanted, self.lease):
             return 0
         if self._prompted(mono_us):
-            due = self._beat_us + PROMPTED_BEATS * self._heartbeat_us
+            due = self._emitted_us + PROMPTED_INTERVALS * self._interval_us
         else:
-            interval = self._heartbeat_us * (CALM_BEATS if self._calm(mono_us) else 1)
-            due = (self._beat_us // interval + 1) * interval
+            interval = self._interval_us * (IDLE_INTERVALS if self._idle(mono_us) else 1)
+            due = (self._emitted_us // interval + 1) * interval
         return max(0, due - self.now(mono_us)) / 1000
 
     def _prompted(self, mono_us: int) -> bool:
-        return self.now(mono_us) - self._heard_us < CALM_US
+        return self.now(mono_us) - self._observed_us < IDLE_US
 
-    def _calm(self, mono_us: int) -> bool:
-        return self.now(mono_us) - self._given_us >= CALM_US
+    def _idle(self, mono_us: int) -> bool:
+        return self.now(mono_us) - self._given_us >= IDLE_US

@@ -12,11 +12,11 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
-from framework.core.actions import Run, Seek
+from framework.core.actions import RecordRun, Seek
 from framework.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
 from framework.errors import Halted
-from protocol.commit import ChannelCommit, Commit, Front, InputCommit
-from protocol.control import Heartbeat
+from protocol.commit import ChannelCommit, Commit, Frontier, InputCommit
+from protocol.control import ProgressMessage
 from protocol.envelope import Header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
@@ -127,17 +127,17 @@ class Merge:
         if text is not None:
             raise Halted(self._at(channel.partition, frame.offset, header, text))
 
-    def heartbeat(self, partition: TopicPartition, offset: int, heartbeat: Heartbeat) -> None:
-        """Take a heartbeat: nothing at or below it is still to come (D1)."""
-        header = heartbeat.header
+    def progress(self, partition: TopicPartition, offset: int, progress: ProgressMessage) -> None:
+        """Take a progress message: nothing at or below it is still to come (D1)."""
+        header = progress.header
         channel = self._channel(header, partition, offset)
         if channel.skip_offset is not None:
             return
         if header.seq > channel.received + 1:
-            text = f"expected seq {channel.received + 1}: a record before the heartbeat was lost"
+            text = f"expected seq {channel.received + 1}: a record before the progress message was lost"
             raise Halted(self._at(partition, offset, header, text))
-        channel.bound = max(channel.bound, (heartbeat.t, heartbeat.source, ALL))
-        self.latest = max(self.latest, heartbeat.t)
+        channel.bound = max(channel.bound, (progress.t, progress.source, ALL))
+        self.latest = max(self.latest, progress.t)
 
     # --- what is processed ---
 
@@ -146,7 +146,7 @@ class Merge:
         """The time up to which nothing is still to come, in µs."""
         return upto(min(channel.bound for channel in self.channels))
 
-    def take(self) -> tuple[list[Run], int]:
+    def take(self) -> tuple[list[RecordRun], int]:
         """Remove and return the next records in their order, and the time up to which all are processed with them.
 
         At most one frame of each channel at a time: there may be more to take.
@@ -170,7 +170,7 @@ class Merge:
         self.seen["records"] += sum(stop - start for _, _, start, stop in cuts)
         return self._runs(cuts), upto(limit)
 
-    def _runs(self, cuts: list[tuple[Channel, Received, int, int]]) -> list[Run]:
+    def _runs(self, cuts: list[tuple[Channel, Received, int, int]]) -> list[RecordRun]:
         if len(cuts) == 1:
             [(channel, head, start, stop)] = cuts
             return [_run(channel.partition, _columns(head, start, stop))]
@@ -202,34 +202,36 @@ class Merge:
 
     # --- what is committed ---
 
-    def commit(self, version: int) -> tuple[tuple[InputCommit, ...], tuple[Front, ...]]:
+    def commit(self, checkpoint_id: int) -> tuple[tuple[InputCommit, ...], tuple[Frontier, ...]]:
         """Return where a restart must read again, and how far each channel is processed."""
         inputs: dict[TopicPartition, list[ChannelCommit]] = {partition: [] for partition in self.position}
-        fronts = []
+        frontiers = []
         for c in self.channels:
             offset = self.position[c.partition] if c.skip_offset is None else c.skip_offset
             if c.queue:
                 offset = min(offset, c.queue[0].offset)
-            inputs[c.partition].append(ChannelCommit(c.producer, max(c.generation, 0), version, c.processed, offset))
+            inputs[c.partition].append(
+                ChannelCommit(c.producer, max(c.generation, 0), checkpoint_id, c.processed, offset)
+            )
             where = c.partition.topic, c.partition.partition, c.producer
-            fronts.append(Front(*where, c.processed_upto, ALL, c.processed_digest))
+            frontiers.append(Frontier(*where, c.processed_upto, ALL, c.processed_digest))
         commits = (
             InputCommit(partition.topic, partition.partition, min(c.recovery_offset for c in channels), tuple(channels))
             for partition, channels in inputs.items()
         )
-        return tuple(commits), tuple(fronts)
+        return tuple(commits), tuple(frontiers)
 
     def reset(self, commit: Commit) -> None:
         """Go back to a commit."""
         time = commit.deterministic
-        fronts = {(f.producer, TopicPartition(f.topic, f.partition)): f for f in (time.fronts if time else ())}
+        frontiers = {(f.producer, TopicPartition(f.topic, f.partition)): f for f in (time.frontiers if time else ())}
         for entry in commit.inputs:
             partition = TopicPartition(entry.topic, entry.partition)
             self.position[partition] = entry.resume
             for c in entry.channels:
-                front, channel = fronts[c.producer, partition], self._by_key[c.producer, partition]
+                frontier, channel = frontiers[c.producer, partition], self._by_key[c.producer, partition]
                 channel.received = channel.processed = c.seq
-                channel.bound, channel.digest = (front.t, front.source, ALL), front.digest
+                channel.bound, channel.digest = (frontier.t, frontier.source, ALL), frontier.digest
 
     def _channel(self, header: Header, partition: TopicPartition, offset: int) -> Channel:
         channel = self._by_key.get((header.producer, partition))
@@ -267,6 +269,6 @@ def _columns(head: Received, start: int, stop: int) -> tuple[Sequence[Any], ...]
     return [head.offset] * (stop - start), *columns
 
 
-def _run(partition: TopicPartition, columns: Sequence[Sequence[Any]]) -> Run:
-    run = Run(partition, *columns)
+def _run(partition: TopicPartition, columns: Sequence[Sequence[Any]]) -> RecordRun:
+    run = RecordRun(partition, *columns)
     return run if any(run.headers or ()) else run._replace(headers=None)

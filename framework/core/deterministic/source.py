@@ -9,12 +9,12 @@ from framework.core.commit_pipeline import BaseCore
 from framework.core.deterministic.logical_clock import LogicalClock
 from framework.core.deterministic.merge import ALL, Merge
 from framework.core.events import ExternalBatch, Ran
-from framework.core.lifecycle import Status
+from framework.core.lifecycle import TaskStatus
 from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring
 from framework.errors import Halted
-from protocol.changelog import ChangelogType, Decision, TakenRows
-from protocol.control import encode_heartbeat
+from protocol.changelog import ChangelogType, InputDecision, TakenRows
+from protocol.control import encode_progress
 from protocol.envelope import Header, MessageType, encode_header
 from protocol.frames import last_logical
 from protocol.ids import TopicPartition
@@ -28,14 +28,14 @@ GATHERED = 4  # of a sink whose input is full: a transaction costs as much for o
 class Batch:
     """Rows of an external input on their way: decided, logged, processed, in any order; then their outputs are sent."""
 
-    decision: Decision
+    decision: InputDecision
     next_offset: int
     logged: bool = False  # the decision is on its way or appended
     valid: bool = False  # it is known to be (C3)
     outputs: Ran | None = None
 
 
-class Deciding(BaseCore):
+class SourceCore(BaseCore):
     """The state of a DeterministicCore, what it sends, and the part of it that is a source."""
 
     def __init__(self, task: TaskWiring, limits: Limits, *, releases: bool) -> None:
@@ -43,19 +43,19 @@ class Deciding(BaseCore):
         self.releases = releases
         self.merge = Merge(task.name, task.channels, limits.early_memory_bytes_max)
         self.seen = self.merge.seen
-        self.time = LogicalClock(limits.heartbeat_ms, limits.lease_ms)
+        self.time = LogicalClock(limits.progress_interval_ms, limits.time_lease_ms)
         self._mono_us = 0
         self._appending: ChangelogType | None = None  # what is on its way to the changelog, or about to be
         self._processing = False
         self._batches: deque[Batch] = deque()  # of a source, in the order of their times
         self._more = False  # rows stand behind those that were taken last
-        self._replay: deque[Decision] = deque()  # decided by predecessors since the last commit
+        self._replay: deque[InputDecision] = deque()  # decided by predecessors since the last commit
         self._taken = 0  # records that a source has ever taken
         self._last_t = 0  # of the last of them
         self._timer = 0  # when the next timer is due, as far as is known
         self._upto = -1  # the time up to which all is processed, timers included
-        self._promised = 0  # the time of the last heartbeat
-        self._frozen_ms = self._rest_until_ms = 0  # when the last version was frozen, and how long none is due
+        self._advanced = 0  # the time of the last progress message
+        self._frozen_ms = self._rest_until_ms = 0  # when the last checkpoint was frozen, and how long none is due
         self._held = 0  # records for the outside that wait for release
         self._releasing: dict[TopicPartition, tuple[int, int]] = {}  # of each partition among them last seq and digest
 
@@ -63,11 +63,11 @@ class Deciding(BaseCore):
     def wants_input(self) -> bool:
         """Whether the next message or external batch may be fed."""
         return (
-            self.status is Status.RUNNING
+            self.status is TaskStatus.RUNNING
             and not (self._processing or self._replay or self._stopping)
             and len(self._batches) < BATCHES_MAX
-            and not (self._layer_is_full and self.commit_run is not None)
-            and not (self._batches and self._closes)  # a version is frozen between batches
+            and not (self._open_batch_is_full and self.pending_commit is not None)
+            and not (self._batches and self._closes)  # a checkpoint is frozen between batches
         )
 
     @property
@@ -80,25 +80,25 @@ class Deciding(BaseCore):
     @property
     def awaits_answers(self) -> bool:
         """Whether it matters when sends are acknowledged: only to commits and to the end."""
-        return self._stopping or self.commit_run is not None
+        return self._stopping or self.pending_commit is not None
 
     @property
     def _at_rest(self) -> bool:
-        """Whether nothing is being processed: what is in the layer was also sent."""
+        """Whether nothing is being processed: what is in the write batch was also sent."""
         return not (self._processing or self._replay or self._batches)
 
     @property
     def _closes(self) -> bool:
-        """Whether a version is to be frozen as soon as all is at rest."""
-        return self.commit_run is None and (self._stopping or self._layer_is_full or self._is_due)
+        """Whether a checkpoint is to be frozen as soon as all is at rest."""
+        return self.pending_commit is None and (self._stopping or self._open_batch_is_full or self._is_due)
 
     @property
     @abstractmethod
     def _is_due(self) -> bool:
-        """Whether it is time for a version."""
+        """Whether it is time for a checkpoint."""
 
     @property
-    def _beats(self) -> bool:
+    def _emits_progress(self) -> bool:
         """Whether time itself has to go on here: in a source that somebody listens to, or that has timers."""
         return self.task.is_source and not self._stop_closed and (bool(self.task.outputs) or self._timer < NEVER)
 
@@ -121,14 +121,14 @@ class Deciding(BaseCore):
             actions.append(Produce(self._token, event.outputs))
         return actions
 
-    def _heartbeats(self, t: int, *, besides: frozenset[TopicPartition] = frozenset()) -> list[Action]:
+    def _progress_messages(self, t: int, *, besides: frozenset[TopicPartition] = frozenset()) -> list[Action]:
         """Say that nothing up to ``t`` is still to come from here, but in channels whose last record says so."""
-        if t <= self._promised:
+        if t <= self._advanced:
             return []
-        self._promised = t
+        self._advanced = t
         ours = self.task.producer, self.generation, self.frozen + 1
         return [
-            self._send(partition, encode_heartbeat(*ours, seq, t, ALL))
+            self._send(partition, encode_progress(*ours, seq, t, ALL))
             for partition, seq in self.next_seq.items()
             if partition not in besides
         ]
@@ -141,7 +141,7 @@ class Deciding(BaseCore):
         self._mono_us, (topic, partition) = event.mono_us, event.partition
         first_t = self.time.give(event.count, event.mono_us)
         rows = TakenRows(event.next_offset - 1, event.digest)
-        decision = Decision(topic, partition, event.first_offset, event.count, first_t, self.time.floor, rows)
+        decision = InputDecision(topic, partition, event.first_offset, event.count, first_t, self.time.floor, rows)
         self._batches.append(Batch(decision, event.next_offset))
         self._processing = True
         self.ended[event.partition], self._more = False, event.more
@@ -156,10 +156,10 @@ class Deciding(BaseCore):
             self._took(decision, self._batches.popleft().next_offset)
             ends = {partition: last_logical(body)[0] for partition, _, body in outputs.frames}
             besides = frozenset(partition for partition, t in ends.items() if t == decision.last_t)
-            actions += [*self._frames(outputs), *self._heartbeats(decision.last_t, besides=besides)]
+            actions += [*self._frames(outputs), *self._progress_messages(decision.last_t, besides=besides)]
         return actions
 
-    def _took(self, decision: Decision, next_offset: int) -> None:
+    def _took(self, decision: InputDecision, next_offset: int) -> None:
         self.external[TopicPartition(decision.topic, decision.partition)] = next_offset
         self._taken += decision.records
         self._last_t = decision.last_t
@@ -182,17 +182,17 @@ class Deciding(BaseCore):
         self._processing = True
         return [ProcessExternal(source, first_offset, records, first_t, replay=True, rows=rows)]
 
-    def _beat(self) -> list[Action]:
+    def _emit_progress(self) -> list[Action]:
         """Let logical time go on where no record does it."""
-        if self.status is not Status.RUNNING or not (self._at_rest and self._beats):
+        if self.status is not TaskStatus.RUNNING or not (self._at_rest and self._emits_progress):
             return []
-        if not self.time.beat(self._mono_us):
+        if not self.time.emit_due(self._mono_us):
             return []
-        return self._pass(self.time.promise(self._mono_us))
+        return self._pass(self.time.advance(self._mono_us))
 
     def _pass(self, t: int) -> list[Action]:
         """Nothing up to ``t`` is still to come: timers fire first, then all downstream may know."""
-        if t <= self._promised or t < self._timer:
-            return self._heartbeats(t)
+        if t <= self._advanced or t < self._timer:
+            return self._progress_messages(t)
         self._processing = True
         return [ProcessRecords((), t)]

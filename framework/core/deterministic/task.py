@@ -1,11 +1,11 @@
 """DeterministicCore: the life of one task whose output is a function of its input log alone (design 1.6, D1-D5).
 
-Theory of operation. No versions span tasks, there are no markers and no roll back: each task commits by its own timer,
-and what is lost in a crash is made again, the same. A source asks the log first: what it takes, and at which logical
-time, is appended as a decision; what it makes of it is sent when the decision is known to be valid (C2, C3). All others
-merge their channels by logical time (merge.py). A sink lets its outputs out in order, each time with a release in one
-transaction. Of these messages, commits and leases one is on its way at a time: ``_appending``. From a freeze on nothing
-is decided or released before the commit is in the changelog: a restart reads from there.
+Theory of operation. No checkpoints span tasks, there are no markers and no rollback: each task commits by its own
+timer, and what is lost in a crash is made again, the same. A source asks the log first: what it takes, and at which
+logical time, is appended as a decision; what it makes of it is sent when the decision is known to be valid (C2, C3).
+All others merge their channels by logical time (merge.py). A sink lets its outputs out in order, each time with a
+release in one transaction. Of these messages, commits and leases one is on its way at a time: ``_appending``. From a
+freeze on nothing is decided or released before the commit is in the changelog: a restart reads from there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from framework.core.actions import (
     ReadChangelog,
     Seek,
 )
-from framework.core.commit import CommitRun
-from framework.core.deterministic.source import Deciding
+from framework.core.commit import PendingCommit
+from framework.core.deterministic.source import SourceCore
 from framework.core.events import (
     Acked,
     Applied,
@@ -35,28 +35,28 @@ from framework.core.events import (
     InputGone,
     InputRead,
     Message,
+    OutcomeFound,
     OutputFrames,
     Processed,
     Ran,
     Start,
     Stop,
     Tick,
-    VerdictFound,
 )
-from framework.core.lifecycle import Stage, Status
+from framework.core.lifecycle import CommitStep, TaskStatus
 from framework.core.startup import StartUp
 from framework.errors import ConfigError, Halted
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
-    Lease,
-    Release,
-    encode_decision,
-    encode_lease,
-    encode_release,
+    OutputRelease,
+    TimeLease,
+    encode_input_decision,
+    encode_output_release,
+    encode_time_lease,
 )
 from protocol.commit import Commit, DeterministicCommit
-from protocol.control import decode_heartbeat
+from protocol.control import decode_progress
 from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
@@ -64,7 +64,7 @@ from protocol.ids import TopicPartition
 REST = 3  # times as long as a commit took, at least, until the next one: decisions and releases wait for commits
 
 
-class DeterministicCore(Deciding):
+class DeterministicCore(SourceCore):
     """One task. ``releases``: what it writes to topics outside waits for releases; else it leaves at once (D5)."""
 
     # --- what the driver may ask ---
@@ -80,18 +80,18 @@ class DeterministicCore(Deciding):
         return self.start_up.fold.released_digests
 
     @property
-    def heard(self) -> int:
+    def observed(self) -> int:
         """The last logical time in µs that something was received of: all sources must pass it."""
         return self.merge.latest
 
     def due_in_ms(self, mono_ms: float) -> float:
         """Return in how many ms a Tick can do something; a minute if nothing depends on time."""
         due = 60_000.0
-        if self.status is Status.RUNNING and self._at_rest:
-            if self.commit_run is None:
+        if self.status is TaskStatus.RUNNING and self._at_rest:
+            if self.pending_commit is None:
                 due = max(self.clock.next_due_ms(self.frozen + 1, int(mono_ms)), self._rest_until_ms - mono_ms)
-            if self._beats:
-                due = min(due, self.time.next_beat_ms(int(mono_ms * 1000)))
+            if self._emits_progress:
+                due = min(due, self.time.next_emit_ms(int(mono_ms * 1000)))
         return due
 
     # --- dispatch ---
@@ -114,8 +114,8 @@ class DeterministicCore(Deciding):
             case Tick():
                 self._mono_ms, self._open_bytes = event.mono_ms, event.open_bytes
                 self._mono_us = event.mono_us or event.mono_ms * 1000
-                self.time.hear(event.heard, self._mono_us)
-                actions = self._beat()
+                self.time.observe(event.observed, self._mono_us)
+                actions = self._emit_progress()
             case ExternalProcessed():
                 self.ended[event.partition] = event.ended
             case DataWritten():
@@ -124,7 +124,7 @@ class DeterministicCore(Deciding):
                 actions = self._changelog_appended(event)
             case Applied():
                 actions = self._applied()
-            case ChangelogRow() | ChangelogEnd() | VerdictFound():
+            case ChangelogRow() | ChangelogEnd() | OutcomeFound():
                 actions = self._changelog_read(event)
             case InputGone(error):
                 return [ReadChangelog(self.start_up.ownership.doubted(self.generation, error))]
@@ -145,10 +145,10 @@ class DeterministicCore(Deciding):
 
     def _pump(self) -> list[Action]:
         """Return what can be done now: a message for the changelog, a commit, the next records, a heartbeat."""
-        if self.status not in (Status.RUNNING, Status.GENESIS) or self.start_up.ownership.in_doubt:
+        if self.status not in (TaskStatus.RUNNING, TaskStatus.GENESIS) or self.start_up.ownership.in_doubt:
             return []
         actions = self._append_next()
-        if self.status is Status.RUNNING and self._at_rest:
+        if self.status is TaskStatus.RUNNING and self._at_rest:
             if self._closes:
                 if self._stop_closed:
                     return actions + self._exit()
@@ -172,8 +172,8 @@ class DeterministicCore(Deciding):
             if header.type is MessageType.FRAME:
                 self.merge.frame(partition, offset, header, value)
                 return
-            if header.type is MessageType.HEARTBEAT:
-                self.merge.heartbeat(partition, offset, decode_heartbeat(value))
+            if header.type is MessageType.PROGRESS:
+                self.merge.progress(partition, offset, decode_progress(value))
                 return
         except DecodeError as error:
             raise Halted(
@@ -185,14 +185,14 @@ class DeterministicCore(Deciding):
 
     def _take(self) -> list[Action]:
         """Process what may go (D1); once nothing may, tell downstream up to when nothing will come."""
-        if self._layer_is_full and self.commit_run is not None:
+        if self._open_batch_is_full and self.pending_commit is not None:
             return []
         runs, upto = self.merge.take()
         if runs or self._timer <= upto > self._upto:
             self._processing, self._upto = True, max(self._upto, upto)
             return [ProcessRecords(runs, upto)]
         self._upto = max(self._upto, upto)
-        return [*self._heartbeats(self._upto), *self.merge.seeks()]
+        return [*self._progress_messages(self._upto), *self.merge.seeks()]
 
     def _ran(self, event: Ran) -> list[Action]:
         self._processing, self._open_bytes, self._timer = False, event.open_bytes, event.timer
@@ -207,7 +207,7 @@ class DeterministicCore(Deciding):
             decision = self._replay.popleft()
             self._took(decision, event.next_offset)
             return actions + self._replay_next()
-        return actions if self.task.channels else actions + self._heartbeats(self.time.floor)
+        return actions if self.task.channels else actions + self._progress_messages(self.time.floor)
 
     # --- the own changelog ---
 
@@ -215,27 +215,27 @@ class DeterministicCore(Deciding):
         """Append the next message, if none is on its way."""
         if self._appending is not None:
             return []
-        run = self.commit_run
-        if run is not None and run.stage is not Stage.APPLY:
-            actions = self._write_data(run)  # nothing is decided or released between a freeze and its commit
+        pending = self.pending_commit
+        if pending is not None and pending.step is not CommitStep.APPLY:
+            actions = self._write_data(pending)  # nothing is decided or released between a freeze and its commit
             self._appending = ChangelogType.COMMIT if actions else None
             return actions
-        if self.status is not Status.RUNNING:
+        if self.status is not TaskStatus.RUNNING:
             return []
         before = []
-        lease = self.time.next_lease(self._mono_us) if self._beats else None
+        lease = self.time.next_lease(self._mono_us) if self._emits_progress else None
         if lease is not None:
-            before.append(encode_lease(self._header(ChangelogType.LEASE), Lease(lease)))
+            before.append(encode_time_lease(self._header(ChangelogType.TIME_LEASE), TimeLease(lease)))
         elif self.gathers:
             return []
         for batch in self._batches:
             if not batch.logged and (batch.outputs is not None or not self.releases):
                 batch.logged = True
-                before.append(encode_decision(self._header(ChangelogType.DECISION), batch.decision))
+                before.append(encode_input_decision(self._header(ChangelogType.INPUT_DECISION), batch.decision))
         outputs = 0
         if self._held:  # all of it is decided by now
             outputs, self._held = self._held, 0
-            before.append(encode_release(self._header(ChangelogType.RELEASE), self._release()))
+            before.append(encode_output_release(self._header(ChangelogType.OUTPUT_RELEASE), self._release()))
         if not before:
             return []
         *before, value = before
@@ -243,41 +243,41 @@ class DeterministicCore(Deciding):
         sync = self.releases  # else what a power loss takes, it takes with all that came of it
         return [AppendChangelog(value, self.generation, before=tuple(before), outputs=outputs, sync=sync)]
 
-    def _release(self) -> Release:
+    def _release(self) -> OutputRelease:
         released, self._releasing = sorted(self._releasing.items()), {}
-        return Release(tuple((p, seq) for p, (seq, _) in released), tuple(digest for _, (_, digest) in released))
+        return OutputRelease(tuple((p, seq) for p, (seq, _) in released), tuple(digest for _, (_, digest) in released))
 
     def _changelog_appended(self, event: ChangelogAppended) -> list[Action]:
         self._mono_ms, self._mono_us = event.mono_ms, event.mono_us or event.mono_ms * 1000
         if not event.fenced:
-            forward = max(event.append_time_ms, self.clock.now(event.mono_ms))  # no version spans tasks: none waits
+            forward = max(event.append_time_ms, self.clock.now(event.mono_ms))  # no checkpoint spans tasks: none waits
             self.clock.anchor(forward, event.mono_ms)
             self.time.anchor(event.append_time_ms, self._mono_us)
-        if self.status is Status.STARTING:
+        if self.status is TaskStatus.STARTING:
             return self.start_up.appended(event)
-        ownership, run = self.start_up.ownership, self.commit_run
+        ownership, pending = self.start_up.ownership, self.pending_commit
         if ownership.in_doubt:
             return []  # the process ends: its successor finds what is valid (C4)
         if event.fenced:
             return [ReadChangelog(ownership.refused(self.generation))]
         back = ownership.appended(event.offset, self.generation, event.trailing)
         if self._appending is ChangelogType.COMMIT:
-            assert run is not None and run.stage is Stage.COMMIT
-            run.offset, run.append_time_ms, run.stage = event.offset, event.append_time_ms, Stage.VERIFY
+            assert pending is not None and pending.step is CommitStep.COMMIT
+            pending.offset, pending.append_time_ms, pending.step = event.offset, event.append_time_ms, CommitStep.VERIFY
             self._rest_until_ms = event.mono_ms + REST * (event.mono_ms - self._frozen_ms)
         if back is not None:
             self.seen["read back"] += 1
             return [ReadChangelog(back)]
         return self._valid()
 
-    def _changelog_read(self, event: ChangelogRow | ChangelogEnd | VerdictFound) -> list[Action]:
-        if self.status is Status.STARTING:
+    def _changelog_read(self, event: ChangelogRow | ChangelogEnd | OutcomeFound) -> list[Action]:
+        if self.status is TaskStatus.STARTING:
             return self._start_read(event)
         ownership = self.start_up.ownership
         if isinstance(event, ChangelogRow):
-            ownership.read_back(event.offset, event.value)
+            ownership.verify_tail(event.offset, event.value)
             return []
-        ownership.read_back_done()
+        ownership.tail_verified()
         return self._valid()
 
     def _valid(self) -> list[Action]:
@@ -295,35 +295,35 @@ class DeterministicCore(Deciding):
 
     # --- commit, start, stop ---
 
-    def _freeze(self, version: int) -> list[Action]:
-        inputs, fronts = self.merge.commit(version)
-        self.frozen, self._open_bytes, self._frozen_ms = version, 0, self._mono_ms
-        self.commit_run = CommitRun(
-            version=version,
+    def _freeze(self, checkpoint_id: int) -> list[Action]:
+        inputs, frontiers = self.merge.commit(checkpoint_id)
+        self.frozen, self._open_bytes, self._frozen_ms = checkpoint_id, 0, self._mono_ms
+        self.pending_commit = PendingCommit(
+            checkpoint_id=checkpoint_id,
             last_token=self._token,
             inputs=inputs,
             external=self._external_inputs(),
             outputs=self._output_seqs(),
             known=(),
             at_end=self.task.is_source and all(self.ended.values()),
-            deterministic=DeterministicCommit(self._taken, self._last_t, self.time.lease_sent, fronts),
+            deterministic=DeterministicCommit(self._taken, self._last_t, self.time.lease_sent, frontiers),
             held=self._held,
         )
         self._held, self._releasing = 0, {}
-        return [Freeze(version), *self._append_next()]
+        return [Freeze(checkpoint_id), *self._append_next()]
 
     def _data_written(self, event: DataWritten) -> list[Action]:
         message = self._commit_message(event)
-        assert self.commit_run is not None
-        return [AppendChangelog(message, self.generation, outputs=self.commit_run.held)]
+        assert self.pending_commit is not None
+        return [AppendChangelog(message, self.generation, outputs=self.pending_commit.held)]
 
     def _applied(self) -> list[Action]:
-        run, commit = self.commit_run, self.committed
-        assert run is not None and run.stage is Stage.APPLY and commit is not None
-        self.commit_run = None
-        if self.status is Status.GENESIS:
-            return [Committed(run.version), *self._go_on()]
-        return [Committed(run.version), *self._trims(run, commit)]
+        pending, commit = self.pending_commit, self.committed
+        assert pending is not None and pending.step is CommitStep.APPLY and commit is not None
+        self.pending_commit = None
+        if self.status is TaskStatus.GENESIS:
+            return [Committed(pending.checkpoint_id), *self._go_on()]
+        return [Committed(pending.checkpoint_id), *self._trims(pending, commit)]
 
     def _positions(self) -> Mapping[TopicPartition, int]:
         return self.merge.position
@@ -332,7 +332,8 @@ class DeterministicCore(Deciding):
         super()._check(commit)
         if commit.deterministic is None:
             raise ConfigError(
-                f"{self.task.name}: its last commit (version {commit.version}) is not one of deterministic mode: "
+                f"{self.task.name}: its last commit (checkpoint {commit.checkpoint_id}) is not one of deterministic "
+                f"mode: "
                 "a job keeps its modes: put them back, or give the job another name, under which it begins from its "
                 "inputs"
             )
@@ -349,15 +350,19 @@ class DeterministicCore(Deciding):
         self.time.start(last_t, fold.lease)
 
     def _go_on(self) -> list[Action]:
-        run = self.status is Status.STARTING and self.committed is not None and self.committed.run_id is not None
-        if run and not self._replay:
-            self.status = Status.GENESIS  # a run does not know where the outputs of this job will begin (D5)
+        pending = (
+            self.status is TaskStatus.STARTING
+            and self.committed is not None
+            and self.committed.bulk_write_id is not None
+        )
+        if pending and not self._replay:
+            self.status = TaskStatus.GENESIS  # a run does not know where the outputs of this job will begin (D5)
             return self._freeze(max(self.frozen + 1, self.clock.boundary(self._mono_ms)))
-        self.status = Status.RUNNING
+        self.status = TaskStatus.RUNNING
         return [*(Seek(partition, offset) for partition, offset in self.merge.position.items()), *self._replay_next()]
 
     def _exit(self) -> list[Action]:
         if self._acked < self._token or self._appending is not None or self._held:
             return []
-        self.status = Status.STOPPED
-        return [Exit(0, f"stopped at version {self.frozen}")]
+        self.status = TaskStatus.STOPPED
+        return [Exit(0, f"stopped at checkpoint {self.frozen}")]

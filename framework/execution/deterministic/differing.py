@@ -13,7 +13,8 @@ ROWS_MAX = 100_000  # from the end of a partition that are searched
 _BYTES = 1 << 20
 _WHAT_TO_DO = (
     "A task of a deterministic job must make the same of the same input: no clock, no randomness, no order of a set; "
-    "`grete verify` finds the record. Once its code is deterministic, start the job under another name: what is "
+    "`grete check-determinism` finds the record. Once its code is deterministic, start the job under another name: "
+    "what is "
     "visible does not follow from the committed state"
 )
 

@@ -9,7 +9,7 @@ from framework.core.deterministic.task import DeterministicCore
 from framework.errors import OffsetOutOfRange
 from framework.execution.deterministic.decided import DecidedRows, digest_of
 from framework.execution.deterministic.differing import explained
-from framework.execution.deterministic.output_recovery import ReadBack
+from framework.execution.deterministic.output_recovery import OutputRecovery
 from framework.execution.deterministic.ports import LogicalRunner
 from framework.execution.deterministic.remade import OutputsDiffer
 from framework.execution.driver import COVERED, END_CHECK_MS, TaskDriver
@@ -52,7 +52,7 @@ class DeterministicDriver(TaskDriver):
         self._code = runner
         self._batches_read: deque[tuple[TopicPartition, list[LogRow]]] = deque()  # read, their decision not yet made
         self._decided = DecidedRows(self.wiring.name, log, settings)
-        self._back = ReadBack(log, settings.batch_bytes_max, runner)
+        self._back = OutputRecovery(log, settings.batch_bytes_max, runner)
         self._waiting: list[ExternalRecord] = []  # outputs that are not released yet
         self._waiting_bytes = 0
         self._told = 0  # the last time that was heard beside this task
@@ -62,7 +62,7 @@ class DeterministicDriver(TaskDriver):
     @property
     def awaits_answers(self) -> bool:
         """Whether something can go on only when the log has answered."""
-        return self._deliveries.awaited or self._logical.awaits_answers or self._held_up
+        return self._pending_sends.awaited or self._logical.awaits_answers or self._held_up
 
     def delivered(self, delivery: Delivery) -> bool:
         """Take the log's answer to one of our sends; return whether a ``tick`` can do something now."""
@@ -71,7 +71,7 @@ class DeterministicDriver(TaskDriver):
         if delivery.token != CHANGELOG:
             super().delivered(delivery)
             return bool(self._todo) or self._held_up
-        self._deliveries.delivered(CHANGELOG)
+        self._pending_sends.delivered(CHANGELOG)
         self.restore.appended(delivery.offset)
         now = self._mono_ms()
         self._do(on.ChangelogAppended(*delivery[2:4], int(now), *delivery[4:6], mono_us=int(now * 1_000)))
@@ -82,7 +82,7 @@ class DeterministicDriver(TaskDriver):
         return self._back.step() or (not self._back.pending and super().tick())
 
     def due_in_ms(self) -> float:
-        """Return how long a driver with nothing to do may wait; a heartbeat is due to the µs."""
+        """Return how long a driver with nothing to do may wait; a progress message is due to the µs."""
         now = self._mono_ms()
         due = max(0.0, self._due_at(now) - now)
         if self.restore.pending or self._back.pending:
@@ -90,15 +90,15 @@ class DeterministicDriver(TaskDriver):
         return due if self.outbox is None or not self._ready else min(due, self.outbox.due_in_ms(now))
 
     @property
-    def heard(self) -> int:
+    def observed(self) -> int:
         """The last logical time in µs that has reached this task."""
-        return self._logical.heard
+        return self._logical.observed
 
-    def hear(self, t: int) -> None:
+    def observe(self, t: int) -> None:
         """Take it that a task beside this one has heard of ``t``: a source passes it at once, if it can (D1)."""
         if t > self._told and self._ready and self.wiring.is_source:
             self._told, now = t, self._mono_ms()
-            self._do(on.Tick(int(now), self._overlay.open_bytes, int(now * 1_000), heard=t))
+            self._do(on.Tick(int(now), self._overlay.open_bytes, int(now * 1_000), observed=t))
 
     # --- input ---
 
@@ -109,7 +109,7 @@ class DeterministicDriver(TaskDriver):
         if self._held_up:
             return self._nothing_more()
         try:
-            batch = self._inbox.next_batch()
+            batch = self._input_reader.next_batch()
         except OffsetOutOfRange as error:
             self._do(on.InputGone(error))
             return True
@@ -141,11 +141,11 @@ class DeterministicDriver(TaskDriver):
         return False  # each run is flushed when it ends
 
     def _blocked(self) -> bool:
-        return self._waiting_bytes > self._settings.sink_bytes_max or super()._blocked()
+        return self._waiting_bytes > self._settings.sink_buffer_bytes_max or super()._blocked()
 
     def _time(self) -> bool:
         now = self._mono_ms()
-        self._deliveries.check(now)
+        self._pending_sends.check(now)
         if now < self._due_at(now):
             return False
         self._due_at_ms = None
@@ -209,13 +209,13 @@ class DeterministicDriver(TaskDriver):
     def _produce_next(self, token: int, count: int) -> None:
         before = self._waiting_bytes
         outputs = self._take_waiting(count)
-        self._deliveries.sent(token, before - self._waiting_bytes, self._mono_ms())
+        self._pending_sends.sent(token, before - self._waiting_bytes, self._mono_ms())
         self._log.produce(self.owner, token, outputs)
         self.urgent = True
 
     def _append_changelog(self, action: do.AppendChangelog) -> None:
         outputs = self._take_waiting(action.outputs)
-        self._deliveries.sent_other(CHANGELOG, self._mono_ms())
+        self._pending_sends.sent_other(CHANGELOG, self._mono_ms())
         for message in action.before:
             self._log.send(self.owner, COVERED, self.wiring.changelog, message, fence=action.generation)
         self._log.send(
@@ -256,4 +256,4 @@ class DeterministicDriver(TaskDriver):
         self._do(on.Ran(self._overlay.open_bytes, frames, len(records), released, timer, next_offset))
 
     def _hold_back(self) -> None:
-        """Nothing: outputs leave by releases, not with a version (D5)."""
+        """Nothing: outputs leave by releases, not with a checkpoint (D5)."""

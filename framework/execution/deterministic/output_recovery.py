@@ -14,7 +14,7 @@ from protocol.ids import TopicPartition
 LOOK_MS = 1_000  # between two looks where a partition ends
 
 
-class ReadBack:
+class OutputRecovery:
     """Reads what stands behind the places that the state knows, in every partition that the task may write to.
 
     A predecessor that is not dead, or messages of a dead one that arrive later, come after what is read here: the same
@@ -33,7 +33,7 @@ class ReadBack:
 
     def begin(self, last: Commit | None) -> None:
         """Note what is to be read. Without a commit of a worker nothing can be out: what there is, others have made."""
-        is_first = last is None or last.run_id is not None
+        is_first = last is None or last.bulk_write_id is not None
         for partition, place in self._code.places.items():
             start, end = self._log.bounds(partition)
             if is_first:
@@ -42,9 +42,12 @@ class ReadBack:
                 self._left.append(PartitionReader(self._log, partition, max(place, start), end))
 
     def look(self, now_ms: float) -> None:
-        """Move one place on, now and then, just before a version is frozen: else where others write, all is read again.
+        """Move one place on, now and then, just before a checkpoint is frozen.
 
-        Of what is sent before the freeze the version's state tells; what is sent after it stands behind the end of now.
+        Else where others write, all is read again.
+
+        Of what is sent before the freeze the checkpoint's state tells; what is sent after it stands behind the end of
+        now.
         """
         if now_ms - self._looked_ms < LOOK_MS:
             return
@@ -85,7 +88,7 @@ class ReadBack:
         self._log.leave(partition)
         if not self._left:
             for found in self._found.items():
-                self._code.read_back(*found)
+                self._code.recover(*found)
         return True
 
     def _look_at(self, partition: TopicPartition, row: LogRow) -> None:

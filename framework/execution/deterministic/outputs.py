@@ -20,7 +20,7 @@ from framework.execution.deterministic.remade import (
 from framework.execution.outputs import HELD_BYTES, Append, Buffer, Headers, Outputs
 from framework.ports import ExternalRecord
 from framework.settings import Settings
-from framework.stores.overlay import LayeredStore
+from framework.stores.overlay import OverlayStore
 from protocol.frames import digest_records, encode_columns, encode_headers
 from protocol.ids import TopicPartition
 
@@ -96,7 +96,7 @@ class LogicalOutputs(Outputs):
     it is the same again (D5).
     """
 
-    _state: LayeredStore
+    _state: OverlayStore
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class LogicalOutputs(Outputs):
             for stream in topology.streams_out_of(stage.ordinal)
         }
 
-    def load(self, state: LayeredStore) -> None:
+    def load(self, state: OverlayStore) -> None:
         """Go on from what the state holds; senders are made anew after it."""
         self._state, self._outside, self._made = state, {}, {}
         raw = state.get(AT)
@@ -149,7 +149,7 @@ class LogicalOutputs(Outputs):
             if partition in self._made:
                 self._made[partition].expect(checks)
 
-    def read_back(self, partition: TopicPartition, visible: Visible) -> None:
+    def recover(self, partition: TopicPartition, visible: Visible) -> None:
         """Drop what is made again of records that were read back, after comparing each."""
         self.go_on_after({partition: visible.last}, {})
         self._made[partition].visible = visible

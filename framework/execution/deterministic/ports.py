@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from framework.core.actions import Run
+from framework.core.actions import RecordRun
 from framework.execution.deterministic.remade import Check, Visible
 from framework.execution.ports import Runner
 from framework.ports import ExternalRecord, LogRow
@@ -36,7 +36,7 @@ class LogicalRunner(Runner, Protocol):
         """
         ...
 
-    def read_back(self, partition: TopicPartition, visible: Visible) -> None:
+    def recover(self, partition: TopicPartition, visible: Visible) -> None:
         """Drop external outputs that were read back, and compare them with what is made again."""
         ...
 
@@ -44,7 +44,7 @@ class LogicalRunner(Runner, Protocol):
         """Process rows of an external input; the i-th has the logical time ``first_t`` + i."""
         ...
 
-    def process_runs(self, runs: Sequence[Run], upto: int) -> None:
+    def process_runs(self, runs: Sequence[RecordRun], upto: int) -> None:
         """Process merged records, and let time reach ``upto``."""
         ...
 

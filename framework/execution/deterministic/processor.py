@@ -8,7 +8,7 @@ from itertools import repeat
 from framework.api.context import LogicalContext
 from framework.api.graph import StageGraph
 from framework.api.task import Task
-from framework.core.actions import Run
+from framework.core.actions import RecordRun
 from framework.core.topology import Topology
 from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.deterministic.process_loops import LogicalSite, compile_logical
@@ -70,9 +70,9 @@ class LogicalProcessor(Processor):
         """Drop what is made again and was released before the restart, after comparing it (D5)."""
         self._logical.go_on_after(released, digests)
 
-    def read_back(self, partition: TopicPartition, visible: Visible) -> None:
+    def recover(self, partition: TopicPartition, visible: Visible) -> None:
         """Drop what is made again and was read back, after comparing it (D5)."""
-        self._logical.read_back(partition, visible)
+        self._logical.recover(partition, visible)
 
     def reset(self) -> None:
         """Make a new task instance over the state as it is now."""
@@ -92,7 +92,7 @@ class LogicalProcessor(Processor):
         if self._fires:
             self._reach(first_t + len(rows) - 1)
 
-    def process_runs(self, runs: Sequence[Run], upto: int) -> None:
+    def process_runs(self, runs: Sequence[RecordRun], upto: int) -> None:
         """Process records that were merged in logical order, then let time reach ``upto`` µs (D1)."""
         for partition, offsets, keys, values, timestamps, headers, times, sources in runs:
             logical = list(zip(times, sources, strict=True))
@@ -109,9 +109,9 @@ class LogicalProcessor(Processor):
         """The logical time in µs at which a timer may be due."""
         return min(NO_TIMER, self._timers.due * 1_000) if self._fires else NO_TIMER
 
-    def before_freeze(self, version: int) -> None:
-        """Write what belongs to the version's state and is kept in memory; nothing if nothing changed."""
-        super().before_freeze(version)
+    def before_freeze(self, checkpoint_id: int) -> None:
+        """Write what belongs to the checkpoint's state and is kept in memory; nothing if nothing changed."""
+        super().before_freeze(checkpoint_id)
         state: dict[bytes, bytes] = {CALLS: _INT64.pack(self._context.calls)}
         self._logical.save(state)
         for key, raw in state.items():

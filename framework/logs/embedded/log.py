@@ -13,7 +13,7 @@ from pathlib import Path
 
 from framework.errors import ConfigError, OffsetOutOfRange
 from framework.logs.embedded.errors import BUSY_MS, corrupt
-from framework.logs.embedded.notifier import Bell
+from framework.logs.embedded.notifier import Notifier
 from framework.logs.embedded.reader import VERSION_SQL, EmbeddedReader, no_log
 from framework.logs.embedded.schema import OFFSET_BITS, PAGE_BYTES, crc_of, open_file
 from framework.logs.embedded.writer_queue import WriterLock
@@ -165,7 +165,7 @@ class EmbeddedLog(EmbeddedReader):
         """Return when any process has committed since the last return, or something is queued; else at the time-out."""
         deadline = time.monotonic() + timeout_ms / 1000
         with self._guard:
-            self._bell.reset()
+            self._notifier.reset()
             while True:
                 version = self._sql.execute(VERSION_SQL).fetchone()[0]
                 if version != self._version or self._committed or self._queue:
@@ -174,7 +174,7 @@ class EmbeddedLog(EmbeddedReader):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return
-                self._bell.sleep(left)
+                self._notifier.sleep(left)
 
     # --- inside ---
 
@@ -186,8 +186,8 @@ class EmbeddedLog(EmbeddedReader):
             raise no_log(self.path)
         self._lock = WriterLock(self.path)
         opened.callback(self._lock.close)
-        self._bell = Bell(self._lock.path)
-        opened.callback(self._bell.close)
+        self._notifier = Notifier(self._lock.path)
+        opened.callback(self._notifier.close)
         return open_file(self.path, self._lock, create=create)
 
     def _append_all(self, queue: Sequence[_Queued]) -> list[Delivery]:
@@ -253,7 +253,7 @@ class EmbeddedLog(EmbeddedReader):
                 finally:
                     if self._sql.in_transaction:
                         self._sql.execute("ROLLBACK")
-            self._bell.ring()
+            self._notifier.ring()
 
     def _checkpoint(self) -> None:
         """Copy WAL pages back into the file beside other writers; hold them up only when the WAL is at its bound."""

@@ -17,7 +17,7 @@ RECHECK_S = 0.1  # a writer killed between commit and ring, or a foreign program
 PAUSE_MIN_S, PAUSE_MAX_S = 0.0002, 0.002  # without inotify: a busy log answers at once, an idle one costs little
 
 
-class Bell:
+class Notifier:
     """One process's end of the bell. The file only carries the ringing; its content means nothing."""
 
     def __init__(self, path: Path) -> None:

@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from framework.errors import FrameworkError, OffsetOutOfRange
 from framework.logs.kafka.errors import Troubles, failed, failure
-from framework.logs.kafka.metadata_client import ANSWER_S_MAX, RETRIED, SLICE_S, Asker
+from framework.logs.kafka.metadata_client import ANSWER_S_MAX, RETRIED, SLICE_S, MetadataClient
 from framework.ports import LogRow
 from framework.settings import MiB
 from protocol.frames import encode_headers
@@ -87,10 +87,10 @@ class _Ahead:
 class Reader:
     """Reads partitions from any offset. Raises TransientError if no broker answers for a minute."""
 
-    def __init__(self, config: dict[str, Any], troubles: Troubles, asker: Asker) -> None:
+    def __init__(self, config: dict[str, Any], troubles: Troubles, metadata_client: MetadataClient) -> None:
         """Connect in the background."""
         self._consumer: Consumer = troubles.made(Consumer, config)
-        self._asker = asker
+        self._metadata_client = metadata_client
         self._ahead: dict[tuple[str, int], _Ahead] = {}
         self._introduced: set[str] = set()
         self.news = False  # something came since it was last set to False
@@ -99,7 +99,7 @@ class Reader:
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (start, end), asked now. What no reader can see at the end does not count once it was read up to."""
-        start, end = self._asker.bounds(partition)
+        start, end = self._metadata_client.bounds(partition)
         ahead = self._ahead.get(partition)
         if ahead is not None:
             ahead.end = max(ahead.end, end)
@@ -191,7 +191,7 @@ class Reader:
             now = time.monotonic()
             deadline = deadline or now + ANSWER_S_MAX
             if now > deadline:
-                raise self._asker.no_answer()
+                raise self._metadata_client.no_answer()
             message = self._consumer.poll(SLICE_S)
             if message is not None:
                 self._take((message, *self._consumer.consume(BATCH, 0)))

@@ -32,27 +32,27 @@ class KafkaNotesReader:
 
     def meta_items(self, prefix: str) -> list[tuple[str, bytes]]:
         """Return all (key, note) whose key starts with ``prefix``, in key order."""
-        notes = self._read(_partition_of(prefix))
-        return sorted((key, note) for key, note in notes.items() if key.startswith(prefix))
+        metadata = self._read(_partition_of(prefix))
+        return sorted((key, note) for key, note in metadata.items() if key.startswith(prefix))
 
     def _read(self, number: int) -> dict[str, bytes]:
         """Return the notes in a partition, read at the first call: one process feeds a job."""
         if number in self._known:
             return self._known[number]
-        notes: dict[str, bytes] = {}
+        metadata: dict[str, bytes] = {}
         partition = TopicPartition(self.topic, number)
         position, end = (0, 0) if self._log.partitions(self.topic) is None else self._log.bounds(partition)
         for _, _, _, key, note, _ in rows(self._log, partition, position, end):
             if key is None:
                 raise ConfigError(f"{partition} holds a record without a key: it is not this job's; rename the job")
-            notes.pop(key.decode(), None)
+            metadata.pop(key.decode(), None)
             if note is not None:
-                notes[key.decode()] = note
-        self._known[number] = notes
-        return notes
+                metadata[key.decode()] = note
+        self._known[number] = metadata
+        return metadata
 
 
-class KafkaNotes(KafkaNotesReader):
+class KafkaJobMetadata(KafkaNotesReader):
     """Notes by name. What ``framework.feeds`` and the pinned guarantee need of a log."""
 
     def __init__(self, log: KafkaLog, job: str) -> None:
@@ -74,11 +74,11 @@ class KafkaNotes(KafkaNotesReader):
         on all replicas in sync.
         """
         offset = self._produce(records)
-        notes = [
+        metadata = [
             ExternalRecord(TopicPartition(self.topic, _partition_of(key)), key.encode(), note, 0)
             for key, note in meta.items()
         ]
-        self._produce(notes)
+        self._produce(metadata)
         for key, note in meta.items():
             known = self._read(_partition_of(key))
             known.pop(key, None)

@@ -62,7 +62,7 @@ class KafkaLog(KafkaReader):
             raise ConfigError(str(error)) from error
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}")
-        found = self._asker.partitions(topic)
+        found = self._metadata_client.partitions(topic)
         if found is None or (grow and found < partitions):
             before = found
             if before is None:
@@ -70,7 +70,7 @@ class KafkaLog(KafkaReader):
             else:
                 self._topics.grow(topic, partitions)
             deadline = time.monotonic() + VISIBLE_S_MAX
-            while (found := self._asker.partitions(topic)) in (None, before):
+            while (found := self._metadata_client.partitions(topic)) in (None, before):
                 if time.monotonic() > deadline:
                     raise TransientError(f"topic {topic} was made but is not there after {VISIBLE_S_MAX:.0f} s")
                 time.sleep(0.01)

@@ -38,7 +38,7 @@ SPREAD_S_MAX = 10.0  # until every broker has heard of a topic: the one that is 
 _UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
-class Asker:
+class MetadataClient:
     """Asks until a broker answers. Raises TransientError if none does for a minute."""
 
     def __init__(self, config: dict[str, Any], troubles: Troubles, bootstrap: str) -> None:

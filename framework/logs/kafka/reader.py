@@ -8,7 +8,7 @@ from framework.errors import ConfigError
 from framework.logs.kafka.config import Options, scrubber, split_options
 from framework.logs.kafka.consumer import Reader
 from framework.logs.kafka.errors import Troubles
-from framework.logs.kafka.metadata_client import Asker
+from framework.logs.kafka.metadata_client import MetadataClient
 from framework.ports import LogRow
 from protocol.ids import TopicPartition
 
@@ -31,12 +31,12 @@ class KafkaReader:
         """
         self.bootstrap = bootstrap
         self._troubles = troubles
-        self._asker = Asker(consumer, troubles, bootstrap)
-        self._reader = Reader(consumer, troubles, self._asker)
+        self._metadata_client = MetadataClient(consumer, troubles, bootstrap)
+        self._reader = Reader(consumer, troubles, self._metadata_client)
         self._counts: dict[str, int] = {}  # partitions by topic, of those that were seen
         self._closed = False
         try:
-            self._connect(self._asker.answers if answers is None else answers)
+            self._connect(self._metadata_client.answers if answers is None else answers)
         except BaseException:
             self.close()
             raise
@@ -55,14 +55,14 @@ class KafkaReader:
 
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions, or None if there is no such topic."""
-        found = self._asker.partitions(topic)
+        found = self._metadata_client.partitions(topic)
         if found is not None:
             self._counts[topic] = found
         return found
 
     def topics(self) -> Sequence[str]:
         """Return the names of all topics of the cluster but Kafka's own, sorted."""
-        self._counts.update(listed := self._asker.topics())
+        self._counts.update(listed := self._metadata_client.topics())
         return sorted(listed)
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
@@ -88,7 +88,7 @@ class KafkaReader:
         if not self._closed:
             self._closed = True
             self._reader.close()
-            self._asker.close()
+            self._metadata_client.close()
 
     def _connect(self, answers: Callable[[float], bool]) -> None:
         deadline = time.monotonic() + CONNECT_S_MAX

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from framework.api.graph import StageGraph
 from framework.errors import ConfigError
 from framework.ports import LogReader
-from framework.spark.backfill.backfill import Plans, Telling, Wanted, Watching, outside_of, pasts_of
+from framework.spark.backfill.backfill import Plans, Telling, Wanted, Watching, histories_of, outside_of
 from framework.spark.backfill.plans import Report
 from framework.spark.backfill.ranges import LOG, Until, check_placed, cover
 from framework.spark.backfill.schema import STATE
@@ -37,28 +37,28 @@ class Difference(NamedTuple):
 class Audited(NamedTuple):
     """What was compared, and what differs: how many keys, and the first of them."""
 
-    version: int
+    checkpoint_id: int
     reports: list[Report]
     wrong: int
     differences: list[Difference]
 
 
 def audit(spark: "SparkSession", wanted: Wanted, log: LogReader, telling: Telling, *, aligned: bool) -> Audited:
-    """Recompute and compare, at the newest version that every task has committed; the job may run meanwhile.
+    """Recompute and compare, at the newest checkpoint that every task has committed; the job may run meanwhile.
 
-    Raises ConfigError: there is no such version, or its inputs are not there any more; TaskError.
+    Raises ConfigError: there is no such checkpoint, or its inputs are not there any more; TaskError.
     """
     job = wanted.job
-    pasts = pasts_of(spark, job, wanted.sources)
+    pasts = histories_of(spark, job, wanted.sources)
     found = snapshots(log, job, aligned=aligned)
-    if "deterministic" in job.modes:  # no version spans its tasks: they are of one moment when all is used up
+    if "deterministic" in job.modes:  # no checkpoint spans its tasks: they are of one moment when all is used up
         check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), found, strict=True)])
     stood = Until(now=False, offsets=_positions(found))
     ends = {topic: past.ends for topic, past in pasts.items()}
     covered = cover(log, [(wiring, None) for wiring in all_wirings(job)], ends, stood)
     check_whole(log, wanted, covered.resume)
     check_placed(log, job, covered, ends)
-    version = max(snapshot.commit.version for snapshot in found)
+    checkpoint_id = max(snapshot.commit.checkpoint_id for snapshot in found)
     work = f"{wanted.work}/audit-{uuid.uuid4().hex}"
     files = {topic: past.until(covered.resume, topic) for topic, past in pasts.items()}
     plans = Plans(wanted, files, covered, outside_of(job, log))
@@ -68,7 +68,7 @@ def audit(spark: "SparkSession", wanted: Wanted, log: LogReader, telling: Tellin
         stages = Stages(spark, job, plans.pasts(), work)
         with Watching(spark, telling):
             reports = stages.run(
-                lambda stage: plans.of(stage, version, snapshots=_of_stage(found, job.partitions, stage)),
+                lambda stage: plans.of(stage, checkpoint_id, snapshots=_of_stage(found, job.partitions, stage)),
                 lambda name: telling.note(f"stage {name} …"),
             )
             for stage in job.stages:
@@ -83,7 +83,7 @@ def audit(spark: "SparkSession", wanted: Wanted, log: LogReader, telling: Tellin
                     )
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return Audited(version, reports, wrong, differences)
+    return Audited(checkpoint_id, reports, wrong, differences)
 
 
 def _positions(found: list[Snapshot]) -> dict[TopicPartition, int]:

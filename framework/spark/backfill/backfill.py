@@ -16,21 +16,21 @@ from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.errors import ConfigError
 from framework.execution.build import store_names
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.ports import ExternalRecord, Log, LogReader
 from framework.settings import Settings
-from framework.spark.backfill.history import Past, read_files
+from framework.spark.backfill.history import TopicHistory, read_files
 from framework.spark.backfill.plans import Report, StagePlan
 from framework.spark.backfill.ranges import LOG, Cover, Until, check_placed, cover
 from framework.spark.backfill.schema import OUTPUT
 from framework.spark.backfill.stages import Stages, has_one_channel
 from framework.spark.format.options import Where
-from framework.state.bulk_write import Run, begin, commit
+from framework.state.bulk_write import BulkWrite, begin, commit
 from framework.state.pinning import output_counts
 from framework.state.snapshots import Snapshot
 from framework.stores.sst_snapshot import publish
+from protocol.changelog_position import ChangelogPosition
 from protocol.ids import TopicPartition
-from protocol.pointer import Pointer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ class Wanted(NamedTuple):
 class Done(NamedTuple):
     """What was done."""
 
-    run: Run
+    run: BulkWrite
     cover: Cover
     reports: list[Report]
 
@@ -74,15 +74,15 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: Log, tell
     """Do it. The topics must be there. Raises ConfigError, TaskError, Fenced, Halted; then nothing has changed."""
     if wanted.outputs and "deterministic" in wanted.job.modes:
         raise ConfigError("--outputs: outputs of a deterministic job have numbers and times that only a live one gives")
-    pasts = pasts_of(spark, wanted.job, wanted.sources)
+    pasts = histories_of(spark, wanted.job, wanted.sources)
     run = begin(log, wanted.job, wanted.settings, outputs=wanted.outputs)
     telling.note(f"every task of {wanted.job.name} is claimed: workers that were running are fenced")
     ends = {topic: past.ends for topic, past in pasts.items()}
     covered = cover(log, [(task.wiring, task.base) for task in run.tasks], ends, until)
     check_placed(log, wanted.job, covered, ends)
-    for note in covered.notes:
+    for note in covered.metadata:
         telling.note(note)
-    work = f"{wanted.work}/{run.run_id}"
+    work = f"{wanted.work}/{run.bulk_write_id}"
     plans = Plans(
         wanted, {t: p.until(covered.resume, t) for t, p in pasts.items()}, covered, outside_of(wanted.job, log)
     )
@@ -90,20 +90,28 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: Log, tell
         stages = Stages(spark, wanted.job, plans.pasts(), work)
         with Watching(spark, telling):
             reports = stages.run(
-                lambda stage: plans.of(stage, run.version, run=run), lambda name: telling.note(f"stage {name} …")
+                lambda stage: plans.of(stage, run.checkpoint_id, run=run), lambda name: telling.note(f"stage {name} …")
             )
         written = [report.written for report in reports if report.written is not None]
         sent = list(outputs_of(stages, wanted)) if wanted.outputs else []
-        pointers = commit(log, run, written, settings=wanted.settings, full=True, external=covered.resume, outputs=sent)
-        _publish(wanted, run, pointers, reports, telling)
+        changelog_positions = commit(
+            log, run, written, settings=wanted.settings, full=True, external=covered.resume, outputs=sent
+        )
+        _publish(wanted, run, changelog_positions, reports, telling)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return Done(run, covered, reports)
 
 
-def _publish(wanted: Wanted, run: Run, pointers: list[Pointer], reports: list[Report], telling: Telling) -> None:
+def _publish(
+    wanted: Wanted,
+    run: BulkWrite,
+    changelog_positions: list[ChangelogPosition],
+    reports: list[Report],
+    telling: Telling,
+) -> None:
     """Leave the tasks' files where workers look; nothing that fails here takes anything from the run."""
-    place = Place(wanted.where.directory)
+    job_directory = JobDirectory(wanted.where.directory)
     for report in reports:
         if report.written is None or not report.built:
             continue
@@ -111,7 +119,7 @@ def _publish(wanted: Wanted, run: Run, pointers: list[Pointer], reports: list[Re
         stores = store_names(wanted.job.stages[number // wanted.job.partitions])
         name = run.tasks[number].wiring.name
         try:
-            publish(Path(report.built), place.prebuilt(name), pointers[number], stores, report.files)
+            publish(Path(report.built), job_directory.prebuilt(name), changelog_positions[number], stores, report.files)
         except OSError as error:
             telling.note(f"{name}: its files cannot be put in place, so its worker will read the changelog: {error}")
 
@@ -126,9 +134,10 @@ def outputs_of(stages: Stages, wanted: Wanted) -> Iterator[ExternalRecord]:
                 None if row[name] is None else bytes(row[name]) for name in ("key", "value", "headers")
             )
             size += len(key or b"") + len(value or b"") + len(headers or b"")
-            if size > wanted.settings.layer_bytes_max:
+            if size > wanted.settings.uncommitted_state_bytes_max:
                 raise ConfigError(
-                    f"--outputs: more than layer_bytes_max = {wanted.settings.layer_bytes_max} bytes, which go out in "
+                    f"--outputs: more than uncommitted_state_bytes_max = "
+                    f"{wanted.settings.uncommitted_state_bytes_max} bytes, which go out in "
                     "one transaction: raise it, or leave the outputs of the past out"
                 )
             yield ExternalRecord(TopicPartition(row["topic"], row["partition"]), key, value, row["timestamp"], headers)
@@ -138,16 +147,16 @@ class Plans(NamedTuple):
     """Makes the plans of the stages."""
 
     wanted: Wanted
-    files: dict[str, Past]  # by topic
+    files: dict[str, TopicHistory]  # by topic
     covered: Cover
     outside: dict[str, int]
 
     def of(
         self,
         stage: StageGraph,
-        version: int,
+        checkpoint_id: int,
         *,
-        run: Run | None = None,
+        run: BulkWrite | None = None,
         snapshots: tuple[Snapshot, ...] | None = None,
     ) -> StagePlan:
         """Return the plan of a stage whose state is written by a run, or compared with snapshots."""
@@ -157,7 +166,7 @@ class Plans(NamedTuple):
             stage=stage.ordinal,
             settings=wanted.settings,
             outside=self.outside,
-            version=version,
+            checkpoint_id=checkpoint_id,
             outputs=wanted.outputs,
             run=run,
             snapshots=snapshots,
@@ -166,10 +175,10 @@ class Plans(NamedTuple):
             files=frozenset(self.files),
             from_rows=has_one_channel(wanted.job, stage),
             definition=encode_definition(define(wanted.job, self.outside)),
-            built="" if run is None or "://" in wanted.work else f"{wanted.work}/{run.run_id}/_files",
+            built="" if run is None or "://" in wanted.work else f"{wanted.work}/{run.bulk_write_id}/_files",
         )
 
-    def pasts(self) -> dict[int, dict[str, Past]]:
+    def pasts(self) -> dict[int, dict[str, TopicHistory]]:
         """Return stage → topic → what its external inputs have in files."""
         topology = self.wanted.job.topology()
         return {
@@ -178,7 +187,7 @@ class Plans(NamedTuple):
         }
 
 
-def pasts_of(spark: "SparkSession", job: Job, sources: Mapping[str, str]) -> dict[str, Past]:
+def histories_of(spark: "SparkSession", job: Job, sources: Mapping[str, str]) -> dict[str, TopicHistory]:
     """Return the history of each topic that comes from files. Raises ConfigError."""
     return {topic: read_files(spark, path, job.partitions) for topic, path in sources.items() if path != LOG}
 

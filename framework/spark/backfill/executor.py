@@ -46,7 +46,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
                 yield _outputs(partition, report.outputs, sent)
             report.outputs += len(sent)
             report.letters += sum(record.partition.topic in letters for record in sent) if letters else 0
-        state = counted(report, task.state(plan.version, outbox=plan.outputs))
+        state = counted(report, task.state(plan.checkpoint_id, outbox=plan.outputs))
         if plan.run is not None:
             write(plan, plan.run, job, partition, attempt, state, report)
         elif plan.snapshots is not None:

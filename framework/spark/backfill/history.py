@@ -20,7 +20,7 @@ _BYTES, _TEXT = {"binary"}, {"string"}
 _NESTED = ("struct", "map", "array")
 
 
-class Past(NamedTuple):
+class TopicHistory(NamedTuple):
     """The rows of one external input: where they stand, timestamp, key, value, refused.
 
     ``ends``: by partition, the offset after its last row; then they stand at a partition and an offset. None if the
@@ -39,7 +39,7 @@ class Past(NamedTuple):
         blocks = self.rows.mapInArrow(cutter(partitions), DDL)
         return blocks.repartitionById(partitions, f.col("partition")).sortWithinPartitions(*ORDER)
 
-    def until(self, resume: Mapping[TopicPartition, int], topic: str) -> "Past":
+    def until(self, resume: Mapping[TopicPartition, int], topic: str) -> "TopicHistory":
         """Return it without the rows that live tasks will read."""
         from pyspark.sql import functions as f
 
@@ -54,7 +54,7 @@ class Past(NamedTuple):
         return self._replace(rows=rows)
 
 
-def read_files(spark: "SparkSession", path: str, partitions: int) -> Past:
+def read_files(spark: "SparkSession", path: str, partitions: int) -> TopicHistory:
     """Return the history of an external input. Raises ConfigError: no such files, wrong columns."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
@@ -100,7 +100,7 @@ def read_files(spark: "SparkSession", path: str, partitions: int) -> Past:
         *headers,
         reason.alias("refused"),
     )
-    return Past(rows, _ends(path, rows, partitions) if archived else None)
+    return TopicHistory(rows, _ends(path, rows, partitions) if archived else None)
 
 
 def _check_columns(path: str, types: dict[str, str], *, archived: bool) -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from framework.settings import Settings
 from framework.spark.format.options import Where
-from framework.state.bulk_write import Run, Written
+from framework.state.bulk_write import BulkWrite, Written
 from framework.state.snapshots import Snapshot
 from framework.stores.sst_snapshot import SstFile
 from protocol.ids import TopicPartition
@@ -26,9 +26,9 @@ class StagePlan(NamedTuple):
     stage: int
     settings: Settings
     outside: dict[str, int]  # partition counts of the topics that the job writes
-    version: int
+    checkpoint_id: int
     outputs: bool  # wanted: to topics, and in the outbox
-    run: Run | None  # writes the state to the changelogs
+    run: BulkWrite | None  # writes the state to the changelogs
     snapshots: tuple[Snapshot, ...] | None  # compares the state with these, of the stage's tasks
     where: Where
     tails: dict[TopicPartition, Tail]

@@ -29,7 +29,7 @@ class Cover(NamedTuple):
 
     tails: dict[TopicPartition, Tail]
     resume: dict[TopicPartition, int]
-    notes: list[str]  # what a person should know
+    metadata: list[str]  # what a person should know
 
 
 Ends = Mapping[str, Mapping[int, int] | None]  # external topic from files → where they end; None: they have no offsets
@@ -70,17 +70,17 @@ def cover(log: LogReader, tasks: list[tuple[TaskWiring, Commit | None]], ends: E
             archived = partition.topic in ends and ends[partition.topic] is not None
             known = (ends.get(partition.topic) or {}).get(partition.partition, 0)
             begin = known if archived else start
-            stand = stands.get(partition) if last is not None and last.version > 0 else None
+            stand = stands.get(partition) if last is not None and last.checkpoint_id > 0 else None
             resume = _resume(partition, until, stand, begin, (start, end), from_files=partition.topic in ends)
             _check(partition, resume, begin, (start, end), stand)
             if begin < resume:
                 found.tails[partition] = Tail(begin, resume)
             if not archived and start > 0 and partition not in found.resume:
-                found.notes.append(
+                found.metadata.append(
                     f"{partition} starts at offset {start:,}: what was before is not in the log any more"
                 )
             if stand is not None and resume > stand:
-                found.notes.append(
+                found.metadata.append(
                     f"{partition}: the job had come to offset {stand:,}; what it would have sent from there to "
                     f"{resume:,} is not sent"
                 )

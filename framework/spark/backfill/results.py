@@ -10,7 +10,7 @@ from framework.batch.task import StateRow
 from framework.execution.build import store_names
 from framework.spark.backfill.plans import Report, StagePlan
 from framework.spark.backfill.schema import STATE, batch
-from framework.state.bulk_write import Attempt, Run
+from framework.state.bulk_write import Attempt, BulkWrite
 from framework.state.snapshots import Snapshot, contents, segments
 from framework.stores.sst_snapshot import Builder
 
@@ -38,7 +38,7 @@ def _chunks(state: Iterator[StateRow]) -> Iterator[list[StateRow]]:
 
 
 def write(
-    plan: StagePlan, run: Run, job: Job, partition: int, number: int, state: Iterator[StateRow], report: Report
+    plan: StagePlan, run: BulkWrite, job: Job, partition: int, number: int, state: Iterator[StateRow], report: Report
 ) -> None:
     """Write the state to the task's changelog, where every store starts empty, and as files for its worker."""
     stores, task = sorted(store_names(job.stages[plan.stage])), plan.stage * job.partitions + partition

@@ -17,7 +17,7 @@ from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.batch.task import channels_of, stages_in_order
 from framework.spark.backfill.executor import cut_pieces, run_stage
-from framework.spark.backfill.history import Past
+from framework.spark.backfill.history import TopicHistory
 from framework.spark.backfill.plans import Report, StagePlan
 from framework.spark.backfill.schema import DDL, FRAME, PIECE, REPORT
 
@@ -28,7 +28,7 @@ _REMOTE = re.compile(r"^(?:framework|protocol)\.errors\.(\w+): (.*)", re.MULTILI
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 _PIECE_COLUMNS = ["topic", "partition", "start", "channel", "first", "value", "offsets", "refused"]
 
-Pasts = Mapping[int, dict[str, Past]]  # stage ordinal → topic → of its external inputs that come from files
+Histories = Mapping[int, dict[str, TopicHistory]]  # stage ordinal → topic → of its external inputs that come from files
 Progress = Callable[[str, int, int], None]  # what, done, total
 
 
@@ -37,7 +37,7 @@ class Stages(NamedTuple):
 
     spark: "SparkSession"
     job: Job
-    pasts: Pasts
+    pasts: Histories
     work: str  # a directory that all executors share
 
     def run(self, plan_of: Callable[[StageGraph], StagePlan], done: Callable[[str], None]) -> list[Report]:

@@ -55,8 +55,8 @@ class Options(NamedTuple):
     own: dict[str, str]  # those of one format
 
     def is_aligned(self, log: LogReader) -> bool:
-        """Whether the job's versions hold for all tasks together (exactly once)."""
-        return self.settings(log).guarantee == "exactly-once"
+        """Whether the job's checkpoints hold for all tasks together (exactly once)."""
+        return self.settings(log).processing_guarantee == "exactly-once"
 
     def settings(self, log: LogReader) -> Settings:
         """Return the settings of the environment, with the guarantee that the job was made with."""
@@ -80,14 +80,16 @@ def read_options(options: Mapping[str, str], form: str, known: set[str]) -> Opti
     return Options(job, where, own)
 
 
-def version_of(text: str | None) -> int | None:
-    """Return the version that an option names. Raises ConfigError."""
+def checkpoint_of(text: str | None) -> int | None:
+    """Return the checkpoint that an option names. Raises ConfigError."""
     if text is None:
         return None
     try:
         return int(text)
     except ValueError as error:
-        raise ConfigError(f"option version = {text!r}: a version is a number, as grete checkpoints shows it") from error
+        raise ConfigError(
+            f"option checkpoint = {text!r}: a checkpoint is a number, as grete checkpoints shows it"
+        ) from error
 
 
 def find_store(options: Options) -> tuple[StageGraph, Store[Any, Any]]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from framework.api.job import Job
-from framework.core.changelog_fold import is_void
+from framework.core.changelog_fold import is_rolled_back
 from framework.core.task_topology import TaskWiring
 from framework.core.topology import Stream
 from framework.errors import Halted, OffsetOutOfRange
@@ -18,19 +18,19 @@ from framework.spark.format.latest_values import Newest
 from framework.spark.format.options import Where
 from framework.state.commits import all_wirings, last_commit
 from framework.state.snapshots import Snapshot, commits, segments
-from protocol.commit import Commit
+from protocol.commit import SCHEMA_NAMES, Commit
 from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.frames import decode_columns
-from protocol.ids import LineageEntry, TopicPartition, producer_id
+from protocol.ids import RollbackEntry, TopicPartition, producer_id
 
 BATCH_ROWS = 65_536
 
 
 class StatePlan(NamedTuple):
-    """What to read of a changelog: one store, at ``version``."""
+    """What to read of a changelog: one store, at ``checkpoint_id``."""
 
-    version: int
+    checkpoint_id: int
     store: int
     name: str
     key: Column
@@ -38,17 +38,17 @@ class StatePlan(NamedTuple):
 
 
 def state(where: Where, plan: StatePlan, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
-    """Yield the entries of one store of one task: key, value, store, partition, version, and who wrote it where."""
+    """Yield the entries of one store of one task: key, value, store, partition, checkpoint, and who wrote it where."""
     log = where.open()
     try:
-        written: list[tuple[int, int, int]] = []  # (version, generation, offset) of each commit
+        written: list[tuple[int, int, int]] = []  # (checkpoint, generation, offset) of each commit
         parts = _noting(segments(log, snapshot), written)
         newest = Newest(plan.store)
         newest.feed(parts)
         keys, values, numbers = newest.columns()
     finally:
         log.close()
-    versions, generations, offsets = (pa.array(column, pa.int64()) for column in zip(*written, strict=True))
+    checkpoint_ids, generations, offsets = (pa.array(column, pa.int64()) for column in zip(*written, strict=True))
     partition = snapshot.changelog.partition
     for start in range(0, len(keys), BATCH_ROWS):
         by = numbers.slice(start, BATCH_ROWS)
@@ -59,8 +59,8 @@ def state(where: Where, plan: StatePlan, snapshot: Snapshot) -> Iterator[pa.Reco
                 plan.value.decoded(values.slice(start, BATCH_ROWS)),
                 pa.repeat(plan.name, count),
                 pa.repeat(pa.scalar(partition, pa.int32()), count),
-                pa.repeat(pa.scalar(plan.version, pa.int64()), count),
-                versions.take(by),
+                pa.repeat(pa.scalar(plan.checkpoint_id, pa.int64()), count),
+                checkpoint_ids.take(by),
                 generations.take(by).cast(pa.int32()),
                 offsets.take(by),
             ],
@@ -70,7 +70,7 @@ def state(where: Where, plan: StatePlan, snapshot: Snapshot) -> Iterator[pa.Reco
 
 def _noting(parts: Iterator[Any], written: list[tuple[int, int, int]]) -> Iterator[Any]:
     for segment in parts:
-        written.append((segment.commit.version, segment.commit.generation, segment.offset))
+        written.append((segment.commit.checkpoint_id, segment.commit.generation, segment.offset))
         yield segment
 
 
@@ -85,7 +85,7 @@ COMMITS_DDL = (
     "external array<struct<topic:string,partition:int,offset:bigint>>, "
     "outputs array<struct<topic:string,partition:int,next_seq:bigint>>"
 )
-_LINEAGE = pa.list_(pa.struct([("generation", pa.int32()), ("restored", pa.int64())]))
+_ROLLBACK_HISTORY = pa.list_(pa.struct([("generation", pa.int32()), ("restored", pa.int64())]))
 _PLACE = [("topic", pa.string()), ("partition", pa.int32())]
 _COMMITS = pa.schema(
     [
@@ -103,7 +103,7 @@ _COMMITS = pa.schema(
         ("fingerprint", pa.int64()),
         ("run_id", pa.string()),
         ("nonce", pa.binary()),
-        ("lineage", _LINEAGE),
+        ("lineage", _ROLLBACK_HISTORY),
         ("inputs", pa.list_(pa.struct([*_PLACE, ("resume", pa.int64())]))),
         ("external", pa.list_(pa.struct([*_PLACE, ("offset", pa.int64())]))),
         ("outputs", pa.list_(pa.struct([*_PLACE, ("next_seq", pa.int64())]))),
@@ -131,16 +131,17 @@ def commits_of(where: Where, stage: str, wiring: TaskWiring) -> Iterator[pa.Reco
 
 
 def _fields(commit: Commit) -> dict[str, Any]:
-    names = {field.name for field in fields(commit)} & set(_COMMITS.names)
-    return {name: _plain(getattr(commit, name)) for name in names}
+    named = {SCHEMA_NAMES.get(field.name, field.name): field.name for field in fields(commit)}
+    return {name: _plain(getattr(commit, field)) for name, field in named.items() if name in _COMMITS.names}
 
 
 def _plain(value: Any) -> Any:
     """Return tuples of the protocol's records as lists of dicts with the fields that the table has."""
     if not isinstance(value, tuple):
         return value
-    names = ("generation", "restored", "topic", "partition", "resume", "offset", "next_seq")
-    return [{name: getattr(entry, name) for name in names if hasattr(entry, name)} for entry in value]
+    names = {name: name for name in ("generation", "topic", "partition", "resume", "offset", "next_seq")}
+    names |= {"restored": "checkpoint_id"}
+    return [{name: getattr(entry, field) for name, field in names.items() if hasattr(entry, field)} for entry in value]
 
 
 # --- streams ---
@@ -150,8 +151,8 @@ class Producer(NamedTuple):
     """What a producer of a stream has committed."""
 
     name: str
-    version: int
-    lineage: tuple[LineageEntry, ...]
+    checkpoint_id: int
+    rollback_history: tuple[RollbackEntry, ...]
 
 
 class StreamPlan(NamedTuple):
@@ -169,12 +170,12 @@ def producers_of(log: LogReader, job: Job, stream: Stream) -> dict[int, Producer
     ids = {producer_id(stream.producer, number) for number in range(job.partitions)}
     for wiring in all_wirings(job):
         if wiring.producer in ids and (last := last_commit(log, wiring.changelog)) is not None:
-            found[wiring.producer] = Producer(wiring.name, last.commit.version, last.commit.lineage)
+            found[wiring.producer] = Producer(wiring.name, last.commit.checkpoint_id, last.commit.rollback_history)
     return found
 
 
 def stream(where: Where, plan: StreamPlan, partition: TopicPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the committed records of one partition, a batch a frame: no void ones (R3), none twice (K1)."""
+    """Yield the committed records of one partition, a batch a frame: no rolled back ones (R3), none twice (K1)."""
     log = where.open()
     try:
         start, end = log.bounds(partition)
@@ -205,7 +206,8 @@ class _Frames:
             if header.type is not MessageType.FRAME or producer is None:
                 return None
             if self._plan.aligned and (
-                header.version > producer.version or is_void(producer.lineage, header.generation, header.version)
+                header.checkpoint_id > producer.checkpoint_id
+                or is_rolled_back(producer.rollback_history, header.generation, header.checkpoint_id)
             ):
                 return None
             columns = decode_columns(message)
@@ -231,7 +233,7 @@ class _Frames:
                 pa.array([1000 * time_ms for time_ms in columns.timestamps[skip:]], pa.timestamp("us", "UTC")),
                 pa.repeat(pa.scalar(self._partition.partition, pa.int32()), count),
                 pa.repeat(producer.name, count),
-                pa.repeat(pa.scalar(header.version, pa.int64()), count),
+                pa.repeat(pa.scalar(header.checkpoint_id, pa.int64()), count),
                 pa.array(range(known, known + count), pa.int64()),
             ],
             names=["key", "value", "timestamp", "partition", "producer", "version", "seq"],

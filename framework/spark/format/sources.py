@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter
 from framework.core.task_topology import wire
 from framework.errors import ConfigError
 from framework.spark.format.columns import Column, column
-from framework.spark.format.options import Options, Where, find_store, read_options, version_of
+from framework.spark.format.options import Options, Where, checkpoint_of, find_store, read_options
 from framework.spark.format.reader import COMMITS_DDL, StatePlan, StreamPlan, commits_of, producers_of, state, stream
 from framework.spark.format.writer import StateWriter, state_writer
 from framework.state.pinning import check_readable
@@ -38,7 +38,7 @@ class _Reader(DataSourceReader):
         return {}
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Take the filters that choose partitions or the version; Spark applies the others."""
+        """Take the filters that choose partitions or the checkpoint; Spark applies the others."""
         for wanted in filters:
             if isinstance(wanted, EqualTo) and wanted.attribute[0] in self.pushed:
                 known = self.equal.setdefault(wanted.attribute[0], wanted.value)
@@ -57,8 +57,8 @@ class _Reader(DataSourceReader):
 class ChangelogSource(DataSource):
     """Committed state of one store: key, value, and where each entry was written.
 
-    Options: job, store (``stage/store`` where several stages have one), version (None: the newest that all tasks have
-    committed), directory or log, kafkaConfig. A filter ``version = …`` is the same as the option.
+    Options: job, store (``stage/store`` where several stages have one), checkpoint (None: the newest that all tasks
+    have committed), directory or log, kafkaConfig. A filter ``version = …`` is the same as the option.
     """
 
     @classmethod
@@ -86,9 +86,9 @@ class ChangelogSource(DataSource):
 
 class _StateReader(_Reader):
     def partitions(self) -> Sequence[Part]:
-        """Plan: every task of the store's stage, at one version."""
+        """Plan: every task of the store's stage, at one checkpoint."""
         options = self.options
-        wanted = self.equal.get("version", version_of(options.own.get("version")))
+        wanted = self.equal.get("version", checkpoint_of(options.own.get("version")))
         log = options.where.open()
         try:
             check_readable(options.job, log)
@@ -98,16 +98,16 @@ class _StateReader(_Reader):
             log.close()
         first = stage.ordinal * options.job.partitions
         plan = StatePlan(
-            version=0,
+            checkpoint_id=0,
             store=stage.store_ids()[store.name],
             name=store.name,
             key=column("key", store.key),
             value=column("value", store.value),
         )
         parts = found[first : first + options.job.partitions]
-        version = min(snapshot.commit.version for snapshot in found) if wanted is None else wanted
+        checkpoint_id = min(snapshot.commit.checkpoint_id for snapshot in found) if wanted is None else wanted
         return [
-            Part(options.where, number, (plan._replace(version=version), snapshot))
+            Part(options.where, number, (plan._replace(checkpoint_id=checkpoint_id), snapshot))
             for number, snapshot in enumerate(parts)
             if self.chosen(number)
         ] or [Part(options.where, -1, None)]

@@ -17,11 +17,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from framework.errors import ConfigError
 from framework.job.metadata import pin_guarantee
 from framework.job.topics import create_topics
-from framework.logs.address import open_notes
+from framework.logs.address import open_job_metadata
 from framework.settings import Settings
 from framework.spark.format.columns import Column, column
 from framework.spark.format.options import Options, Where, find_store, read_options
-from framework.state.bulk_write import Attempt, Run, Written, abort, begin, commit
+from framework.state.bulk_write import Attempt, BulkWrite, Written, abort, begin, commit
 from framework.state.graph_pinning import check_graph
 from framework.state.pinning import check_definition, pin_definition
 from protocol.ids import TopicPartition
@@ -58,14 +58,14 @@ class StateWriter(DataSourceArrowWriter):
     def __init__(
         self,
         where: Where,
-        run: Run,
+        bulk_write: BulkWrite,
         target: Target,
         settings: Settings,
         external: dict[TopicPartition, int],
         *,
         full: bool,
     ) -> None:
-        self._where, self._run, self._target, self._full = where, run, target, full
+        self._where, self._run, self._target, self._full = where, bulk_write, target, full
         self._settings, self._external = settings, external
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWrites:
@@ -99,7 +99,7 @@ class StateWriter(DataSourceArrowWriter):
             log.close()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave nothing but a void tail."""
+        """Leave nothing but an invalid tail."""
         log = self._where.open_to_write()
         try:
             abort(log, self._run)
@@ -117,17 +117,17 @@ def state_writer(options: Options, schema: Any, *, overwrite: bool) -> StateWrit
         settings = options.settings(log)
         check_graph(job, log)
         create_topics(job, log, None if options.where.embedded else ())
-        notes = open_notes(log, job.name)
-        pin_guarantee(notes, job.name, settings, job.modes)
-        pin_definition(job, log, notes, None)
+        metadata = open_job_metadata(log, job.name)
+        pin_guarantee(metadata, job.name, settings, job.modes)
+        pin_definition(job, log, metadata, None)
         external = _offsets(options)
         for partition, offset in external.items():
             if not log.bounds(partition)[0] <= offset <= log.bounds(partition)[1]:
                 raise ConfigError(f"option offsets: {partition} {offset} is outside of {log.bounds(partition)}")
-        run = begin(log, job, settings)
+        bulk_write = begin(log, job, settings)
     finally:
         log.close()
-    return StateWriter(options.where, run, target, settings, external, full=overwrite and target.store is None)
+    return StateWriter(options.where, bulk_write, target, settings, external, full=overwrite and target.store is None)
 
 
 def _target(options: Options, schema: Any, *, overwrite: bool) -> Target:

@@ -64,15 +64,15 @@ def find_broker(directory: Path | None = None, *, keep: bool = False) -> Broker:
         try:
             fcntl.flock(users, fcntl.LOCK_SH)  # waits while a keeper that found nobody is ending its broker
             ready = directory / READY
-            keeper = None if ready.exists() else _start_keeper(directory, keep=keep)
-            found = _wait_for(ready, keeper, directory / LOG)
+            daemon = None if ready.exists() else _start_daemon(directory, keep=keep)
+            found = _wait_for(ready, daemon, directory / LOG)
         except BaseException:
             os.close(users)
             raise
     return Broker(found["bootstrap"], found["how"], users)
 
 
-def _start_keeper(directory: Path, *, keep: bool) -> "subprocess.Popen[bytes]":
+def _start_daemon(directory: Path, *, keep: bool) -> "subprocess.Popen[bytes]":
     """Start the process that owns the broker: in a session of its own, so that Ctrl-C ends its users first."""
     with (directory / LOG).open("wb") as log:
         return subprocess.Popen(  # noqa: S603 - our own module
@@ -85,10 +85,10 @@ def _start_keeper(directory: Path, *, keep: bool) -> "subprocess.Popen[bytes]":
         )
 
 
-def _wait_for(ready: Path, keeper: "subprocess.Popen[bytes] | None", log: Path) -> dict[str, str]:
+def _wait_for(ready: Path, daemon: "subprocess.Popen[bytes] | None", log: Path) -> dict[str, str]:
     deadline = time.monotonic() + READY_S_MAX
     while not ready.exists():
-        ended = keeper is not None and keeper.poll() is not None
+        ended = daemon is not None and daemon.poll() is not None
         if ended or time.monotonic() > deadline:
             text = log.read_text(errors="replace").strip()
             raise NoBroker(
@@ -96,8 +96,8 @@ def _wait_for(ready: Path, keeper: "subprocess.Popen[bytes] | None", log: Path) 
             )
         time.sleep(0.05)
     found: dict[str, str] = json.loads(ready.read_text())
-    if keeper is not None:
-        _kept.append(keeper)
+    if daemon is not None:
+        _kept.append(daemon)
     return found
 
 

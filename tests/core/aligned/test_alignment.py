@@ -1,4 +1,4 @@
-"""Alignment: the bounded early buffer (A5), the barrier (A6), processing during a commit (A8), early closes (A9)."""
+"""Alignment: the bounded early buffer (A5), the alignment (A6), processing during a commit (A8), early closes (A9)."""
 
 from itertools import pairwise
 from random import Random
@@ -33,14 +33,14 @@ def test_beyond_the_memory_budget_frames_go_to_disk() -> None:
     assert [action.value is None for action in task.all(do.Process)] == [False, True, True]
 
 
-def test_void_frames_on_disk_are_forgotten() -> None:
-    """A restore takes them out of the buffer, and their payloads out of the spill; the others stay (R4, A5)."""
+def test_rolled_back_frames_on_disk_are_forgotten() -> None:
+    """A rollback marker takes them out of the buffer, and their payloads out of the spill; the others stay (R4, A5)."""
     task, a0, a1 = running(early_memory_bytes_max=0)
-    for name in ("void 1", "void 2"):
+    for name in ("rolled back 1", "rolled back 2"):
         a0.send(2, name)
     a1.send(2, "stays")
     task.read()
-    a0.restore(1)
+    a0.rollback_marker(1)
     task.read()
     keys = [spill.key for spill in task.all(do.Spill)]
     assert task.all(do.DropSpilled) == [do.DropSpilled(tuple(keys[:2]))]
@@ -62,36 +62,39 @@ def test_a_record_that_does_not_fit_is_skipped_and_read_again_at_the_freeze() ->
     a0.mark(1)
     a1.mark(1)
     task.read()
-    assert task.versions[1] == ["0", "other channel"]
+    assert task.checkpoint_ids[1] == ["0", "other channel"]
     assert [seek.offset for seek in task.all(do.Seek)][-1] == first
     assert task.open == ["x", "y", "z"]
     assert task.core.seen["seeks back"] == 1
 
 
 def test_a_skipping_channel_skips_even_what_would_fit() -> None:
-    """All later records of the channel are skipped, whatever their label and size: order is kept (A5)."""
+    """All later records of the channel are skipped, whatever their checkpoint id and size: order is kept (A5)."""
     task, a0, a1 = running(early_bytes_max=ONE_FRAME + 1)
     a0.send(3, "large enough not to fit")
     a0.send(3, "y")
     task.read()
     assert (task.open, task.core.inputs.early.bytes) == ([], 0)
-    for version in (1, 2):
-        a0.mark(version)
-        a1.mark(version)
+    for checkpoint_id in (1, 2):
+        a0.mark(checkpoint_id)
+        a1.mark(checkpoint_id)
     task.read()
     assert task.open == ["large enough not to fit", "y"]
 
 
 def test_markers_of_a_skipping_channel_prove_less() -> None:
-    """They prove only what lies below the first skipped label: a version with skipped records is not closed (A5)."""
+    """They prove only what lies below the first skipped checkpoint id.
+
+    A checkpoint with skipped records is not closed (A5).
+    """
     task, a0, a1 = running(early_bytes_max=0)
-    for version in (1, 2, 3):
-        a0.send(version, str(version))
-        a0.mark(version)
-    for version in (1, 2, 3):
-        a1.mark(version)
+    for checkpoint_id in (1, 2, 3):
+        a0.send(checkpoint_id, str(checkpoint_id))
+        a0.mark(checkpoint_id)
+    for checkpoint_id in (1, 2, 3):
+        a1.mark(checkpoint_id)
     task.read()
-    assert task.versions == {0: [], 1: ["1"], 2: ["2"], 3: ["3"]}
+    assert task.checkpoint_ids == {0: [], 1: ["1"], 2: ["2"], 3: ["3"]}
     assert task.core.seen["seeks back"] >= 1
 
 
@@ -117,14 +120,14 @@ def test_the_seek_back_is_to_the_positions_of_the_commit() -> None:
     a1.mark(1)
     task.read(count=4)
     inputs = task.core.inputs
-    [commit] = [run.inputs for run in [task.core.commit_run] if run is not None]
+    [commit] = [run.inputs for run in [task.core.pending_commit] if run is not None]
     assert inputs.position == {T: commit[0].resume}
     assert [(c.producer, c.seq) for c in commit[0].channels] == [(A0, 0), (A1, 1)]
     assert [(c.next_seq, c.marker) for c in inputs.channels.values()] == [(1, 1), (2, 1)]
     assert task.all(do.ClearSpill)
     task.release()
     task.read()
-    assert (task.versions[1], task.open) == (["x"], ["skipped"])
+    assert (task.checkpoint_ids[1], task.open) == (["x"], ["skipped"])
 
 
 @settings(max_examples=50)
@@ -134,56 +137,61 @@ def test_the_seek_back_is_to_the_positions_of_the_commit() -> None:
     bound=st.sampled_from([0, ONE_FRAME, 3 * ONE_FRAME, 1 << 20]),
     memory=st.sampled_from([0, 1 << 20]),
 )
-def test_each_version_holds_exactly_its_records(
+def test_each_checkpoint_holds_exactly_its_records(
     labels: tuple[list[int], list[int]], turns: Random, bound: int, memory: int
 ) -> None:
-    """For any interleaving of two producers and any bound, a commit adds the records of its versions, once (A4-A6)."""
+    """For any interleaving of two producers and any bound, a commit adds the records of its checkpoints.
+
+    Once (A4-A6).
+    """
     task, *producers = running(early_bytes_max=bound, early_memory_bytes_max=memory)
     todo = [
-        sorted([*((label, "send") for label in of), *((v, "then mark") for v in range(1, 5))])[::-1] for of in labels
+        sorted([*((open_checkpoint, "send") for open_checkpoint in of), *((v, "then mark") for v in range(1, 5))])[::-1]
+        for of in labels
     ]
     named: list[tuple[int, str]] = []
     while any(todo):
         number = turns.choice([index for index, queue in enumerate(todo) if queue])
-        version, what = todo[number].pop()
+        checkpoint_id, what = todo[number].pop()
         if what == "send":
-            named.append((version, f"{number}.{len(named)}"))
+            named.append((checkpoint_id, f"{number}.{len(named)}"))
             producers[number].send(*named[-1])
         else:
-            producers[number].mark(version)
+            producers[number].mark(checkpoint_id)
     task.read()
     assert task.core.frozen == 4
-    for previous, version in pairwise(task.versions):
-        expected = [name for label, name in named if previous < label <= version]
-        assert sorted(task.versions[version]) == sorted(expected)
+    for previous, checkpoint_id in pairwise(task.checkpoint_ids):
+        expected = [name for open_checkpoint, name in named if previous < open_checkpoint <= checkpoint_id]
+        assert sorted(task.checkpoint_ids[checkpoint_id]) == sorted(expected)
     for of in "01":
         assert [name for name in task.state if name[0] == of] == [name for _, name in named if name[0] == of]
 
 
-# --- A6: the barrier --------------------------------------------------------------------------------------------------
+# --- A6: the alignment
+# --------------------------------------------------------------------------------------------------
 
 
-def test_the_barrier_is_a_set_not_a_count() -> None:
+def test_the_alignment_is_a_set_not_a_count() -> None:
     """Two markers of one producer are not one of each: every channel of the topology must have sent its own (A6)."""
     task, a0, a1 = running()
     a0.mark(1)
     a0.mark(1)
     a0.mark(2)
     task.read()
-    assert list(task.versions) == [0]
+    assert list(task.checkpoint_ids) == [0]
     a1.mark(1)
     task.read()
-    assert list(task.versions) == [0, 1]
+    assert list(task.checkpoint_ids) == [0, 1]
 
 
 def test_the_set_has_every_partition_of_every_stream() -> None:
-    """One producer's marker counts in the partition in which it stands: the barrier waits for the others (A6)."""
+    """One producer's marker counts in the partition in which it stands: the alignment waits for the others (A6)."""
     streams = (Stream("j.a.s3.b", 0, 1, 1), Stream("j.a.s4.b", 0, 1, 1))
     task_wiring = wire(Topology("j", (Stage("a", 0, 1), Stage("b", 1, 1)), streams), 1, 0)
     s3, s4 = (TopicPartition(stream.topic, 0) for stream in streams)
     log = Log()
     producer = Producer(log, A0, s3, s4, fingerprint=task_wiring.fingerprint)
-    producer.restore(0)
+    producer.rollback_marker(0)
     task = Scenario(log, task_wiring).start()
     producer.mark(1, s3)
     task.read()
@@ -194,7 +202,7 @@ def test_the_set_has_every_partition_of_every_stream() -> None:
 
 
 def test_markers_are_cumulative() -> None:
-    """Marker 3 says what 1 and 2 would have said: a commit of several versions sends one (A6)."""
+    """Marker 3 says what 1 and 2 would have said: a commit of several checkpoints sends one (A6)."""
     task, a0, a1 = running()
     a0.send(1, "x")
     a0.send(3, "y")
@@ -202,10 +210,10 @@ def test_markers_are_cumulative() -> None:
     a1.mark(1)
     a1.mark(3)
     task.read()
-    assert task.versions == {0: [], 1: ["x"], 3: ["y"]}
+    assert task.checkpoint_ids == {0: [], 1: ["x"], 3: ["y"]}
 
 
-def test_a_commit_may_cover_several_versions() -> None:
+def test_a_commit_may_cover_several_checkpoints() -> None:
     """The barrier fires when the least marker reaches cur, and the commit is of that least marker (A6)."""
     task, a0, a1 = running()
     a0.send(1, "1")
@@ -214,15 +222,18 @@ def test_a_commit_may_cover_several_versions() -> None:
     a0.mark(5)
     a1.mark(4)
     task.read()
-    assert task.versions == {0: [], 4: ["1", "2"]}
+    assert task.checkpoint_ids == {0: [], 4: ["1", "2"]}
     assert task.log.commits(INNER)[-1].previous == 0
     a1.mark(5)
     task.read()
-    assert task.versions == {0: [], 4: ["1", "2"], 5: ["5"]}
+    assert task.checkpoint_ids == {0: [], 4: ["1", "2"], 5: ["5"]}
 
 
-def test_all_versions_up_to_the_barrier_are_drained() -> None:
-    """Buffers drain version by version, lowest first, before the commit: deleting them would lose records (1.8 A6)."""
+def test_all_checkpoints_up_to_the_alignment_are_drained() -> None:
+    """Buffers drain checkpoint by checkpoint, lowest first, before the commit.
+
+    Deleting them would lose records (1.8 A6).
+    """
     task, a0, a1 = running()
     a0.send(3, "third")
     a1.send(1, "first")
@@ -230,11 +241,11 @@ def test_all_versions_up_to_the_barrier_are_drained() -> None:
     a0.mark(3)
     a1.mark(3)
     task.read()
-    assert task.versions == {0: [], 3: ["first", "second", "third"]}
+    assert task.checkpoint_ids == {0: [], 3: ["first", "second", "third"]}
 
 
 def test_a_commit_resumes_at_what_it_does_not_include() -> None:
-    """Resume is the first record not included, and no later than a marker beyond the version that was read (A7)."""
+    """Resume is the first record not included, and no later than a marker beyond the checkpoint that was read (A7)."""
     task, a0, a1 = running()
     a0.mark(1)
     marker = len(task.log.rows[T])
@@ -255,7 +266,7 @@ def test_a_commit_resumes_at_what_it_does_not_include() -> None:
 
 
 def committing() -> tuple[Scenario, Producer, Producer]:
-    """Return a task whose commit of version 1 is on its way to the log."""
+    """Return a task whose commit of checkpoint 1 is on its way to the log."""
     task, a0, a1 = running()
     task.hold.add(do.AppendChangelog)
     a0.send(1, "x")
@@ -267,17 +278,17 @@ def committing() -> tuple[Scenario, Producer, Producer]:
     return task, a0, a1
 
 
-def test_records_of_the_next_version_are_processed_during_a_commit() -> None:
-    """From the freeze on, the fresh layer takes what comes; the frozen one is committed as it was (A8)."""
+def test_records_of_the_next_checkpoint_are_processed_during_a_commit() -> None:
+    """From the freeze on, the fresh write batch takes what comes; the frozen one is committed as it was (A8)."""
     task, a0, _ = committing()
     a0.send(2, "y")
     task.read()
     assert (task.frozen, task.open) == (["x"], ["y"])
     task.release()
-    assert (task.versions[1], task.open) == (["x"], ["y"])
+    assert (task.checkpoint_ids[1], task.open) == (["x"], ["y"])
 
 
-def test_outputs_after_the_freeze_carry_the_next_version() -> None:
+def test_outputs_after_the_freeze_carry_the_next_checkpoint() -> None:
     """What was sent before the freeze is of V, what is sent after it of V + 1, also before V's marker (A8)."""
     task, a0, _ = committing()
     a0.send(2, "y")
@@ -285,26 +296,26 @@ def test_outputs_after_the_freeze_carry_the_next_version() -> None:
     task.emit(OUT[0], "out 2", "out 3")
     task.flush()
     task.release()
-    sent = [(header.type, header.version, header.seq) for header in task.sent(OUT[0])[1:]]
+    sent = [(header.type, header.checkpoint_id, header.seq) for header in task.sent(OUT[0])[1:]]
     frame_type, marker = MessageType.FRAME, MessageType.MARKER
     assert sent == [(frame_type, 1, 1), (frame_type, 2, 2), (marker, 1, 2)]
 
 
-def test_a_barrier_that_completes_during_a_commit_waits() -> None:
+def test_a_alignment_that_completes_during_a_commit_waits() -> None:
     """One commit in flight; the next begins when it has ended, and covers what was reached meanwhile (A8)."""
     task, a0, a1 = committing()
-    for version in (2, 3):
-        a0.send(version, str(version))
-        a0.mark(version)
-        a1.mark(version)
+    for checkpoint_id in (2, 3):
+        a0.send(checkpoint_id, str(checkpoint_id))
+        a0.mark(checkpoint_id)
+        a1.mark(checkpoint_id)
     task.read()
-    assert [freeze.version for freeze in task.all(do.Freeze)] == [0, 1]
+    assert [freeze.checkpoint_id for freeze in task.all(do.Freeze)] == [0, 1]
     task.release()
-    assert [freeze.version for freeze in task.all(do.Freeze)] == [0, 1, 3]
-    assert task.versions == {0: [], 1: ["x"], 3: ["2", "3"]}
+    assert [freeze.checkpoint_id for freeze in task.all(do.Freeze)] == [0, 1, 3]
+    assert task.checkpoint_ids == {0: [], 1: ["x"], 3: ["2", "3"]}
 
 
-def test_the_first_record_of_a_version_is_not_early_after_the_freeze() -> None:
+def test_the_first_record_of_a_checkpoint_is_not_early_after_the_freeze() -> None:
     """cur follows the freeze, not the end of the commit: else every record would go through the buffer (A1, A8)."""
     task, a0, _ = committing()
     a0.send(2, "y")
@@ -312,47 +323,51 @@ def test_the_first_record_of_a_version_is_not_early_after_the_freeze() -> None:
     assert task.core.seen["early records"] == 0
 
 
-# --- A9: the layer's bound --------------------------------------------------------------------------------------------
+# --- A9: the write batch's bound
+# --------------------------------------------------------------------------------------------
 
 
-def three_versions(layer_bytes_max: int) -> Scenario:
-    """Return a task that had to wait for three versions' barrier at once, with two records (20 bytes) in each."""
-    task, a0, a1 = running(layer_bytes_max=layer_bytes_max)
-    for version in (1, 2, 3):
-        a0.send(version, f"{version}a", f"{version}b")
+def three_versions(uncommitted_state_bytes_max: int) -> Scenario:
+    """Return a task that had to wait for three checkpoints' barrier at once, with two records (20 bytes) in each."""
+    task, a0, a1 = running(uncommitted_state_bytes_max=uncommitted_state_bytes_max)
+    for checkpoint_id in (1, 2, 3):
+        a0.send(checkpoint_id, f"{checkpoint_id}a", f"{checkpoint_id}b")
     a0.mark(3)
     a1.mark(3)
     task.read()
     return task
 
 
-def test_near_its_bound_a_layer_is_closed_between_versions() -> None:
-    """The commit is of the greatest version that is drained, not of the barrier's, when the layer is half full (A9)."""
-    task = three_versions(layer_bytes_max=38)
-    assert task.versions == {0: [], 1: ["1a", "1b"], 2: ["2a", "2b"], 3: ["3a", "3b"]}
+def test_near_its_bound_a_write_batch_is_closed_between_checkpoints() -> None:
+    """The commit is of the greatest checkpoint that is drained, not of the alignment's.
+
+    When the write batch is half full (A9).
+    """
+    task = three_versions(uncommitted_state_bytes_max=38)
+    assert task.checkpoint_ids == {0: [], 1: ["1a", "1b"], 2: ["2a", "2b"], 3: ["3a", "3b"]}
 
 
-def test_far_from_its_bound_all_versions_are_one_commit() -> None:
-    """The barrier's version, unless the layer nears its bound (1.8 A6)."""
-    assert list(three_versions(layer_bytes_max=200).versions) == [0, 3]
-    assert list(three_versions(layer_bytes_max=78).versions) == [0, 2, 3]
+def test_far_from_its_bound_all_checkpoints_are_one_commit() -> None:
+    """The barrier's checkpoint, unless the write batch nears its bound (1.8 A6)."""
+    assert list(three_versions(uncommitted_state_bytes_max=200).checkpoint_ids) == [0, 3]
+    assert list(three_versions(uncommitted_state_bytes_max=78).checkpoint_ids) == [0, 2, 3]
 
 
-def test_a_version_is_never_cut() -> None:
-    """However small the bound, a version is drained whole before it is closed (A9, A6)."""
-    task, a0, a1 = running(layer_bytes_max=2)
+def test_a_checkpoint_is_never_cut() -> None:
+    """However small the bound, a checkpoint is drained whole before it is closed (A9, A6)."""
+    task, a0, a1 = running(uncommitted_state_bytes_max=2)
     a0.send(2, "a")
     a0.send(2, "b")
     a0.mark(2)
     a1.send(2, "c")
     a1.mark(2)
     task.read()
-    assert task.versions[2] == ["a", "b", "c"]
+    assert task.checkpoint_ids[2] == ["a", "b", "c"]
 
 
-def test_nothing_waiting_is_lost_when_a_layer_is_closed_early() -> None:
-    """What lies beyond the early close stays in its buffer and is part of the next versions (A9, 1.8 A6)."""
-    task = three_versions(layer_bytes_max=38)
+def test_nothing_waiting_is_lost_when_a_write_batch_is_closed_early() -> None:
+    """What lies beyond the early close stays in its buffer and is part of the next checkpoints (A9, 1.8 A6)."""
+    task = three_versions(uncommitted_state_bytes_max=38)
     assert task.state == ["1a", "1b", "2a", "2b", "3a", "3b"]
-    markers = [header.version for header in task.sent(OUT[0]) if header.type is MessageType.MARKER]
+    markers = [header.checkpoint_id for header in task.sent(OUT[0]) if header.type is MessageType.MARKER]
     assert markers == [1, 2, 3]

@@ -34,7 +34,7 @@ def between() -> tuple[Scenario, Writer, Producer]:
     """Return a task that reads of a deterministic producer and of an aligned one, running, and those."""
     log = Log()
     b = Producer(log, B, FROM_B, fingerprint=BEHIND_BOTH.fingerprint)
-    b.restore(0)
+    b.rollback_marker(0)
     task = Scenario(log, BEHIND_BOTH).start()
     task.read()
     return task, Writer(log, A0, FROM_A), b
@@ -56,12 +56,12 @@ def test_the_wiring_tells_whose_markers_are_awaited() -> None:
     assert not deterministic.is_source(3)
 
 
-def test_it_closes_versions_by_its_clock_and_commits_how_far_each_channel_is() -> None:
-    """No marker is awaited; seq, resume offset, time and digest of each channel are part of the version (A2b)."""
+def test_it_closes_checkpoints_by_its_clock_and_commits_how_far_each_channel_is() -> None:
+    """No marker is awaited; seq, resume offset, time and digest of each channel are part of the checkpoint (A2b)."""
     task, a0, a1 = alone()
     a0.send(("x", 100, A0), ("y", 200, A0))
     a1.send(("z", 150, A1))
-    a0.beat(300)
+    a0.progress(300)
     task.read()
     assert task.open == ["x", "y", "z"]
     task.tick(100)
@@ -70,27 +70,30 @@ def test_it_closes_versions_by_its_clock_and_commits_how_far_each_channel_is() -
     assert (entry.resume, [(c.producer, c.seq) for c in entry.channels]) == (3, [(A0, 2), (A1, 1)])
     time = last_commit(task).deterministic
     assert time is not None
-    assert [(f.producer, f.t, f.digest) for f in time.fronts] == [(A0, 300, a0.digest), (A1, -1, a1.digest)]
+    assert [(f.producer, f.t, f.digest) for f in time.frontiers] == [(A0, 300, a0.digest), (A1, -1, a1.digest)]
     assert task.log.start[ALONE] == 3
 
 
 def test_an_idle_one_closes_too() -> None:
-    """As any source does (A1): who reads it waits for its versions."""
+    """As any source does (A1): who reads it waits for its checkpoints."""
     task, *_ = alone()
     task.tick(100)
     task.tick(100)
-    assert [commit.version for commit in task.log.commits(BEHIND)] == [0, 1_000, 1_100, 1_200]
-    assert not any(commit.at_end for commit in task.log.commits(BEHIND))  # its fronts tell, not a flag
+    assert [commit.checkpoint_id for commit in task.log.commits(BEHIND)] == [0, 1_000, 1_100, 1_200]
+    assert not any(commit.at_end for commit in task.log.commits(BEHIND))  # its frontiers tell, not a flag
 
 
-def test_labels_of_deterministic_records_say_nothing() -> None:
-    """Their producer's versions are its own: a record of any label belongs to the version that is open (A4)."""
+def test_checkpoint_ids_of_deterministic_records_say_nothing() -> None:
+    """Their producer's checkpoints are its own.
+
+    A record of any checkpoint id belongs to the checkpoint that is open (A4).
+    """
     task, a0, _ = alone()
     task.tick(100)
-    a0.send(("late by its label", 100, A0))
+    a0.send(("late by its checkpoint id", 100, A0))
     task.read()
     task.tick(100)
-    assert task.versions[1_200] == ["late by its label"]
+    assert task.checkpoint_ids[1_200] == ["late by its checkpoint id"]
 
 
 def test_what_is_made_again_is_dropped() -> None:
@@ -132,7 +135,7 @@ def lost_record(a0: Writer) -> None:
 def lost_before_heartbeat(a0: Writer) -> None:
     """Leave a record out, and be calm."""
     a0.next_seq += 1
-    a0.beat(900)
+    a0.progress(900)
 
 
 def other_record(a0: Writer) -> None:
@@ -160,11 +163,11 @@ def marker(a0: Writer) -> None:
     ("mistake", "text"),
     [
         (lost_record, "expected seq 2: a record was lost"),
-        (lost_before_heartbeat, "expected seq 2: a record before the heartbeat was lost"),
+        (lost_before_heartbeat, "expected seq 2: a record before the progress message was lost"),
         (other_record, "record seq 1 was received before with value b'x', now b'other'"),
         (other_digest, "one or more of its records up to seq 1 are not what was received before"),
         (without_time, "no logical time: its producer is not deterministic"),
-        (marker, "is deterministic and sends only frames and heartbeats"),
+        (marker, "is deterministic and sends only frames and progress messages"),
     ],
 )
 def test_what_cannot_be_halts_with_its_place(mistake: Callable[[Writer], None], text: str) -> None:
@@ -193,8 +196,8 @@ def test_a_digest_that_differs_from_the_commits_halts() -> None:
         after.read()
 
 
-def test_behind_both_the_barrier_is_of_the_aligned_producers() -> None:
-    """A version closes with their markers, and holds what has come of the others by then (A6, A2b)."""
+def test_behind_both_the_alignment_is_of_the_aligned_producers() -> None:
+    """A checkpoint closes with their markers, and holds what has come of the others by then (A6, A2b)."""
     task, a0, b = between()
     a0.send(("x", 100, A0))
     b.send(1, "b1")
@@ -203,35 +206,35 @@ def test_behind_both_the_barrier_is_of_the_aligned_producers() -> None:
     assert task.core.frozen == 0
     b.mark(1)
     task.read()
-    assert (task.core.frozen, task.versions[1]) == (1, ["x", "b1"])
+    assert (task.core.frozen, task.checkpoint_ids[1]) == (1, ["x", "b1"])
     a0.send(("y", 200, A0))
     b.send(2, "b2")
     task.read()
     b.mark(2)
     task.read()
-    assert task.versions[2] == ["y", "b2"]
+    assert task.checkpoint_ids[2] == ["y", "b2"]
 
 
-def test_a_roll_back_takes_deterministic_records_again() -> None:
-    """They were in the layer that is dropped; the stream still has them, as it is trimmed by commits (R4, K3)."""
+def test_a_rollback_takes_deterministic_records_again() -> None:
+    """They were in the write batch that is dropped; the stream still has them, as it is trimmed by commits (R4, K3)."""
     task, a0, b = between()
     a0.send(("x", 100, A0))
     b.send(1, "b1")
     b.mark(1)
     task.read()
     a0.send(("y", 200, A0))
-    b.send(2, "void")
+    b.send(2, "rolled back")
     task.read()
-    assert sorted(task.open) == ["void", "y"]
-    b.restore(1)
+    assert sorted(task.open) == ["rolled back", "y"]
+    b.rollback_marker(1)
     b.mark(2)
     task.read()
-    assert (task.core.seen["roll backs"], task.versions[2]) == (1, ["y"])
+    assert (task.core.seen["rollbacks"], task.checkpoint_ids[2]) == (1, ["y"])
     assert (task.state, last_commit(task).inputs[0].channels[0].seq) == (["x", "b1", "y"], 2)
 
 
 def test_a_restart_of_a_deterministic_producer_rolls_nothing_back() -> None:
-    """It sends no restore: what it has sent stays, whatever it had committed (D4)."""
+    """It sends no rollback marker: what it has sent stays, whatever it had committed (D4)."""
     task, a0, b = between()
     a0.send(("x", 100, A0))
     task.read()
@@ -239,14 +242,14 @@ def test_a_restart_of_a_deterministic_producer_rolls_nothing_back() -> None:
     a0.send(("x", 100, A0))
     b.mark(1)
     task.read()
-    assert (task.core.generation, task.versions[1]) == (1, ["x"])
+    assert (task.core.generation, task.checkpoint_ids[1]) == (1, ["x"])
 
 
 def test_what_was_skipped_of_others_leaves_deterministic_channels_where_they_are() -> None:
     """Seeking back for a skipped frame goes to the commit just frozen, which holds all of them (A5)."""
     log = Log()
     b = Producer(log, B, FROM_B, fingerprint=BEHIND_BOTH.fingerprint)
-    b.restore(0)
+    b.rollback_marker(0)
     task = Scenario(log, BEHIND_BOTH, limits=replace(LIMITS, early_bytes_max=0)).start()
     a0 = Writer(log, A0, FROM_A)
     a0.send(("x", 100, A0))
@@ -257,7 +260,7 @@ def test_what_was_skipped_of_others_leaves_deterministic_channels_where_they_are
     a0.send(("y", 200, A0))
     task.read()
     assert task.core.seen["seeks back"] > 0
-    assert (task.versions[1], sorted(task.state)) == (["x"], ["early", "x"])
+    assert (task.checkpoint_ids[1], sorted(task.state)) == (["x"], ["early", "x"])
     assert task.open == ["y"]
 
 

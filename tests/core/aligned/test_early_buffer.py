@@ -1,4 +1,4 @@
-"""The early buffer: order, budgets, and what a restore takes out (A4, A5)."""
+"""The early buffer: order, budgets, and what a rollback marker takes out (A4, A5)."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,51 +9,53 @@ from protocol.envelope import Header, MessageType
 from protocol.ids import TopicPartition
 
 P = TopicPartition("t", 0)
-FRAMES = st.lists(st.tuples(st.integers(2, 6), st.integers(1, 40)), max_size=30)  # (version, size)
+FRAMES = st.lists(st.tuples(st.integers(2, 6), st.integers(1, 40)), max_size=30)  # (checkpoint, size)
 
 
 def early(
-    version: int, size: int = 10, *, offset: int = 0, generation: int = 1, count: int = 1, skip: int = 0
+    checkpoint_id: int, size: int = 10, *, offset: int = 0, generation: int = 1, count: int = 1, skip: int = 0
 ) -> EarlyFrame:
     """Return an early frame."""
-    header = Header(MessageType.FRAME, 1, generation, version, 1)
+    header = Header(MessageType.FRAME, 1, generation, checkpoint_id, 1)
     return EarlyFrame(0, P, offset, header, count, skip, size, bytes(size))
 
 
-def popped(buffer: EarlyBuffer, version_max: int = 1_000) -> list[EarlyFrame]:
-    """Take out all frames up to a version."""
+def popped(buffer: EarlyBuffer, checkpoint_max: int = 1_000) -> list[EarlyFrame]:
+    """Take out all frames up to a checkpoint."""
     frames = []
-    while (frame := buffer.pop(version_max)) is not None:
+    while (frame := buffer.pop(checkpoint_max)) is not None:
         frames.append(frame)
     return frames
 
 
 @given(FRAMES, st.integers(0, 7))
-def test_frames_come_out_by_version_then_by_arrival(frames: list[tuple[int, int]], version_max: int) -> None:
-    """Lowest version first, within it in the order of arrival, nothing beyond the version asked for (A4)."""
+def test_frames_come_out_by_checkpoint_then_by_arrival(frames: list[tuple[int, int]], checkpoint_max: int) -> None:
+    """Lowest checkpoint first, within it in the order of arrival, nothing beyond the checkpoint asked for (A4)."""
     buffer = EarlyBuffer(1_000, 10_000)
-    for offset, (version, size) in enumerate(frames):
-        buffer.add(early(version, size, offset=offset))
-    expected = sorted((version, offset) for offset, (version, _) in enumerate(frames) if version <= version_max)
-    assert [(frame.header.version, frame.offset) for frame in popped(buffer, version_max)] == expected
-    rest = [version for version, _ in frames if version > version_max]
-    assert buffer.least_version() == min(rest, default=None)
+    for offset, (checkpoint_id, size) in enumerate(frames):
+        buffer.add(early(checkpoint_id, size, offset=offset))
+    expected = sorted(
+        (checkpoint_id, offset) for offset, (checkpoint_id, _) in enumerate(frames) if checkpoint_id <= checkpoint_max
+    )
+    assert [(frame.header.checkpoint_id, frame.offset) for frame in popped(buffer, checkpoint_max)] == expected
+    rest = [checkpoint_id for checkpoint_id, _ in frames if checkpoint_id > checkpoint_max]
+    assert buffer.least_checkpoint() == min(rest, default=None)
 
 
 @given(FRAMES, st.integers(0, 200), st.integers(0, 400), st.integers(1, 7))
-def test_bytes_are_accounted_exactly(frames: list[tuple[int, int]], memory: int, bound: int, void: int) -> None:
+def test_bytes_are_accounted_exactly(frames: list[tuple[int, int]], memory: int, bound: int, rolled_back: int) -> None:
     """Whatever is added, popped and dropped, the buffer knows its bytes and keeps to both budgets (A5)."""
     buffer = EarlyBuffer(memory, bound)
-    for version, size in frames:
+    for checkpoint_id, size in frames:
         if buffer.fits(size):
-            buffer.add(early(version, size))
+            buffer.add(early(checkpoint_id, size))
         assert buffer.bytes <= bound
         assert buffer.memory_bytes <= memory
         assert buffer.bytes == sum(frame.size for frame in buffer)
-    buffer.drop(lambda header: header.version > void)
+    buffer.drop(lambda header: header.checkpoint_id > rolled_back)
     assert buffer.bytes == sum(frame.size for frame in buffer)
     popped(buffer)
-    assert (buffer.bytes, buffer.memory_bytes, buffer.least_version()) == (0, 0, None)
+    assert (buffer.bytes, buffer.memory_bytes, buffer.least_checkpoint()) == (0, 0, None)
 
 
 def test_what_is_beyond_the_memory_budget_is_spilled_under_its_key() -> None:
@@ -96,8 +98,8 @@ def test_a_bound_of_zero_fits_nothing() -> None:
     assert not EarlyBuffer(0, 10).fits(11)
 
 
-def test_void_frames_are_dropped_and_counted_by_record() -> None:
-    """A restore takes out what it voids; the others keep their order (R4)."""
+def test_rolled_back_frames_are_dropped_and_counted_by_record() -> None:
+    """A rollback marker takes out what it rolls back; the others keep their order (R4)."""
     buffer = EarlyBuffer(100, 100)
     for offset, generation in enumerate((1, 2, 1, 2)):
         buffer.add(early(3, generation=generation, offset=offset, count=5))

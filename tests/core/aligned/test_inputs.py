@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from framework.core import actions as do
 from framework.errors import Halted
-from protocol.control import encode_heartbeat, encode_marker
+from protocol.control import encode_marker, encode_progress
 from tests.core.scenario import A0, A1, Producer, Scenario, T, frame, running
 
 
-def commit(task: Scenario, version: int, *producers: Producer) -> None:
-    """Have all producers send the marker of a version, and the task read it."""
+def commit(task: Scenario, checkpoint_id: int, *producers: Producer) -> None:
+    """Have all producers send the marker of a checkpoint, and the task read it."""
     for producer in producers:
-        producer.mark(version)
+        producer.mark(checkpoint_id)
     task.read()
-    assert task.core.frozen == version
+    assert task.core.frozen == checkpoint_id
 
 
 # --- A3: admission by seq ---------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def test_the_known_prefix_of_a_frame_is_dropped() -> None:
 
 
 def test_the_known_prefix_of_an_early_frame_is_dropped_when_it_is_processed() -> None:
-    """The same holds for a frame that waits for its version (A3, A4)."""
+    """The same holds for a frame that waits for its checkpoint (A3, A4)."""
     task, a0, a1 = running()
     a0.send(2, "x", "y")
     task.log.append(T, frame(A0, 1, 2, 2, "y", "z"))
@@ -81,23 +81,26 @@ def test_a_marker_beyond_the_next_seq_halts() -> None:
         task.read()
 
 
-def test_a_record_lost_before_a_restore_halts() -> None:
-    """What a producer has committed stands before its restore: a gap is a loss, not a roll back (decision 0011)."""
+def test_a_record_lost_before_a_rollback_marker_halts() -> None:
+    """What a producer has committed stands before its rollback marker.
+
+    A gap is a loss, not a rollback (decision 0011).
+    """
     task, a0, _ = running()
     a0.labels[T] = [0, 0, 0]  # three records that the log does not hold
-    a0.restore(0)
-    with pytest.raises(Halted, match="expected seq 1: a record before the restore was lost"):
+    a0.rollback_marker(0)
+    with pytest.raises(Halted, match="expected seq 1: a record before the rollback marker was lost"):
         task.read()
 
 
-def test_a_void_marker_says_nothing() -> None:
-    """A marker of a version that its producer has taken back proves nothing (R3, A6)."""
+def test_a_invalid_marker_says_nothing() -> None:
+    """A marker of a checkpoint that its producer has taken back proves nothing (R3, A6)."""
     task, a0, a1 = running()
-    a0.restore(0)
+    a0.rollback_marker(0)
     task.log.append(T, encode_marker(A0, 1, 1, 1, at_end=False))
     a1.mark(1)
     task.read()
-    assert (task.core.frozen, task.core.seen["void markers dropped"]) == (0, 1)
+    assert (task.core.frozen, task.core.seen["invalid markers dropped"]) == (0, 1)
 
 
 def test_a_marker_behind_later_records_is_fine() -> None:
@@ -106,11 +109,14 @@ def test_a_marker_behind_later_records_is_fine() -> None:
     a0.send(1, "x")
     a0.send(2, "early")
     commit(task, 1, a0, a1)
-    assert (task.versions[1], task.open) == (["x"], ["early"])
+    assert (task.checkpoint_ids[1], task.open) == (["x"], ["early"])
 
 
 def test_a_generation_that_was_never_announced_halts() -> None:
-    """A frame of a generation whose restore has not been read means that the restore was lost (R2, A3)."""
+    """A frame of a generation whose rollback marker has not been read means that the rollback marker was lost (R2.
+
+    A3).
+    """
     task, a0, _ = running()
     a0.generation = 2
     a0.send(1, "x")
@@ -119,9 +125,9 @@ def test_a_generation_that_was_never_announced_halts() -> None:
 
 
 def test_a_marker_of_a_generation_that_was_never_announced_halts() -> None:
-    """Without the restore that stands before it, a marker proves nothing about what it follows (R2, A6)."""
+    """Without the rollback marker that stands before it, a marker proves nothing about what it follows (R2, A6)."""
     task, a0, _ = running()
-    a0.send(1, "void, if the restore had not been lost")
+    a0.send(1, "rolled back, if the rollback marker had not been lost")
     a0.generation = 2
     a0.mark(1)
     with pytest.raises(Halted, match=r"generation was never announced \(last: 1\)"):
@@ -132,23 +138,24 @@ def test_a_producer_that_does_not_belong_to_the_stream_halts() -> None:
     """Only the tasks of the producing stage write a stream (1.1)."""
     task, *_ = running()
     task.log.append(T, frame(7, 1, 1, 1, "x"))
-    with pytest.raises(Halted, match="producer 7 generation 1 version 1 seq 1: this producer does not belong"):
+    with pytest.raises(Halted, match="producer 7 generation 1 checkpoint 1 seq 1: this producer does not belong"):
         task.read()
 
 
-# --- A4: labels -------------------------------------------------------------------------------------------------------
+# --- A4: checkpoint ids
+# -------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_of_a_closed_version_that_is_new_halts() -> None:
-    """A new record of a version that is closed here would be lost in silence (A4)."""
+def test_a_record_of_a_closed_checkpoint_that_is_new_halts() -> None:
+    """A new record of a checkpoint that is closed here would be lost in silence (A4)."""
     task, a0, a1 = running()
     commit(task, 1, a0, a1)
     a0.send(1, "too late")
-    with pytest.raises(Halted, match="new record of version 1, but 1 is closed"):
+    with pytest.raises(Halted, match="new record of checkpoint 1, but 1 is closed"):
         task.read()
 
 
-def test_a_known_record_of_a_closed_version_is_dropped() -> None:
+def test_a_known_record_of_a_closed_checkpoint_is_dropped() -> None:
     """A repeat of what is committed is no loss (A3, A4)."""
     task, a0, a1 = running()
     at = a0.send(1, "x")
@@ -158,8 +165,8 @@ def test_a_known_record_of_a_closed_version_is_dropped() -> None:
     assert (task.open, task.state) == ([], ["x"])
 
 
-def test_early_records_wait_for_their_version() -> None:
-    """A record above cur goes into the buffer of its version; those of cur are processed at once (A4)."""
+def test_early_records_wait_for_their_checkpoint() -> None:
+    """A record above cur goes into the buffer of its checkpoint; those of cur are processed at once (A4)."""
     task, a0, a1 = running()
     a0.send(1, "1")
     a0.mark(1)
@@ -170,12 +177,12 @@ def test_early_records_wait_for_their_version() -> None:
     task.read()
     assert task.open == ["1", "also 1"]
     commit(task, 1, a1)
-    assert (task.versions[1], task.open) == (["1", "also 1"], ["2"])
+    assert (task.checkpoint_ids[1], task.open) == (["1", "also 1"], ["2"])
     commit(task, 2, a1)
-    assert (task.versions[2], task.open) == (["2"], ["3"])
+    assert (task.checkpoint_ids[2], task.open) == (["2"], ["3"])
 
 
-def test_the_buffer_of_the_current_version_comes_before_the_stream() -> None:
+def test_the_buffer_of_the_current_checkpoint_comes_before_the_stream() -> None:
     """After a freeze, what waited is processed before anything new is read (A4)."""
     task, a0, a1 = running()
     a0.mark(1)
@@ -187,8 +194,8 @@ def test_the_buffer_of_the_current_version_comes_before_the_stream() -> None:
     assert task.open == ["waited 1", "waited 2", "read after"]
 
 
-def test_labels_need_only_be_above_the_last_committed_version() -> None:
-    """cur is L + 1: a label between two boundaries is early or current by number alone (A1, A4)."""
+def test_checkpoint_ids_need_only_be_above_the_last_committed_checkpoint() -> None:
+    """cur is L + 1: a checkpoint id between two boundaries is early or current by number alone (A1, A4)."""
     task, a0, a1 = running()
     commit(task, 1_000, a0, a1)
     a0.send(1_001, "current")
@@ -196,16 +203,16 @@ def test_labels_need_only_be_above_the_last_committed_version() -> None:
     task.read()
     assert task.open == ["current"]
     commit(task, 1_100, a0, a1)
-    assert task.versions[1_100] == ["current", "early"]
+    assert task.checkpoint_ids[1_100] == ["current", "early"]
 
 
-def test_a_label_far_ahead_of_the_logs_clock_is_counted() -> None:
+def test_a_checkpoint_id_far_ahead_of_the_logs_clock_is_counted() -> None:
     """More than a minute ahead of its message's append time: reported, not refused (1.8 A1)."""
     task, a0, _ = running()
     a0.send(task.log.now_ms + 60_000, "fine")
     a0.send(task.log.now_ms + 60_001, "ahead")
     task.read()
-    assert task.core.seen["labels ahead of the log's clock"] == 1
+    assert task.core.seen["checkpoint ids ahead of the log's clock"] == 1
 
 
 # --- R5: positions ----------------------------------------------------------------------------------------------------
@@ -240,7 +247,7 @@ def test_a_message_beyond_the_position_must_continue_the_seq() -> None:
         (b"\x20" + frame(A0, 1, 1, 1, "x")[1:], "format version 2"),
         (b"\x1f" + frame(A0, 1, 1, 1, "x")[1:], "type 15"),
         (encode_marker(A0, 1, 1, 1, at_end=False) + b"!", "1 bytes after its end"),
-        (encode_heartbeat(A0, 1, 1, 1, 0, 0), "a HEARTBEAT message has no place in this mode"),
+        (encode_progress(A0, 1, 1, 1, 0, 0), "a HEARTBEAT message has no place in this mode"),
     ],
 )
 def test_what_is_not_ours_halts_with_its_place(value: bytes, text: str) -> None:
@@ -259,15 +266,18 @@ def test_errors_name_task_and_channel() -> None:
     with pytest.raises(Halted) as caught:
         task.read()
     assert str(caught.value) == (
-        "b-0: j.a.t.b[0] offset 2: producer 1 generation 1 version 5 seq 4: expected seq 1: a record was lost"
+        "b-0: j.a.t.b[0] offset 2: producer 1 generation 1 checkpoint 5 seq 4: expected seq 1: a record was lost"
     )
 
 
-def test_a_restore_that_is_read_again_still_implies_its_markers() -> None:
-    """A commit below a restore knows its generation, and must not forget what it proves: markers up to 2 (R2, 0013)."""
+def test_a_rollback_marker_that_is_read_again_still_implies_its_markers() -> None:
+    """A commit below a rollback marker knows its generation, and must not forget what it proves.
+
+    Markers up to 2 (R2, 0013).
+    """
     task, a0, a1 = running()
     a0.send(1, "x")
-    a0.restore(2, generation=2)
+    a0.rollback_marker(2, generation=2)
     a1.mark(1)
     task.read()
     assert task.core.frozen == 1
@@ -275,4 +285,4 @@ def test_a_restore_that_is_read_again_still_implies_its_markers() -> None:
     after.read()
     a1.mark(2)
     after.read()
-    assert (after.core.frozen, after.core.seen["stale restores"]) == (2, 1)
+    assert (after.core.frozen, after.core.seen["stale rollback markers"]) == (2, 1)

@@ -12,7 +12,7 @@ from framework.core import events as on
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring
-from protocol.control import decode_heartbeat, encode_heartbeat
+from protocol.control import decode_progress, encode_progress
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.frames import decode_columns, digest_records, encode_columns
 from protocol.ids import TopicPartition
@@ -44,9 +44,9 @@ class Writer:
         self.digest, self.next_seq = digest_records(self.digest, *columns, (times, sources)), self.next_seq + len(names)
         return self.log.append(self.partition, encode_header(header) + body)
 
-    def beat(self, t: int) -> int:
-        """Append a heartbeat; return its offset."""
-        value = encode_heartbeat(self.producer, self.generation, 1, self.next_seq, t, ALL)
+    def progress(self, t: int) -> int:
+        """Append a progress message; return its offset."""
+        value = encode_progress(self.producer, self.generation, 1, self.next_seq, t, ALL)
         return self.log.append(self.partition, value)
 
     def again(self) -> "Writer":
@@ -88,7 +88,7 @@ class Logical(Scenario):
         """Start on the log as it is now."""
         partitions = (self.task.changelog, *self.core.merge.position, *self.task.external)
         bounds = {p: (self.log.start[p], len(self.log.rows[p])) for p in partitions}
-        self.step(on.Start(self.mono_ms, self.nonce, "here", 2, 0, self.pointer, bounds))
+        self.step(on.Start(self.mono_ms, self.nonce, "here", 2, 0, self.changelog_position, bounds))
         return self
 
     def successor(self, *, same_host: bool = True, nonce: bytes = b"another process!") -> "Logical":
@@ -98,7 +98,7 @@ class Logical(Scenario):
         )
         after.mono_ms, after.rows, after.outside = self.mono_ms, self.rows, self.outside
         if same_host:
-            after.store, after.pointer = dict(self.store), self.pointer
+            after.store, after.changelog_position = dict(self.store), self.changelog_position
         return after
 
     @property
@@ -126,10 +126,10 @@ class Logical(Scenario):
         self.step(on.InputRead())
         return self.done[begin:]
 
-    def heartbeats(self, partition: TopicPartition) -> list[int]:
-        """Return the times of the heartbeats in a partition."""
+    def progress_messages(self, partition: TopicPartition) -> list[int]:
+        """Return the times of the progress messages in a partition."""
         values = [value for _, value in self.log.rows[partition]]
-        return [decode_heartbeat(v).t for v in values if decode_header(v).type is MessageType.HEARTBEAT]
+        return [decode_progress(v).t for v in values if decode_header(v).type is MessageType.PROGRESS]
 
     def frames(self, partition: TopicPartition) -> list[tuple[int, list[int]]]:
         """Return (seq, times) of the frames in a partition."""

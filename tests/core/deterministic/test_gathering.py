@@ -18,7 +18,7 @@ def sink() -> Logical:
 
 def releases(task: Logical) -> int:
     """Return how many releases were appended."""
-    return sum(append.value[0] & 15 == ChangelogType.RELEASE for append in task.all(do.AppendChangelog))
+    return sum(append.value[0] & 15 == ChangelogType.OUTPUT_RELEASE for append in task.all(do.AppendChangelog))
 
 
 def test_batches_behind_which_there_are_more_leave_together() -> None:
@@ -44,7 +44,7 @@ def test_what_was_gathered_leaves_when_nothing_follows() -> None:
     assert task.outside == ["a"]
 
 
-def test_a_version_does_not_wait_for_more() -> None:
+def test_a_checkpoint_does_not_wait_for_more() -> None:
     """When one is due nothing is taken, so nothing would follow (D4)."""
     task = sink()
     committed = task.core.frozen

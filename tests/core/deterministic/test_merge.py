@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from framework.core import actions as do
 from framework.core.deterministic.merge import Merge
 from framework.errors import Halted
-from protocol.control import decode_heartbeat
+from protocol.control import decode_progress
 from protocol.envelope import MessageType, decode_header
 from tests.core.deterministic.scenario import ALL, Logical, inner
 from tests.core.scenario import A0, A1, INNER, OUT, SOURCE, Log, Producer, T
@@ -23,10 +23,10 @@ def test_a_record_waits_until_every_channel_has_passed_it() -> None:
     a0.send(("x", 100, A0))
     task.read()
     assert task.processed == []
-    a1.beat(99)
+    a1.progress(99)
     task.read()
     assert task.processed == []
-    a1.beat(100)
+    a1.progress(100)
     task.read()
     assert task.processed == [("x", 100, A0)]
 
@@ -38,43 +38,44 @@ def test_equal_times_go_by_source_then_channel() -> None:
     a0.send(("first", 100, 7), ("third", 100, 8))
     task.read()
     assert task.names == ["first", "second", "third"]  # a0 may bring another one of (100, 8)
-    a0.beat(100)
+    a0.progress(100)
     task.read()
     assert task.names == ["first", "second", "third", "fourth"]
 
 
-def test_heartbeats_are_forwarded_when_all_up_to_them_is_processed() -> None:
+def test_progress_messages_are_forwarded_when_all_up_to_them_is_processed() -> None:
     """An inner task promises what its inputs have promised, and no more than what it has processed (D1)."""
     task, a0, a1 = inner()
     a0.send(("x", 100, A0))
-    a1.beat(250)
+    a1.progress(250)
     task.read()
-    assert (task.heartbeats(OUT[0]), task.heartbeats(OUT[1])) == ([99], [99])  # another one of 100 may come
-    a0.beat(200)
+    # another one of 100 may come
+    assert (task.progress_messages(OUT[0]), task.progress_messages(OUT[1])) == ([99], [99])
+    a0.progress(200)
     task.read()
-    assert task.heartbeats(OUT[1]) == [99, 200]
+    assert task.progress_messages(OUT[1]) == [99, 200]
     assert task.frames(OUT[0]) == [(1, [100])]
 
 
-def test_timers_fire_before_downstream_hears_of_their_time() -> None:
-    """Time passes in the task first: what its timers send lies above the last heartbeat (D1)."""
+def test_timers_fire_before_downstream_learns_of_their_time() -> None:
+    """Time passes in the task first: what its timers send lies above the last progress message (D1)."""
     task, a0, a1 = inner()
     task.timer = 150
-    a0.beat(100)
-    a1.beat(100)
+    a0.progress(100)
+    a1.progress(100)
     task.read()
     task.uptos.clear()
-    a0.beat(149)
-    a1.beat(149)
+    a0.progress(149)
+    a1.progress(149)
     task.read()
     assert task.uptos == []
     task.hold = {do.ProcessRecords}
-    a0.beat(200)
-    a1.beat(200)
+    a0.progress(200)
+    a1.progress(200)
     task.read()
-    assert task.heartbeats(OUT[0])[-1] == 149
+    assert task.progress_messages(OUT[0])[-1] == 149
     task.release()
-    assert (task.uptos, task.heartbeats(OUT[0])[-1]) == ([200], 200)
+    assert (task.uptos, task.progress_messages(OUT[0])[-1]) == ([200], 200)
 
 
 Frames = list[list[list[tuple[str, int, int]]]]
@@ -103,7 +104,7 @@ def test_the_order_does_not_depend_on_arrival(frames: Frames, turns: list[bool],
             if not together:
                 task.read()
     for writer in writers:
-        writer.beat(1_000)
+        writer.progress(1_000)
     task.read()
     keyed = [(t, s, channel, n) for channel, each in enumerate(frames) for n, (_, t, s) in enumerate(chain(*each))]
     assert task.names == [f"{channel}.{number}" for _, _, channel, number in sorted(keyed)]
@@ -113,12 +114,12 @@ def test_beyond_the_bound_a_channel_skips_and_is_read_again() -> None:
     """Queues are bounded: what does not fit is read again once the channel's queue is empty (1.8 D1)."""
     task, a0, a1 = inner(early_memory_bytes_max=1)
     first, second = a0.send(("x", 100, A0)), a0.send(("y", 110, A0))
-    a0.beat(200)
+    a0.progress(200)
     task.read()
     assert task.core.merge.channels[0].skip_offset == second
     assert task.core.seen["frames skipped"] == 1
     a1.send(("z", 105, A1))
-    a1.beat(200)
+    a1.progress(200)
     task.read()
     assert (first, task.names) == (0, ["x"])
     seeks = [action for action in task.done if isinstance(action, do.Seek)]
@@ -130,18 +131,18 @@ def test_beyond_the_bound_a_channel_skips_and_is_read_again() -> None:
 def test_a_producer_that_goes_back_in_time_halts() -> None:
     """A new record at or below what its channel has promised breaks the order of those before it (D1)."""
     task, a0, _ = inner()
-    a0.beat(200)
+    a0.progress(200)
     a0.send(("x", 200, A0))
     with pytest.raises(Halted, match="went back in time"):
         task.read()
 
 
-@pytest.mark.parametrize("lost", ["frame", "heartbeat"])
+@pytest.mark.parametrize("lost", ["frame", "progress message"])
 def test_a_lost_record_halts(lost: str) -> None:
-    """A gap in the seqs of a channel shows before a frame and before a heartbeat (D3)."""
+    """A gap in the seqs of a channel shows before a frame and before a progress message (D3)."""
     task, a0, _ = inner()
     a0.next_seq = 3
-    a0.send(("x", 100, A0)) if lost == "frame" else a0.beat(100)
+    a0.send(("x", 100, A0)) if lost == "frame" else a0.progress(100)
     with pytest.raises(Halted, match="expected seq 1: a record"):
         task.read()
 
@@ -164,19 +165,19 @@ def test_records_that_come_again_are_dropped() -> None:
     after = a0.again()
     after.send(("x", 100, A0))
     after.send(("y", 110, A0), ("z", 120, A0))
-    a1.beat(300)
+    a1.progress(300)
     task.read()
     assert task.names == ["x", "y", "z"]
     assert task.core.seen["known records dropped"] == 2
 
 
 def test_a_record_that_comes_again_differently_halts_naming_both() -> None:
-    """A task that was not deterministic is caught, with the record and both of its versions (D3)."""
+    """A task that was not deterministic is caught, with the record and both of its checkpoints (D3)."""
     task, a0, a1 = inner()
     a0.send(("x", 100, A0), ("y", 110, A0))
     after = a0.again()
     after.send(("x", 100, A0), ("other", 110, A0))
-    a1.beat(300)
+    a1.progress(300)
     with pytest.raises(Halted, match="record seq 2 was received before with value b'y', now b'other'"):
         task.read()
 
@@ -185,8 +186,8 @@ def test_a_digest_that_differs_halts_after_a_restart() -> None:
     """A restarted reader has the digest of what it has processed, not the records: it halts all the same (D3)."""
     task, a0, a1 = inner()
     a0.send(("x", 100, A0), ("y", 110, A0))
-    a0.beat(300)
-    a1.beat(300)
+    a0.progress(300)
+    a1.progress(300)
     task.read()
     task.tick(100)
     after = a0.again()
@@ -202,11 +203,11 @@ def test_a_merge_without_records_takes_nothing() -> None:
     assert Merge("t", INNER.channels, 1).take() == ([], -1)
 
 
-def test_sends_carry_seqs_and_promises_hold() -> None:
-    """Frames and heartbeats of a channel carry its next seq, so that what is lost shows (D3)."""
+def test_sends_carry_seqs_and_advances_hold() -> None:
+    """Frames and progress messages of a channel carry its next seq, so that what is lost shows (D3)."""
     task = Logical(Log(), SOURCE).start()
     task.take("x", "y")
     task.tick(20)
     messages = [(decode_header(value), value) for _, value in task.log.rows[SOURCE.outputs[0]]]
-    last = [decode_heartbeat(value) for header, value in messages if header.type is MessageType.HEARTBEAT][-1]
+    last = [decode_progress(value) for header, value in messages if header.type is MessageType.PROGRESS][-1]
     assert (last.header.seq, last.source) == (3, ALL)

@@ -12,11 +12,11 @@ def test_outputs_that_are_read_back_leave_without_the_changelog() -> None:
     """What a task with channels makes leaves at once; nothing is appended for it (D5)."""
     log = Log()
     (b0, partition), (b1, _) = SINK.channels
-    Writer(log, b1, partition).beat(10_000)
+    Writer(log, b1, partition).progress(10_000)
     task, writer = Logical(log, SINK, sink=True, releases=False).start(), Writer(log, b0, partition)
     appended = len(kinds(task))
     writer.send(("x", 100, A0), ("y", 110, A0))
-    writer.beat(200)
+    writer.progress(200)
     task.read()
     assert (task.outside, len(kinds(task))) == (["x", "y"], appended)
 

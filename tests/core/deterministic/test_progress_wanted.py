@@ -2,7 +2,7 @@
 
 from framework.core import actions as do
 from framework.core import events as on
-from protocol.changelog import ChangelogType, decode_lease
+from protocol.changelog import ChangelogType, decode_time_lease
 from tests.core.deterministic.scenario import Logical
 from tests.core.scenario import SOURCE, Log
 
@@ -14,48 +14,50 @@ def source() -> Logical:
     return Logical(Log(), SOURCE).start()
 
 
-def hears(task: Logical, t: int) -> list[int]:
-    """Tell the source that a task beside it has heard of ``t``; return the heartbeats that follow at once."""
-    before = len(task.heartbeats(TO[0]))
-    task.step(on.Tick(task.mono_ms, 0, task.mono_ms * 1000, heard=t))
-    return task.heartbeats(TO[0])[before:]
+def observes(task: Logical, t: int) -> list[int]:
+    """Tell the source that a task beside it has heard of ``t``; return the progress messages that follow at once."""
+    before = len(task.progress_messages(TO[0]))
+    task.step(on.Tick(task.mono_ms, 0, task.mono_ms * 1000, observed=t))
+    return task.progress_messages(TO[0])[before:]
 
 
-def test_a_source_that_hears_of_a_time_passes_it_at_once() -> None:
+def test_a_source_that_learns_of_a_time_passes_it_at_once() -> None:
     """It promises what is waited for and no more, so that sources that hear of each other come to rest (D1)."""
     task = source()
     task.tick(5)
     now = task.log.now_ms * 1000 + 50_000  # a source that has been calm has promised a little ahead
-    assert hears(task, now + 700) == [now + 700]
-    assert hears(task, now + 700) == []
-    assert hears(task, now - 1) == []
+    assert observes(task, now + 700) == [now + 700]
+    assert observes(task, now + 700) == []
+    assert observes(task, now - 1) == []
     task.take("x")
     assert task.processed[-1][1] == now + 701
-    before = len(task.heartbeats(TO[0]))
+    before = len(task.progress_messages(TO[0]))
     for _ in range(100):
         task.tick(1)
-    assert len(task.heartbeats(TO[0])) - before == 1  # and meanwhile it need not look at the clock so often
+    assert len(task.progress_messages(TO[0])) - before == 1  # and meanwhile it need not look at the clock so often
 
 
 def test_what_is_heard_is_promised_within_the_lease_only() -> None:
     """What is told from beside is no reason to promise what a successor may give (D2)."""
     task = source()
-    [lease] = [decode_lease(v).t for _, v in task.log.rows[SOURCE.changelog] if v[0] & 15 == ChangelogType.LEASE]
-    assert hears(task, lease + 1_000) == [lease]
+    [lease] = [
+        decode_time_lease(v).t for _, v in task.log.rows[SOURCE.changelog] if v[0] & 15 == ChangelogType.TIME_LEASE
+    ]
+    assert observes(task, lease + 1_000) == [lease]
     assert task.core.due_in_ms(task.mono_ms) > 0
     task.tick(150)
     task.tick(5)
-    assert task.heartbeats(TO[0])[-1] == lease + 1_000
+    assert task.progress_messages(TO[0])[-1] == lease + 1_000
 
 
 def test_what_is_heard_waits_for_a_batch() -> None:
-    """While a batch waits for its decision no heartbeat passes it, whoever waits for one (D1)."""
+    """While a batch waits for its decision no progress message passes it, whoever waits for one (D1)."""
     task = source()
     task.tick(5)
     task.hold = {do.AppendChangelog}
     task.take("x")
     wanted = task.processed[-1][1] + 1_000
-    assert hears(task, wanted) == []
+    assert observes(task, wanted) == []
     task.release()
     task.tick(0)
-    assert task.heartbeats(TO[0])[-1] == wanted
+    assert task.progress_messages(TO[0])[-1] == wanted

@@ -11,7 +11,7 @@ from framework.errors import ConfigError, Fenced
 from protocol.changelog import (
     ChangelogType,
     decode_changelog_header,
-    decode_lease,
+    decode_time_lease,
 )
 from protocol.ids import TopicPartition
 from tests.core.deterministic.scenario import OUTSIDE, Logical, Writer, inner
@@ -56,13 +56,16 @@ def test_processing_does_not_wait_for_decisions() -> None:
     assert (task.names, task.frames(TO[0])) == (list("abcdefgh"), [])
     task.release()
     assert [seq for seq, _ in task.frames(TO[0])] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert kinds(task).count(ChangelogType.DECISION) == 8
-    appends = [a for a in task.all(do.AppendChangelog) if a.value[0] & 15 == ChangelogType.DECISION]
+    assert kinds(task).count(ChangelogType.INPUT_DECISION) == 8
+    appends = [a for a in task.all(do.AppendChangelog) if a.value[0] & 15 == ChangelogType.INPUT_DECISION]
     assert [len(append.before) for append in appends] == [0, 6]
 
 
-def test_a_version_is_frozen_between_batches() -> None:
-    """When a version is due no batch is taken until those on their way are done: a commit is never put off for ever."""
+def test_a_checkpoint_is_frozen_between_batches() -> None:
+    """When a checkpoint is due no batch is taken until those on their way are done.
+
+    A commit is never put off for ever.
+    """
     task = source()
     task.hold = {do.AppendChangelog}
     task.take("x")
@@ -76,7 +79,7 @@ def test_a_version_is_frozen_between_batches() -> None:
 
 
 def test_nothing_is_sent_for_a_decision_behind_anothers_claim() -> None:
-    """A decision that a newer generation's claim precedes is void, and its sender gives up (D2, C3)."""
+    """A decision that a newer generation's claim precedes is rolled back, and its sender gives up (D2, C3)."""
     task = source()
     task.hold = {do.AppendChangelog}
     task.take("x")
@@ -100,7 +103,7 @@ def test_a_successor_replays_what_was_decided(same_host: bool) -> None:
     assert after.processed[-1][1] > task.processed[-1][1]
 
 
-def test_a_void_decision_is_not_replayed() -> None:
+def test_a_invalid_decision_is_not_replayed() -> None:
     """What a zombie decides behind its successor's claim does not count (D2, C2)."""
     task = source()
     task.hold = {do.AppendChangelog}
@@ -128,10 +131,10 @@ def test_no_decision_stands_between_a_freeze_and_its_commit() -> None:
     task.hold = {do.WriteData}
     task.tick(100)
     task.take("x")
-    assert ChangelogType.DECISION not in kinds(task)
+    assert ChangelogType.INPUT_DECISION not in kinds(task)
     task.release()
     behind = kinds(task)[-2:]
-    assert behind[-1] is ChangelogType.DECISION
+    assert behind[-1] is ChangelogType.INPUT_DECISION
     assert task.successor().start().names == ["x"]
 
 
@@ -148,41 +151,46 @@ def test_nothing_is_committed_before_all_is_replayed() -> None:
 
 
 def test_a_successor_starts_above_the_lease() -> None:
-    """Whatever its predecessor has promised by heartbeats, nothing new comes at or below it (D2)."""
+    """Whatever its predecessor has promised by progress messages, nothing new comes at or below it (D2)."""
     task = source()
     task.tick(5)
-    [lease] = [decode_lease(v).t for _, v in task.log.rows[SOURCE.changelog] if v[0] & 15 == ChangelogType.LEASE]
+    [lease] = [
+        decode_time_lease(v).t for _, v in task.log.rows[SOURCE.changelog] if v[0] & 15 == ChangelogType.TIME_LEASE
+    ]
     assert lease == 1_250_000
-    assert max(task.heartbeats(TO[0])) <= lease
+    assert max(task.progress_messages(TO[0])) <= lease
     after = task.successor().start()
     after.take("x")
     assert after.processed == [("x", lease + 1, SOURCE.producer)]
 
 
-def test_heartbeats_stay_within_a_lease_that_is_known_to_count() -> None:
+def test_progress_messages_stay_within_a_lease_that_is_known_to_count() -> None:
     """A lease that is not acknowledged promises nothing (D2)."""
     task = source()
     task.tick(50)
     task.hold = {do.AppendChangelog}
     for _ in range(100):
         task.tick(5)
-    assert max(task.heartbeats(TO[0])) == 1_250_000
+    assert max(task.progress_messages(TO[0])) == 1_250_000
     task.release()
     task.tick(20)
-    assert max(task.heartbeats(TO[0])) > 1_500_000
+    assert max(task.progress_messages(TO[0])) > 1_500_000
 
 
-def test_a_batch_is_not_overtaken_by_heartbeats() -> None:
-    """While a batch waits for its decision no heartbeat passes it; with it all channels hear of its time (D1)."""
+def test_a_batch_is_not_overtaken_by_progress_messages() -> None:
+    """While a batch waits for its decision no progress message passes it.
+
+    With it all channels hear of its time (D1).
+    """
     task = source()
     task.hold = {do.AppendChangelog}
-    before = task.heartbeats(TO[1])
+    before = task.progress_messages(TO[1])
     task.take("x", "y")
     task.tick(50)
-    assert task.heartbeats(TO[1]) == before
+    assert task.progress_messages(TO[1]) == before
     task.release()
-    assert task.heartbeats(TO[1]) == [*before, 1_050_001]
-    assert task.heartbeats(TO[0]) == before  # its last record says the same
+    assert task.progress_messages(TO[1]) == [*before, 1_050_001]
+    assert task.progress_messages(TO[0]) == before  # its last record says the same
 
 
 def test_time_does_not_go_back_with_the_logs_clock() -> None:
@@ -197,7 +205,7 @@ def test_time_does_not_go_back_with_the_logs_clock() -> None:
 
 
 def test_commits_go_on_when_the_logs_clock_goes_back() -> None:
-    """No version spans tasks, so none has to wait until the log's clock has caught up (D4)."""
+    """No checkpoint spans tasks, so none has to wait until the log's clock has caught up (D4)."""
     task = source()
     task.tick(100)
     task.log.now_ms -= 3_600_000
@@ -224,8 +232,8 @@ def test_slow_commits_leave_time_for_the_rest() -> None:
     assert task.core.frozen > committed
 
 
-def test_a_calm_source_beats_less_often_and_promises_ahead() -> None:
-    """Without records for a second there is a heartbeat each 20 ms, but nobody waits for it (D1)."""
+def test_a_idle_source_emits_less_often_and_advances_ahead() -> None:
+    """Without records for a second there is a progress message each 20 ms, but nobody waits for it (D1)."""
     task = source()
     task.take("x")
     task.tick(5)
@@ -234,8 +242,8 @@ def test_a_calm_source_beats_less_often_and_promises_ahead() -> None:
     for _ in range(1_100):
         task.tick(1)
         if task.log.now_ms > 2_060:
-            assert task.heartbeats(TO[0])[-1] >= task.log.now_ms * 1000
-    assert task.heartbeats(TO[0])[-1] - task.heartbeats(TO[0])[-2] == 20_000
+            assert task.progress_messages(TO[0])[-1] >= task.log.now_ms * 1000
+    assert task.progress_messages(TO[0])[-1] - task.progress_messages(TO[0])[-2] == 20_000
 
 
 # --- commits (D4) -----------------------------------------------------------------------------------------------------
@@ -246,16 +254,16 @@ def test_a_restart_goes_on_from_what_was_processed() -> None:
     task, a0, a1 = inner()
     a0.send(("x", 100, A0), ("y", 200, A0))
     at = a0.send(("z", 300, A0))
-    a1.beat(150)
+    a1.progress(150)
     task.read()
     task.tick(100)
     assert (task.names, task.core.merge.channels[0].received) == (["x"], 3)
     commit = task.log.commits(INNER)[-1]
     assert commit.deterministic is not None
     assert [(c.seq, c.recovery_offset) for c in commit.inputs[0].channels] == [(1, 0), (0, 3)]
-    assert [front.t for front in commit.deterministic.fronts] == [199, 150]
+    assert [frontier.t for frontier in commit.deterministic.frontiers] == [199, 150]
     after = task.successor().start()
-    a1.beat(400)
+    a1.progress(400)
     after.read()
     assert (at, after.names) == (1, ["y", "z"])
 
@@ -266,16 +274,16 @@ def test_a_commit_holds_its_digests() -> None:
     one = Writer(Log(), A0)
     one.send(("x", 100, A0))
     a0.send(("x", 100, A0), ("y", 200, A0))
-    a1.beat(150)
+    a1.progress(150)
     task.read()
     task.tick(100)
     deterministic = task.log.commits(INNER)[-1].deterministic
     assert deterministic is not None
-    assert [front.digest for front in deterministic.fronts] == [one.digest, 0]
+    assert [frontier.digest for frontier in deterministic.frontiers] == [one.digest, 0]
 
 
 def test_a_source_that_stops_sends_nothing_after_its_last_commit() -> None:
-    """A heartbeat every few ms would put off the end for as long as the log is slow (R6)."""
+    """A progress message every few ms would put off the end for as long as the log is slow (R6)."""
     task = source()
     task.take("x")
     task.acks = False
@@ -304,13 +312,13 @@ def test_a_stop_commits_and_exits() -> None:
     """A graceful stop commits what is processed, waits for nobody, and leaves the rest to the next start (R6)."""
     task, a0, a1 = inner()
     a0.send(("x", 100, A0), ("y", 200, A0))
-    a1.beat(150)
+    a1.progress(150)
     task.read()
     task.step(on.Stop())
     assert task.exit is not None
     assert task.state == [] or task.names == ["x"]
     after = task.successor().start()
-    a1.beat(300)
+    a1.progress(300)
     after.read()
     assert after.names == ["y"]
 
@@ -322,7 +330,7 @@ def sink() -> tuple[Logical, Writer]:
     """Return a sink, running, and one of its producers; the other one has promised a lot."""
     log = Log()
     (b0, partition), (b1, _) = SINK.channels
-    Writer(log, b1, partition).beat(10_000)
+    Writer(log, b1, partition).progress(10_000)
     return Logical(log, SINK, sink=True).start(), Writer(log, b0, partition)
 
 
@@ -331,24 +339,24 @@ def test_outputs_leave_at_once_one_release_at_a_time() -> None:
     task, b0 = sink()
     task.hold = {do.AppendChangelog}
     b0.send(("x", 100, A0))
-    b0.beat(100)
+    b0.progress(100)
     task.read()
     b0.send(("y", 110, A0))
     b0.send(("z", 120, A0))
-    b0.beat(120)
+    b0.progress(120)
     task.read()
     assert (task.outside, task.names) == ([], ["x", "y", "z"])
     task.hold = set()
     task.release()
     assert task.outside == ["x", "y", "z"]
-    assert kinds(task)[-2:] == [ChangelogType.RELEASE] * 2
+    assert kinds(task)[-2:] == [ChangelogType.OUTPUT_RELEASE] * 2
 
 
 def test_what_was_released_is_known_after_a_restart() -> None:
     """The releases since the last commit say up to where outputs are outside: made again, they are dropped (D5)."""
     task, b0 = sink()
     b0.send(("x", 100, A0), ("y", 110, A0))
-    b0.beat(200)
+    b0.progress(200)
     task.read()
     after = task.successor().start()
     assert after.core.released == {OUTSIDE: 2}
@@ -363,10 +371,10 @@ def test_what_waits_at_a_freeze_leaves_with_the_commit() -> None:
     task, b0 = sink()
     task.hold = {do.AppendChangelog}
     b0.send(("x", 100, A0))
-    b0.beat(100)
+    b0.progress(100)
     task.read()
     b0.send(("y", 110, A0))
-    b0.beat(110)
+    b0.progress(110)
     task.read()
     task.tick(100)
     task.hold = set()
@@ -382,6 +390,6 @@ def test_a_source_that_is_a_sink_decides_and_releases_in_one_append() -> None:
     begin = len(task.done)
     task.take("x")
     appends = [action for action in task.done[begin:] if isinstance(action, do.AppendChangelog)]
-    assert [append.value[0] & 15 for append in appends] == [ChangelogType.RELEASE]
-    assert [value[0] & 15 for value in appends[0].before][-1:] == [ChangelogType.DECISION]
+    assert [append.value[0] & 15 for append in appends] == [ChangelogType.OUTPUT_RELEASE]
+    assert [value[0] & 15 for value in appends[0].before][-1:] == [ChangelogType.INPUT_DECISION]
     assert task.outside == ["x"]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from framework.ports import Log, LogRow
 from grete import Job
-from protocol.changelog import ChangelogType, Decision, decode_changelog_header, decode_decision
+from protocol.changelog import ChangelogType, InputDecision, decode_changelog_header, decode_input_decision
 from protocol.frames import decode_headers
 from protocol.ids import TopicPartition, producer_id
 from protocol.partitioner import partition_of
@@ -31,15 +31,15 @@ def rows_of(log: Log, partition: TopicPartition) -> list[LogRow]:
     return rows
 
 
-def decisions(log: Log, changelog: TopicPartition) -> list[Decision]:
+def decisions(log: Log, changelog: TopicPartition) -> list[InputDecision]:
     """Return the valid decisions of a source (C2)."""
     top, found = 0, []
     for row in rows_of(log, changelog):
         header = decode_changelog_header(row[4] or b"")
         if header.generation >= top:
             top = header.generation
-            if header.type is ChangelogType.DECISION:
-                found.append(decode_decision(row[4] or b""))
+            if header.type is ChangelogType.INPUT_DECISION:
+                found.append(decode_input_decision(row[4] or b""))
     return found
 
 
@@ -56,7 +56,7 @@ def expected(log: Log, job: Job, split: Callable[[str], list[tuple[str, str]]]) 
                 for key, value in split((rows.pop(offset)[4] or b"").decode()):
                     place = partition_of(key.encode(), job.partitions)
                     streams[place].append((decision.first_t + index, producer_id(0, source), key, value))
-        assert not rows, f"{external}: {len(rows)} records were not decided on"
+        assert not rows, f"{external}: {len(rows)} records were in doubt on"
     found: dict[int, list[Sent]] = {p: [] for p in range(job.partitions)}
     for partition, stream in streams.items():
         stream.sort(key=lambda record: record[:2])  # stable: the records of one line stay in their order

@@ -16,20 +16,20 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from framework.errors import ConfigError, Halted
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress
 from framework.ports import ExternalRecord, Log
 from framework.settings import Settings
 from framework.testing.broker import Broker
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tests.execution.deterministic.reference import rows_of
 from tests.execution.deterministic.test_kills import PATIENCE_S, all_running, poll_until
 
 JOB = str(Path(__file__).with_name("counted_lines.py"))
 TAKEN = 6
-NO_COMMIT = Settings(interval_ms=600_000)
+NO_COMMIT = Settings(checkpoint_interval_ms=600_000)
 CLEANED_AT_ONCE = {
     "cleanup.policy": "compact",
     "segment.ms": "100",
@@ -41,15 +41,15 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def place(kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def job_directory(kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobDirectory:
     """A job's directory, for topics that no other test uses."""
     monkeypatch.setenv("WORDS_RUN", os.urandom(4).hex())
-    return Place(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
+    return JobDirectory(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
 
 
 @pytest.fixture
-def log(place: Place) -> Iterator[Log]:
-    with closing(place.open_log()) as opened:
+def log(job_directory: JobDirectory) -> Iterator[Log]:
+    with closing(job_directory.open_log()) as opened:
         yield opened
 
 
@@ -79,12 +79,12 @@ def _feed(log: Log, into: TopicPartition, numbers: range) -> None:
         log.wait(100)
 
 
-def _take_and_die(place: Place, log: Log) -> tuple[TopicPartition, TopicPartition]:
+def _take_and_die(job_directory: JobDirectory, log: Log) -> tuple[TopicPartition, TopicPartition]:
     """Run until the outputs of six records are visible, and kill the worker before its commit."""
     job = load_job(JOB)
     (topic,), (output,) = job.topology().externals_of(0), job.external_sinks()
     into, out = TopicPartition(topic, 0), TopicPartition(output, 0)
-    with LocalRun(job, JOB, place, NO_COMMIT, fed=[topic]) as run:
+    with LocalJob(job, JOB, job_directory, NO_COMMIT, fed=[topic]) as run:
         poll_until(run, lambda: all_running(run))
         _feed(log, into, range(TAKEN))
         poll_until(run, lambda: len(rows_of(log, out)) == TAKEN)
@@ -103,17 +103,17 @@ def _compact(log: Log, admin: AdminClient, into: TopicPartition) -> None:
         log.wait(200)
 
 
-def test_a_compacted_input_is_refused_or_noticed(place: Place, log: Log, admin: AdminClient) -> None:
+def test_a_compacted_input_is_refused_or_noticed(job_directory: JobDirectory, log: Log, admin: AdminClient) -> None:
     """Later records do not take the place of those that are gone: the job is refused while the topic is compacted.
 
     If it was compacted only for a while, the successor halts, naming the records.
     """
-    into, out = _take_and_die(place, log)
+    into, out = _take_and_die(job_directory, log)
     _compact(log, admin, into)
     with pytest.raises(ConfigError, match=rf"reads topic {into.topic}, which has cleanup.policy = compact"):
-        LocalRun(load_job(JOB), JOB, place, NO_COMMIT)
+        LocalJob(load_job(JOB), JOB, job_directory, NO_COMMIT)
     _set(admin, ConfigResource(ResourceType.TOPIC, into.topic), {"cleanup.policy": "delete"})
     gone = r"6 records of .*, from offset 0 to 5, .* of them \(offsets 1.*\) are gone: it was compacted"
-    with LocalRun(load_job(JOB), JOB, place, NO_COMMIT) as run, pytest.raises(Halted, match=gone):
+    with LocalJob(load_job(JOB), JOB, job_directory, NO_COMMIT) as run, pytest.raises(Halted, match=gone):
         poll_until(run, lambda: len(rows_of(log, out)) > TAKEN)
     assert len(rows_of(log, out)) == TAKEN

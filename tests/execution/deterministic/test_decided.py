@@ -67,7 +67,7 @@ def test_an_input_that_changed_under_a_decision_halts_its_source(
     change: Callable[[MemoryPartition], None], found: str
 ) -> None:
     """The source dies before its commit, the input changes, and the successor does not take later rows instead."""
-    kit = Kit(Job("j", [Count], mode="deterministic"), settings=Settings(interval_ms=60_000))
+    kit = Kit(Job("j", [Count], mode="deterministic"), settings=Settings(checkpoint_interval_ms=60_000))
     kit.advance(20)
     for number in range(6):
         kit.feed(LINES, None, f"line {number}")
@@ -92,7 +92,7 @@ def kit() -> Kit:
     return kit
 
 
-def test_holes_that_were_there_are_no_change(kit: Kit) -> None:
+def test_counterexamples_that_were_there_are_no_change(kit: Kit) -> None:
     """Offsets need not be contiguous: markers of transactions take some. What comes is what was taken."""
     rows = list(kit._data.partition(PLACE).rows)
     decided = DecidedRows("count-0", MemoryLog(kit._data), Settings(batch_bytes_max=1))

@@ -10,13 +10,13 @@ from typing import Literal
 import pytest
 
 from framework.errors import Halted
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs.address import IN_DIRECTORY, LogAddress
 from framework.ports import ExternalRecord, Log
 from framework.settings import Settings
 from framework.testing.broker import Broker
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 from grete import Job, Once
 from protocol.ids import TopicPartition
 from tests.execution.deterministic.reference import expected, rows_of, sent
@@ -24,7 +24,7 @@ from tests.execution.deterministic.reference import expected, rows_of, sent
 LINES = 240
 KILL_AT = {40: 0, 90: 1, 140: 0, 141: 1}  # after so many lines → partition
 PATIENCE_S = 60.0
-Release = Literal["transaction", "read-back"]
+OutputDelivery = Literal["transactional", "sequenced"]
 WORDS, MIXED, DRAWN = (str(Path(__file__).with_name(name)) for name in ("words.py", "mixed_words.py", "drawn_lines.py"))
 
 
@@ -33,29 +33,32 @@ def split(line: str) -> list[tuple[str, str]]:
     return [(word, f"{line}/{word}") for word in line.split()]
 
 
-def all_running(run: LocalRun) -> bool:
+def all_running(run: LocalJob) -> bool:
     """Tell whether every task has restored its state."""
     statuses = [worker.status for worker in run.supervisor.workers.values()]
     return all(status and all(task["status"] == "running" for task in status.values()) for status in statuses)
 
 
-def poll_until(run: LocalRun, done: Callable[[], bool]) -> None:
+def poll_until(run: LocalJob, done: Callable[[], bool]) -> None:
     """Let the supervisor work until something is so."""
     deadline = time.monotonic() + PATIENCE_S
     while not done():
-        assert time.monotonic() < deadline, f"the job does not get there: {run.versions()}"
+        assert time.monotonic() < deadline, f"the job does not get there: {run.checkpoint_ids()}"
         run.poll(20)
 
 
 def run_with_kills(
-    reference: str, place: Place, check: Callable[[Log, Job], None], release: Release = "transaction"
+    reference: str,
+    job_directory: JobDirectory,
+    check: Callable[[Log, Job], None],
+    output_delivery: OutputDelivery = "transactional",
 ) -> None:
     """Run the job, kill workers while lines come in, and check what stands outside."""
     job = load_job(reference)
     (topic,) = job.topology().externals_of(0)
-    settings = Settings(interval_ms=300, backoff_ms=20, release=release)
-    with LocalRun(job, reference, place, settings, fed=[topic]) as run:
-        log = place.open_log()
+    settings = Settings(checkpoint_interval_ms=300, restart_backoff_ms=20, output_delivery=output_delivery)
+    with LocalJob(job, reference, job_directory, settings, fed=[topic]) as run:
+        log = job_directory.open_log()
         for number in range(LINES):
             line = f"line{number} to be or not to be {number % 7}"
             now = int(time.time() * 1_000)  # Kafka deletes what looks a week old
@@ -113,27 +116,33 @@ def each_is_outside_once(log: Log, job: Job) -> None:
 
 def test_killed_workers_change_no_byte_of_the_output(tmp_path: Path) -> None:
     """D1-D5: each output once, in order, with its seq and time, whoever was killed when, and long before commits."""
-    run_with_kills(WORDS, Place(tmp_path / "job", address=IN_DIRECTORY), the_reference_is_outside)
+    run_with_kills(WORDS, JobDirectory(tmp_path / "job", address=IN_DIRECTORY), the_reference_is_outside)
 
 
 def test_killed_workers_find_what_they_have_sent(tmp_path: Path) -> None:
     """D5 without releases: what stands outside is read back, and nothing comes twice."""
-    place = Place(tmp_path / "job", address=IN_DIRECTORY)
-    run_with_kills(WORDS, place, the_reference_is_outside, "read-back")
+    job_directory = JobDirectory(tmp_path / "job", address=IN_DIRECTORY)
+    run_with_kills(WORDS, job_directory, the_reference_is_outside, "sequenced")
 
 
 def test_aligned_stages_take_what_deterministic_ones_make_once(tmp_path: Path) -> None:
     """A2b: stages that draw at random behind deterministic ones hold each of their records once, whoever was killed."""
-    run_with_kills(MIXED, Place(tmp_path / "job", address=IN_DIRECTORY), each_is_outside_once)
+    run_with_kills(MIXED, JobDirectory(tmp_path / "job", address=IN_DIRECTORY), each_is_outside_once)
 
 
-def halts_at_what_it_makes_again(place: Place, release: Release) -> None:
+def halts_at_what_it_makes_again(job_directory: JobDirectory, output_delivery: OutputDelivery) -> None:
     """Kill the worker of a job that draws at random, and look for the halt; what is visible stays as it is."""
     job = load_job(DRAWN)
     (topic,), (output,) = job.topology().externals_of(0), job.external_sinks()
     out = TopicPartition(output, 0)
-    with LocalRun(job, DRAWN, place, Settings(interval_ms=600_000, backoff_ms=20, release=release), fed=[topic]) as run:
-        log = place.open_log()
+    with LocalJob(
+        job,
+        DRAWN,
+        job_directory,
+        Settings(checkpoint_interval_ms=600_000, restart_backoff_ms=20, output_delivery=output_delivery),
+        fed=[topic],
+    ) as run:
+        log = job_directory.open_log()
         poll_until(run, lambda: all_running(run))
         now = int(time.time() * 1_000)
         for number in range(5):
@@ -148,41 +157,41 @@ def halts_at_what_it_makes_again(place: Place, release: Release) -> None:
         log.close()
 
 
-@pytest.mark.parametrize("release", ["transaction", "read-back"])
-def test_a_worker_that_draws_at_random_halts(tmp_path: Path, release: Release) -> None:
+@pytest.mark.parametrize("output_delivery", ["transactional", "sequenced"])
+def test_a_worker_that_draws_at_random_halts(tmp_path: Path, output_delivery: OutputDelivery) -> None:
     """D5: it makes other outputs than those that its predecessor has let out, and says which one."""
-    halts_at_what_it_makes_again(Place(tmp_path / "job", address=IN_DIRECTORY), release)
+    halts_at_what_it_makes_again(JobDirectory(tmp_path / "job", address=IN_DIRECTORY), output_delivery)
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("release", ["transaction", "read-back"])
+@pytest.mark.parametrize("output_delivery", ["transactional", "sequenced"])
 def test_a_worker_that_draws_at_random_halts_on_kafka(
-    tmp_path: Path, release: Release, kafka_broker: Broker, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, output_delivery: OutputDelivery, kafka_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D5: the same on Kafka, where a worker that may read the output topic names the record."""
     monkeypatch.setenv("WORDS_RUN", os.urandom(4).hex())
-    place = Place(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
-    halts_at_what_it_makes_again(place, release)
+    job_directory = JobDirectory(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
+    halts_at_what_it_makes_again(job_directory, output_delivery)
 
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(
-    ("reference", "check", "release"),
+    ("reference", "check", "output_delivery"),
     [
-        (WORDS, the_reference_is_outside, "transaction"),
-        (WORDS, the_reference_for_once, "read-back"),
-        (MIXED, each_is_outside_once, "transaction"),
+        (WORDS, the_reference_is_outside, "transactional"),
+        (WORDS, the_reference_for_once, "sequenced"),
+        (MIXED, each_is_outside_once, "transactional"),
     ],
 )
 def test_the_same_on_kafka(
     reference: str,
     check: Callable[[Log, Job], None],
-    release: Release,
+    output_delivery: OutputDelivery,
     kafka_broker: Broker,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """D5: by transactions a reader of committed records sees each output once, without them one that uses Once."""
     monkeypatch.setenv("WORDS_RUN", os.urandom(4).hex())
-    place = Place(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
-    run_with_kills(reference, place, check, release)
+    job_directory = JobDirectory(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
+    run_with_kills(reference, job_directory, check, output_delivery)

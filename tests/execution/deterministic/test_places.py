@@ -1,6 +1,6 @@
 """From where on a restarted task reads back: the place moves on with the partition, whoever writes there (D5)."""
 
-from framework.execution.deterministic.output_recovery import LOOK_MS, ReadBack
+from framework.execution.deterministic.output_recovery import LOOK_MS, OutputRecovery
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import ExternalRecord
 from framework.stores.memory import MemoryDisk
@@ -24,7 +24,7 @@ def test_places_move_on_where_others_write() -> None:
         log.create_topic(topic, 2, plain=True)
     others_write(log)
     rig = LogicalRig(1, disk)
-    back = ReadBack(log, 1 << 20, rig.processor)
+    back = OutputRecovery(log, 1 << 20, rig.processor)
     back.begin(None)
     assert rig.processor.places == dict.fromkeys(OUTSIDE, EACH)
     others_write(log)

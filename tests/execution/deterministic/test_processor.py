@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.core.actions import Run
+from framework.core.actions import RecordRun
 from framework.core.task_topology import wire
 from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.deterministic.processor import NO_TIMER, LogicalProcessor
@@ -107,7 +107,9 @@ class LogicalRig:
     def __init__(self, stage: int, disk: MemoryDisk, released: Released | None = None) -> None:
         graph, topology, settings = JOB.stages[stage], JOB.topology(), Settings()
         names = {store_id: name for name, store_id in graph.store_ids().items()}
-        self.overlay = Overlay(MemoryStore(names, disk), list(names), layer_bytes_max=1 << 28, clean_bytes_max=1 << 20)
+        self.overlay = Overlay(
+            MemoryStore(names, disk), list(names), uncommitted_state_bytes_max=1 << 28, read_cache_bytes_max=1 << 20
+        )
         outputs = LogicalOutputs(graph, topology, settings, lambda _topic: 2, wire(topology, stage, 0))
         self.processor = LogicalProcessor(graph, topology, 0, self.overlay, outputs, settings)
         seqs = {partition: checks[-1][0] for partition, checks in (released or {}).items()}
@@ -127,7 +129,7 @@ class LogicalRig:
             nulls: list[bytes | None] = [None] * len(records)
             partition = TopicPartition(self.topic, 0)
             offsets = [record.t for record in records]  # its own, wherever a run begins
-            runs = [Run(partition, offsets, nulls, cells, [5] * len(records), None, times, sources)]
+            runs = [RecordRun(partition, offsets, nulls, cells, [5] * len(records), None, times, sources)]
         self.processor.process_runs(runs, upto)
         taken, last = self.processor.take_numbered()
         self.external += taken

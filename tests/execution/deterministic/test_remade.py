@@ -28,8 +28,8 @@ LETTERS = Topic("letters", key=utf8, value=utf8)
 WORDS = Topic("words", key=utf8, value=utf8)
 OUT = Topic("out", key=utf8, value=utf8)
 PLACE = TopicPartition("out", 0)
-Release = Literal["transaction", "read-back"]
-RELEASES: list[Release] = ["transaction", "read-back"]
+OutputDelivery = Literal["transactional", "sequenced"]
+OUTPUT_DELIVERIES: list[OutputDelivery] = ["transactional", "sequenced"]
 chosen: Iterator[str] = iter(())  # what chance gives next
 
 
@@ -60,8 +60,11 @@ class JoinWords(Join):
     letters = Input(WORDS)
 
 
-def _kit(stages: list[type[Task]], release: Release) -> Kit:
-    kit = Kit(Job("j", stages, mode="deterministic"), settings=Settings(interval_ms=60_000, release=release))
+def _kit(stages: list[type[Task]], output_delivery: OutputDelivery) -> Kit:
+    kit = Kit(
+        Job("j", stages, mode="deterministic"),
+        settings=Settings(checkpoint_interval_ms=60_000, output_delivery=output_delivery),
+    )
     kit.advance(20)
     return kit
 
@@ -76,14 +79,14 @@ def _texts(kit: Kit) -> list[str]:
     return [record.value for record in kit.outputs(OUT)]
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("output_delivery", OUTPUT_DELIVERIES)
 @pytest.mark.parametrize("stages", [[Join], [Pass, JoinWords]])
 def test_a_sink_that_draws_at_random_halts(
-    stages: list[type[Task]], release: Release, monkeypatch: pytest.MonkeyPatch
+    stages: list[type[Task]], output_delivery: OutputDelivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a crash it makes ``axcde`` of what was visible as ``abc``: the message names the record, both versions."""
     monkeypatch.setitem(globals(), "chosen", iter("abcaxc"))
-    kit = _kit(stages, release)
+    kit = _kit(stages, output_delivery)
     _feed(kit, 3)
     assert _texts(kit) == ["a", "ab", "abc"]
     kit.crash(stages[-1])

@@ -56,16 +56,20 @@ class CountLines(Task):
         self.out.send(record.value, f"{count} {self.ctx.uuid()}")
 
 
-@pytest.mark.parametrize("release", ["transaction", "read-back"])
+@pytest.mark.parametrize("output_delivery", ["transactional", "sequenced"])
 @pytest.mark.parametrize("stages", [[Split, Count], [CountLines]])
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_tasks_with_little_room_go_on(
-    stages: list[type[Task]], seed: int, release: Literal["transaction", "read-back"]
+    stages: list[type[Task]], seed: int, output_delivery: Literal["transactional", "sequenced"]
 ) -> None:
     """D1, D5: with room for a record or two, killed again and again, a job gets through, each output once."""
     job = Job("j", stages, partitions=2, mode="deterministic")
     little = Settings(
-        interval_ms=50, batch_bytes_max=200, early_memory_bytes_max=300, sink_bytes_max=100, release=release
+        checkpoint_interval_ms=50,
+        batch_bytes_max=200,
+        early_memory_bytes_max=300,
+        sink_buffer_bytes_max=100,
+        output_delivery=output_delivery,
     )
     kit = Kit(job, settings=little)
     for number in range(8):
@@ -84,7 +88,7 @@ def test_killed_tasks_with_little_room_go_on(
 def test_a_source_whose_rows_are_gone_says_so() -> None:
     """D2: what was decided must be read again; an input that is kept too short halts the source, naming the rows."""
     job = Job("j", [Split, Count], mode="deterministic")
-    kit = Kit(job, settings=Settings(interval_ms=60_000))
+    kit = Kit(job, settings=Settings(checkpoint_interval_ms=60_000))
     kit.advance(20)
     kit.feed(LINES, None, "to be")
     kit.advance(20)

@@ -15,7 +15,7 @@ from framework.testing import Kit
 from framework.testing.kit import START_MS
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 from protocol.ids import TopicPartition
-from tests.execution.deterministic.test_remade import RELEASES, Release
+from tests.execution.deterministic.test_remade import OUTPUT_DELIVERIES, OutputDelivery
 
 LETTERS = Topic("letters", key=utf8, value=utf8)
 WORDS = Topic("words", key=utf8, value=utf8)
@@ -45,11 +45,11 @@ class Total(Task):
         self.out.send("all", f"{total} {record.value}")
 
 
-def opened(release: Release) -> Kit:
+def opened(output_delivery: OutputDelivery) -> Kit:
     """Return the job over that log, on another host."""
-    settings = Settings(interval_ms=200, history_ms=0, release=release)
+    settings = Settings(checkpoint_interval_ms=200, changelog_retention_ms=0, output_delivery=output_delivery)
     kit = Kit(Job("old", [Pass, Total], mode="deterministic"), settings=settings)
-    before = BEFORE[release]
+    before = BEFORE[{"transactional": "transaction", "sequenced": "read-back"}[output_delivery]]  # as the file says
     for name, rows in before["rows"].items():
         topic, _, number = name.rstrip("]").rpartition("[")
         into = kit._data.partition(TopicPartition(topic, int(number)))
@@ -68,10 +68,10 @@ def first_bytes(kit: Kit, stage: str) -> set[int]:
     return {(row[4] or b"\0")[0] for row in kit._data.partition(TopicPartition(f"old.{stage}.changelog", 0)).rows}
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_a_log_of_the_release_before_goes_on(release: Release) -> None:
+@pytest.mark.parametrize("output_delivery", OUTPUT_DELIVERIES)
+def test_a_log_of_the_release_before_goes_on(output_delivery: OutputDelivery) -> None:
     """Old decisions are replayed, old releases dropped; after that new ones are written and compared."""
-    kit = opened(release)
+    kit = opened(output_delivery)
     found = first_bytes(kit, "pass")
     assert 0x1B in found
     assert not {0x2B, 0x2D} & found
@@ -88,10 +88,10 @@ def test_a_log_of_the_release_before_goes_on(release: Release) -> None:
     assert kit.state(Total.totals) == {"all": 9}
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_its_input_is_compared_from_the_upgrade_on(release: Release) -> None:
+@pytest.mark.parametrize("output_delivery", OUTPUT_DELIVERIES)
+def test_its_input_is_compared_from_the_upgrade_on(output_delivery: OutputDelivery) -> None:
     """The first decision of this release proves its rows, whatever stands before it."""
-    kit = opened(release)
+    kit = opened(output_delivery)
     kit.run()
     kit.feed(LETTERS, "k", "new")
     kit.advance(6)

@@ -21,7 +21,7 @@ from framework.cli import main
 from framework.cli.commands.audit import tell_audit
 from framework.cli.progress import Screen
 from framework.errors import ConfigError, Fenced, Halted, TaskError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress
 from framework.ports import ExternalRecord
@@ -32,17 +32,17 @@ from framework.spark.backfill.history import read_files
 from framework.spark.backfill.ranges import parse_until
 from framework.spark.format.options import Where
 from framework.state.commits import all_wirings, last_commit
-from framework.state.local_reader import StateReader
+from framework.state.local_reader import LocalReader
 from framework.state.prepare import prepare
 from framework.state.snapshots import fold_to_end
 from framework.testing.broker import Broker
-from framework.worker.local_job import LocalRun
+from framework.worker.local_job import LocalJob
 from grete import Job
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 from tests.cli.test_reading import unchanged
 from tests.cli.test_state_commands import grete
-from tests.spark.conftest import Past
+from tests.spark.conftest import TopicHistory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
 
 SUMS = Path(__file__).with_name("sums.py")
-SETTINGS = Settings(interval_ms=100)
+SETTINGS = Settings(checkpoint_interval_ms=100)
 
 NOW_MS = time.time_ns() // 1_000_000  # Kafka deletes what is of long ago
 
@@ -61,10 +61,10 @@ class Silent:
     """Takes what is told."""
 
     def __init__(self) -> None:
-        self.notes: list[str] = []
+        self.metadata: list[str] = []
 
     def note(self, text: str) -> None:
-        self.notes.append(text)
+        self.metadata.append(text)
 
     def bar(self, name: str, done: int, total: int) -> None:
         assert 0 <= done <= total, name
@@ -98,13 +98,13 @@ class Scene:
 
     def move_to(self, directory: Path, log: str = "embedded") -> None:
         """Go on with the job of this directory and log."""
-        self.place = Place(directory, address=LogAddress(log))
-        self.log = self.place.open_log()
-        self.notes = prepare(self.job, self.log, self.place, SETTINGS, fed=[self.topic])
-        self.where = Where(log, "", str(self.place.directory / "log.db"))
+        self.job_directory = JobDirectory(directory, address=LogAddress(log))
+        self.log = self.job_directory.open_log()
+        self.metadata = prepare(self.job, self.log, self.job_directory, SETTINGS, fed=[self.topic])
+        self.where = Where(log, "", str(self.job_directory.directory / "log.db"))
 
     def wanted(self, *sources: str) -> Wanted:
-        work = str(self.place.directory / "spark")
+        work = str(self.job_directory.directory / "spark")
         return Wanted(self.job, self.reference, self.where, SETTINGS, sources_of(self.job, list(sources)), work)
 
     def backfill(self, spark: "SparkSession", *sources: str, until: str | None = None, outputs: bool = False) -> Done:
@@ -115,49 +115,51 @@ class Scene:
         return audit(spark, self.wanted(*sources), self.log, self.told, aligned=True)
 
     def feed(self, records: Records) -> None:
-        self.notes.produce_with_meta([external(self.topic, *record) for record in records], {})
+        self.metadata.produce_with_meta([external(self.topic, *record) for record in records], {})
 
     def run(self) -> None:
         """Let real workers process what there is, and stop them."""
-        with LocalRun(self.job, self.reference, self.place, SETTINGS) as local:
+        with LocalJob(self.job, self.reference, self.job_directory, SETTINGS) as local:
             drain(local)
             local.stop()
 
     def taken(self) -> int:
         """Return how many tasks' workers have taken the files of a backfill for their state."""
-        logs = (log.read_text() for log in map(self.place.worker_log, range(2)) if log.exists())
+        logs = (log.read_text() for log in map(self.job_directory.worker_log, range(2)) if log.exists())
         return sum(log.count("state taken from files of a backfill") for log in logs)
 
     def prebuilt(self) -> int:
         """Return for how many tasks there are such files."""
-        return sum((self.place.prebuilt(wiring.name) / "manifest.json").exists() for wiring in all_wirings(self.job))
+        return sum(
+            (self.job_directory.prebuilt(wiring.name) / "manifest.json").exists() for wiring in all_wirings(self.job)
+        )
 
     def sent(self, topic: str) -> int:
         """Return how many records stand in a topic."""
         places = [TopicPartition(f"{topic}{self.suffix}", number) for number in range(2)]
-        return sum(len(self.log.read(place, 0, 1 << 24)) for place in places)
+        return sum(len(self.log.read(job_directory, 0, 1 << 24)) for job_directory in places)
 
     def state(self) -> tuple[dict[str, int], dict[str, int]]:
         """Return what ``seen`` and ``sums`` hold."""
         parse, sums = self.job.stages
-        with StateReader(self.place.state_directory, self.job) as reader:
+        with LocalReader(self.job_directory.state_directory, self.job) as reader:
             return dict(reader.all(parse.stores["seen"])), dict(reader.all(sums.stores["sums"]))
 
 
-def drain(local: LocalRun) -> None:
+def drain(local: LocalJob) -> None:
     ends = local.ends()
     while not local.drained(ends):
         local.poll(20)
 
 
-def poll_for_ever(local: LocalRun) -> None:
+def poll_for_ever(local: LocalJob) -> None:
     while True:
         local.poll(100)
 
 
 def external(topic: str, key: str, text: str, timestamp: int) -> ExternalRecord:
-    place = TopicPartition(topic, partition_of(key.encode(), 2))
-    return ExternalRecord(place, key.encode(), text.encode(), timestamp)
+    job_directory = TopicPartition(topic, partition_of(key.encode(), 2))
+    return ExternalRecord(job_directory, key.encode(), text.encode(), timestamp)
 
 
 def made(count: int, seed: int) -> Records:
@@ -208,7 +210,7 @@ def test_a_job_goes_live_from_files_and_is_audited(spark: "SparkSession", scene:
     assert scene.state() == plain(past, live)
     assert (scene.prebuilt(), scene.taken()) == (0, 4)
     assert scene.sent("told") == sum(text != "x" for _, text, _ in [*past, *live])
-    assert not list((scene.place.directory / "spark").glob("*"))
+    assert not list((scene.job_directory.directory / "spark").glob("*"))
     audited = scene.audit(spark, str(tmp_path / "past"))
     assert (audited.wrong, audited.differences) == (0, [])
     pq.write_table(pq.read_table(tmp_path / "past" / "1.parquet").slice(1), tmp_path / "past" / "1.parquet")
@@ -220,7 +222,7 @@ def test_a_job_goes_live_from_files_and_is_audited(spark: "SparkSession", scene:
 
 
 def test_the_index_of_the_demonstration_is_audited(
-    spark: "SparkSession", past: Past, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: "SparkSession", past: TopicHistory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Documents that came, changed and went, over two stages of four partitions: recomputed, the index is the same."""
     command = ["grete", "audit", "tasks.inverted_index", "--directory", str(past.directory)]
@@ -243,7 +245,7 @@ def test_the_topics_own_past_on_kafka(spark: "SparkSession", kafka_broker: Broke
     past, live = made(300, 3), made(100, 4)
     scene.feed(past)
     archived = archive_of(scene, tmp_path, 100)
-    with LocalRun(scene.job, scene.reference, scene.place, SETTINGS) as local:
+    with LocalJob(scene.job, scene.reference, scene.job_directory, SETTINGS) as local:
         drain(local)
         done = scene.backfill(spark, archived)
         with pytest.raises(Fenced, match="another process has taken its partition"):
@@ -286,7 +288,7 @@ def test_a_backfill_whose_driver_is_killed_is_run_again(spark: "SparkSession", t
     past = made(300, 5)
     path = parquet(tmp_path / "past" / "0.parquet", past)
     command = [sys.executable, "-m", "framework.cli", "backfill", scene.reference, f"--from={path}"]
-    driver = subprocess.Popen([*command, f"--directory={scene.place.directory}", "--spark=local[1]"])
+    driver = subprocess.Popen([*command, f"--directory={scene.job_directory.directory}", "--spark=local[1]"])
     flag.write_text(str(driver.pid))
     assert driver.wait(300) == -signal.SIGKILL
     wirings = all_wirings(scene.job)
@@ -298,8 +300,10 @@ def test_a_backfill_whose_driver_is_killed_is_run_again(spark: "SparkSession", t
     scene.log.close()
 
 
-def test_a_backfill_whose_driver_is_killed_before_the_verdict_is_settled(spark: "SparkSession", tmp_path: Path) -> None:
-    """A real ``grete backfill`` dies with all commits written: ``--resume`` lets it count, ``--abort`` makes it void.
+def test_a_backfill_whose_driver_is_killed_before_the_outcome_is_settled(spark: "SparkSession", tmp_path: Path) -> None:
+    """A real ``grete backfill`` dies with all commits written.
+
+    ``--resume`` lets it count, ``--abort`` makes it rolled back.
 
     Workers refuse to guess until then; afterwards they go on from the one state or the other.
     """
@@ -310,19 +314,19 @@ def test_a_backfill_whose_driver_is_killed_before_the_verdict_is_settled(spark: 
     scene.log.close()
     deadly = (
         "import tests.state.killed_bulk_writes as k, framework.logs.address as o; from framework.cli import main;"
-        "k.Deadly.left = 9; o.EmbeddedLog = k.Deadly; main()"  # 4 claims, 4 commits, the verdict
+        "k.Deadly.left = 9; o.EmbeddedLog = k.Deadly; main()"  # 4 claims, 4 commits, the outcome
     )
     command = [sys.executable, "-c", deadly, "backfill", scene.reference, f"--from={path}", "--spark=local[1]"]
-    command += [f"--directory={scene.place.directory}"]
+    command += [f"--directory={scene.job_directory.directory}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    shutil.copytree(scene.place.directory, tmp_path / "other")
-    for directory, choice in ((scene.place.directory, "--resume"), (tmp_path / "other", "--abort")):
+    shutil.copytree(scene.job_directory.directory, tmp_path / "other")
+    for directory, choice in ((scene.job_directory.directory, "--resume"), (tmp_path / "other", "--abort")):
         scene.move_to(directory)
-        with pytest.raises(Halted, match="is not decided"):
+        with pytest.raises(Halted, match="is in doubt"):
             scene.run()
         settled = ["backfill", scene.reference, f"--directory={directory}", choice]
-        assert ("counts" if choice == "--resume" else "is void") in grete(*settled)
+        assert ("counts" if choice == "--resume" else "is rolled back") in grete(*settled)
         assert "there is no backfill to settle" in grete(*settled)
         if choice == "--abort":
             assert [last_commit(scene.log, wiring.changelog) for wiring in all_wirings(scene.job)] == [None] * 4

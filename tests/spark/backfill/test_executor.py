@@ -73,7 +73,10 @@ def test_rows_in_batches_are_the_task_over_its_log() -> None:
     batches = [archive([*range(7)]), archive([*range(7, 2_000)]), archive([*range(2_000, 2_500)])]
     found = given(run_stage(plan_of(SUMS, 0, from_rows=True), 1, 1, batches))
     expected = run_job(
-        load_job(SUMS), lambda source: log_rows(range(2_500)) if source.partition == 1 else [], Settings(), version=1
+        load_job(SUMS),
+        lambda source: log_rows(range(2_500)) if source.partition == 1 else [],
+        Settings(),
+        checkpoint_id=1,
     )[0, 1]
     assert [(row["store"], row["key"], row["value"]) for row in found[STATE]] == expected.state
     assert [(row["key"], row["value"], row["timestamp"]) for row in found[OUTPUT]] == [
@@ -120,7 +123,7 @@ def test_pieces_of_files_and_frames_are_the_local_merge() -> None:
         past = places if source.topic == "locations" else weather
         return [(offset, 0, time, key, value, None) for offset, (key, value, time) in enumerate(past)]
 
-    expected = run_job(job, history, Settings(), version=1)
+    expected = run_job(job, history, Settings(), checkpoint_id=1)
     frames: list[dict[str, Any]] = []
     for partition in range(2):
         rows = rows_of(

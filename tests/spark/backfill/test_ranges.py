@@ -92,7 +92,7 @@ def test_a_gap_or_a_step_back_is_refused(
 
 def test_what_is_not_sent_is_said() -> None:
     """Beyond where the job stood its outputs of the past are not written: a note says from where to where."""
-    (note,) = found(LIVE, Until(now=True, offsets={}), stood=70).notes
+    (note,) = found(LIVE, Until(now=True, offsets={}), stood=70).metadata
     assert "70 to 100 is not sent" in note.replace("offset 70; what it would have sent from there", "70")
 
 
@@ -117,7 +117,7 @@ def test_the_log_of_before_a_rescale_is_refused(tmp_path: Path) -> None:
     pair_bulk_writes.run("tests.state.pair_job", tmp_path / "job", *lines)
     log = EmbeddedLog(tmp_path / "job" / "log.db")
     rescaled = pair_job.job.of(3)
-    rescale(log, pair_job.job, 3, Settings(), embedded=True, by_key=True)
+    rescale(log, pair_job.job, 3, Settings(), embedded=True, assume_keyed=True)
     wirings = [(wiring, fold_to_end(log, wiring).last) for wiring in all_wirings(rescaled)]
     archive: Ends = {"heard": dict.fromkeys(range(3), 1)}
     for ends in ({}, archive, {"heard": None}):

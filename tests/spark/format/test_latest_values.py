@@ -1,4 +1,4 @@
-"""The state out of data messages, column by column, is the one that a bootstrap gives."""
+"""The state out of data messages, column by column, is the one that a restore gives."""
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +19,7 @@ MESSAGES = st.lists(st.tuples(ROWS, st.none() | st.sets(st.sampled_from([1, 2]))
 
 @settings(max_examples=200)
 @given(written=st.lists(MESSAGES, max_size=4), tidy=st.integers(1, 20))
-def test_columns_are_what_a_bootstrap_gives(
+def test_columns_are_what_a_restore_gives(
     written: list[list[tuple[list[tuple[int, bytes, bytes | None]], set[int] | None]]], tidy: int
 ) -> None:
     """Overwritten, deleted and reset entries are gone; each says which commit wrote it, however often it is tidied."""

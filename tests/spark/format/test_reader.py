@@ -1,4 +1,4 @@
-"""Spark sees what the job committed: now, as of an older version, its commits, its streams."""
+"""Spark sees what the job committed: now, as of an older checkpoint, its commits, its streams."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from framework.api.serdes import int64
 from framework.errors import ConfigError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.settings import Settings
@@ -24,7 +24,7 @@ from protocol.changelog import (
     encode_data,
 )
 from tasks.inverted_index import job
-from tests.spark.conftest import FILES, REFERENCE, Past, State
+from tests.spark.conftest import FILES, REFERENCE, State, TopicHistory
 from tests.state.pair_job import job as pair
 from tests.state.test_bulk_write import whole, write
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(600)  # the first to come starts Spark
 WORDS = 11  # id of the second store of the stage
 
 
-def table(spark: "SparkSession", past: Past, form: str, **options: Any) -> "DataFrame":
+def table(spark: "SparkSession", past: TopicHistory, form: str, **options: Any) -> "DataFrame":
     """Load one of the formats."""
     return spark.read.format(form).options(job=REFERENCE, directory=str(past.directory), **options).load()
 
@@ -46,9 +46,9 @@ def words(frame: "DataFrame") -> State:
     return {(row.partition, row.key): tuple(json.loads(row.value)) for row in frame.collect()}
 
 
-def test_a_fold_of_the_changelogs_is_the_state_then_and_now(past: Past) -> None:
-    """As of a version, every task's changelog gives what its store held then (K2, R1)."""
-    log = Place(past.directory).open_log(create=False)
+def test_a_fold_of_the_changelogs_is_the_state_then_and_now(past: TopicHistory) -> None:
+    """As of a checkpoint, every task's changelog gives what its store held then (K2, R1)."""
+    log = JobDirectory(past.directory).open_log(create=False)
     for version, expected in ((past.first, past.at_first), (None, past.at_last)):
         found = {}
         for snapshot in snapshots(log, job, version):
@@ -61,11 +61,11 @@ def test_a_fold_of_the_changelogs_is_the_state_then_and_now(past: Past) -> None:
     assert past.at_first != past.at_last
 
 
-def test_a_version_that_not_all_tasks_committed_is_refused_with_the_nearest(past: Past) -> None:
+def test_a_checkpoint_that_not_all_tasks_committed_is_refused_with_the_nearest(past: TopicHistory) -> None:
     """What nobody committed cannot be read; the error says what can."""
-    log = Place(past.directory).open_log(create=False)
+    log = JobDirectory(past.directory).open_log(create=False)
     common = set.intersection(
-        *({at.commit.version for at in commits(log, w)} for w in all_wirings(job) if not w.is_source)
+        *({at.commit.checkpoint_id for at in commits(log, w)} for w in all_wirings(job) if not w.is_source)
     )
     missing = next(version + 1 for version in sorted(common - {0}) if version + 1 not in common)
     with pytest.raises(ConfigError, match=f"nearest before it that was is {missing - 1}"):
@@ -76,7 +76,7 @@ def test_a_version_that_not_all_tasks_committed_is_refused_with_the_nearest(past
 
 
 @pytest.mark.spark
-def test_the_table_is_the_state_as_of_the_version_asked_for(spark: "SparkSession", past: Past) -> None:
+def test_the_table_is_the_state_as_of_the_checkpoint_asked_for(spark: "SparkSession", past: TopicHistory) -> None:
     """The newest by default; by option or by filter any that is retained; keys and values decoded."""
     newest = table(spark, past, "changelog", store="words")
     assert words(newest) == past.at_last
@@ -89,16 +89,16 @@ def test_the_table_is_the_state_as_of_the_version_asked_for(spark: "SparkSession
 
 
 @pytest.mark.spark
-def test_the_commits_are_a_table(spark: "SparkSession", past: Past) -> None:
-    """Each valid commit with its inputs, outputs and lineage; versions grow."""
+def test_the_commits_are_a_table(spark: "SparkSession", past: TopicHistory) -> None:
+    """Each valid commit with its inputs, outputs and rollback history; checkpoints grow."""
     every = table(spark, past, "commits").orderBy("stage", "partition", "offset").collect()
     by_task: dict[tuple[str, int], list[Any]] = {}
     for row in every:
         by_task.setdefault((row.stage, row.partition), []).append(row)
     assert len(by_task) == 2 * job.partitions
     for (stage, _), rows in by_task.items():
-        versions = [row.version for row in rows]
-        assert versions == sorted(set(versions))
+        checkpoint_ids = [row.version for row in rows]
+        assert checkpoint_ids == sorted(set(checkpoint_ids))
         assert len(rows[-1].outputs) == (job.partitions if stage == "split" else 0)
         assert [entry.generation for entry in rows[-1].lineage] == sorted({e.generation for e in rows[-1].lineage})
     read = sum(rows[-1].external[0].offset for (stage, _), rows in by_task.items() if stage == "split")
@@ -106,15 +106,18 @@ def test_the_commits_are_a_table(spark: "SparkSession", past: Past) -> None:
 
 
 @pytest.mark.spark
-def test_a_stream_shows_committed_records_once(spark: "SparkSession", past: Past) -> None:
-    """A stream that was used up is trimmed (K3): what is left has no record twice and none beyond the last version."""
+def test_a_stream_shows_committed_records_once(spark: "SparkSession", past: TopicHistory) -> None:
+    """A stream that was used up is trimmed (K3).
+
+    What is left has no record twice and none beyond the last checkpoint.
+    """
     rows = table(spark, past, "stream", topic="postings").collect()
     places = [(row.producer, row.partition, row.seq) for row in rows]
     assert len(places) == len(set(places))
 
 
 @pytest.mark.spark
-def test_a_wrong_option_is_refused_before_anything_runs(spark: "SparkSession", past: Past) -> None:
+def test_a_wrong_option_is_refused_before_anything_runs(spark: "SparkSession", past: TopicHistory) -> None:
     """The error names the option and what there is."""
     with pytest.raises(Exception, match="none is called so: job 'inverted-index' has split/known"):
         table(spark, past, "changelog", store="nope").schema  # noqa: B018  # asking is the test
@@ -122,18 +125,18 @@ def test_a_wrong_option_is_refused_before_anything_runs(spark: "SparkSession", p
         table(spark, past, "changelog", stoer="words").schema  # noqa: B018  # as above
 
 
-def counted(spark: "SparkSession", place: Place, **options: Any) -> set[tuple[int, str, int]]:
+def counted(spark: "SparkSession", job_directory: JobDirectory, **options: Any) -> set[tuple[int, str, int]]:
     """Return (partition, key, value) of what the second stage of the pair job has counted."""
-    asked = {"job": "tests.state.pair_job", "directory": str(place.directory), "store": "counts"} | options
+    asked = {"job": "tests.state.pair_job", "directory": str(job_directory.directory), "store": "counts"} | options
     rows = spark.read.format("changelog").options(**asked).load().collect()
     return {(row.partition, row.key, row.value) for row in rows}
 
 
 @pytest.mark.spark
 def test_what_is_odd_in_a_changelog_is_passed_over_or_refused(spark: "SparkSession", tmp_path: Path) -> None:
-    """Generations, a void tail, a claim race, a late message change nothing; what is trimmed or newer is said."""
-    place, two = Place(tmp_path / "job"), int64.encode(2)
-    log = EmbeddedLog(place.directory / "log.db")
+    """Generations, an invalid tail, a claim race, a late message change nothing; what is trimmed or newer is said."""
+    job_directory, two = JobDirectory(tmp_path / "job"), int64.encode(2)
+    log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(pair, log)
     first, second = whole(log, {b"a": int64.encode(1)}), whole(log, {b"a": two})
     third = begin(log, pair, Settings())
@@ -145,19 +148,23 @@ def test_what_is_odd_in_a_changelog_is_passed_over_or_refused(spark: "SparkSessi
     for token, message in enumerate((race, encode_data(late, [10], [b"a"], [int64.encode(4)])), 1):
         log.send(0, token, task.changelog, message)
     log.poll()
-    assert counted(spark, place) == counted(spark, place, version=second.version) == {(0, "a", 2), (1, "a", 2)}
+    assert (
+        counted(spark, job_directory)
+        == counted(spark, job_directory, version=second.checkpoint_id)
+        == {(0, "a", 2), (1, "a", 2)}
+    )
     for claimed in second.tasks:
         log.trim(claimed.changelog, claimed.begin - 1)
-    assert counted(spark, place) == {(0, "a", 2), (1, "a", 2)}
+    assert counted(spark, job_directory) == {(0, "a", 2), (1, "a", 2)}
     with pytest.raises(Exception, match="it began later, or it is not retained"):
-        counted(spark, place, version=first.version)
+        counted(spark, job_directory, version=first.checkpoint_id)
     three = tmp_path / "three.py"
     three.write_text(Path("tests/state/pair_job.py").read_text().replace("partitions=2", "partitions=3"))
     with pytest.raises(Exception, match=r"changelog has 2: write Job\(…, partitions=2\)"):
-        counted(spark, place, job=str(three))
+        counted(spark, job_directory, job=str(three))
     newer = encode_changelog_header(task.header(ChangelogType.COMMIT)._replace(seq=99)) + (9).to_bytes(2, "big")
     log.send(0, 9, task.changelog, newer)
     log.poll()
     with pytest.raises(Exception, match="schema version 9, this build reads 1: upgrade before reading"):
-        counted(spark, place)
+        counted(spark, job_directory)
     log.close()

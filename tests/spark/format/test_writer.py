@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from framework.errors import ConfigError
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.spark.format.columns import column
@@ -21,7 +21,7 @@ from framework.state.snapshots import commits, fold_to_end
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 from tests.state.pair_bulk_writes import feed, run
-from tests.state.pair_job import heard, job
+from tests.state.pair_job import job, observed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,58 +33,62 @@ WORDS = [f"w{number}" for number in range(40)]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def job_directory(tmp_path: Path) -> JobDirectory:
     """A job that has topics, and has not run."""
-    place = Place(tmp_path / "job")
-    log = EmbeddedLog(place.directory / "log.db")
+    job_directory = JobDirectory(tmp_path / "job")
+    log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
     log.close()
-    return place
+    return job_directory
 
 
-def where(place: Place, **more: str) -> dict[str, str]:
+def where(job_directory: JobDirectory, **more: str) -> dict[str, str]:
     """Return the options of the format."""
-    return {"job": REFERENCE, "directory": str(place.directory), "store": "count/counts"} | more
+    return {"job": REFERENCE, "directory": str(job_directory.directory), "store": "count/counts"} | more
 
 
-def counts(spark: "SparkSession", place: Place, value: int, words: list[str] = WORDS) -> "DataFrame":
+def counts(spark: "SparkSession", job_directory: JobDirectory, value: int, words: list[str] = WORDS) -> "DataFrame":
     """Return a table of words with the same count, placed as the job places them."""
     rows = spark.createDataFrame([(word, value) for word in words], "key string, value bigint")
-    return partitioned(rows, **where(place))
+    return partitioned(rows, **where(job_directory))
 
 
-def save(frame: "DataFrame", place: Place, mode: str = "overwrite", **more: str) -> None:
+def save(frame: "DataFrame", job_directory: JobDirectory, mode: str = "overwrite", **more: str) -> None:
     """Write it."""
-    frame.write.format("changelog").mode(mode).options(**where(place, **more)).save()
+    frame.write.format("changelog").mode(mode).options(**where(job_directory, **more)).save()
 
 
-def read(spark: "SparkSession", place: Place) -> dict[str, int]:
+def read(spark: "SparkSession", job_directory: JobDirectory) -> dict[str, int]:
     """Return what Spark reads back; each key must stand in its partition."""
-    rows = spark.read.format("changelog").options(**where(place)).load().collect()
+    rows = spark.read.format("changelog").options(**where(job_directory)).load().collect()
     assert all(row.partition == partition_of(row.key.encode(), 2) for row in rows)
     return {row.key: row.value for row in rows}
 
 
-def run_workers(place: Place, *lines: tuple[str, str]) -> dict[str, int]:
+def run_workers(job_directory: JobDirectory, *lines: tuple[str, str]) -> dict[str, int]:
     """Let real workers take these lines; return the counts that they have then."""
-    return run(REFERENCE, place.directory, *lines)
+    return run(REFERENCE, job_directory.directory, *lines)
 
 
-def test_workers_go_on_from_what_spark_wrote(spark: "SparkSession", place: Place) -> None:
+def test_workers_go_on_from_what_spark_wrote(spark: "SparkSession", job_directory: JobDirectory) -> None:
     """On a fresh job, over what workers have committed, and added to it; the offsets that it covers are not read."""
-    save(counts(spark, place, 5), place)
-    assert read(spark, place) == dict.fromkeys(WORDS, 5)
-    assert run_workers(place, ("a", "w1 w2"), ("b", "w1 new")) == dict.fromkeys(WORDS, 5) | {"w1": 7, "w2": 6, "new": 1}
-    save(counts(spark, place, 9, ["w1", "x"]), place, "append")
-    assert run_workers(place, ("a", "x")) == dict.fromkeys(WORDS, 5) | {"w1": 9, "w2": 6, "new": 1, "x": 10}
-    feed(place.directory, job, ("a", "covered"))
-    log = place.open_log()
-    ends = {str(p): log.bounds(TopicPartition(heard.name, p))[1] for p in range(2)}
+    save(counts(spark, job_directory, 5), job_directory)
+    assert read(spark, job_directory) == dict.fromkeys(WORDS, 5)
+    assert run_workers(job_directory, ("a", "w1 w2"), ("b", "w1 new")) == dict.fromkeys(WORDS, 5) | {
+        "w1": 7,
+        "w2": 6,
+        "new": 1,
+    }
+    save(counts(spark, job_directory, 9, ["w1", "x"]), job_directory, "append")
+    assert run_workers(job_directory, ("a", "x")) == dict.fromkeys(WORDS, 5) | {"w1": 9, "w2": 6, "new": 1, "x": 10}
+    feed(job_directory.directory, job, ("a", "covered"))
+    log = job_directory.open_log()
+    ends = {str(p): log.bounds(TopicPartition(observed.name, p))[1] for p in range(2)}
     log.close()
-    covered = str({heard.name: ends}).replace("'", '"')
-    save(counts(spark, place, 1, ["only"]), place, offsets=covered)
-    assert read(spark, place) == {"only": 1}
-    assert run_workers(place, ("a", "only")) == {"only": 2}
+    covered = str({observed.name: ends}).replace("'", '"')
+    save(counts(spark, job_directory, 1, ["only"]), job_directory, offsets=covered)
+    assert read(spark, job_directory) == {"only": 1}
+    assert run_workers(job_directory, ("a", "only")) == {"only": 2}
 
 
 def _kills_its_writer(once: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -120,66 +124,68 @@ Passing = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @pytest.mark.parametrize("trouble", [_kills_its_writer, _fails])
 def test_a_task_that_is_tried_again_counts_once(
-    spark: "SparkSession", place: Place, tmp_path: Path, trouble: Callable[..., Any]
+    spark: "SparkSession", job_directory: JobDirectory, tmp_path: Path, trouble: Callable[..., Any]
 ) -> None:
     """An executor process is killed as it writes, or fails when it has written all: the second attempt counts (2.5)."""
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-    frame = counts(spark, place, 3)
+    frame = counts(spark, job_directory, 3)
     passing: Passing = partial(trouble, tmp_path / "once")
-    save(frame.mapInArrow(passing, frame.schema), place)
+    save(frame.mapInArrow(passing, frame.schema), job_directory)
     assert (tmp_path / "once").exists()
-    assert read(spark, place) == dict.fromkeys(WORDS, 3)
+    assert read(spark, job_directory) == dict.fromkeys(WORDS, 3)
     attempts = set()
-    log = place.open_log()
+    log = job_directory.open_log()
     for wiring in all_wirings(job):
         attempts |= {at.commit.attempt for at in commits(log, wiring)}
     log.close()
     assert len(attempts) == 3  # two that were committed, and 0 of the stage that was not written
-    assert run_workers(place, ("a", "w1")) == dict.fromkeys(WORDS, 3) | {"w1": 4}
+    assert run_workers(job_directory, ("a", "w1")) == dict.fromkeys(WORDS, 3) | {"w1": 4}
 
 
-def test_a_job_that_fails_leaves_a_void_tail(spark: "SparkSession", place: Place) -> None:
+def test_a_job_that_fails_leaves_a_invalid_tail(spark: "SparkSession", job_directory: JobDirectory) -> None:
     """Nothing of it is visible, and the next one, or a worker, is not hindered (2.5)."""
-    save(counts(spark, place, 1), place)
-    frame = counts(spark, place, 2)
+    save(counts(spark, job_directory, 1), job_directory)
+    frame = counts(spark, job_directory, 2)
     passing: Passing = partial(_fails, None)
     with pytest.raises(Exception, match="this attempt is to fail"):
-        save(frame.mapInArrow(passing, frame.schema), place)
-    assert read(spark, place) == dict.fromkeys(WORDS, 1)
-    log = place.open_log()
+        save(frame.mapInArrow(passing, frame.schema), job_directory)
+    assert read(spark, job_directory) == dict.fromkeys(WORDS, 1)
+    log = job_directory.open_log()
     folds = [fold_to_end(log, wiring) for wiring in all_wirings(job)]
     log.close()
-    assert [(fold.top, fold.undecided) for fold in folds] == [(2, None)] * 4
-    assert run_workers(place, ("a", "w1")) == dict.fromkeys(WORDS, 1) | {"w1": 2}
+    assert [(fold.top, fold.in_doubt) for fold in folds] == [(2, None)] * 4
+    assert run_workers(job_directory, ("a", "w1")) == dict.fromkeys(WORDS, 1) | {"w1": 2}
 
 
-def test_rows_of_one_partition_in_two_spark_tasks_are_refused(spark: "SparkSession", place: Place) -> None:
+def test_rows_of_one_partition_in_two_spark_tasks_are_refused(
+    spark: "SparkSession", job_directory: JobDirectory
+) -> None:
     """One commit names one attempt; the error says what to do, and nothing counts."""
     rows = [(word, 1, partition_of(word.encode(), 2)) for word in WORDS]
     frame = spark.createDataFrame(rows, "key string, value bigint, partition int").repartition(2)
     with pytest.raises(Exception, match="let one Spark task write each partition"):
-        save(frame, place)
-    log = place.open_log()
+        save(frame, job_directory)
+    log = job_directory.open_log()
     assert all(fold_to_end(log, wiring).last is None for wiring in all_wirings(job))
     log.close()
 
 
-def test_what_cannot_be_written_is_refused(spark: "SparkSession", place: Place) -> None:
+def test_what_cannot_be_written_is_refused(spark: "SparkSession", job_directory: JobDirectory) -> None:
     """Before anything is claimed: columns, options; while it is written: a partition that the job has not."""
     bare = spark.createDataFrame([("a", 1)], "key string, value bigint")
     with pytest.raises(Exception, match=r"columns key string, value bigint; it takes key string, partition int, value"):
-        save(bare, place)
+        save(bare, job_directory)
     with pytest.raises(Exception, match="option offsets: the job reads heard"):
-        save(counts(spark, place, 1), place, offsets='{"other": {"0": 1}}')
+        save(counts(spark, job_directory, 1), job_directory, offsets='{"other": {"0": 1}}')
     with pytest.raises(Exception, match=r"option offsets: heard\[1\] 7 is outside of \(0, 0\)"):
-        save(counts(spark, place, 1), place, offsets='{"heard": {"1": 7}}')
-    log = place.open_log()
+        save(counts(spark, job_directory, 1), job_directory, offsets='{"heard": {"1": 7}}')
+    log = job_directory.open_log()
     assert log.bounds(all_wirings(job)[0].changelog) == (0, 0)
     log.close()
     with pytest.raises(Exception, match="a partition is not one of 0 to 1"):
-        save(spark.createDataFrame([("a", 1, 2)], "key string, value bigint, partition int"), place)
+        save(spark.createDataFrame([("a", 1, 2)], "key string, value bigint, partition int"), job_directory)
     with pytest.raises(ConfigError, match="option store = 'nope'"):
-        partitioned(bare, **where(place, store="nope"))
+        partitioned(bare, **where(job_directory, store="nope"))
 
 
 @pytest.mark.parametrize("serde_column", ["key", "value"])

@@ -13,7 +13,7 @@ import msgspec
 
 from framework.core.task_topology import wire
 from framework.state.commits import uncommitted_records
-from framework.state.local_reader import StateReader
+from framework.state.local_reader import LocalReader
 from tests.verification.chaos.chain import PARTITIONS, Chain, Given, Spread, Tail
 from tests.verification.chaos.checker import Checker
 from tests.verification.chaos.crew import Crew, Death, Member
@@ -58,7 +58,7 @@ class Campaign:
     """``step`` again and again until ``tally.kills`` is enough, then ``finish``; ``checker`` has the verdict."""
 
     def __init__(
-        self, outside: Outside, crew: Crew, rng: random.Random, interval_ms: int, note: Callable[[str], None]
+        self, outside: Outside, crew: Crew, rng: random.Random, checkpoint_interval_ms: int, note: Callable[[str], None]
     ) -> None:
         self.outside = outside
         self.crew = crew
@@ -70,7 +70,7 @@ class Campaign:
         self.may_end_with: set[int] = set()  # exit codes that are no violation; who ends so is held
         self.deaths: deque[Death] = deque(maxlen=1000)
         self._rng = rng
-        self._interval_s = interval_ms / 1000
+        self._interval_s = checkpoint_interval_ms / 1000
         self._note = note
         self.numbers = [0] * SOURCES
         self._restart_at = dict.fromkeys(range(PARTITIONS), 0.0)
@@ -252,7 +252,7 @@ class Campaign:
     def locked(self) -> bool:
         """Whether a lock of the embedded log stays taken: by the frozen worker then."""
         for name in ("log.db-lock", "log.db-queue"):
-            path = self.crew.place.directory / name
+            path = self.crew.job_directory.directory / name
             if not path.exists():
                 continue
             with path.open("rb+") as file:
@@ -287,7 +287,7 @@ class Campaign:
             )
         self.until(self.crew.all_running)
         self._stop()
-        names = names_at(self.crew.place)
+        names = names_at(self.crew.job_directory)
         for row in self.outside.arrived():
             self.checker.entry(*row)
         for row in self.outside.all(names.given):
@@ -324,7 +324,7 @@ class Campaign:
         sources: list[tuple[str, Tail]] = []
         accounts: list[tuple[str, Tail]] = []
         for partition in range(PARTITIONS):
-            with StateReader(self.crew.state(partition), self.crew.job) as reader:
+            with LocalReader(self.crew.state(partition), self.crew.job) as reader:
                 sources += reader.all(Spread.sources, partition)
                 accounts += reader.all(Chain.accounts, partition)
         self.checker.state(f"sources, {how}", self.checker.sources, sources)
@@ -337,8 +337,8 @@ def report(tally: Tally, seconds: float) -> list[str]:
     return [
         f"{tally.kills:,} kills in {seconds:,.1f} s ({seconds / kills:.2f} s each), {tally.starts:,} worker starts",
         (
-            f"{tally.voiding:,} of them voided {tally.voided:,} uncommitted records, "
-            f"{tally.kills - tally.voiding:,} voided none"
+            f"{tally.voiding:,} of them rolled back {tally.voided:,} uncommitted records, "
+            f"{tally.kills - tally.voiding:,} rolled back none"
         ),
         "phase hit: " + ", ".join(f"{phase} {100 * tally.phases[phase] / kills:.1f} %" for phase in PHASES),
         f"at named points: {tally.points.total():,}",

@@ -1,8 +1,8 @@
 """Judges the chain job from outside: by the inputs given to it, the entries that left it, and its state at the end.
 
-It reads entries as any consumer does and knows nothing of versions, generations or changelogs. Every entry extends two
-chains by one link: its account's, in the order of the sink's partition, and its source's, in the order of the inputs.
-A lost, repeated, reordered or taken-back piece of work breaks at least one of them at that very entry.
+It reads entries as any consumer does and knows nothing of checkpoints, generations or changelogs. Every entry extends
+two chains by one link: its account's, in the order of the sink's partition, and its source's, in the order of the
+inputs. A lost, repeated, reordered or taken-back piece of work breaks at least one of them at that very entry.
 """
 
 from collections.abc import Iterable, Mapping

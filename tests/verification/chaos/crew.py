@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from tests.verification.chaos.chain import PARTITIONS
 from tests.verification.chaos.outside import names_at
 from tests.verification.chaos.worker import PHASES, POINT_AT, POINTS, SLOT_BYTES
@@ -50,7 +50,7 @@ class Member:
 class Crew:
     """``sets`` gives the settings of the next start. Nothing is restarted by itself: who reads a Death decides."""
 
-    place: Place
+    job_directory: JobDirectory
     zygote: Zygote
     sets: Callable[[], Sequence[str]]
     members: dict[int, Member] = field(default_factory=dict)
@@ -59,19 +59,19 @@ class Crew:
     file_bytes_max: int | None = None  # of the workers started from now on: a write beyond fails
 
     def __post_init__(self) -> None:
-        names = names_at(self.place)
+        names = names_at(self.job_directory)
         self.job = names.job
-        self._reference = self.place.directory / "chain_here.py"
+        self._reference = self.job_directory.directory / "chain_here.py"
         suffix = names.job.name.removeprefix("chain")
         self._reference.write_text(
             f"from tests.verification.chaos.chain import chain_job\n\njob = chain_job({suffix!r}).job\n"
         )
-        self._path = self.place.directory / "phases"
+        self._path = self.job_directory.directory / "phases"
         self._path.write_bytes(bytes(PARTITIONS * SLOTS * SLOT_BYTES))
         with self._path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), 0)
         self._starts = [0] * PARTITIONS
-        self._states = [self.place.directory / f"state-{partition}-0" for partition in range(PARTITIONS)]
+        self._states = [self.job_directory.directory / f"state-{partition}-0" for partition in range(PARTITIONS)]
 
     def state(self, partition: int) -> Path:
         """Return the directory in which the worker of a partition keeps its tasks' states."""
@@ -91,10 +91,10 @@ class Crew:
         request = {
             "reference": str(self._reference),
             "partition": partition,
-            "directory": str(self.place.directory),
+            "directory": str(self.job_directory.directory),
             "state": str(self._states[partition]),
-            "log": self.place.address.url,
-            "config": None if self.place.address.config is None else str(self.place.address.config),
+            "log": self.job_directory.address.url,
+            "config": None if self.job_directory.address.config is None else str(self.job_directory.address.config),
             "sets": list(self.sets()),
             "phases": str(self._path),
             "slot": slot,
@@ -104,7 +104,7 @@ class Crew:
         }
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
-        with self.place.worker_log(partition).open("ab") as log:
+        with self.job_directory.worker_log(partition).open("ab") as log:
             child = self.zygote.fork(request, log.fileno(), writer)
         os.close(writer)
         self.members[partition] = Member(partition, child, slot, reader, self._states[partition])
@@ -142,7 +142,7 @@ class Crew:
         self.zombies.append(member)
         taken = {zombie.state for zombie in self.zombies}
         number = 0
-        while (path := self.place.directory / f"state-{partition}-{number}") in taken:
+        while (path := self.job_directory.directory / f"state-{partition}-{number}") in taken:
             number += 1
         self._states[partition] = path
         return member
@@ -197,14 +197,14 @@ class Crew:
 
     def keep(self, partition: int) -> None:
         """Keep a copy of a dead worker's state."""
-        copy = self.place.directory / f"older-{partition}"
+        copy = self.job_directory.directory / f"older-{partition}"
         shutil.rmtree(copy, ignore_errors=True)
         if self._states[partition].exists():
             shutil.copytree(self._states[partition], copy)
 
     def bring_back(self, partition: int) -> bool:
         """Put the copy in the place of a dead worker's state; False if there is none."""
-        copy = self.place.directory / f"older-{partition}"
+        copy = self.job_directory.directory / f"older-{partition}"
         if not copy.exists():
             return False
         self.wipe(partition)
@@ -213,7 +213,7 @@ class Crew:
 
     def last_words(self, partition: int) -> str:
         """Return the end of a worker's log."""
-        lines = self.place.worker_log(partition).read_text(errors="replace").splitlines()
+        lines = self.job_directory.worker_log(partition).read_text(errors="replace").splitlines()
         bad = [line for line in lines if '"INFO"' not in line]
         return " / ".join(bad[-3:])[-1500:]
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from framework.feeds.folder import FolderFeed
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.settings import Settings
-from framework.state.local_reader import StateReader
-from framework.worker.local_job import LocalRun
+from framework.state.local_reader import LocalReader
+from framework.worker.local_job import LocalJob
 from tasks.demo.kills import is_running, kill_worker, wipe_state
 from tasks.demo.recount import audit
 from tasks.inverted_index import Index, documents, job
@@ -42,7 +42,7 @@ class Run(NamedTuple):
     kills: int
     early: int  # kills of workers that were starting or restoring
     wiped: int
-    voided: int
+    rolled_back: int
     seconds: float
     differences: int
     digest: str
@@ -60,12 +60,17 @@ def write_folder(folder: Path) -> None:
 def one_run(folder: Path, directory: Path, seed: int, kills: int) -> Run:
     """Run the job once; feeding goes on as kills are done, so that none comes after the work."""
     rng = random.Random(seed)
-    settings = Settings(interval_ms=rng.choice([50, 100, 200]), crashes_max=1000, backoff_ms=20, backoff_ms_max=200)
-    place = Place(directory)
+    settings = Settings(
+        checkpoint_interval_ms=rng.choice([50, 100, 200]),
+        restarts_max=1000,
+        restart_backoff_ms=20,
+        restart_backoff_ms_max=200,
+    )
+    job_directory = JobDirectory(directory)
     started = time.monotonic()
-    counts = {"kills": 0, "early": 0, "wiped": 0, "voided": 0}
-    with LocalRun(job, "tasks.inverted_index", place, settings) as local:
-        feed = FolderFeed(local.notes, documents.name, folder)
+    counts = {"kills": 0, "early": 0, "wiped": 0, "rolled back": 0}
+    with LocalJob(job, "tasks.inverted_index", job_directory, settings) as local:
+        feed = FolderFeed(local.metadata, documents.name, folder)
         feed.batch_files_max = 1
         scan = feed.scan()
         feeding = True
@@ -88,7 +93,7 @@ def one_run(folder: Path, directory: Path, seed: int, kills: int) -> Run:
             elif counts["kills"] == kills and not feeding and local.drained(local.ends()):
                 break
         local.stop()
-        with StateReader(place.state_directory, job) as reader:
+        with LocalReader(job_directory.state_directory, job) as reader:
             result = audit(local.log, reader)
             digest = _digest(reader)
     for sample in result.samples:
@@ -96,19 +101,19 @@ def one_run(folder: Path, directory: Path, seed: int, kills: int) -> Run:
     return Run(seed, **counts, seconds=time.monotonic() - started, differences=result.differences, digest=digest)
 
 
-def _kill(local: LocalRun, rng: random.Random, counts: dict[str, int]) -> None:
+def _kill(local: LocalJob, rng: random.Random, counts: dict[str, int]) -> None:
     partition = rng.choice(sorted(local.supervisor.workers))
     if not local.supervisor.workers[partition].running:
         return
     counts["kills"] += 1
     counts["early"] += not is_running(local, partition)
-    counts["voided"] += kill_worker(local, partition)
+    counts["rolled back"] += kill_worker(local, partition)
     if rng.random() < WIPED_SHARE:
         wipe_state(local, partition)
         counts["wiped"] += 1
 
 
-def _digest(reader: StateReader) -> str:
+def _digest(reader: LocalReader) -> str:
     digest = hashlib.sha256()
     for row in sorted((key, tuple(positions)) for key, positions in reader.all(Index.postings)):
         digest.update(repr(row).encode())
@@ -136,13 +141,13 @@ def main() -> int:
             runs.append(run)
             same = "identical" if not run.differences and run.digest == runs[0].digest else "DIFFERENT"
             print(
-                f"{number + 1:>4} {run.seed:>7} {run.kills:>6} {run.early:>6} {run.wiped:>6} {run.voided:>7} "
+                f"{number + 1:>4} {run.seed:>7} {run.kills:>6} {run.early:>6} {run.wiped:>6} {run.rolled_back:>7} "
                 f"{run.seconds:>6.1f}  {run.digest} {same}",
                 flush=True,
             )
     good = sum(not run.differences and run.digest == runs[0].digest for run in runs)
-    kills, voided = sum(run.kills for run in runs), sum(run.voided for run in runs)
-    print(f"{good} of {len(runs)} runs gave the identical index; {kills:,} kills, {voided:,} records voided")
+    kills, rolled_back = sum(run.kills for run in runs), sum(run.rolled_back for run in runs)
+    print(f"{good} of {len(runs)} runs gave the identical index; {kills:,} kills, {rolled_back:,} records rolled back")
     return 0 if good == len(runs) else 1
 
 

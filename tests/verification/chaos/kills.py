@@ -22,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.testing.broker import find_broker
 from tests.verification.chaos.campaign import Campaign, Tally, report
 from tests.verification.chaos.crew import JOB, Crew
@@ -34,26 +34,33 @@ EARLY = ["early_memory_bytes_max=2000", "early_memory_bytes_max=2000 early_bytes
 EARLY_SHARE = 0.3  # of starts: with little room for early records, so that they are spilled, or skipped and read again
 
 
-def drawn_settings(rng: random.Random, interval_ms: int) -> list[str]:
+def drawn_settings(rng: random.Random, checkpoint_interval_ms: int) -> list[str]:
     """Return the settings of one start."""
-    settings = [f"interval_ms={interval_ms}", "history_ms=2000", "shutdown_ms=3000", "rocksdb_bytes=16777216"]
+    settings = [
+        f"checkpoint_interval_ms={checkpoint_interval_ms}",
+        "changelog_retention_ms=2000",
+        "shutdown_timeout_ms=3000",
+        "rocksdb_bytes=16777216",
+    ]
     if rng.random() < EARLY_SHARE:
         settings += rng.choice(EARLY).split()
     return settings
 
 
-def run(outside: Outside, place: Place, seed: int, kills: int, console: Console) -> tuple[Tally, list[str]]:
+def run(
+    outside: Outside, job_directory: JobDirectory, seed: int, kills: int, console: Console
+) -> tuple[Tally, list[str]]:
     """Run until so many kills are done; return what was done and the violations."""
     rng = random.Random(seed)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Zygote(JOB) as zygote, Progress(*columns, console=console, transient=True) as progress:
-        crew = Crew(place, zygote, lambda: drawn_settings(rng, INTERVAL_MS))
+        crew = Crew(job_directory, zygote, lambda: drawn_settings(rng, INTERVAL_MS))
         campaign = Campaign(outside, crew, rng, INTERVAL_MS, lambda text: progress.console.print(text, markup=False))
         tally, checker = campaign.tally, campaign.checker
         bar = progress.add_task("", total=kills)
         while tally.kills < kills and checker.intact:
             campaign.step()
-            said = f"kills; {tally.voided:,} records voided, {checker.entries:,} entries checked"
+            said = f"kills; {tally.voided:,} records rolled back, {checker.entries:,} entries checked"
             progress.update(bar, completed=tally.kills, description=said)
             time.sleep(0.001)
         campaign.finish()
@@ -85,10 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log = asked.log
         if log == "kafka":
             log = f"kafka://{held.enter_context(find_broker()).bootstrap}"
-        place = place_of(directory / "job", log)
-        outside = outside_of(place)
+        job_directory = place_of(directory / "job", log)
+        outside = outside_of(job_directory)
         held.callback(outside.close)
-        tally, violations = run(outside, place, asked.seed, asked.kills, console)
+        tally, violations = run(outside, job_directory, asked.seed, asked.kills, console)
     for line in report(tally, time.monotonic() - started):
         console.print(line, markup=False)
     if violations:

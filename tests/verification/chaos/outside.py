@@ -9,7 +9,7 @@ from typing import Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from framework.job.directory import Place
+from framework.job.directory import JobDirectory
 from framework.logs.address import KAFKA, LogAddress
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord, Log
@@ -53,12 +53,12 @@ class Outside(Protocol):
 class EmbeddedOutside:
     """Two more connections to the file, beside the workers' own."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, job_directory: JobDirectory) -> None:
         """Make the job's topics."""
-        self.log = EmbeddedLog(place.directory / "log.db")
-        self._names = names = names_at(place)
-        prepare(names.job, self.log, place, Settings())
-        self._consumer = EmbeddedLog(place.directory / "log.db", create=False)
+        self.log = EmbeddedLog(job_directory.directory / "log.db")
+        self._names = names = names_at(job_directory)
+        prepare(names.job, self.log, job_directory, Settings())
+        self._consumer = EmbeddedLog(job_directory.directory / "log.db", create=False)
         self._positions = [0] * PARTITIONS
 
     def feed(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
@@ -97,12 +97,12 @@ class EmbeddedOutside:
 class KafkaOutside:
     """A producer and a plain consumer with ``read_committed``, as any program has them."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, job_directory: JobDirectory) -> None:
         """Make the job's topics."""
-        self.log = place.open_log(group="chaos")
-        self._names = names = names_at(place)
-        prepare(names.job, self.log, place, Settings(), {names.given})
-        self._servers = place.address.url.removeprefix(KAFKA)
+        self.log = job_directory.open_log(group="chaos")
+        self._names = names = names_at(job_directory)
+        prepare(names.job, self.log, job_directory, Settings(), {names.given})
+        self._servers = job_directory.address.url.removeprefix(KAFKA)
         self._producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 0})
         self._consumer = self._reading(names.entries)
 
@@ -172,17 +172,17 @@ def _row(message: Message) -> Row | None:
     return message.partition() or 0, message.offset() or 0, message.key() or b"", message.value() or b""
 
 
-def names_at(place: Place) -> ChainJob:
+def names_at(job_directory: JobDirectory) -> ChainJob:
     """Return the chain job of a place: on a broker, which has many places' topics, with a name of its own."""
-    digest = hashlib.blake2b(os.fsencode(place.directory.absolute()), digest_size=5).hexdigest()
-    return chain_job("" if place.address.embedded else f"-{digest}")
+    digest = hashlib.blake2b(os.fsencode(job_directory.directory.absolute()), digest_size=5).hexdigest()
+    return chain_job("" if job_directory.address.embedded else f"-{digest}")
 
 
-def outside_of(place: Place) -> Outside:
+def outside_of(job_directory: JobDirectory) -> Outside:
     """Return the outside of the log at a place."""
-    return EmbeddedOutside(place) if place.address.embedded else KafkaOutside(place)
+    return EmbeddedOutside(job_directory) if job_directory.address.embedded else KafkaOutside(job_directory)
 
 
-def place_of(directory: Path, log: str, config: Path | None = None) -> Place:
+def place_of(directory: Path, log: str, config: Path | None = None) -> JobDirectory:
     """Return the place of a job on ``embedded`` or ``kafka://…``; ``config`` is a file of librdkafka's options."""
-    return Place(directory, address=LogAddress(log, config))
+    return JobDirectory(directory, address=LogAddress(log, config))

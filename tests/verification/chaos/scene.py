@@ -25,7 +25,7 @@ class Scene:
     """The workers run; ``campaign.look`` restarts the dead, except those of ``held`` partitions."""
 
     def __init__(self, campaign: Campaign, outside: Outside, crew: Crew, rng: random.Random) -> None:
-        self.entries = names_at(crew.place).entries
+        self.entries = names_at(crew.job_directory).entries
         self.campaign, self.outside, self.crew, self.rng = campaign, outside, crew, rng
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
@@ -59,7 +59,7 @@ class Scene:
         self.until(lambda: self.campaign.checker.entries >= self.campaign.fed, "all comes out")
 
     def leave_open(self, count: int = 100) -> None:
-        """Give inputs and wait until some of them are out, or at least processed: versions are open everywhere."""
+        """Give inputs and wait until some of them are out, or at least processed: checkpoints are open everywhere."""
         before = self.campaign.checker.entries
         self.campaign.feed(count)
         self.until(lambda: self.campaign.checker.entries > before, "something comes out")
@@ -80,11 +80,11 @@ class Scene:
         """Wait until the tasks of a worker have said how they got their state; return how many had to bootstrap."""
 
         def said() -> bool:
-            counters = [self.crew.counter(partition, name) for name in ("redos", "bootstraps")]
+            counters = [self.crew.counter(partition, name) for name in ("redos", "restores")]
             return sum(counters) == len(self.crew.job.stages)
 
         self.until(said, f"worker {partition} restores")
-        return self.crew.counter(partition, "bootstraps")
+        return self.crew.counter(partition, "restores")
 
     def ends(self, partition: int, *codes: int) -> int:
         """Wait until a worker, or a zombie, of a partition has ended with one of the codes since the last call."""
@@ -127,7 +127,7 @@ def scene(
     rng = random.Random(seed)
     place = place_of(directory, log, config)
     outside = outside_of(place)
-    sets = [f"interval_ms={INTERVAL_MS}", "shutdown_ms=5000", *settings]
+    sets = [f"checkpoint_interval_ms={INTERVAL_MS}", "shutdown_timeout_ms=5000", *settings]
     with contextlib.closing(outside), Zygote(JOB) as zygote:
         crew = Crew(place, zygote, lambda: sets)
         campaign = Campaign(outside, crew, rng, INTERVAL_MS, note)

@@ -54,7 +54,7 @@ def swapped(rows: list[Row]) -> list[Row]:
 
 
 def forked(rows: list[Row]) -> list[Row]:
-    """The work of a version done twice: the first time is taken back, but one of its entries stays."""
+    """The work of a checkpoint done twice: the first time is taken back, but one of its entries stays."""
     entry = msgspec.json.decode(rows[4][3], type=Entry)
     other = Entry(entry.link, entry.nonce + 1, extended(Tail(1, "x"), entry.link.tail.digest, entry.nonce + 1))
     return [*rows[:4], (*rows[4][:3], msgspec.json.encode(other)), *rows[5:]]

@@ -13,7 +13,7 @@ FENCED, HALTED = 3, 4
 
 
 def flushed_store(directory: Path, log: str, seed: int, rounds: int = ROUNDS) -> str:
-    """Kill right after RocksDB wrote an SST file while a version is open: the same disk must give right counts.
+    """Kill right after RocksDB wrote an SST file while a checkpoint is open: the same disk must give right counts.
 
     A store that holds what is not committed is wrong from here on: it has that work, and does it again.
     """
@@ -39,7 +39,7 @@ def flushed_store(directory: Path, log: str, seed: int, rounds: int = ROUNDS) ->
 
 
 def zombie(directory: Path, log: str, seed: int, rounds: int = ROUNDS) -> str:
-    """Freeze a worker in mid version, let a successor commit, wake it: it must give way (C2, C5)."""
+    """Freeze a worker in mid checkpoint, let a successor commit, wake it: it must give way (C2, C5)."""
     with scene(directory, log, seed) as stage:
         stage.running()
         stage.flow(200)
@@ -63,8 +63,11 @@ def zombie(directory: Path, log: str, seed: int, rounds: int = ROUNDS) -> str:
 
 
 def older_state(directory: Path, log: str, seed: int, rounds: int = ROUNDS) -> str:
-    """Bring the state directory of an older commit back: the pointer tells, and what is missing is redone (R1)."""
-    with scene(directory, log, seed, "history_ms=3000") as stage:
+    """Bring the state directory of an older commit back.
+
+    The changelog position tells, and what is missing is redone (R1).
+    """
+    with scene(directory, log, seed, "changelog_retention_ms=3000") as stage:
         stage.running()
         stage.flow(200)
         bootstraps = 0
@@ -92,7 +95,10 @@ def older_state(directory: Path, log: str, seed: int, rounds: int = ROUNDS) -> s
 
 
 def trimmed_changelog(directory: Path, log: str, seed: int, rounds: int = 1) -> str:  # one is enough
-    """Trim a changelog while its worker is down: what a restore can do without is no loss; beyond, it must refuse."""
+    """Trim a changelog while its worker is down.
+
+    What a rollback marker can do without is no loss; beyond, it must refuse.
+    """
     with scene(directory, log, seed) as stage:
         stage.running()
         changelogs = stage.changelogs(0)
@@ -117,7 +123,7 @@ def trimmed_changelog(directory: Path, log: str, seed: int, rounds: int = 1) -> 
 
 
 def _last_base(stage: Scene, changelog: TopicPartition) -> int:
-    """Return where the last complete round of the sweep begins (K2); 0 while there is none."""
+    """Return where the last complete round of the rewrite begins (K2); 0 while there is none."""
     from framework.state.commits import last_commit
 
     last = last_commit(stage.outside.log, changelog)

@@ -15,10 +15,10 @@ from typing import Any
 
 from framework.cli.commands.worker import work
 from framework.core import actions as do
-from framework.core.aligned.state import Status
+from framework.core.aligned.state import TaskStatus
 from framework.core.aligned.task import TaskCore
 from framework.core.deterministic.task import DeterministicCore
-from framework.core.lifecycle import Phase
+from framework.core.lifecycle import StartupPhase
 from framework.execution.driver import TaskDriver
 from framework.execution.pending_sends import CHANGELOG
 from framework.logs.address import LogAddress
@@ -33,30 +33,34 @@ SEND_POLLS = 40  # of 5 ms, in which what was sent gets there: the embedded log 
 def phase_of(core: TaskCore | DeterministicCore) -> str:
     """Return the phase of a task."""
     match core.status:
-        case Status.STARTING:
+        case TaskStatus.STARTING:
             if core._start is None:
                 return "starting"
-            return "claiming" if core._start.phase in (Phase.CLAIMING, Phase.VERIFYING) else "restoring"
-        case Status.ANNOUNCING:
+            return "claiming" if core._start.phase in (StartupPhase.CLAIMING, StartupPhase.VERIFYING) else "restoring"
+        case TaskStatus.ANNOUNCING:
             return "announcing"
-        case Status.RECLAIMING:
+        case TaskStatus.RECLAIMING:
             return "rolling back"
-        case Status.STOPPED:
+        case TaskStatus.STOPPED:
             return "stopping"
         case _ if core._stopping:
             return "stopping"
-        case Status.GENESIS:
+        case TaskStatus.GENESIS:
             return "committing"
         case _:
-            return "running" if core.commit_run is None else "committing"
+            return "running" if core.pending_commit is None else "committing"
 
 
 def _claims(driver: TaskDriver, action: do.Action) -> bool:
-    return isinstance(action, do.AppendChangelog) and driver.core.status is Status.STARTING
+    return isinstance(action, do.AppendChangelog) and driver.core.status is TaskStatus.STARTING
 
 
 def _commits(driver: TaskDriver, action: do.Action) -> bool:
-    return isinstance(action, do.AppendChangelog) and driver.core.commit_run is not None and bool(driver.core.committed)
+    return (
+        isinstance(action, do.AppendChangelog)
+        and driver.core.pending_commit is not None
+        and bool(driver.core.committed)
+    )
 
 
 def _marks(_driver: TaskDriver, action: do.Action) -> bool:
@@ -70,22 +74,22 @@ POINTS: dict[str, tuple[str, Test]] = {
     "claim in the log, not yet known": ("after", _claims),
     "rolled back, claim not sent": (
         "before",
-        lambda d, a: isinstance(a, do.AppendChangelog) and d.core.status is Status.RECLAIMING,
+        lambda d, a: isinstance(a, do.AppendChangelog) and d.core.status is TaskStatus.RECLAIMING,
     ),
     "rolled back, claim in the log": (
         "after",
-        lambda d, a: isinstance(a, do.AppendChangelog) and d.core.status is Status.RECLAIMING,
+        lambda d, a: isinstance(a, do.AppendChangelog) and d.core.status is TaskStatus.RECLAIMING,
     ),
     "part of the state restored": ("after", lambda _d, a: isinstance(a, do.ApplySegment)),
-    "state restored, no pointer": ("before", lambda _d, a: isinstance(a, do.WritePointer)),
-    "pointer written, not announced": ("after", lambda _d, a: isinstance(a, do.WritePointer)),
-    "one restore sent, the others not": (
+    "state restored, no changelog position": ("before", lambda _d, a: isinstance(a, do.WriteChangelogPosition)),
+    "changelog position written, not announced": ("after", lambda _d, a: isinstance(a, do.WriteChangelogPosition)),
+    "one rollback marker sent, the others not": (
         "after",
-        lambda d, a: isinstance(a, do.Send) and d.core.status is Status.ANNOUNCING,
+        lambda d, a: isinstance(a, do.Send) and d.core.status is TaskStatus.ANNOUNCING,
     ),
     "frame processed, nothing sent": ("after", lambda _d, a: isinstance(a, do.Process)),
     "one output frame sent": ("after", lambda _d, a: isinstance(a, do.Send) and a.value[0] & 15 == 0),
-    "version frozen": ("after", lambda _d, a: isinstance(a, do.Freeze)),
+    "checkpoint frozen": ("after", lambda _d, a: isinstance(a, do.Freeze)),
     "changelog data sent, commit not yet": ("sent before", _commits),
     "commit in the log, not yet known": ("after", _commits),
     "commit valid, store not written": ("before", lambda _d, a: isinstance(a, do.ApplyFrozen)),
@@ -100,7 +104,7 @@ POINTS: dict[str, tuple[str, Test]] = {
 IN_TRANSACTION = "frozen within a transaction"
 
 
-class Watch:
+class CommitProgress:
     """Wraps the driver's methods in this process."""
 
     def __init__(self, path: Path, slot: int, point: str | None, countdown: int) -> None:
@@ -201,7 +205,7 @@ def run(
     """Run a worker to its end; return its exit code (C5)."""
     if file_bytes_max is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, resource.RLIM_INFINITY))
-    Watch(Path(phases), slot, point, countdown).install()
+    CommitProgress(Path(phases), slot, point, countdown).install()
     return work(
         reference,
         partition,

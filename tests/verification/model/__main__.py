@@ -8,34 +8,40 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from tests.verification.model.holes import HOLES, opened
+from tests.verification.model.counterexamples import COUNTEREXAMPLES, opened
 from tests.verification.model.search import STATES_MAX, Report, explore
-from tests.verification.model.story import told
 from tests.verification.model.system import System
+from tests.verification.model.trace_text import told
 from tests.verification.model.world import FULL, SLICE, World
 
 COLUMNS = ("world", "bounds", "states", "transitions", "depth", "ends", "s", "result")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 if all that was asked for is clean and complete (or each hole was found), 1 if not, 2 for no sense."""
+    """Return 0 if all that was asked for is clean and complete (or each counterexample was found), 1 if not.
+
+    2 for no sense.
+    """
     asked = _parse(arguments)
     console = Console()
-    if asked.hole or asked.all_holes:
-        return max(_show_hole(console, name) for name in (HOLES if asked.all_holes else [asked.hole]))
+    if asked.counterexample or asked.all_counterexamples:
+        return max(
+            _show_counterexample(console, name)
+            for name in (COUNTEREXAMPLES if asked.all_counterexamples else [asked.counterexample])
+        )
     worlds = FULL if asked.full else SLICE
     table = Table(title="every interleaving, within the bounds")
     for column in COLUMNS:
         table.add_column(column, no_wrap=column != "bounds")
     failures = []
     for world in [worlds[asked.world]] if asked.world else worlds.values():
-        report, story = _explore(console, world, asked.states_max)
+        report, trace_text = _explore(console, world, asked.states_max)
         table.add_row(world.name, str(world.bounds), *_figures(report), style="" if report.complete else "red")
         if report.violation is not None:
-            failures.append((world, report, story))
+            failures.append((world, report, trace_text))
     console.print(table)
-    for world, report, story in failures:
-        _show(console, f"{world.name}: {report.violation}", story)
+    for world, report, trace_text in failures:
+        _show(console, f"{world.name}: {report.violation}", trace_text)
     return 0 if not failures and report.complete else 1
 
 
@@ -45,9 +51,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--world", choices=sorted({*SLICE, *FULL}), metavar="NAME", help="one world only")
     parser.add_argument("--states-max", type=int, default=STATES_MAX, help="give up on a world beyond so many")
     parser.add_argument(
-        "--hole", choices=sorted(HOLES), metavar="NAME", help="follow a literal rule: " + ", ".join(sorted(HOLES))
+        "--counterexample",
+        choices=sorted(COUNTEREXAMPLES),
+        metavar="NAME",
+        help="follow a literal rule: " + ", ".join(sorted(COUNTEREXAMPLES)),
     )
-    parser.add_argument("--all-holes", action="store_true", help="all of them, one after the other")
+    parser.add_argument("--all-counterexamples", action="store_true", help="all of them, one after the other")
     asked = parser.parse_args(arguments)
     if asked.world and asked.world not in (FULL if asked.full else SLICE):
         parser.error(f"{asked.world!r} has {'no' if asked.full else 'only'} wide bounds")
@@ -68,25 +77,29 @@ def _explore(console: Console, world: World, states_max: int) -> tuple[Report, l
 
 def _figures(report: Report) -> tuple[str, ...]:
     counts = (report.states, report.transitions, report.depth, report.at_rest)
-    verdict = "complete" if report.complete else "bound hit"
+    outcome = "complete" if report.complete else "bound hit"
     if report.violation is not None:
-        verdict = report.violation.name
-    return (*(f"{count:,}" for count in counts), f"{report.seconds:.1f}", verdict)
+        outcome = report.violation.name
+    return (*(f"{count:,}" for count in counts), f"{report.seconds:.1f}", outcome)
 
 
-def _show_hole(console: Console, name: str) -> int:
-    hole = HOLES[name]
+def _show_counterexample(console: Console, name: str) -> int:
+    counterexample = COUNTEREXAMPLES[name]
     with opened(name):
-        system = System(hole.world, reduced=False)
-        report = explore(system, only=hole.invariant)
-    story = list(told(system, report.path))
-    _show(console, f"{name}: {hole.says}. Missing: {hole.missing}\n{report.violation or 'not found'}", story)
+        system = System(counterexample.world, reduced=False)
+        report = explore(system, only=counterexample.invariant)
+    trace_text = list(told(system, report.path))
+    _show(
+        console,
+        f"{name}: {counterexample.says}. Missing: {counterexample.missing}\n{report.violation or 'not found'}",
+        trace_text,
+    )
     return 0 if report.violation is not None else 1
 
 
-def _show(console: Console, title: str, story: Sequence[str]) -> None:
+def _show(console: Console, title: str, trace_text: Sequence[str]) -> None:
     console.print(f"\n{title}", markup=False, highlight=False, soft_wrap=True)
-    for line in story:
+    for line in trace_text:
         console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.aligned.task import TaskCore
-from framework.core.lifecycle import Phase
+from framework.core.lifecycle import StartupPhase
 from framework.core.startup import StartUp
 from protocol.changelog import ChangelogHeader, ChangelogType, decode_data, encode_data
+from protocol.changelog_position import ChangelogPosition
 from protocol.envelope import decode_header
 from protocol.frames import decode_columns, encode_columns
 from protocol.ids import TopicPartition
-from protocol.pointer import Pointer
 from tests.verification.model.world import IN, World
 
 OUTSIDE = -1  # instead of a producer id: the record came from the external topic
@@ -39,7 +39,10 @@ class Step(NamedTuple):
 
 
 class Witness(NamedTuple):
-    """What an attempt did for the version that a commit closes; it lies beside the message, outside of the protocol."""
+    """What an attempt did for the checkpoint that a commit closes; it lies beside the message.
+
+    Outside of the protocol.
+    """
 
     steps: tuple[Step, ...]
     outputs: tuple[tuple[TopicPartition, bytes], ...]
@@ -53,10 +56,10 @@ class Row(NamedTuple):
 
 
 class Store(NamedTuple):
-    """What a host keeps: how often each record is in the state, and the pointer."""
+    """What a host keeps: how often each record is in the state, and the changelog position."""
 
     counts: tuple[tuple[bytes, int], ...] = ()
-    pointer: Pointer | None = None
+    changelog_position: ChangelogPosition | None = None
 
 
 @dataclass(slots=True)
@@ -82,7 +85,7 @@ class Process:
         self.outputs: list[tuple[TopicPartition, bytes]] = []
         self.frozen = Witness((), ())
         self.counts = dict(store.counts)
-        self.pointer = store.pointer
+        self.changelog_position = store.changelog_position
         self.trims: list[tuple[TopicPartition, int]] = []  # asked for since the last freeze()
         self._collected: dict[TopicPartition, list[bytes]] = {}
         self._todo: deque[do.Action] = deque()
@@ -99,7 +102,7 @@ class Process:
         bounds[self.wiring.changelog] = (0, len(changelog))
         self._changelog = changelog
         nonce = (self.task * 256 + self.number).to_bytes(16, "big")
-        self._run(on.Start(0, nonce, "host", self.number, 0, self.pointer, bounds))
+        self._run(on.Start(0, nonce, "host", self.number, 0, self.changelog_position, bounds))
 
     def deliver(self, partition: TopicPartition, row: Row, route: int) -> None:
         """Take the next message of an input partition."""
@@ -179,19 +182,19 @@ class Process:
             case do.Freeze():
                 self.frozen = Witness(tuple(self.steps), tuple(self.outputs))
                 self.steps, self.outputs = [], []
-            case do.ApplyFrozen(pointer):
+            case do.ApplyFrozen(changelog_position):
                 self.counts |= self._dirty()
-                self.pointer, self.frozen = pointer, Witness((), ())
+                self.changelog_position, self.frozen = changelog_position, Witness((), ())
                 self._do(on.Applied())
             case do.DropOpen():
                 self.steps, self.outputs, self._collected = [], [], {}
             case do.WipeStore():
-                self.counts, self.pointer = {}, None
+                self.counts, self.changelog_position = {}, None
             case do.ApplySegment(messages):
                 for data in map(decode_data, messages):
                     self.counts |= {k: int(v or b"0") for k, v in zip(data.keys, data.values, strict=True)}
-            case do.WritePointer(pointer):
-                self.pointer = pointer
+            case do.WriteChangelogPosition(changelog_position):
+                self.changelog_position = changelog_position
             case _:
                 assert isinstance(action, do.ClearSpill | do.DropSpilled | do.Committed), f"no place for {action}"
 
@@ -242,7 +245,7 @@ class Process:
 
     def store(self) -> Store:
         """Return what the host keeps when the process is gone."""
-        return Store(tuple(sorted(self.counts.items())), self.pointer)
+        return Store(tuple(sorted(self.counts.items())), self.changelog_position)
 
     def freeze(self) -> bytes:
         """Return the process as bytes, without what never changes."""
@@ -267,9 +270,9 @@ class Process:
         """Return 16 bytes, equal for two processes of which nothing that can still matter differs."""
         core = self.core
         state = {name: value for name, value in vars(core).items() if name not in _PASSING}
-        if core.commit_run is None:
+        if core.pending_commit is None:
             state.pop("_commit_sent", None)
-        run = core.commit_run
+        run = core.pending_commit
         what = (
             self.number,
             self.store(),
@@ -286,11 +289,11 @@ class Process:
 
 
 # Of the core: constants, counters, what is counted from the last acknowledgement (see digest), and the time of the last
-# tick, which is never beyond the open version.
+# tick, which is never beyond the open checkpoint.
 _PASSING = {"task", "limits", "aligned", "seen", "clock", "_mono_ms", "_bounds", "_token", "_acked"}
 _SKIPPED = {
     "Inputs": {"seen", "name", "fingerprints", "aligned"},
-    "CommitRun": {"last_token"},
+    "PendingCommit": {"last_token"},
     "EarlyBuffer": {"_key", "bytes", "memory_bytes"},
     "EarlyFrame": {"key"},
     "StartUp": {"name", "_changelog"},
@@ -305,7 +308,7 @@ def _plain(value: object) -> Any:
         return value.name
     if isinstance(value, dict):
         return tuple(sorted(((_plain(k), _plain(v)) for k, v in value.items()), key=repr))
-    if isinstance(value, StartUp) and value.phase is Phase.DONE:
+    if isinstance(value, StartUp) and value.phase is StartupPhase.DONE:
         return _plain(vars(value.ownership))  # the rest has done its work
     if isinstance(value, tuple | list | deque):
         return tuple(map(_plain, value))

@@ -7,7 +7,7 @@ core and remembered; exploring is then looking up. Numbers stand for rows, parti
 from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
 
-from framework.core.aligned.state import Status
+from framework.core.aligned.state import TaskStatus
 from framework.errors import Fenced, FrameworkError
 from tests.verification.model.checks import Checks
 from tests.verification.model.process import Process, Row, Store
@@ -24,7 +24,7 @@ class Move(NamedTuple):
     kind: str
     task: int
     one: int = 0
-    what: int = 0  # a partition's index, a version, or 1 for an empty host
+    what: int = 0  # a partition's index, a checkpoint, or 1 for an empty host
     route: int = 0
 
 
@@ -52,7 +52,7 @@ class Face(NamedTuple):
     """What of a process is seen from outside."""
 
     number: int
-    status: Status
+    status: TaskStatus
     generation: int
     wants_input: bool
     positions: tuple[tuple[int, int], ...]  # partition's index, offset
@@ -141,7 +141,7 @@ class System:
             processes, store, _ = self.task(state, task)
             if not processes:
                 moves.append(Move("start", task))
-                if self.stores.values[store].pointer is not None:
+                if self.stores.values[store].changelog_position is not None:
                     moves.append(Move("start", task, what=1))
             for one, process in enumerate(processes):
                 own = self._moves_of(state, task, one, process)
@@ -172,14 +172,14 @@ class System:
         """Return what a process can do whatever the log holds, and what if a partition goes beyond an offset."""
         routes = range(self._routes[task])
         moves = [Move("send", task, one, index) for index, _, _ in face.heads]
-        if face.external >= 0 and face.status is Status.RUNNING:
+        if face.external >= 0 and face.status is TaskStatus.RUNNING:
             bounds = self.world.bounds
             done = face.external == bounds.records
-            if face.wants_input and not done and face.frozen < bounds.versions:
+            if face.wants_input and not done and face.frozen < bounds.checkpoint_ids:
                 moves += [Move("take", task, one, route=route) for route in routes]
-            if not face.committing:  # the last version is closed when there is nothing left to take
-                last = bounds.versions if done else bounds.versions - 1
-                moves += [Move("tick", task, one, version) for version in range(face.frozen + 1, last + 1)]
+            if not face.committing:  # the last checkpoint is closed when there is nothing left to take
+                last = bounds.checkpoint_ids if done else bounds.checkpoint_ids - 1
+                moves += [Move("tick", task, one, checkpoint_id) for checkpoint_id in range(face.frozen + 1, last + 1)]
         positions = face.positions if face.wants_input else ()
         return moves, [(i, o, [Move("deliver", task, one, i, route) for route in routes]) for i, o in positions]
 
@@ -267,8 +267,8 @@ class System:
     def _saw(self, process: Process) -> None:
         core = process.core
         self.seen.update(name for name, count in core.seen.items() if count)
-        if core.status is Status.ANNOUNCING and core.start_up.fold.last is not None:
-            self.seen.add("bootstraps" if core.start_up.bootstrapped else "redos")
+        if core.status is TaskStatus.ANNOUNCING and core.start_up.fold.last is not None:
+            self.seen.add("restores" if core.start_up.restored else "redos")
 
     def _progress(self, process: int) -> tuple[int, ...]:
         face = self.faces[process]
@@ -319,7 +319,7 @@ class System:
         if process == GONE:
             return process
         face = self.faces[process]
-        starting = face.status is Status.STARTING
+        starting = face.status is TaskStatus.STARTING
         key = (task, face.store, state[task], starting)
         if key not in self._checked:
             self.checks.stored(self.partition(state, task), task, self.stores.values[face.store], starting=starting)
@@ -367,8 +367,10 @@ class System:
             positions=tuple(sorted((self._index[p], o) for p, o in process.position.items() if p in self._index)),
             heads=tuple(sorted(heads)),
             frozen=core.frozen,
-            known=sum(lineage[-1].generation for lineage in core.inputs.known.values() if lineage),
+            known=sum(
+                rollback_history[-1].generation for rollback_history in core.inputs.known.values() if rollback_history
+            ),
             external=next(iter(core.external.values()), -1) if process.wiring.external else -1,
-            committing=core.commit_run is not None,
+            committing=core.pending_commit is not None,
             store=self.stores.number(process.store()),
         )

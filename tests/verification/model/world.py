@@ -14,13 +14,13 @@ IN = "in"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much happens: records of each source, versions, and what goes wrong.
+    """How much happens: records of each source, checkpoints, and what goes wrong.
 
     ``zombies``: second live instances of a task. ``late``: messages that reach the log after their sender's death.
     """
 
     records: int = 1
-    versions: int = 1
+    checkpoint_ids: int = 1
     crashes: int = 0
     zombies: int = 0
     late: int = 0
@@ -28,7 +28,7 @@ class Bounds:
     def __str__(self) -> str:
         """Render for people: what does not happen is left out."""
         names = (("record", "s"), ("version", "s"), ("crash", "es"), ("zombie", "s"), ("late message", "s"))
-        counts = (self.records, self.versions, self.crashes, self.zombies, self.late)
+        counts = (self.records, self.checkpoint_ids, self.crashes, self.zombies, self.late)
         counted = zip(counts, names, strict=True)
         return ", ".join(f"{count} {name}{plural if count > 1 else ''}" for count, (name, plural) in counted if count)
 
@@ -54,14 +54,14 @@ class World:
 
     @property
     def limits(self) -> Limits:
-        """One version a millisecond; nothing but the early buffer is tight."""
+        """One checkpoint a millisecond; nothing but the early buffer is tight."""
         return Limits(
-            interval_ms=1,
+            checkpoint_interval_ms=1,
             early_memory_bytes_max=ROOMY,
             early_bytes_max=self.early_bytes_max,
-            layer_bytes_max=ROOMY,
-            history_ms=ROOMY,
-            label_ahead_ms=ROOMY,
+            uncommitted_state_bytes_max=ROOMY,
+            changelog_retention_ms=ROOMY,
+            checkpoint_ahead_ms=ROOMY,
         )
 
     def task_of(self, producer: int) -> int:
@@ -122,31 +122,31 @@ def _worlds(*worlds: World) -> dict[str, World]:
     return {world.name: world for world in worlds}
 
 
-# A few seconds each: a part of the test suite, beside the worlds of holes.py.
+# A few seconds each: a part of the test suite, beside the worlds of counterexamples.py.
 SLICE = _worlds(
     World("chain", CHAIN, Bounds(crashes=1, zombies=1)),
-    World("chain, two versions", CHAIN, Bounds(records=2, versions=2, crashes=1)),
+    World("chain, two checkpoints", CHAIN, Bounds(records=2, checkpoint_ids=2, crashes=1)),
     World("diamond", DIAMOND, Bounds(crashes=1)),
     World("shared", SHARED, Bounds(crashes=1)),
-    World("joined, no buffer", JOINED, Bounds(versions=2), early_bytes_max=0),
+    World("joined, no buffer", JOINED, Bounds(checkpoint_ids=2), early_bytes_max=0),
     World("routed", ROUTED, Bounds(crashes=1)),
 )
 
-# Minutes in all: two crashes, a second instance, late messages, two versions, early buffers of nothing.
+# Minutes in all: two crashes, a second instance, late messages, two checkpoints, early buffers of nothing.
 FULL = _worlds(
     World("chain", CHAIN, Bounds(crashes=2, zombies=1)),
     World("chain, late messages", CHAIN, Bounds(crashes=1, zombies=1, late=1)),
-    World("chain, two versions", CHAIN, Bounds(records=2, versions=2, crashes=2)),
+    World("chain, two checkpoints", CHAIN, Bounds(records=2, checkpoint_ids=2, crashes=2)),
     World("long chain", LONG, Bounds(crashes=2)),
     World("long chain, zombie", LONG, Bounds(zombies=1)),
     World("diamond", DIAMOND, Bounds(crashes=2)),
     World("diamond, zombie", DIAMOND, Bounds(zombies=1)),
     World("shared", SHARED, Bounds(crashes=2)),
     World("shared, zombie", SHARED, Bounds(zombies=1)),
-    World("shared, two versions", SHARED, Bounds(records=2, versions=2)),
-    World("shared, no buffer", SHARED, Bounds(records=2, versions=2), early_bytes_max=0),
+    World("shared, two checkpoints", SHARED, Bounds(records=2, checkpoint_ids=2)),
+    World("shared, no buffer", SHARED, Bounds(records=2, checkpoint_ids=2), early_bytes_max=0),
     World("joined", JOINED, Bounds(crashes=2)),
-    World("joined, two versions", JOINED, Bounds(versions=2, crashes=1)),
-    World("joined, no buffer", JOINED, Bounds(versions=2, crashes=1), early_bytes_max=0),
+    World("joined, two checkpoints", JOINED, Bounds(checkpoint_ids=2, crashes=1)),
+    World("joined, no buffer", JOINED, Bounds(checkpoint_ids=2, crashes=1), early_bytes_max=0),
     World("routed", ROUTED, Bounds(crashes=2)),
 )

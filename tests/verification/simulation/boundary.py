@@ -12,20 +12,20 @@ from protocol.envelope import MessageType
 SENDS = {
     MessageType.FRAME: "send frame",
     MessageType.MARKER: "send marker",
-    MessageType.RESTORE: "send restore",
-    MessageType.HEARTBEAT: "send heartbeat",
+    MessageType.ROLLBACK_MARKER: "send restore",
+    MessageType.PROGRESS: "send progress message",
     MessageType.WATERMARK: "send watermark",
     ChangelogType.DATA: "send data",
     ChangelogType.COMMIT: "send commit",
     ChangelogType.CLAIM: "send claim",
-    ChangelogType.DECISION: "send decision",
-    ChangelogType.LEASE: "send lease",
-    ChangelogType.RELEASE: "send release",
+    ChangelogType.INPUT_DECISION: "send decision",
+    ChangelogType.TIME_LEASE: "send lease",
+    ChangelogType.OUTPUT_RELEASE: "send release",
 }
 
 # In the order of a task's life. docs/CRASHES.md has a row for each; a test holds it to this table.
 CALLS = (
-    "read pointer",
+    "read changelog position",
     "clear spill",
     "ask for bounds",
     "read changelog",
@@ -33,7 +33,7 @@ CALLS = (
     "load segment",
     "send claim",
     "poll",
-    "write restored pointer",
+    "write restored changelog position",
     "send restore",
     "read input",
     "spill",
@@ -46,7 +46,7 @@ CALLS = (
     "send data",
     "send commit",
     "write chunk",
-    "write pointer",
+    "write changelog position",
     "open sink",
     "begin file",
     "write file",
@@ -54,7 +54,7 @@ CALLS = (
     "send marker",
     "trim",
 )
-LOGICAL_CALLS = ("send decision", "send lease", "send heartbeat", "send release")  # of a deterministic task
+LOGICAL_CALLS = ("send decision", "send lease", "send progress message", "send release")  # of a deterministic task
 SIDES = ("before", "after")
 
 

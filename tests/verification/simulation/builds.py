@@ -42,7 +42,7 @@ class Builds:
         if not self._due or self._due[0] > step:
             return None
         self._due.popleft()
-        committed = [history.wiring for history in histories if history.version >= 0]
+        committed = [history.wiring for history in histories if history.checkpoint_id >= 0]
         if not committed:
             return None
         wiring = self._random.choice(committed)

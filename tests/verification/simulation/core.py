@@ -3,11 +3,11 @@
 from framework.core.actions import Action
 from framework.core.aligned.task import TaskCore
 from framework.core.events import Message
-from protocol.control import decode_marker, decode_restore
+from protocol.control import decode_marker, decode_rollback_marker
 from protocol.envelope import MessageType
 from tests.verification.simulation.oracle import Violation
 
-_MARKERS = 8  # of so many markers one is given twice; of the restores each is
+_MARKERS = 8  # of so many markers one is given twice; of the rollback markers each is
 
 
 class SimCore(TaskCore):
@@ -16,7 +16,7 @@ class SimCore(TaskCore):
     def _message(self, event: Message) -> list[Action]:
         actions = super()._message(event)
         kind = event.value[0] & 15
-        if kind == MessageType.RESTORE or (
+        if kind == MessageType.ROLLBACK_MARKER or (
             kind == MessageType.MARKER and self.aligned and event.offset % _MARKERS == 0
         ):
             self._again(event, kind)
@@ -27,7 +27,7 @@ class SimCore(TaskCore):
         before = self._known()
         if kind == MessageType.MARKER:
             inputs.marker(event.partition, event.offset, decode_marker(event.value), self.frozen)
-        elif inputs.restore(event.partition, event.offset, decode_restore(event.value), self.frozen):
+        elif inputs.rollback_marker(event.partition, event.offset, decode_rollback_marker(event.value), self.frozen):
             raise Violation("repeat", f"{self.task.name}: {event.partition} offset {event.offset} rolls back again")
         if before != self._known():
             text = f"{before}, and then {self._known()}"
@@ -37,7 +37,7 @@ class SimCore(TaskCore):
 
     def _known(self) -> object:
         channels = [
-            (c.next_seq, c.included, c.generation, c.marker, c.ended, c.skip_version, c.skip_offset, set(c.future))
+            (c.next_seq, c.included, c.generation, c.marker, c.ended, c.skip_checkpoint, c.skip_offset, set(c.future))
             for c in self.inputs.channels.values()
         ]
         return channels, dict(self.inputs.known), self.inputs.early.bytes, dict(self.inputs.included)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from protocol.changelog import ChangelogType
+from protocol.changelog_position import decode_changelog_position
 from protocol.envelope import HEADER_SIZE, MessageType
 from protocol.ids import TopicPartition
-from protocol.pointer import decode_pointer
 from tests.verification.simulation.logical_checks import LogicalChecker
 from tests.verification.simulation.reference import LogicalHistory
 
@@ -37,11 +37,15 @@ def truncated_changelog(sim: "Simulation", target: "Process", rand: Rand) -> str
 
     Without that store nothing is left to show that anything was lost: so no other host and no other process knows it.
     """
-    pointer = target.host.disk.pointer
+    changelog_position = target.host.disk.changelog_position
     into = sim.log.partition(target.wiring.changelog)
-    if target.restoring or pointer is None or decode_pointer(pointer).offset <= into.start:
+    if (
+        target.restoring
+        or changelog_position is None
+        or decode_changelog_position(changelog_position).offset <= into.start
+    ):
         return ""
-    offset = decode_pointer(pointer).offset
+    offset = decode_changelog_position(changelog_position).offset
     others = [p for p in sim.processes if p.task == target.task and p is not target]
     for process in others:
         sim.kill(process, "goes with the damage", restart=False)
@@ -72,7 +76,7 @@ def thinned_input(sim: "Simulation", target: "Process", rand: Rand) -> str:
     history = sim.checker.histories[target.task]
     if not isinstance(history, LogicalHistory):
         return ""
-    committed = history.offsets.get(history.version, -1)
+    committed = history.offsets.get(history.checkpoint_id, -1)
     taken = [decision for offset, decision in history.decided if offset > committed]
     if not taken:
         return ""

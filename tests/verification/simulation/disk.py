@@ -26,14 +26,14 @@ class Host:
     disk: MemoryDisk = field(default_factory=MemoryDisk)
     backup: MemoryDisk | None = None
     in_use: bool = False
-    # what the last writes replaced: rows, pointer. A power loss takes some of them back, the newest first.
+    # what the last writes replaced: rows, changelog position. A power loss takes some of them back, the newest first.
     written: deque[tuple[list[Write], bytes | None]] = field(default_factory=lambda: deque(maxlen=UNSYNCED))
 
-    def changed(self, writes: Sequence[Write], pointer: bytes | None) -> None:
-        """Note what a write is about to replace; without a pointer the old one stays."""
+    def changed(self, writes: Sequence[Write], changelog_position: bytes | None) -> None:
+        """Note what a write is about to replace; without a changelog position the old one stays."""
         stores = self.disk.stores
         before = [(store, key, stores[store].values.get(key)) for store, key, _ in writes]
-        self.written.append((before, self.disk.pointer))
+        self.written.append((before, self.disk.changelog_position))
 
     def replace(self, disk: MemoryDisk) -> None:
         """Put other content in the place of this."""
@@ -44,16 +44,16 @@ class Host:
         """Lose a share of the last writes, none of which was synced."""
         store = MemoryStore(self.disk.names, self.disk)
         for _ in range(int(share * len(self.written))):
-            before, pointer = self.written.pop()
+            before, changelog_position = self.written.pop()
             store.write(reversed(before))
-            self.disk.pointer = pointer
+            self.disk.changelog_position = changelog_position
         self.written.clear()
 
 
 def copy_of(disk: MemoryDisk) -> MemoryDisk:
     """Return a copy that later writes do not reach."""
     stores = {store: SortedView(dict(view.values)) for store, view in disk.stores.items()}
-    return MemoryDisk(dict(disk.names), stores, disk.pointer)
+    return MemoryDisk(dict(disk.names), stores, disk.changelog_position)
 
 
 def content(disk: MemoryDisk) -> dict[tuple[int, bytes], bytes]:
@@ -80,17 +80,17 @@ class SimStore(MemoryStore):
         self._host = host
         self._boundary = boundary
         self.corrupt = False
-        self.restored = False  # the next pointer is that of a commit, not of a restore
+        self.checkpoint_id = False  # the next changelog position is that of a commit, not of a rollback marker
         self._written = written
         self._unflushed: list[tuple[int, list[Write]]] = []  # store, what the load replaced
         self.wiped_content = 0  # times that a store which held something was wiped
 
-    def pointer(self) -> bytes | None:
-        """Return the pointer written last."""
-        self._boundary.before("read pointer")
-        pointer = super().pointer()
-        self._boundary.after("read pointer")
-        return pointer
+    def changelog_position(self) -> bytes | None:
+        """Return the changelog position written last."""
+        self._boundary.before("read changelog position")
+        changelog_position = super().changelog_position()
+        self._boundary.after("read changelog position")
+        return changelog_position
 
     def get(self, store: int, key: bytes) -> bytes | None:
         """Return the value or None."""
@@ -108,16 +108,22 @@ class SimStore(MemoryStore):
         self._boundary.after("scan")
         return rows
 
-    def write(self, writes: Iterable[Write], pointer: bytes | None = None) -> None:
-        """Apply writes and pointer atomically."""
+    def write(self, writes: Iterable[Write], changelog_position: bytes | None = None) -> None:
+        """Apply writes and changelog position atomically."""
         batch = list(writes)
-        call = "write chunk" if pointer is None else "write pointer" if self.restored else "write restored pointer"
+        call = (
+            "write chunk"
+            if changelog_position is None
+            else "write changelog position"
+            if self.checkpoint_id
+            else "write restored changelog position"
+        )
         self._boundary.before(call)
         self._unflushed.clear()
-        self._host.changed(batch, pointer)
-        super().write(batch, pointer)
-        self.restored = self.restored or pointer is not None
-        self._written(batch, pointer)
+        self._host.changed(batch, changelog_position)
+        super().write(batch, changelog_position)
+        self.checkpoint_id = self.checkpoint_id or changelog_position is not None
+        self._written(batch, changelog_position)
         self._boundary.after(call)
 
     def load(self, store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
@@ -189,11 +195,11 @@ class SimOverlay(Overlay):
 
     chunk_keys = 1000
 
-    def apply_chunk(self, pointer: bytes, keys_max: int = 1000) -> bool:
+    def apply_chunk(self, changelog_position: bytes, keys_max: int = 1000) -> bool:
         """Write the next few dirty keys."""
-        return super().apply_chunk(pointer, min(keys_max, self.chunk_keys))
+        return super().apply_chunk(changelog_position, min(keys_max, self.chunk_keys))
 
     @property
     def half_applied(self) -> bool:
-        """Whether some of a frozen layer is in the store, and some is not."""
+        """Whether some of a frozen write batch is in the store, and some is not."""
         return self.has_frozen and self._applied_count > 0

@@ -107,13 +107,13 @@ def delay(sim: "Simulation", target: "Process", rand: Rand) -> str:
     """Let a partition that the process writes to not answer for a while."""
     partitions = (*target.wiring.outputs, target.wiring.changelog)
     partition = partitions[int(rand() * len(partitions))]
-    sim.log.blocked_until[partition] = sim.now + int(rand() * 8 * sim.plan.settings.interval_ms)
+    sim.log.blocked_until[partition] = sim.now + int(rand() * 8 * sim.plan.settings.checkpoint_interval_ms)
     return str(partition)
 
 
 def broker_restart(sim: "Simulation", _target: "Process", rand: Rand) -> str:
     """Let no partition answer for a while."""
-    until = sim.now + int(rand() * 4 * sim.plan.settings.interval_ms)
+    until = sim.now + int(rand() * 4 * sim.plan.settings.checkpoint_interval_ms)
     for partition in sim.log.partitions:
         sim.log.blocked_until[partition] = until
     return f"until {until} ms"
@@ -123,7 +123,7 @@ def clock_jump(sim: "Simulation", target: "Process", rand: Rand) -> str:
     """Let the clock of a partition's leader jump, forward or back."""
     partitions = list(sim.log.partitions)
     partition = target.wiring.changelog if rand() < 0.6 else partitions[int(rand() * len(partitions))]
-    jump = int((rand() * 6 - 2) * sim.plan.settings.interval_ms)
+    jump = int((rand() * 6 - 2) * sim.plan.settings.checkpoint_interval_ms)
     sim.log.skew[partition] = sim.log.skew.get(partition, 0) + jump
     return f"{partition} by {jump} ms"
 
@@ -167,7 +167,7 @@ def stop(sim: "Simulation", target: "Process", _rand: Rand) -> str:
     if not target.started or target.stop_by:
         return ""
     target.driver.stop()
-    target.stop_by = sim.now + 6 * sim.plan.settings.interval_ms
+    target.stop_by = sim.now + 6 * sim.plan.settings.checkpoint_interval_ms
     return target.name
 
 
@@ -198,7 +198,7 @@ FAULTS: dict[str, Fault] = {
     "crash": crash,
     "crash at a call": crash_at_call,
     "crash at a boundary": crash_at_boundary,
-    "crash in a restore": crash_in_restore,
+    "crash in a rollback marker": crash_in_restore,
     "crash of several": crash_several,
     "zombie": zombie,
     "freeze": freeze,

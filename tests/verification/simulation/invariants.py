@@ -9,11 +9,11 @@ from framework.errors import Halted
 from framework.ports import ExternalRecord, LogRow, Write
 from framework.stores.memory import MemoryDisk
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data
+from protocol.changelog_position import decode_changelog_position
 from protocol.commit import Commit, decode_commit
 from protocol.envelope import Header, MessageType, decode_header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
-from protocol.pointer import decode_pointer
 from tests.verification.simulation.claims import Claims
 from tests.verification.simulation.disk import UNSEEN, content
 from tests.verification.simulation.log import SharedLog
@@ -40,7 +40,7 @@ class Checker:
         self._readers = {p: task for task, wiring in plan.wirings.items() for _, p in wiring.channels}
         self._said: dict[tuple[object, ...], object] = {}
         self._outside: Counter[bytes] = Counter()
-        self._files: dict[tuple[int, int], list[bytes]] = {}  # (task, version) -> what its file holds
+        self._files: dict[tuple[int, int], list[bytes]] = {}  # (task, checkpoint) -> what its file holds
         self.cut: set[int] = set()  # tasks whose changelog was truncated: a damage
         self.damaged = False
 
@@ -83,22 +83,25 @@ class Checker:
             if not self._outside[mark]:
                 self.missing.add(mark)
 
-    def applied(self, task: int, version: int, values: list[bytes]) -> None:
-        """Check the file of a version: it is there once, with what the version holds, and not before its commit."""
+    def applied(self, task: int, checkpoint_id: int, values: list[bytes]) -> None:
+        """Check the file of a checkpoint.
+
+        It is there once, with what the checkpoint holds, and not before its commit.
+        """
         history = self.histories[task]
-        name = f"{history.wiring.name}: file of version {version}"
-        if values != history.files.get(version):
-            raise Violation("sink", f"{name}: {values[:3]}, the commit says {history.files.get(version, [])[:3]}")
+        name = f"{history.wiring.name}: file of checkpoint {checkpoint_id}"
+        if values != history.files.get(checkpoint_id):
+            raise Violation("sink", f"{name}: {values[:3]}, the commit says {history.files.get(checkpoint_id, [])[:3]}")
         self.seen["files written"] += 1
-        if self._files.setdefault((task, version), values) is values:
+        if self._files.setdefault((task, checkpoint_id), values) is values:
             for value in values:
                 self._leaves(value, name)
         else:
             self.seen["files written by two processes at once"] += 1
 
-    def has_file(self, task: int, version: int) -> bool:
-        """Tell whether the file of a version is there."""
-        found = (task, version) in self._files
+    def has_file(self, task: int, checkpoint_id: int) -> bool:
+        """Tell whether the file of a checkpoint is there."""
+        found = (task, checkpoint_id) in self._files
         self.seen["files found after a crash"] += found
         return found
 
@@ -124,33 +127,47 @@ class Checker:
 
     def _stream(self, partition: TopicPartition, value: bytes) -> None:
         header = decode_header(value)
-        task, generation, version = header.producer, header.generation, header.version
+        task, generation, checkpoint_id = header.producer, header.generation, header.checkpoint_id
         name = f"{self.plan.wirings[task].name} generation {generation} in {partition}"
         history = self.histories[task]
         if header.type is MessageType.FRAME:
             self._say(
-                (partition, task, generation, header.seq), (version, crc32(value)), f"{name}: frame of seq {header.seq}"
+                (partition, task, generation, header.seq),
+                (checkpoint_id, crc32(value)),
+                f"{name}: frame of seq {header.seq}",
             )
-            before = version - 1
-            if before != self.claims[task].restored.get(generation) and (
+            before = checkpoint_id - 1
+            if before != self.claims[task].checkpoint_id.get(generation) and (
                 before not in self._recorder.closed.get((task, generation), ())
             ):
-                raise Violation("label", f"{name}: label {version}, but version {before} was never closed")
-        elif header.type is MessageType.RESTORE:
-            fresh = (partition, task, generation) not in self._said
-            self._say((partition, task, generation), (version, header.seq), f"{name}: restore")
-            restored = self.claims[task].restored.get(generation)
-            if restored != version or header.seq != history.sent_up_to(partition, version) + 1:
                 raise Violation(
-                    "restore", f"{name}: restore says version {version} seq {header.seq}, the log says {restored}"
+                    "checkpoint", f"{name}: checkpoint id {checkpoint_id}, but checkpoint {before} was never closed"
+                )
+        elif header.type is MessageType.ROLLBACK_MARKER:
+            fresh = (partition, task, generation) not in self._said
+            self._say((partition, task, generation), (checkpoint_id, header.seq), f"{name}: restore")
+            restored = self.claims[task].checkpoint_id.get(generation)
+            if restored != checkpoint_id or header.seq != history.sent_up_to(partition, checkpoint_id) + 1:
+                raise Violation(
+                    "rollback marker",
+                    f"{name}: restore says checkpoint {checkpoint_id} seq {header.seq}, the log says {restored}",
                 )
             reader = self.histories[self._readers[partition]]
-            if fresh and self.plan.aligned and generation == self.claims[task].top and version < reader.version:
-                raise Violation("revert", f"{name}: back to {version}, {reader.wiring.name} holds {reader.version}")
+            if (
+                fresh
+                and self.plan.aligned
+                and generation == self.claims[task].top
+                and checkpoint_id < reader.checkpoint_id
+            ):
+                raise Violation(
+                    "revert", f"{name}: back to {checkpoint_id}, {reader.wiring.name} holds {reader.checkpoint_id}"
+                )
         elif header.type is MessageType.WATERMARK:
             self.seen["watermarks"] += 1
-        elif history.generations.get(version) != generation:
-            raise Violation("marker", f"{name}: marker of version {version}, valid commits: {history.generations}")
+        elif history.generations.get(checkpoint_id) != generation:
+            raise Violation(
+                "marker", f"{name}: marker of checkpoint {checkpoint_id}, valid commits: {history.generations}"
+            )
 
     # --- changelogs ---------------------------------------------------------------------------------------------------
 
@@ -161,7 +178,7 @@ class Checker:
             claims.nonces.setdefault(generation, []).append(decode_claim(value).nonce)
             if generation > claims.top:
                 claims.top = generation
-                claims.restored[generation] = max(history.version, 0)
+                claims.checkpoint_id[generation] = max(history.checkpoint_id, 0)
                 claims.messages[generation, 0] = crc32(value)
             elif claims.messages.get((generation, 0)) != crc32(value):
                 self.seen["claims that lost a race"] += 1
@@ -175,27 +192,28 @@ class Checker:
         if kind is not ChangelogType.COMMIT:
             return
         commit = decode_commit(value)
-        if commit.version in history.offsets and history.generations[commit.version] == generation:
+        if commit.checkpoint_id in history.offsets and history.generations[commit.checkpoint_id] == generation:
             return  # a repeat
         if generation < claims.top:
-            self.seen["zombie commits that are void"] += 1
+            self.seen["zombie commits that are rolled back"] += 1
             if outputs and task not in self.cut:  # else the claim that fences it was lost with the changelog
-                raise Violation("sink", f"{name}: {len(outputs)} outputs became visible with a void commit")
+                raise Violation("sink", f"{name}: {len(outputs)} outputs became visible with an invalid commit")
             return
-        if commit.version in history.offsets:
-            raise Violation("one commit", f"{name}: another of version {commit.version}")
+        if commit.checkpoint_id in history.offsets:
+            raise Violation("one commit", f"{name}: another of checkpoint {commit.checkpoint_id}")
         self._commit(history, commit, offset, outputs)
 
     def _commit(self, history: TaskHistory, commit: Commit, offset: int, outputs: Sequence[ExternalRecord]) -> None:
-        name = f"{history.wiring.name} version {commit.version} generation {commit.generation}"
+        name = f"{history.wiring.name} checkpoint {commit.checkpoint_id} generation {commit.generation}"
         steps = self._recorder.take(commit)
         before = history.commit
         if before is not None and not (
-            commit.version > before.version == commit.previous and commit.generation >= before.generation
+            commit.checkpoint_id > before.checkpoint_id == commit.previous and commit.generation >= before.generation
         ):
             raise Violation(
                 "order",
-                f"{name}: previous {commit.previous}, after version {before.version} generation {before.generation}",
+                f"{name}: previous {commit.previous}, after checkpoint {before.checkpoint_id} generation "
+                f"{before.generation}",
             )
         if self.plan.is_aligned(commit.producer):
             self._closure(name, history, commit)
@@ -213,17 +231,20 @@ class Checker:
                     "output", f"{name}: {len(outputs)} outputs are visible: {outputs[:3]}, expected {expected[:3]}"
                 )
             self._left(outputs)
-            if commit.version > 0 and not self.damaged:  # or what was not included may be what was damaged
+            if commit.checkpoint_id > 0 and not self.damaged:  # or what was not included may be what was damaged
                 self._resume(name, history, commit)
         history.close(commit, offset)
         self._seqs(name, history, commit)
         self.seen["commits"] += 1
-        self.seen["commits with a sweep cursor"] += commit.cursor != b""
+        self.seen["commits with a rewrite cursor"] += commit.cursor != b""
 
     def _closure(self, name: str, history: TaskHistory, commit: Commit) -> None:
         for producer, _ in history.wiring.channels:
-            if producer not in history.wiring.logical and 0 < commit.version > self.histories[producer].version:
-                theirs = f"{self.plan.wirings[producer].name} has committed {self.histories[producer].version}"
+            if (
+                producer not in history.wiring.logical
+                and 0 < commit.checkpoint_id > self.histories[producer].checkpoint_id
+            ):
+                theirs = f"{self.plan.wirings[producer].name} has committed {self.histories[producer].checkpoint_id}"
                 raise Violation("closure", f"{name}: {theirs}")
 
     def _channels(self, name: str, history: TaskHistory, commit: Commit, steps: Sequence[Step]) -> None:
@@ -235,16 +256,16 @@ class Checker:
                 continue
             sent, at = self._sent(producer, partition), history.cursors[producer, partition]
             if at >= len(sent) or sent[at] != value:
-                kind = "duplicate" if value in sent[:at] else "lost" if value in sent else "void"
+                kind = "duplicate" if value in sent[:at] else "lost" if value in sent else "rolled back"
                 raise Violation(
                     kind,
                     f"{name}: {partition} offset {offset}: took {value!r} as number {at + 1} of producer {producer}",
                 )
             history.cursors[producer, partition] = at + 1
-        if commit.version == 0:
+        if commit.checkpoint_id == 0:
             return
         for (producer, partition), at in history.cursors.items():
-            expected = self.histories[producer].sent_up_to(partition, commit.version)
+            expected = self.histories[producer].sent_up_to(partition, commit.checkpoint_id)
             if at != expected and producer not in history.wiring.logical:
                 kind = "lost" if at < expected else "ahead"
                 raise Violation(
@@ -254,7 +275,7 @@ class Checker:
     def _told(self, name: str, step: Step, history: TaskHistory) -> None:
         record = history.cursors[step.producer, step.partition] + 1
         check_watermark(name, step, record, self.histories[step.producer], self.claims[step.producer])
-        self.seen["watermarks in committed versions"] += 1
+        self.seen["watermarks in committed checkpoints"] += 1
 
     def _sent(self, producer: int, partition: TopicPartition) -> Sequence[bytes]:
         return self.histories[producer].outputs[partition]
@@ -310,33 +331,36 @@ class Checker:
 
     def _is_left_out(self, history: TaskHistory, partition: TopicPartition, header: Header, count: int) -> bool:
         included = history.cursors[header.producer, partition]
-        return header.seq + count - 1 > included and not self.claims[header.producer].is_void(
-            header.generation, header.version
+        return header.seq + count - 1 > included and not self.claims[header.producer].is_rolled_back(
+            header.generation, header.checkpoint_id
         )
 
     # --- stores and processes -----------------------------------------------------------------------------------------
 
-    def stored(self, task: int, version: int, disk: MemoryDisk, writes: Sequence[Write], pointer: bytes | None) -> None:
-        """Check a write to a store by a process whose core holds ``version`` to be committed."""
+    def stored(
+        self, task: int, checkpoint_id: int, disk: MemoryDisk, writes: Sequence[Write], changelog_position: bytes | None
+    ) -> None:
+        """Check a write to a store by a process whose core holds ``checkpoint_id`` to be committed."""
         history = self.histories[task]
-        state = history.states.get(version)
+        state = history.states.get(checkpoint_id)
         for store, key, value in writes:
             if state is None or (store not in UNSEEN and state.get((store, key)) != value):
                 raise Violation(
-                    "uncommitted", f"{history.wiring.name}: {key!r} = {value!r} is not of committed version {version}"
+                    "uncommitted",
+                    f"{history.wiring.name}: {key!r} = {value!r} is not of committed checkpoint {checkpoint_id}",
                 )
-        if pointer is None:
+        if changelog_position is None:
             return
-        decoded = decode_pointer(pointer)
-        expected = history.states.get(decoded.version)
-        if expected is None or history.generations[decoded.version] != decoded.generation:
+        decoded = decode_changelog_position(changelog_position)
+        expected = history.states.get(decoded.checkpoint_id)
+        if expected is None or history.generations[decoded.checkpoint_id] != decoded.generation:
             raise Violation("uncommitted", f"{history.wiring.name}: {decoded} is not a valid commit")
         if content(disk) != expected:
             found = sorted(content(disk).items() ^ expected.items())
             raise Violation("store", f"{history.wiring.name}: {decoded}: store and committed state differ: {found[:6]}")
 
     def audit(self, task: int, start: int) -> None:
-        """Bootstrap from the changelog as if it began at ``start``, and compare with what was committed."""
+        """Restore from the changelog as if it began at ``start``, and compare with what was committed."""
         if task in self.cut:
             return
         history = self.histories[task]
@@ -356,18 +380,19 @@ class Checker:
         except Halted as error:
             if self.damaged:
                 return
-            raise Violation("bootstrap", str(error)) from error
+            raise Violation("restore", str(error)) from error
         if history.commit is None:
             return
-        if not fold.complete or fold.last is None or fold.last.version != history.version:
+        if not fold.complete or fold.last is None or fold.last.checkpoint_id != history.checkpoint_id:
             raise Violation(
-                "bootstrap",
-                f"{name} from {start}: complete: {fold.complete}, last {fold.last}, committed {history.version}",
+                "restore",
+                f"{name} from {start}: complete: {fold.complete}, last {fold.last}, committed {history.checkpoint_id}",
             )
-        if state != history.states[history.version]:
-            found = sorted(state.items() ^ history.states[history.version].items())
+        if state != history.states[history.checkpoint_id]:
+            found = sorted(state.items() ^ history.states[history.checkpoint_id].items())
             raise Violation(
-                "bootstrap", f"{name} from {start} gives another state than version {history.version}: {found[:6]}"
+                "restore",
+                f"{name} from {start} gives another state than checkpoint {history.checkpoint_id}: {found[:6]}",
             )
 
     def fenced(self, task: int, generation: int, nonce: bytes, reason: str) -> None:

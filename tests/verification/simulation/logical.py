@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-from framework.core.actions import Run
+from framework.core.actions import RecordRun
 from framework.execution.deterministic.remade import Check, Made, Visible, count, pack_released, unpack_released
 from framework.execution.ports import Timeless
 from framework.execution.reserved_stores import TIMERS
@@ -113,7 +113,7 @@ class LogicalSimRunner(Timeless):
         for partition, checks in digests.items():
             self._made[partition].expect(checks)
 
-    def read_back(self, partition: TopicPartition, visible: Visible) -> None:
+    def recover(self, partition: TopicPartition, visible: Visible) -> None:
         """Drop what was found outside, if it is the same again."""
         self.go_on_after({partition: visible.last}, {})
         self._made[partition].visible = visible
@@ -144,7 +144,7 @@ class LogicalSimRunner(Timeless):
             self._process(LogicalStep(partition, OUTSIDE, row[0], row[4] or b"", first_t + index, self._producer))
         self._pass(first_t + len(rows) - 1)
 
-    def process_runs(self, runs: Sequence[Run], upto: int) -> None:
+    def process_runs(self, runs: Sequence[RecordRun], upto: int) -> None:
         """Process merged records, and let time go on."""
         for run in runs:
             for offset, value, t, source in zip(run.offsets, run.values, run.times, run.sources, strict=True):
@@ -201,14 +201,14 @@ class LogicalSimRunner(Timeless):
         """When a timer may be due, in µs."""
         return 1 << 62 if self._timers is None or self._timers.due >= NEVER else max(self._timers.due * 1000, 0)
 
-    def before_freeze(self, version: int) -> None:
-        """Put marks into the state; hand what was processed for this version to the recorder."""
+    def before_freeze(self, checkpoint_id: int) -> None:
+        """Put marks into the state; hand what was processed for this checkpoint to the recorder."""
         self._marks.put(LAST, b"%d %d" % self._key)
         for kind, marks in self._numbers().items():
             for partition, mark in marks.items():
                 self._marks.put(kind + f"{partition.partition} {partition.topic}".encode(), mark)
         steps, self.steps = self.steps, []
-        self._froze(version, steps)
+        self._froze(checkpoint_id, steps)
 
     def _numbers(self) -> dict[bytes, dict[TopicPartition, bytes]]:
         """Return the marks by kind. What had left before the restart may be made again after the commit only."""

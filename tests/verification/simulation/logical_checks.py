@@ -7,9 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from framework.ports import ExternalRecord, LogRow
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_decision, decode_lease, decode_release
+from protocol.changelog import (
+    ChangelogType,
+    decode_changelog_header,
+    decode_input_decision,
+    decode_output_release,
+    decode_time_lease,
+)
 from protocol.commit import Commit, DeterministicCommit
-from protocol.control import decode_heartbeat
+from protocol.control import decode_progress
 from protocol.envelope import Header, MessageType, decode_header
 from protocol.frames import decode_columns, decode_headers, digest_records, frame_count
 from protocol.ids import TopicPartition
@@ -32,7 +38,7 @@ class Made:
     records: list[Record] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)  # of the same
     digests: list[int] = field(default_factory=lambda: [0])  # before the first record, after each
-    promised: int = -1  # the time of the greatest heartbeat
+    advanced: int = -1  # the time of the greatest progress message
 
 
 class LogicalChecker(Checker):
@@ -49,7 +55,7 @@ class LogicalChecker(Checker):
         self.made = {(task, p): Made() for task in self.logical for p in plan.wirings[task].outputs}
         self.outside: dict[Channel, list[bytes]] = {}
         self._copies: dict[Channel, list[Copy]] = {}  # of what left at once: the last of each seq
-        self._reached: tuple[int, int] | None = None  # last t, the version that holds all up to it
+        self._reached: tuple[int, int] | None = None  # last t, the checkpoint that holds all up to it
 
     # --- streams ------------------------------------------------------------------------------------------------------
 
@@ -62,11 +68,13 @@ class LogicalChecker(Checker):
         name = f"{self.plan.wirings[header.producer].name} generation {header.generation} in {partition}"
         if header.seq > len(made.records) + 1:
             raise Violation("gap", f"{name}: {header.type.name} of seq {header.seq} after {len(made.records)}")
-        if header.type is MessageType.HEARTBEAT:
-            t, history = decode_heartbeat(value).t, self.logical[header.producer]
+        if header.type is MessageType.PROGRESS:
+            t, history = decode_progress(value).t, self.logical[header.producer]
             if history.wiring.is_source and t > max(history.leases[-1][1], _last_t(history)):
-                raise Violation("lease", f"{name}: heartbeat {t}, valid are a lease up to {history.leases[-1][1]}")
-            made.promised = max(made.promised, t)
+                raise Violation(
+                    "lease", f"{name}: progress message {t}, valid are a lease up to {history.leases[-1][1]}"
+                )
+            made.advanced = max(made.advanced, t)
         elif header.type is MessageType.FRAME:
             self._frame(name, made, header, value)
         else:
@@ -85,9 +93,9 @@ class LogicalChecker(Checker):
                     before = made.records[seq - 1]
                     raise Violation("again", f"{name}: seq {seq} is {record}, before it was {before}")
                 continue
-            if record[0] <= made.promised or (made.records and record[:2] < made.records[-1][:2]):
+            if record[0] <= made.advanced or (made.records and record[:2] < made.records[-1][:2]):
                 last = made.records[-1:]
-                raise Violation("time", f"{name}: seq {seq} at {record[:2]} after {last}, promised {made.promised}")
+                raise Violation("time", f"{name}: seq {seq} at {record[:2]} after {last}, promised {made.advanced}")
             history = self.logical[header.producer]
             if history.wiring.is_source and not record[2].startswith(OF_TIMER) and record[0] > _last_t(history):
                 raise Violation("decision", f"{name}: seq {seq} at {record[:2]}, decided up to {_last_t(history)}")
@@ -111,16 +119,16 @@ class LogicalChecker(Checker):
             return
         self.seen[f"{kind.name.lower()}s"] += 1
         if generation < claims.top:
-            self.seen[f"void {kind.name.lower()}s"] += 1
+            self.seen[f"rolled back {kind.name.lower()}s"] += 1
             if outputs:
-                raise Violation("sink", f"{history.wiring.name}: {len(outputs)} outputs left with a void release")
-        elif kind is ChangelogType.DECISION:
-            history.decided.append((offset, decode_decision(value)))
-        elif kind is ChangelogType.LEASE:
-            history.leases.append((offset, max(history.leases[-1][1], decode_lease(value).t)))
+                raise Violation("sink", f"{history.wiring.name}: {len(outputs)} outputs left with an invalid release")
+        elif kind is ChangelogType.INPUT_DECISION:
+            history.decided.append((offset, decode_input_decision(value)))
+        elif kind is ChangelogType.TIME_LEASE:
+            history.leases.append((offset, max(history.leases[-1][1], decode_time_lease(value).t)))
         else:
             self._let_out(task, outputs)
-            for partition, last in decode_release(value).seqs:
+            for partition, last in decode_output_release(value).seqs:
                 if last != len(self.outside.get((task, partition), ())):
                     raise Violation("release", f"{history.wiring.name}: says seq {last} of {partition} is out")
 
@@ -163,37 +171,41 @@ class LogicalChecker(Checker):
     def _commit(self, history: TaskHistory, commit: Commit, offset: int, outputs: Sequence[ExternalRecord]) -> None:
         before = history.resume.copy()
         super()._commit(history, commit, offset, outputs)
-        name, time = f"{history.wiring.name} version {commit.version}", commit.deterministic
+        name, time = f"{history.wiring.name} checkpoint {commit.checkpoint_id}", commit.deterministic
         seqs = {(c.producer, TopicPartition(i.topic, i.partition)): c.seq for i in commit.inputs for c in i.channels}
-        self._fronts(name, time, seqs)
+        self._frontiers(name, time, seqs)
         if not isinstance(history, LogicalHistory):
             return
         self._let_out(commit.producer, outputs)
         if time is None:
-            raise Violation("front", f"{name}: says nothing of logical time")
+            raise Violation("frontier", f"{name}: says nothing of logical time")
         if history.wiring.is_source and (time.position, time.last_t) != (history.records, _last_t(history)):
             found = f"{history.records} records up to {_last_t(history)}"
-            raise Violation("front", f"{name}: says {time.position} records up to {time.last_t}, decided are {found}")
+            raise Violation(
+                "frontier", f"{name}: says {time.position} records up to {time.last_t}, decided are {found}"
+            )
         if not history.wiring.is_source and sum(seqs.values()) != history.records:
             raise Violation("seq", f"{name}: holds {history.records} records, its seqs are {seqs}")
-        if commit.version > 0:
+        if commit.checkpoint_id > 0:
             after, history.resume, history.cursors = history.resume, before, seqs
             self._resume(name, history, commit)
             history.resume = after
 
-    def _fronts(self, name: str, time: DeterministicCommit | None, seqs: Mapping[Channel, int]) -> None:
+    def _frontiers(self, name: str, time: DeterministicCommit | None, seqs: Mapping[Channel, int]) -> None:
         """Check what a commit says of channels from deterministic tasks."""
-        fronts = () if time is None else time.fronts
-        found = {(front.producer, TopicPartition(front.topic, front.partition)) for front in fronts}
+        frontiers = () if time is None else time.frontiers
+        found = {(frontier.producer, TopicPartition(frontier.topic, frontier.partition)) for frontier in frontiers}
         if found != {key for key in seqs if key in self.made}:
-            raise Violation("front", f"{name}: has fronts of {sorted(found)}, reads {sorted(seqs)}")
-        for front in fronts:
-            key = front.producer, TopicPartition(front.topic, front.partition)
+            raise Violation("frontier", f"{name}: has frontiers of {sorted(found)}, reads {sorted(seqs)}")
+        for frontier in frontiers:
+            key = frontier.producer, TopicPartition(frontier.topic, frontier.partition)
             made = self.made[key]
-            if front.digest != made.digests[seqs[key]]:
+            if frontier.digest != made.digests[seqs[key]]:
                 raise Violation("digest", f"{name}: another digest of {key} after seq {seqs[key]}")
-            if seqs[key] < len(made.records) and made.records[seqs[key]][0] <= front.t:
-                raise Violation("front", f"{name}: has all of {key} up to {front.t}, not {made.records[seqs[key]]}")
+            if seqs[key] < len(made.records) and made.records[seqs[key]][0] <= frontier.t:
+                raise Violation(
+                    "frontier", f"{name}: has all of {key} up to {frontier.t}, not {made.records[seqs[key]]}"
+                )
 
     def _sent(self, producer: int, partition: TopicPartition) -> Sequence[bytes]:
         if producer in self.logical:  # what it has sent stays, committed or not
@@ -236,20 +248,20 @@ class LogicalChecker(Checker):
             return False
         sources = [commits[task] for task, history in self.logical.items() if history.wiring.is_source]
         last_t = max(c.deterministic.last_t for c in sources if c.deterministic is not None)
-        fronts = (f.t for c in commits.values() if c.deterministic for f in c.deterministic.fronts)
-        if not all(c.at_end for c in sources) or min(fronts, default=last_t) < last_t:
+        frontiers = (f.t for c in commits.values() if c.deterministic for f in c.deterministic.frontiers)
+        if not all(c.at_end for c in sources) or min(frontiers, default=last_t) < last_t:
             return False
         return self._all_aligned_at_end(last_t)
 
     def _all_aligned_at_end(self, last_t: int) -> bool:
-        """Tell whether the aligned tasks have all committed the version by which the first of them were at the end."""
+        """Tell whether all aligned tasks have committed the checkpoint by which the first of them were at the end."""
         aligned = [history for task, history in self.histories.items() if task not in self.logical]
         if self._reached is None or self._reached[0] != last_t:
             heads = [h for h in aligned if h.wiring.external or h.wiring.logical]
             if any(offset < self._log.partition(p).end for h in heads for p, offset in h.external.items()):
                 return False
-            self._reached = last_t, max((head.version for head in heads), default=0)
-        return all(history.version >= self._reached[1] for history in aligned)
+            self._reached = last_t, max((head.checkpoint_id for head in heads), default=0)
+        return all(history.checkpoint_id >= self._reached[1] for history in aligned)
 
     def nothing_missing(self) -> bool:
         """Leave it to the marks, and to the reference."""
@@ -275,9 +287,9 @@ class LogicalChecker(Checker):
             _check_prefix(f"stream {key}", made.records, channels.get(key, []))
         for key, values in self.outside.items():
             _check_prefix(f"outside {key}", values, outside.get(key, []))
-        self._check_fronts(channels)
+        self._check_frontiers(channels)
 
-    def _check_fronts(self, channels: Mapping[Channel, Sequence[Record]]) -> None:
+    def _check_frontiers(self, channels: Mapping[Channel, Sequence[Record]]) -> None:
         """What the last commits say to hold of logical time, they hold: the reference has nothing else up to then."""
         for history in self.histories.values():
             commit = history.commit
@@ -285,14 +297,18 @@ class LogicalChecker(Checker):
                 for c in i.channels:
                     key = c.producer, TopicPartition(i.topic, i.partition)
                     if key in self.made:
-                        self._check_front(history, c.seq, key, channels.get(key, ()))
+                        self._check_frontier(history, c.seq, key, channels.get(key, ()))
 
-    def _check_front(self, history: TaskHistory, seq: int, key: Channel, records: Sequence[Record]) -> None:
+    def _check_frontier(self, history: TaskHistory, seq: int, key: Channel, records: Sequence[Record]) -> None:
         assert history.commit is not None and history.commit.deterministic is not None
-        fronts = {(f.producer, TopicPartition(f.topic, f.partition)): f.t for f in history.commit.deterministic.fronts}
-        left = [record for record in records[seq:] if record[0] <= fronts[key]]
+        frontiers = {
+            (f.producer, TopicPartition(f.topic, f.partition)): f.t for f in history.commit.deterministic.frontiers
+        }
+        left = [record for record in records[seq:] if record[0] <= frontiers[key]]
         if left:
-            raise Violation("front", f"{history.wiring.name}: has all of {key} up to {fronts[key]}, not {left[0]}")
+            raise Violation(
+                "frontier", f"{history.wiring.name}: has all of {key} up to {frontiers[key]}, not {left[0]}"
+            )
 
 
 def _check_prefix(name: str, found: Sequence[object], expected: Sequence[object]) -> None:
@@ -314,4 +330,4 @@ def _cut(made: Made, committed: int, left: Sequence[bytes]) -> None:
     end = max(ends, default=0)
     end = max(end, committed)  # what is left may be old records, sent again behind newer ones that are trimmed
     del made.records[end:], made.values[end:], made.digests[end + 1 :]
-    made.promised = max((decode_heartbeat(v).t for h, v in headers if h.type is MessageType.HEARTBEAT), default=-1)
+    made.advanced = max((decode_progress(v).t for h, v in headers if h.type is MessageType.PROGRESS), default=-1)

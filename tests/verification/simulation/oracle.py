@@ -1,8 +1,9 @@
 """What is right: a recorder keeps the order in which each attempt processed records; a plain interpreter replays it.
 
-The recorder lives outside of the crash domain. Of all attempts at a version the log chooses one: the one whose commit
-is valid (C2). Its steps are replayed on dicts, by the same user code, without failures, versions or layers. What a task
-has sent, written to the outside and stored must be just that: an explicit witness of a failure-free run (design 3.2).
+The recorder lives outside of the crash domain. Of all attempts at a checkpoint the log chooses one: the one whose
+commit is valid (C2). Its steps are replayed on dicts, by the same user code, without failures, checkpoints or layers.
+What a task has sent, written to the outside and stored must be just that: an explicit witness of a failure-free run
+(design 3.2).
 """
 
 from bisect import bisect_right
@@ -133,23 +134,24 @@ class PlainTime:
 
 
 class Recorder:
-    """The steps of every version that any attempt has frozen."""
+    """The steps of every checkpoint that any attempt has frozen."""
 
     def __init__(self) -> None:
         self._frozen: dict[tuple[bytes, int, int], list[Step]] = {}
-        self.closed: dict[tuple[int, int], set[int]] = {}  # (task, generation) -> versions that it has frozen
+        self.closed: dict[tuple[int, int], set[int]] = {}  # (task, generation) -> checkpoints that it has frozen
 
-    def froze(self, task: int, nonce: bytes, generation: int, version: int, steps: list[Step]) -> None:
-        """Keep what a process did for a version, as one of its generations."""
-        self._frozen[nonce, generation, version] = steps
-        self.closed.setdefault((task, generation), set()).add(version)
+    def froze(self, task: int, nonce: bytes, generation: int, checkpoint_id: int, steps: list[Step]) -> None:
+        """Keep what a process did for a checkpoint, as one of its generations."""
+        self._frozen[nonce, generation, checkpoint_id] = steps
+        self.closed.setdefault((task, generation), set()).add(checkpoint_id)
 
     def take(self, commit: Commit) -> list[Step]:
         """Return the steps of the attempt that won. Raises Violation if nobody ever froze that."""
-        steps = self._frozen.pop((commit.nonce, commit.generation, commit.version), None)
+        steps = self._frozen.pop((commit.nonce, commit.generation, commit.checkpoint_id), None)
         if steps is None:
             raise Violation(
-                "recorder", f"version {commit.version} of generation {commit.generation} was committed and never frozen"
+                "recorder",
+                f"checkpoint {commit.checkpoint_id} of generation {commit.generation} was committed and never frozen",
             )
         return steps
 
@@ -160,10 +162,10 @@ class TaskHistory:
     def __init__(self, wiring: TaskWiring, code: StageCode, external_start: int) -> None:
         self.wiring = wiring
         self.commit: Commit | None = None  # the last valid one
-        self.offsets: dict[int, int] = {}  # of each version's commit in the changelog
-        self.generations: dict[int, int] = {}  # of each version's commit
+        self.offsets: dict[int, int] = {}  # of each checkpoint's commit in the changelog
+        self.generations: dict[int, int] = {}  # of each checkpoint's commit
         self.states: dict[int, Content] = {}
-        self.files: dict[int, list[bytes]] = {}  # of each version, what the outbox is to write
+        self.files: dict[int, list[bytes]] = {}  # of each checkpoint, what the outbox is to write
         self.outputs: dict[TopicPartition, list[bytes]] = {partition: [] for partition in wiring.outputs}
         self.cursors: dict[tuple[int, TopicPartition], int] = dict.fromkeys(wiring.channels, 0)
         self.received: set[bytes] = set()
@@ -180,20 +182,20 @@ class TaskHistory:
         self._counts: dict[TopicPartition, list[int]] = {partition: [0] for partition in wiring.outputs}
 
     @property
-    def version(self) -> int:
-        """The last committed version; -1 before the genesis."""
-        return -1 if self.commit is None else self.commit.version
+    def checkpoint_id(self) -> int:
+        """The last committed checkpoint; -1 before the genesis."""
+        return -1 if self.commit is None else self.commit.checkpoint_id
 
     def state(self, place: tuple[int, bytes]) -> bytes | None:
         """Return the value of a (store, key) after what was replayed last."""
         return self._state.get(place)
 
-    def sent_up_to(self, partition: TopicPartition, version: int) -> int:
-        """Return how many records to ``partition`` carry a label of at most ``version``."""
-        return self._counts[partition][bisect_right(self._labels, version)]
+    def sent_up_to(self, partition: TopicPartition, checkpoint_id: int) -> int:
+        """Return how many records to ``partition`` carry a checkpoint id of at most ``checkpoint_id``."""
+        return self._counts[partition][bisect_right(self._labels, checkpoint_id)]
 
     def replay(self, steps: Sequence[Step]) -> list[ExternalRecord]:
-        """Run the steps of the next committed version; return what they write to the outside."""
+        """Run the steps of the next committed checkpoint; return what they write to the outside."""
         external: list[ExternalRecord] = []
         for step in steps:
             if step.draw < 0:
@@ -228,11 +230,11 @@ class TaskHistory:
     def close(self, commit: Commit, offset: int) -> None:
         """Take a valid commit, after its steps were replayed."""
         if self._for_files:
-            self.files[commit.version], self._for_files = self._for_files, []
-        self._labels.append(self.version + 1)
+            self.files[commit.checkpoint_id], self._for_files = self._for_files, []
+        self._labels.append(self.checkpoint_id + 1)
         for partition, counts in self._counts.items():
             counts.append(len(self.outputs[partition]))
         self.commit = commit
-        self.offsets[commit.version], self.generations[commit.version] = offset, commit.generation
-        self.states[commit.version] = dict(self._state)
+        self.offsets[commit.checkpoint_id], self.generations[commit.checkpoint_id] = offset, commit.generation
+        self.states[commit.checkpoint_id] = dict(self._state)
         self.resume |= {TopicPartition(i.topic, i.partition): i.resume for i in commit.inputs}

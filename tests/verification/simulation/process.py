@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 
-from framework.core.aligned.state import Status
+from framework.core.aligned.state import TaskStatus
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.task_topology import TaskWiring
 from framework.execution.deterministic.driver import DeterministicDriver
@@ -82,8 +82,8 @@ class Process:
         self.overlay = SimOverlay(
             self.store,
             list(code.stores),
-            layer_bytes_max=plan.limits.layer_bytes_max,
-            clean_bytes_max=plan.settings.clean_bytes_max,
+            uncommitted_state_bytes_max=plan.limits.uncommitted_state_bytes_max,
+            read_cache_bytes_max=plan.settings.read_cache_bytes_max,
         )
         self.overlay.chunk_keys = plan.knobs.chunk_keys
         self.core: SimCore | DeterministicCore
@@ -103,7 +103,7 @@ class Process:
 
     def _deterministic(self, code: StageCode) -> tuple[DeterministicCore, TaskDriver]:
         plan = self._around.plan
-        releases = bool(code.external) and plan.settings.release == "transaction"
+        releases = bool(code.external) and plan.settings.output_delivery == "transactional"
         core = DeterministicCore(self.wiring, plan.limits, releases=releases)
         runner = LogicalSimRunner(code, self.task, self.overlay, self._froze)
         runner.suffix = b"!" if self.task in self._around.changed else b""
@@ -123,13 +123,13 @@ class Process:
     def _mono_ms(self) -> int:
         return self._around.now() - self._born
 
-    def _froze(self, version: int, steps: list[Any]) -> None:
-        self._around.recorder.froze(self.task, self.nonce, self.core.generation, version, steps)
+    def _froze(self, checkpoint_id: int, steps: list[Any]) -> None:
+        self._around.recorder.froze(self.task, self.nonce, self.core.generation, checkpoint_id, steps)
 
-    def _written(self, writes: Sequence[Write], pointer: bytes | None) -> None:
+    def _written(self, writes: Sequence[Write], changelog_position: bytes | None) -> None:
         committed = self.core.committed
-        version = -1 if committed is None else committed.version
-        self._around.checker.stored(self.task, version, self._disk, writes, pointer)
+        checkpoint_id = -1 if committed is None else committed.checkpoint_id
+        self._around.checker.stored(self.task, checkpoint_id, self._disk, writes, changelog_position)
 
     def _outbox(self) -> Outbox:
         checker, task = self._around.checker, self.task
@@ -148,16 +148,16 @@ class Process:
         """Return what core, driver and start have counted."""
         counted = Counter(self.core.seen) + Counter(self.driver.counters)
         counted["wipes of what was there"] += self.store.wiped_content
-        if self.core.status not in (Status.STARTING, Status.GENESIS):
+        if self.core.status not in (TaskStatus.STARTING, TaskStatus.GENESIS):
             start = self.core.start_up
-            counted["redos over later commits"] += not start.bootstrapped and start.segments > 0
-            counted["bootstraps from within the log"] += start.bootstrapped and start.fold.start > 0
+            counted["redos over later commits"] += not start.restored and start.segments > 0
+            counted["restores from within the log"] += start.restored and start.fold.start > 0
         return counted
 
     @property
     def restoring(self) -> bool:
         """Whether the process has a claim ahead of it, or a changelog to read."""
-        return self.core.status is Status.STARTING
+        return self.core.status is TaskStatus.STARTING
 
     def close(self, rand: Callable[[], float]) -> None:
         """The process is gone."""

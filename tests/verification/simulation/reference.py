@@ -1,6 +1,6 @@
 """What deterministic tasks must do, from their sources' valid decisions alone: task after task, record after record.
 
-No process, no frame, no version: each task gets all of its records in one list, sorted by their keys (design 1.6).
+No process, no frame, no checkpoint: each task gets all of its records in one list, sorted by their keys (design 1.6).
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from framework.core.task_topology import TaskWiring
 from framework.execution.timers import Due
 from framework.ports import ExternalRecord
-from protocol.changelog import Decision
+from protocol.changelog import InputDecision
 from protocol.ids import TopicPartition
 from tests.verification.simulation.logical import TIME, LogicalStep, Sent, fire, take
 from tests.verification.simulation.oracle import PlainStore, PlainTimers, TaskHistory
@@ -69,16 +69,16 @@ class LogicalHistory(TaskHistory):
         self._task = PlainTask(code, wiring.producer, self._stores, self._timers)
         self._task.channels = {partition: [] for partition in wiring.outputs}
         self.records = 0  # processed
-        self.decided: list[tuple[int, Decision]] = []  # valid, with the offset of each
+        self.decided: list[tuple[int, InputDecision]] = []  # valid, with the offset of each
         self.leases: list[tuple[int, int]] = [(-1, 0)]  # valid, with the offset of each
 
     @property
     def outside(self) -> Mapping[TopicPartition, Sequence[bytes]]:
-        """What the committed versions have written to the outside."""
+        """What the committed checkpoints have written to the outside."""
         return self._task.outside
 
     def replay(self, steps: Sequence[LogicalStep]) -> list[ExternalRecord]:  # type: ignore[override]
-        """Run the steps of the next committed version."""
+        """Run the steps of the next committed checkpoint."""
         for step in steps:
             if step.producer == TIME:
                 self._task.reach(step.t)

@@ -124,10 +124,10 @@ class Simulation:
             self._count(process)
 
     def _come_to_rest(self) -> None:
-        """Run until everything is committed, and each task has closed one more version."""
+        """Run until everything is committed, and each task has closed one more checkpoint."""
         histories, limit = self.checker.histories.values(), self.step + self.plan.steps * REST
-        before = [history.version for history in histories]
-        while not self._complete() or any(h.version <= v for h, v in zip(histories, before, strict=True)):
+        before = [history.checkpoint_id for history in histories]
+        while not self._complete() or any(h.checkpoint_id <= v for h, v in zip(histories, before, strict=True)):
             for _ in range(20):
                 self._one_step()
             if self.step > limit:
@@ -170,7 +170,7 @@ class Simulation:
         self._pass_time(busy, len(awake))
 
     def _pass_time(self, busy: bool, awake: int) -> None:
-        interval = self.plan.settings.interval_ms
+        interval = self.plan.settings.checkpoint_interval_ms
         self._late += self.rand() * interval * self.plan.pace / (3 + 3 * awake)
         self._idle = 0 if busy else self._idle + 1
         if self._idle > awake:
@@ -243,8 +243,8 @@ class Simulation:
         """At times, tell a task which time others have heard of, or a later one: nothing relies on its being true."""
         if isinstance(driver, DeterministicDriver) and self.rand() < TOLD:
             drivers = (process.driver for process in self._processes)
-            heard = max(each.heard for each in drivers if isinstance(each, DeterministicDriver))
-            driver.hear(heard + int(10_000_000 * self.rand() ** 20))
+            observed = max(each.observed for each in drivers if isinstance(each, DeterministicDriver))
+            driver.observe(observed + int(10_000_000 * self.rand() ** 20))
 
     def _complete(self) -> bool:
         if self.checker.missing or self._arrivals:
@@ -299,9 +299,9 @@ class Simulation:
         """End a process; it is started again if no other one of its task is awake or about to start."""
         self.trace.note(self.step, self.now, f"{process.name} {how}")
         if process.restoring:
-            self.seen["crashes in a restore"] += 1
+            self.seen["crashes in a rollback marker"] += 1
         if process.overlay.half_applied:
-            self.seen["crashes between two chunks of a version"] += 1
+            self.seen["crashes between two chunks of a checkpoint"] += 1
         self._count(process)
         self._count_unacknowledged(process)
         self._processes.remove(process)
@@ -335,7 +335,7 @@ class Simulation:
         what = FAULTS[fault.kind](self, target, rand)
         if not what:
             return
-        if target.host.disk.pointer is not None and rand() < 0.5:
+        if target.host.disk.changelog_position is not None and rand() < 0.5:
             target.host.backup = copy_of(target.host.disk)  # may come back with a later fault
         self.damaged = self.checker.damaged = self.damaged or fault.kind in {*DAMAGES, *LOGICAL_DAMAGES}
         if fault.kind not in WAITING:
@@ -364,7 +364,7 @@ class Simulation:
     def _calm(self) -> None:
         """From here on nothing goes wrong any more; zombies go on soon."""
         self.log.blocked_until.clear()
-        # slowness is a fault, too: with data in pieces, a commit could take longer than unacked_ms_max for ever (B1)
+        # slowness is a fault, too: with data in pieces, a commit could take longer than send_timeout_ms for ever (B1)
         self.log.reluctant = dict.fromkeys(self.log.reluctant, 0.0)
         self.log.repeats.clear()
         self.ambush.count = 0

@@ -1,4 +1,4 @@
-"""A simulated directory of files: a version has one, by name, and it is there as a whole or not at all (S2)."""
+"""A simulated directory of files: a checkpoint has one, by name, and it is there as a whole or not at all (S2)."""
 
 from collections.abc import Callable, Sequence
 
@@ -27,11 +27,11 @@ class SimSink:
         self._draft = []
         self._boundary.after("open sink")
 
-    def begin(self, version: int) -> bool:
-        """Begin a draft, unless the version has its file."""
+    def begin(self, checkpoint_id: int) -> bool:
+        """Begin a draft, unless the checkpoint has its file."""
         self._boundary.before("begin file")
-        self._version, self._draft = version, []
-        begun = not self._exists(version)
+        self._version, self._draft = checkpoint_id, []
+        begun = not self._exists(checkpoint_id)
         self._boundary.after("begin file")
         return begun
 

@@ -12,16 +12,16 @@ from protocol.changelog import (
     decode_changelog_header,
     decode_claim,
     decode_data,
-    decode_decision,
-    decode_lease,
-    decode_release,
+    decode_input_decision,
+    decode_output_release,
+    decode_time_lease,
 )
 from protocol.commit import Commit, decode_commit
-from protocol.control import decode_heartbeat, decode_marker, decode_restore, decode_watermark
+from protocol.control import decode_marker, decode_progress, decode_rollback_marker, decode_watermark
 from protocol.envelope import Header, MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.frames import decode_columns
-from protocol.ids import LineageEntry, TopicPartition
+from protocol.ids import RollbackEntry, TopicPartition
 
 TaskName = Callable[[int], str]  # producer id → name of the task
 NO_TEXT = (on.Processed, on.Acked, on.OutputFrames, on.DataWritten, on.Applied, on.ChangelogEnd, on.InputRead, on.Ran)
@@ -32,8 +32,10 @@ def event_text(event: on.Event, name: TaskName) -> str | None:
     if isinstance(event, NO_TEXT):
         return None
     match event:
-        case on.Start(pointer=pointer):
-            return "starts" + ("" if pointer is None else f", its store is at changelog offset {pointer.offset}")
+        case on.Start(changelog_position=changelog_position):
+            return "starts" + (
+                "" if changelog_position is None else f", its store is at changelog offset {changelog_position.offset}"
+            )
         case on.Message(partition, offset, _, value):
             return f"reads {partition} @{offset}: {message_text(value, name)}"
         case on.ChangelogRow(offset, _, value):
@@ -70,10 +72,10 @@ def _external_text(action: do.ProcessExternal, _: TaskName) -> str:
 
 ACTIONS: dict[type[do.Action], Callable[[Any, TaskName], str]] = {
     do.ReadChangelog: lambda a, _: f"read the changelog from offset {a.offset}",
-    do.FindVerdict: lambda a, _: f"look up the outcome of the bulk write {a.run_id}",
+    do.FindOutcome: lambda a, _: f"look up the outcome of the bulk write {a.bulk_write_id}",
     do.WipeStore: lambda _, __: "wipe the store",
     do.ApplySegment: lambda a, _: f"restore the data of the commit @{a.offset}",
-    do.WritePointer: lambda a, _: f"write changelog position {a.pointer.offset} to the store",
+    do.WriteChangelogPosition: lambda a, _: f"write changelog position {a.changelog_position.offset} to the store",
     do.AppendChangelog: _append_text,
     do.Send: lambda a, name: f"send to {a.partition}: {message_text(a.value, name)}",
     do.Produce: lambda a, _: f"send {a.count} of the outputs that wait to topics outside of the job",
@@ -84,15 +86,16 @@ ACTIONS: dict[type[do.Action], Callable[[Any, TaskName], str]] = {
     do.ProcessRecords: lambda a, _: f"process {sum(len(r.keys) for r in a.runs)} records, time reaches {a.upto} µs",
     do.ProcessExternal: _external_text,
     do.FlushOutputs: lambda _, __: "flush the outputs",
-    do.Freeze: lambda a, _: f"freeze checkpoint {a.version}",
+    do.Freeze: lambda a, _: f"freeze checkpoint {a.checkpoint_id}",
     do.WriteData: lambda _, __: "send the changed keys to the changelog",
     do.ApplyFrozen: lambda a, _: (
-        f"write checkpoint {a.pointer.version} and changelog position {a.pointer.offset} to the store"
+        f"write checkpoint {a.changelog_position.checkpoint_id} and changelog position {a.changelog_position.offset} "
+        f"to the store"
     ),
     do.DropOpen: lambda _, __: "drop the open write batch",
     do.ClearSpill: lambda _, __: "empty the early buffer on disk",
     do.Trim: lambda a, _: f"trim {a.partition} before offset {a.offset}",
-    do.Committed: lambda a, _: f"checkpoint {a.version} is committed",
+    do.Committed: lambda a, _: f"checkpoint {a.checkpoint_id} is committed",
     do.Exit: lambda a, _: f"exit with {a.code}: {a.reason}",
 }
 
@@ -123,18 +126,18 @@ def message_text(value: bytes, name: TaskName) -> str:
     match header.type:
         case MessageType.FRAME:
             seqs = _seqs(header, len(decode_columns(value).values))
-            return f"{records_text(value)} of checkpoint {header.version} ({who}, {seqs})"
+            return f"{records_text(value)} of checkpoint {header.checkpoint_id} ({who}, {seqs})"
         case MessageType.MARKER:
             ended = ", inputs ended" if decode_marker(value).at_end else ""
-            return f"checkpoint marker {header.version} ({who}, next seq {header.seq}{ended})"
-        case MessageType.RESTORE:
-            history = history_text(decode_restore(value).lineage)
-            return f"rollback marker to {header.version} ({who}, next seq {header.seq}, history {history})"
+            return f"checkpoint marker {header.checkpoint_id} ({who}, next seq {header.seq}{ended})"
+        case MessageType.ROLLBACK_MARKER:
+            history = history_text(decode_rollback_marker(value).rollback_history)
+            return f"rollback marker to {header.checkpoint_id} ({who}, next seq {header.seq}, history {history})"
         case MessageType.WATERMARK:
             idle = ", idle" if decode_watermark(value).idle else ""
-            return f"{records_text(value)} of checkpoint {header.version} ({who}, next seq {header.seq}{idle})"
-        case MessageType.HEARTBEAT:
-            return f"progress to {decode_heartbeat(value).t} µs ({who}, next seq {header.seq})"
+            return f"{records_text(value)} of checkpoint {header.checkpoint_id} ({who}, next seq {header.seq}{idle})"
+        case MessageType.PROGRESS:
+            return f"progress to {decode_progress(value).t} µs ({who}, next seq {header.seq})"
 
 
 def records_text(frame: bytes | None, skip: int = 0) -> str:
@@ -146,7 +149,7 @@ def records_text(frame: bytes | None, skip: int = 0) -> str:
     return " ".join((value or b"null").decode(errors="replace") for value in decode_columns(frame).values[skip:])
 
 
-def history_text(history: Sequence[LineageEntry]) -> str:
+def history_text(history: Sequence[RollbackEntry]) -> str:
     """Return a rollback history as generation→checkpoint pairs."""
     return " ".join(f"{generation}→{restored}" for generation, restored in history) or "empty"
 
@@ -167,19 +170,19 @@ def _changelog_text(value: bytes, name: TaskName) -> str:
             return f"data of {by}: {keys}"
         case ChangelogType.COMMIT:
             return f"commit of {by}: {_commit_text(decode_commit(value), name)}"
-        case ChangelogType.DECISION:
-            decision = decode_decision(value)
+        case ChangelogType.INPUT_DECISION:
+            decision = decode_input_decision(value)
             return f"input decision of {by}: {decision.records} from {decision.topic} @{decision.first_offset}"
-        case ChangelogType.LEASE:
-            return f"time lease of {by}: up to {decode_lease(value).t} µs"
-        case ChangelogType.RELEASE:
-            return f"output release of {by}: {dict(decode_release(value).seqs)}"
+        case ChangelogType.TIME_LEASE:
+            return f"time lease of {by}: up to {decode_time_lease(value).t} µs"
+        case ChangelogType.OUTPUT_RELEASE:
+            return f"output release of {by}: {dict(decode_output_release(value).seqs)}"
         case _:
             return f"{header.type.name.lower()} of {by}"
 
 
 def _commit_text(commit: Commit, name: TaskName) -> str:
-    parts = [f"checkpoint {commit.version}"]
+    parts = [f"checkpoint {commit.checkpoint_id}"]
     for entry in commit.inputs:
         seqs = ", ".join(f"{name(c.producer)} up to seq {c.seq}" for c in entry.channels)
         parts.append(f"{TopicPartition(entry.topic, entry.partition)} from offset {entry.resume} ({seqs})")

@@ -8,9 +8,11 @@ from tests.verification.simulation.world import NEVER_IDLE_MS, Plan
 
 def check_watermark(name: str, step: Step, record: int, producer: TaskHistory, claims: Claims) -> None:
     """Check a watermark that a task took before this record (from 1) of the channel: valid, its producer was so far."""
-    generation, label = map(int, step.value.split(b";")[2:])
-    if claims.is_void(generation, label):
-        raise Violation("void", f"{name}: holds a watermark of generation {generation}, label {label}")
+    generation, open_checkpoint = map(int, step.value.split(b";")[2:])
+    if claims.is_rolled_back(generation, open_checkpoint):
+        raise Violation(
+            "rolled back", f"{name}: holds a watermark of generation {generation}, checkpoint id {open_checkpoint}"
+        )
     told, allowed = int(step.value.split(b";")[0]), producer.time_before(step.partition, record)
     if told > allowed:
         where = f"{step.partition} offset {step.offset}: watermark {told} before record {record}"

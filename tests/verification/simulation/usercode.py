@@ -174,7 +174,7 @@ def work(
 
 
 class SimRunner:
-    """runtime.driver.Runner over the real overlay. ``froze`` gets the steps of each frozen version, in order."""
+    """runtime.driver.Runner over the real overlay. ``froze`` gets the steps of each frozen checkpoint, in order."""
 
     late_records = 0  # they are part of the state here
 
@@ -216,7 +216,7 @@ class SimRunner:
 
     @property
     def external_bytes(self) -> int:
-        """Return the size of what waits for its version's commit."""
+        """Return the size of what waits for its checkpoint's commit."""
         return self._external_bytes + (0 if self._outbox is None else self._outbox.bytes)
 
     def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int) -> None:
@@ -225,7 +225,7 @@ class SimRunner:
         producer = header.producer
         if header.type is MessageType.WATERMARK:
             told = decode_watermark(message)
-            said = b"%d;%d;%d;%d" % (told.watermarks[-1], told.idle, header.generation, header.version)
+            said = b"%d;%d;%d;%d" % (told.watermarks[-1], told.idle, header.generation, header.checkpoint_id)
             self.steps.append(Step(partition, producer, offset, said, TOLD))
             self._time.watermark((producer, partition), told.watermarks[-1], idle=told.idle)
             self._time_moved()
@@ -306,19 +306,19 @@ class SimRunner:
         external, self._external, self._external_bytes = self._external, [], 0
         return external
 
-    def before_freeze(self, version: int) -> None:
-        """Hand what was processed for this version to the recorder, which outlives any crash."""
+    def before_freeze(self, checkpoint_id: int) -> None:
+        """Hand what was processed for this checkpoint to the recorder, which outlives any crash."""
         if self._outbox is not None:
-            self._outbox.close_version(version)
+            self._outbox.close_checkpoint(checkpoint_id)
         if self._meta is not None:
             self._counts.put(CLOCK, b"%d" % self._time.now)
             for key, value in self._time.save():
                 self._meta.put(key, value)
         steps, self.steps = self.steps, []
-        self._froze(version, steps)
+        self._froze(checkpoint_id, steps)
 
     def after_commit(self) -> None:
-        """Let the outputs of the version go to its file (S2)."""
+        """Let the outputs of the checkpoint go to its file (S2)."""
         if self._outbox is not None:
             self._outbox.committed()
 

@@ -19,7 +19,7 @@ WORLDS: tuple[World, ...] = ("aligned", "deterministic", "mixed")  # of each see
 JOB = "j"
 ROOMY = 1 << 20
 FAULTY = 0.6  # of the steps; then faults stop, and the world must come to rest
-TIGHT_BYTES = 3000  # of a layer: twice what a batch of 200 bytes makes dirty
+TIGHT_BYTES = 3000  # of a write batch: twice what a batch of 200 bytes makes dirty
 NEVER_IDLE_MS = 1 << 40
 SOURCE_KEYS = 3  # times as many keys in a source where layers are tight
 
@@ -28,7 +28,7 @@ KINDS = {
     "crash": 10,
     "crash at a call": 22,
     "crash at a boundary": 8,
-    "crash in a restore": 10,
+    "crash in a rollback marker": 10,
     "crash of several": 5,
     "zombie": 14,
     "freeze": 4,
@@ -46,7 +46,8 @@ KINDS = {
 DAMAGED = 0.06  # of the worlds
 DAMAGES = ("truncated stream", "truncated changelog", "flipped bit in a frame", "flipped bit in data")
 LOGICAL_DAMAGES = ("thinned input", "other outputs")  # of deterministic worlds
-REVEALING = ("crash", "crash in a restore", "stale or wiped store")  # may follow a damage: what is read again is seen
+# may follow a damage: what is read again is seen
+REVEALING = ("crash", "crash in a rollback marker", "stale or wiped store")
 
 # name, edges (producer, consumer) by stage ordinal, how often
 SHAPES: tuple[tuple[str, int, tuple[tuple[int, int], ...], int], ...] = (
@@ -65,9 +66,9 @@ SHAPES: tuple[tuple[str, int, tuple[tuple[int, int], ...], int], ...] = (
 class Knobs:
     """Sizes that production fixes and that a small world must make smaller, or nothing would ever be split."""
 
-    chunk_keys: int  # of one write of a frozen layer to the store (A7)
-    sweep_keys: int  # least number of keys swept by a commit (K2)
-    sweep_bytes: int
+    chunk_keys: int  # of one write of a frozen write batch to the store (A7)
+    rewrite_keys: int  # least number of keys rewritten by a commit (K2)
+    rewrite_bytes: int
     data_bytes: int  # of one data message
     tail: int  # messages looked at by a bootstrap (R1)
 
@@ -135,7 +136,7 @@ class Plan:
     damaged: bool  # something breaks that the protocol relies on: to halt is right, to corrupt is not
     external_start: int  # offset of the first record that external topics still hold
     disorder: int  # ms by which timestamps in an external partition may be out of order, in worlds with timers
-    pace: float  # of time: below 1 versions are fewer and hold more
+    pace: float  # of time: below 1 checkpoints are fewer and hold more
     tight_layer: bool
 
     @property
@@ -161,10 +162,10 @@ def _deterministic(plan: Plan) -> Plan:
     topology = replace(topology, deterministic=frozenset(range(len(topology.stages))))
     settings = msgspec.structs.replace(
         plan.settings,
-        release=_release(plan),
+        output_delivery=_output_delivery(plan),
         early_memory_bytes_max=r.choice((0, 150, 1000, ROOMY, ROOMY)),
-        heartbeat_ms=r.choice((5, 10, 40)),
-        lease_ms=r.choice((10, 60, 200)),
+        progress_interval_ms=r.choice((5, 10, 40)),
+        time_lease_ms=r.choice((10, 60, 200)),
     )
     shape = f"{plan.shape}, and on" if longer else plan.shape
     plan = _remade(replace(plan, shape=shape, settings=settings, aligned=False), topology, r, files=frozenset())
@@ -183,16 +184,16 @@ def _mixed(plan: Plan) -> Plan:
     topology = replace(topology, external_inputs=external, deterministic=first)
     settings = msgspec.structs.replace(
         plan.settings,
-        release=_release(plan),
-        heartbeat_ms=r.choice((5, 10, 40)),
-        lease_ms=r.choice((10, 60, 200)),
+        output_delivery=_output_delivery(plan),
+        progress_interval_ms=r.choice((5, 10, 40)),
+        time_lease_ms=r.choice((10, 60, 200)),
     )
     shape = f"{plan.shape}, {''.join(topology.stages[s].name for s in sorted(first))} deterministic"
     return _remade(replace(plan, shape=shape, settings=settings, aligned=True), topology, r, files=plan.files - first)
 
 
-def _release(plan: Plan) -> Literal["transaction", "read-back"]:
-    return "read-back" if random.Random(f"release {plan.seed}").random() < 0.4 else "transaction"
+def _output_delivery(plan: Plan) -> Literal["transactional", "sequenced"]:
+    return "sequenced" if random.Random(f"release {plan.seed}").random() < 0.4 else "transactional"
 
 
 def _first_stages(topology: Topology, r: random.Random) -> frozenset[int]:
@@ -218,7 +219,10 @@ def _remade(plan: Plan, topology: Topology, r: random.Random, *, files: frozense
     added = [len(topology.stages) - 1] if len(topology.stages) > len(plan.topology.stages) else []
     writes = {*plan.out_partitions, *plan.files, *added}
     settings = msgspec.structs.replace(
-        plan.settings, guarantee="exactly-once", layer_bytes_max=1 << 24, lag_messages_max=1000
+        plan.settings,
+        processing_guarantee="exactly-once",
+        uncommitted_state_bytes_max=1 << 24,
+        downstream_lag_messages_max=1000,
     )
     return replace(
         plan,
@@ -287,7 +291,7 @@ def _timed(plan: Plan) -> Plan:
     timed = frozenset(stages[-1:] if r.random() < 0.2 else stages) - plan.topology.deterministic
     topology = replace(plan.topology, timed=timed)
     wirings = {task: wire(topology, *split_producer_id(task)) for task in plan.wirings}
-    interval = plan.settings.interval_ms
+    interval = plan.settings.checkpoint_interval_ms
     idle_ms = r.choice((2 * interval, 10 * interval, NEVER_IDLE_MS, NEVER_IDLE_MS))
     plan = with_settings(plan, event_time_idle_ms=idle_ms)
     return replace(plan, topology=topology, wirings=wirings, disorder=r.choice((0, 0, 9)))
@@ -362,22 +366,22 @@ def _rows(r: random.Random, stage: int, partition: int) -> tuple[tuple[float, by
 
 def _settings(r: random.Random, *, aligned: bool, tight_layer: bool, keys: int) -> Settings:
     batch = r.choice((1, 200, 200)) if tight_layer else r.choice((1, 200, 200, 1000))
-    # two stores: all keys of a task that closes by its barrier fit, those of a source do not
+    # two stores: all keys of a task that closes by its alignment fit, those of a source do not
     layer = max(TIGHT_BYTES, keys * 2 * 150) if tight_layer else 1 << 24
     interval = r.choice((20, 50, 100))
     return Settings(
-        guarantee="exactly-once" if aligned else "at-least-once",
-        interval_ms=interval,
+        processing_guarantee="exactly-once" if aligned else "at-least-once",
+        checkpoint_interval_ms=interval,
         batch_bytes_max=batch,
         early_memory_bytes_max=r.choice((0, 150, 400, ROOMY)),
         early_bytes_max=r.choice((0, 150, 500, 1500, ROOMY, ROOMY)),
-        layer_bytes_max=layer,
-        sink_bytes_max=r.choice((100, ROOMY)),
+        uncommitted_state_bytes_max=layer,
+        sink_buffer_bytes_max=r.choice((100, ROOMY)),
         unacked_bytes_max=r.choice((300, ROOMY)),
-        unacked_ms_max=interval * 12,
-        lag_messages_max=r.choice((30, 1000)),
-        clean_bytes_max=r.choice((1, 600, ROOMY)),
-        history_ms=r.choice((0, 0, 0, 8 * interval, 1 << 40)),
+        send_timeout_ms=interval * 12,
+        downstream_lag_messages_max=r.choice((30, 1000)),
+        read_cache_bytes_max=r.choice((1, 600, ROOMY)),
+        changelog_retention_ms=r.choice((0, 0, 0, 8 * interval, 1 << 40)),
     )
 
 

@@ -1,4 +1,7 @@
-"""Mistakes with the changelog and the store: ownership, validity, sweep, trim, pointer (C1 to C6, R1, K1 to K3, A9)."""
+"""Mistakes with the changelog and the store.
+
+Ownership, validity, rewrite, trim, changelog position (C1 to C6, R1, K1 to K3, A9).
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -6,12 +9,12 @@ from typing import Any
 from framework.core.actions import Action, WipeStore
 from framework.core.aligned.task import TaskCore
 from framework.core.changelog_fold import ChangelogFold
-from framework.core.changelog_rewrite import Sweep
+from framework.core.changelog_rewrite import ChangelogRewrite
 from framework.core.events import ChangelogRow
 from framework.core.ownership import Ownership
 from framework.core.startup import StartUp
 from framework.execution.driver import TaskDriver
-from framework.stores.overlay import LayeredStore, Overlay
+from framework.stores.overlay import Overlay, OverlayStore
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.mutants.registry import busier, full_of, mutant
 from tests.verification.simulation.world import Plan, with_settings
@@ -22,29 +25,29 @@ def _unfenced(plan: Plan) -> bool:
 
 
 def _rounds_in_progress(plan: Plan) -> Plan:
-    """Sweeps of several commits, seen by bootstraps in the middle of a round."""
-    knobs = replace(plan.knobs, sweep_keys=4, sweep_bytes=40, tail=64)
+    """Sweeps of several commits, seen by restores in the middle of a round."""
+    knobs = replace(plan.knobs, rewrite_keys=4, rewrite_bytes=40, tail=64)
     return replace(busier(plan), keys=12, knobs=knobs)
 
 
 def _repeats(plan: Plan) -> Plan:
-    """A log that repeats every third message, and more roll backs."""
+    """A log that repeats every third message, and more rollbacks."""
     return replace(busier(plan), repeat_rate=0.3)
 
 
 def _old_stores(plan: Plan) -> Plan:
-    """Stores that come back when their pointers are long trimmed, while records still come that delete."""
+    """Stores that come back when their changelog positions are long trimmed, while records still come that delete."""
     inputs = {
         partition: tuple((0.6 * number / len(rows), value) for number, (_, value) in enumerate(rows))
         for partition, rows in plan.inputs.items()
     }
-    knobs = replace(plan.knobs, sweep_keys=256, sweep_bytes=1 << 16)
+    knobs = replace(plan.knobs, rewrite_keys=256, rewrite_bytes=1 << 16)
     crowded = replace(full_of("stale or wiped store", "freeze", "slow partition")(plan), inputs=inputs)
-    return with_settings(replace(crowded, knobs=knobs, keys=3, steps=2 * plan.steps), history_ms=0)
+    return with_settings(replace(crowded, knobs=knobs, keys=3, steps=2 * plan.steps), changelog_retention_ms=0)
 
 
-def _sweeps_slowly(plan: Plan) -> bool:
-    return plan.keys > 4 and plan.knobs.sweep_keys < 5
+def _rewrites_slowly(plan: Plan) -> bool:
+    return plan.keys > 4 and plan.knobs.rewrite_keys < 5
 
 
 def _other_builds(plan: Plan) -> bool:
@@ -87,21 +90,21 @@ def commit_not_checked(appended: Any) -> Any:
     return mistaken
 
 
-@mutant(Ownership, "read_back", "fenced", shows=lambda plan: bool(plan.topology.streams), focus=_repeats)
-def own_repeat_is_foreign(read_back: Any) -> Any:
+@mutant(Ownership, "verify_tail", "fenced", shows=lambda plan: bool(plan.topology.streams), focus=_repeats)
+def own_repeat_is_foreign(verify_tail: Any) -> Any:
     """A repeat of the own claim is taken for another's (found by the simulator)."""
 
     def mistaken(self: Ownership, offset: int, value: bytes) -> None:
         claim, self.claim = self.claim, self.claim._replace(pid=-1)
         try:
-            read_back(self, offset, value)
+            verify_tail(self, offset, value)
         finally:
             self.claim = claim
 
     return mistaken
 
 
-@mutant(TaskCore, "_begin_roll_back", "generation")
+@mutant(TaskCore, "_begin_rollback", "generation")
 def generation_kept(begin: Any) -> Any:
     """A roll back goes on as the generation before (C6)."""
 
@@ -115,13 +118,13 @@ def generation_kept(begin: Any) -> Any:
     return mistaken
 
 
-@mutant(ChangelogFold, "_admit", "halted", "bootstrap", shows=lambda plan: plan.repeat_rate > 0)
+@mutant(ChangelogFold, "_admit", "halted", "restore", shows=lambda plan: plan.repeat_rate > 0)
 def repeats_applied(admit: Any) -> Any:
     """A repeated message of the changelog counts again (C2)."""
     return lambda self, offset, seq, attempt: bool(admit(self, offset, seq, attempt)) or True
 
 
-@mutant(ChangelogFold, "_new_generation", "halted", "bootstrap", "store")
+@mutant(ChangelogFold, "_new_generation", "halted", "restore", "store")
 def uncommitted_applied(new_generation: Any) -> Any:
     """Data that no commit has closed stays when a new generation begins (R1)."""
 
@@ -133,43 +136,43 @@ def uncommitted_applied(new_generation: Any) -> Any:
     return mistaken
 
 
-@mutant(Overlay, "sweep", "bootstrap", "store", shows=_sweeps_slowly)
-def sweep_of_open_layer(sweep: Any) -> Any:
-    """The sweep reads the open layer, not the frozen version (K2)."""
+@mutant(Overlay, "rewrite", "restore", "store", shows=_rewrites_slowly)
+def rewrite_of_open_batch(rewrite: Any) -> Any:
+    """The rewrite reads the open write batch, not the frozen checkpoint (K2)."""
 
     def mistaken(self: Overlay, *args: Any) -> Any:
-        rows, cursor, done = sweep(self, *args)
+        rows, cursor, done = rewrite(self, *args)
         newest = [(store, key, self.store(store).get(key)) for store, key, _ in rows]
         return [row for row in newest if row[2] is not None], cursor, done
 
     return mistaken
 
 
-@mutant(LayeredStore, "is_frozen", "bootstrap", "store", shows=_sweeps_slowly)
-def sweep_over_dirty(is_frozen: Any) -> Any:
-    """The sweep repeats keys that the version has changed (K2)."""
+@mutant(OverlayStore, "is_frozen", "restore", "store", shows=_rewrites_slowly)
+def rewrite_over_dirty(is_frozen: Any) -> Any:
+    """The rewrite repeats keys that the checkpoint has changed (K2)."""
     return lambda self, key: False
 
 
-@mutant(TaskCore, "_started", "bootstrap", "fenced", shows=_sweeps_slowly)
+@mutant(TaskCore, "_started", "restore", "fenced", shows=_rewrites_slowly)
 def cursor_not_committed(started: Any) -> Any:
-    """A restarted task sweeps from somewhere else (K2)."""
+    """A restarted task rewrites from somewhere else (K2)."""
 
     def mistaken(self: TaskCore) -> Any:
         actions = started(self)
-        if self.sweep.cursor:
-            self.sweep.cursor = b"\x00\x0bk99"
+        if self.rewrite.cursor:
+            self.rewrite.cursor = b"\x00\x0bk99"
         return actions
 
     return mistaken
 
 
-@mutant(Sweep, "trim", "bootstrap")
+@mutant(ChangelogRewrite, "trim", "restore")
 def current_round_trimmed(trim: Any) -> Any:
     """What is trimmed is all before the round that begins now, not before the one that is complete (K2)."""
 
-    def mistaken(self: Sweep, now_ms: int, history_ms: int) -> int | None:
-        return None if trim(self, now_ms, history_ms) is None else self.round_start
+    def mistaken(self: ChangelogRewrite, now_ms: int, changelog_retention_ms: int) -> int | None:
+        return None if trim(self, now_ms, changelog_retention_ms) is None else self.round_start
 
     return mistaken
 
@@ -185,11 +188,11 @@ def own_round_named(data_written: Any) -> Any:
     """A commit names the round that it completes itself as the base of a bootstrap (1.8 R1)."""
 
     def mistaken(self: TaskCore, event: Any) -> Any:
-        base = self.sweep.base
+        base = self.rewrite.base
         if event.round_done:
-            self.sweep.base = self.sweep.round_start
+            self.rewrite.base = self.rewrite.round_start
         actions = data_written(self, event)
-        self.sweep.base = base
+        self.rewrite.base = base
         return actions
 
     return mistaken
@@ -208,19 +211,19 @@ def stream_trimmed_at_position(trim: Any) -> Any:
 
 
 @mutant(Overlay, "apply_chunk", "store")
-def pointer_before_data(apply_chunk: Any) -> Any:
-    """The pointer is written ahead of the keys (A7)."""
+def position_before_data(apply_chunk: Any) -> Any:
+    """The changelog position is written ahead of the keys (A7)."""
 
-    def mistaken(self: Overlay, pointer: bytes, keys_max: int = 1000) -> bool:
-        self._base.write([], pointer)
-        return bool(apply_chunk(self, pointer, keys_max))
+    def mistaken(self: Overlay, changelog_position: bytes, keys_max: int = 1000) -> bool:
+        self._base.write([], changelog_position)
+        return bool(apply_chunk(self, changelog_position, keys_max))
 
     return mistaken
 
 
 @mutant(TaskDriver, "_write_data", "uncommitted")
 def store_before_commit(write_data: Any) -> Any:
-    """A version is written to the store while its commit is on its way (A9)."""
+    """A checkpoint is written to the store while its commit is on its way (A9)."""
 
     def mistaken(self: TaskDriver, action: Any) -> bool:
         self._store.write(list(self._overlay.frozen_items()))
@@ -229,13 +232,13 @@ def store_before_commit(write_data: Any) -> Any:
     return mistaken
 
 
-@mutant(StartUp, "_probe", "store", "bootstrap", shows=lambda plan: not plan.tight_layer, focus=_old_stores)
+@mutant(StartUp, "_probe", "store", "restore", shows=lambda plan: not plan.tight_layer, focus=_old_stores)
 def store_not_wiped(probe: Any) -> Any:
-    """A bootstrap fills a store that is not empty (R1)."""
+    """A restore fills a store that is not empty (R1)."""
     return lambda self: [action for action in probe(self) if not isinstance(action, WipeStore)]
 
 
 @mutant(Overlay, "drop_open", "output", "uncommitted", shows=lambda plan: bool(plan.topology.streams))
-def layer_kept(drop_open: Any) -> Any:
-    """A roll back keeps the open layer (R4)."""
+def batch_kept(drop_open: Any) -> Any:
+    """A roll back keeps the open write batch (R4)."""
     return lambda self: None

@@ -16,29 +16,32 @@ def _timed(plan: Plan) -> bool:
 
 def _uneven(plan: Plan) -> Plan:
     """Inputs that are often idle, so that time depends on who is."""
-    return with_settings(plan, event_time_idle_ms=plan.settings.interval_ms // 10)
+    return with_settings(plan, event_time_idle_ms=plan.settings.checkpoint_interval_ms // 10)
 
 
 def _never_idle(plan: Plan) -> Plan:
     return with_settings(plan, event_time_idle_ms=NEVER_IDLE_MS)
 
 
-@mutant(Inputs, "watermark", "event time", "closure", "void", shows=_timed, focus=_never_idle)
+@mutant(Inputs, "watermark", "event time", "closure", "rolled back", shows=_timed, focus=_never_idle)
 def watermark_early(watermark: Any) -> Any:
-    """A watermark of a later version is applied at once: the records before it still wait (E3)."""
+    """A watermark of a later checkpoint is applied at once: the records before it still wait (E3)."""
 
     def mistaken(self: Inputs, partition: Any, offset: int, header: Any, value: bytes, frozen: int) -> Any:
         found = watermark(self, partition, offset, header, value, frozen)
-        if header.version > frozen + 1 and found is None and self.early.bytes:
+        if header.checkpoint_id > frozen + 1 and found is None and self.early.bytes:
             return self.include(EarlyFrame(0, partition, offset, header, 0, 0, len(value), value))
         return found
 
     return mistaken
 
 
-@mutant(Inputs, "include", "void", "event time", shows=_timed, focus=_uneven)
+@mutant(Inputs, "include", "rolled back", "event time", shows=_timed, focus=_uneven)
 def watermark_not_rolled_back(include: Any) -> Any:
-    """A watermark does not count as part of the open layer: a restore that takes it back leaves it there (R4)."""
+    """A watermark does not count as part of the open write batch.
+
+    A rollback marker that takes it back leaves it there (R4).
+    """
 
     def mistaken(self: Inputs, frame: EarlyFrame) -> Any:
         kept = dict(self.included)

@@ -1,4 +1,4 @@
-"""Mistakes in reading: what is void, early, skipped or seen already (A3 to A6, R3, R4)."""
+"""Mistakes in reading: what is rolled back, early, skipped or seen already (A3 to A6, R3, R4)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,8 +9,8 @@ from framework.core.aligned.early_buffer import EarlyBuffer
 from framework.core.aligned.inputs import Channel, Inputs
 from framework.core.aligned.task import TaskCore
 from protocol.commit import InputCommit
-from protocol.control import Restore
-from protocol.ids import LineageEntry, TopicPartition
+from protocol.control import RollbackMarker
+from protocol.ids import RollbackEntry, TopicPartition
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.mutants.registry import mutant
 from tests.verification.simulation.world import Plan, with_settings
@@ -46,15 +46,15 @@ def _several_builds(plan: Plan) -> bool:
 def only_the_own_graph_taken(check: Any) -> Any:
     """A producer of the code before a stage was added is taken for one of another job."""
 
-    def mistaken(self: Inputs, restore: Restore, partition: TopicPartition, offset: int) -> None:
+    def mistaken(self: Inputs, rollback_marker: RollbackMarker, partition: TopicPartition, offset: int) -> None:
         known, self.fingerprints = self.fingerprints, frozenset({max(self.fingerprints)})
-        check(self, restore, partition, offset)
+        check(self, rollback_marker, partition, offset)
         self.fingerprints = known
 
     return mistaken
 
 
-@mutant(Inputs, "reset", "duplicate", "halted", "void", "lost", shows=_aligned)
+@mutant(Inputs, "reset", "duplicate", "halted", "rolled back", "lost", shows=_aligned)
 def buffers_kept(reset: Any) -> Any:
     """A roll back keeps the early buffer."""
 
@@ -79,12 +79,16 @@ def markers_kept(rewind: Any) -> Any:
     return mistaken
 
 
-@mutant(module, "is_void", "void", "halted", "lost", "duplicate", shows=_aligned)
-def newest_generation_only(is_void: Any) -> Any:
-    """Only the newest restore decides what is void, not the whole lineage (R3)."""
+@mutant(module, "is_rolled_back", "rolled back", "halted", "lost", "duplicate", shows=_aligned)
+def newest_generation_only(is_rolled_back: Any) -> Any:
+    """Only the newest restore decides what is rolled back, not the whole rollback history (R3)."""
 
-    def mistaken(lineage: tuple[LineageEntry, ...], generation: int, version: int) -> bool:
-        return bool(lineage) and lineage[-1].generation > generation and lineage[-1].restored < version
+    def mistaken(rollback_history: tuple[RollbackEntry, ...], generation: int, checkpoint_id: int) -> bool:
+        return (
+            bool(rollback_history)
+            and rollback_history[-1].generation > generation
+            and rollback_history[-1].checkpoint_id < checkpoint_id
+        )
 
     return mistaken
 
@@ -105,8 +109,8 @@ def barrier_by_count(least_marker: Any) -> Any:
 def resume_at_position(commit: Any) -> Any:
     """A commit resumes where reading stands, in spite of what waits in the early buffer (A7)."""
 
-    def mistaken(self: Inputs, version: int) -> tuple[InputCommit, ...]:
-        inputs: tuple[InputCommit, ...] = commit(self, version)
+    def mistaken(self: Inputs, checkpoint_id: int) -> tuple[InputCommit, ...]:
+        inputs: tuple[InputCommit, ...] = commit(self, checkpoint_id)
         return tuple(replace(i, resume=self.position[TopicPartition(i.topic, i.partition)]) for i in inputs)
 
     return mistaken
@@ -116,8 +120,8 @@ def resume_at_position(commit: Any) -> Any:
 def skip_marker_uncapped(proves: Any) -> Any:
     """The markers of a channel that skips count in full (A5)."""
 
-    def mistaken(self: Channel, version: int, offset: int, frozen: int) -> None:
-        self.marker = max(self.marker, version)
+    def mistaken(self: Channel, checkpoint_id: int, offset: int, frozen: int) -> None:
+        self.marker = max(self.marker, checkpoint_id)
 
     return mistaken
 
@@ -128,58 +132,58 @@ def no_seek_back(skipping: Any) -> Any:
     return property(lambda self: False)
 
 
-@mutant(Inputs, "restore", "halted", "lost", "duplicate", "void", "seq", shows=_aligned)
-def stale_restore_taken(restore: Any) -> Any:
-    """A restore of a generation that was announced before is taken again (R4)."""
+@mutant(Inputs, "rollback_marker", "halted", "lost", "duplicate", "rolled back", "seq", shows=_aligned)
+def stale_rollback_marker_taken(rollback_marker: Any) -> Any:
+    """A rollback marker of a generation that was announced before is taken again (R4)."""
 
     def mistaken(self: Inputs, partition: TopicPartition, offset: int, message: Any, frozen: int) -> bool:
         channel = self.channels[message.header.producer, partition]
         channel.generation = min(channel.generation, message.header.generation - 1)
-        return bool(restore(self, partition, offset, message, frozen))
+        return bool(rollback_marker(self, partition, offset, message, frozen))
 
     return mistaken
 
 
-@mutant(Inputs, "restore", "halted", "lost", "resume", shows=_aligned)
-def seq_not_set_back(restore: Any) -> Any:
-    """A restore does not set the seq of its channel (R4)."""
+@mutant(Inputs, "rollback_marker", "halted", "lost", "resume", shows=_aligned)
+def seq_not_set_back(rollback_marker: Any) -> Any:
+    """A rollback marker does not set the seq of its channel (R4)."""
 
     def mistaken(self: Inputs, partition: TopicPartition, offset: int, message: Any, frozen: int) -> bool:
         channel = self.channels[message.header.producer, partition]
         kept = channel.next_seq
-        rolls_back = bool(restore(self, partition, offset, message, frozen))
+        rolls_back = bool(rollback_marker(self, partition, offset, message, frozen))
         self.channels[message.header.producer, partition].next_seq = kept
         return rolls_back
 
     return mistaken
 
 
-@mutant(Inputs, "restore", "void", "halted", shows=_aligned)
-def no_roll_back(restore: Any) -> Any:
-    """A task keeps what a restore has taken back (R4)."""
+@mutant(Inputs, "rollback_marker", "rolled back", "halted", shows=_aligned)
+def no_rollback(rollback_marker: Any) -> Any:
+    """A task keeps what a rollback marker has taken back (R4)."""
 
     def mistaken(self: Inputs, partition: TopicPartition, offset: int, message: Any, frozen: int) -> bool:
-        restore(self, partition, offset, message, frozen)
+        rollback_marker(self, partition, offset, message, frozen)
         return False
 
     return mistaken
 
 
-@mutant(Inputs, "lineages", "void", "halted", "lost", "duplicate", shows=_aligned)
-def lineages_not_committed(lineages: Any) -> Any:
-    """The lineage tables are not part of the commit (R3)."""
+@mutant(Inputs, "rollback_histories", "rolled back", "halted", "lost", "duplicate", shows=_aligned)
+def lineages_not_committed(rollback_histories: Any) -> Any:
+    """The rollback history tables are not part of the commit (R3)."""
     return lambda self: ()
 
 
-@mutant(Inputs, "greatest_label", "ahead", shows=_tight)
-def half_drained_version_closed(greatest_label: Any) -> Any:
-    """Near the layer's bound the version before the one being drained is closed (found by the simulator)."""
+@mutant(Inputs, "greatest_checkpoint", "ahead", shows=_tight)
+def half_drained_version_closed(greatest_checkpoint: Any) -> Any:
+    """Near the write batch's bound the checkpoint before the one being drained is closed (found by the simulator)."""
     return property(lambda self: 0)
 
 
-@mutant(TaskCore, "_output_frames", "label", "lost", "ahead", "halted", "generation", shows=_aligned)
+@mutant(TaskCore, "_output_frames", "checkpoint", "lost", "ahead", "halted", "generation", shows=_aligned)
 def label_too_high(output_frames: Any) -> Any:
-    """Records carry the version after the open one."""
+    """Records carry the checkpoint after the open one."""
 
     def mistaken(self: TaskCore, event: Any) -> Any:
         if self._closing is not None:

@@ -8,7 +8,7 @@ from framework.core.aligned.deterministic_channel import LogicalChannel
 from framework.core.aligned.inputs import Inputs
 from framework.core.aligned.task import TaskCore
 from framework.core.commit_pipeline import BaseCore
-from framework.core.deterministic.source import Deciding
+from framework.core.deterministic.source import SourceCore
 from protocol.envelope import HEADER_SIZE
 from protocol.frames import last_logical
 from tests.verification.simulation.mutants.registry import busier, full_of, mutant
@@ -18,7 +18,7 @@ _killed = full_of("crash", "crash at a boundary", "crash of several", "zombie")
 
 
 def _between(plan: Plan) -> bool:
-    """Tell whether an aligned task has producers of both modes: it closes by markers, and may roll back."""
+    """Tell whether an aligned task has producers of both modes: it closes by markers, and may rollback."""
     return any(0 < len(w.logical) < len({producer for producer, _ in w.channels}) for w in plan.wirings.values())
 
 
@@ -28,7 +28,7 @@ def _ties(plan: Plan) -> bool:
     return plan.timers and any(plan.wirings[producer].channels for producer in read)
 
 
-@mutant(LogicalChannel, "frame", "duplicate", "seq", "void", "exactly once", focus=_killed, world="mixed")
+@mutant(LogicalChannel, "frame", "duplicate", "seq", "rolled back", "exactly once", focus=_killed, world="mixed")
 def made_again_taken_again(frame: Any) -> Any:
     """What a deterministic producer has made again after a restart is processed again (D3)."""
 
@@ -40,18 +40,21 @@ def made_again_taken_again(frame: Any) -> Any:
     return mistaken
 
 
-@mutant(LogicalChannel, "reset", "seq", "lost", "void", "resume", shows=_between, focus=busier, world="mixed")
+@mutant(LogicalChannel, "reset", "seq", "lost", "rolled back", "resume", shows=_between, focus=busier, world="mixed")
 def kept_on_roll_back(reset: Any) -> Any:
-    """A roll back drops the layer, and still holds what it had taken of deterministic producers to be in it (R4)."""
-    return lambda self, seq, fronts: reset(self, max(seq, self.taken), fronts)
+    """A roll back drops the write batch.
+
+    And still holds what it had taken of deterministic producers to be in it (R4).
+    """
+    return lambda self, seq, frontiers: reset(self, max(seq, self.taken), frontiers)
 
 
-@mutant(BaseCore, "_commit_message", "seq", "resume", "digest", "front", "lost", focus=busier, world="mixed")
+@mutant(BaseCore, "_commit_message", "seq", "resume", "digest", "frontier", "lost", focus=busier, world="mixed")
 def seqs_of_the_open_version(commit_message: Any) -> Any:
-    """A commit says how far deterministic producers are in the open layer, not in the frozen one (A7)."""
+    """A commit says how far deterministic producers are in the open write batch, not in the frozen one (A7)."""
 
     def mistaken(self: BaseCore, event: Any) -> bytes:
-        run = self.commit_run
+        run = self.pending_commit
         if isinstance(self, TaskCore) and self.inputs.logical and run is not None:
             run.inputs = tuple(
                 replace(i, channels=tuple(_moved(self.inputs, i, c) for c in i.channels)) for i in run.inputs
@@ -70,9 +73,9 @@ def _of(entry: Any) -> tuple[str, int]:
     return entry.topic, entry.partition
 
 
-@mutant(LogicalChannel, "frame", "front", shows=_ties, focus=busier, world="mixed")
+@mutant(LogicalChannel, "frame", "frontier", shows=_ties, focus=busier, world="mixed")
 def last_record_ends_its_time(frame: Any) -> Any:
-    """A record of some time is taken to be the last of that time, without a heartbeat (D1)."""
+    """A record of some time is taken to be the last of that time, without a progress message (D1)."""
 
     def mistaken(self: LogicalChannel, offset: int, header: Any, value: bytes) -> int | None:
         known = frame(self, offset, header, value)
@@ -84,16 +87,16 @@ def last_record_ends_its_time(frame: Any) -> Any:
 
 
 @mutant(
-    Deciding,
+    SourceCore,
     "_batches_done",
-    *("again", "prefix", "decision", "duplicate", "void", "halted", "exactly once", "time"),
+    *("again", "prefix", "decision", "duplicate", "rolled back", "halted", "exactly once", "time"),
     focus=_killed,
     world="mixed",
 )
-def undecided_goes_to_aligned_tasks(batches_done: Any) -> Any:
+def in_doubt_goes_to_aligned_tasks(batches_done: Any) -> Any:
     """What a deterministic source makes of a batch is sent to aligned tasks before its decision is in the log (D2)."""
 
-    def mistaken(self: Deciding) -> Any:
+    def mistaken(self: SourceCore) -> Any:
         for batch in self._batches:
             batch.valid = batch.logged
         return batches_done(self)
@@ -102,15 +105,17 @@ def undecided_goes_to_aligned_tasks(batches_done: Any) -> Any:
 
 
 @mutant(Inputs, "fronts", "digest", "halted", focus=_killed, world="mixed")
-def digest_of_the_start(fronts: Any) -> Any:
+def digest_of_the_start(frontiers: Any) -> Any:
     """A commit carries the digest with which the process began, not that of what was taken since (D3)."""
 
     def mistaken(self: Inputs) -> Any:
-        found = fronts(self)
+        found = frontiers(self)
         if found is None:
             return None
         began = (channel._digest for channel in self.logical.values())
-        return replace(found, fronts=tuple(replace(f, digest=d) for f, d in zip(found.fronts, began, strict=True)))
+        return replace(
+            found, frontiers=tuple(replace(f, digest=d) for f, d in zip(found.frontiers, began, strict=True))
+        )
 
     return mistaken
 
@@ -125,9 +130,9 @@ def barrier_of_all_channels(_least_marker: Any) -> Any:
 def resumed_one_too_far(freeze: Any) -> Any:
     """A stream of a deterministic producer is resumed one message behind what is included (A7, K3)."""
 
-    def mistaken(self: Committing, version: int) -> Any:
-        actions = freeze(self, version)
-        run = self.commit_run
+    def mistaken(self: Committing, checkpoint_id: int) -> Any:
+        actions = freeze(self, checkpoint_id)
+        run = self.pending_commit
         assert run is not None
         logical = {partition for _, partition in self.inputs.logical}
         run.inputs = tuple(

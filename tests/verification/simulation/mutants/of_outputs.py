@@ -6,7 +6,7 @@ from typing import Any
 from framework.core.actions import Produce
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.events import Ran
-from framework.execution.deterministic.output_recovery import ReadBack
+from framework.execution.deterministic.output_recovery import OutputRecovery
 from protocol.ids import split_producer_id
 from tests.verification.simulation.logical import LogicalSimRunner
 from tests.verification.simulation.mutants.registry import full_of, mutant
@@ -16,7 +16,7 @@ _killed = full_of("crash", "crash at a boundary", "crash of several")
 
 
 def _reading_back(plan: Plan) -> Plan:
-    return _killed(with_settings(plan, release="read-back", interval_ms=20))
+    return _killed(with_settings(plan, output_delivery="sequenced", checkpoint_interval_ms=20))
 
 
 def _out_of_step(plan: Plan) -> Plan:
@@ -34,27 +34,27 @@ def _has_no_streams(plan: Plan) -> bool:
     return not plan.topology.streams
 
 
-def _undecided(plan: Plan) -> Plan:
+def _in_doubt(plan: Plan) -> Plan:
     """Sources that die between what they take and the log's answer, and read in other pieces when they start again."""
     return replace(_out_of_step(plan), reluctance=(0.95, 0.0, 0.9, 0.0))
 
 
-@mutant(ReadBack, "begin", "outside twice", focus=_reading_back, world="deterministic")
-def nothing_read_back(_begin: Any) -> Any:
+@mutant(OutputRecovery, "begin", "outside twice", focus=_reading_back, world="deterministic")
+def nothing_recovered(_begin: Any) -> Any:
     """A restarted task sends all again that it makes again, whatever stands outside."""
     return lambda self, last: None
 
 
-@mutant(ReadBack, "step", "outside twice", focus=_reading_back, world="deterministic")
-def read_back_in_part(step: Any) -> Any:
+@mutant(OutputRecovery, "step", "outside twice", focus=_reading_back, world="deterministic")
+def recovered_in_part(step: Any) -> Any:
     """A restarted task goes on after the first piece that it has read."""
 
-    def mistaken(self: ReadBack) -> Any:
+    def mistaken(self: OutputRecovery) -> Any:
         done = step(self)
         while self._left:
             self._left.popleft()
             for found in self._found.items():
-                self._code.read_back(*found)
+                self._code.recover(*found)
         return done
 
     return mistaken
@@ -70,11 +70,11 @@ def place_ahead_of_acknowledged(stands: Any) -> Any:
 def committed_before_they_are_out(freeze: Any) -> Any:
     """A commit does not wait until the outputs that were sent before it are acknowledged (A7)."""
 
-    def mistaken(self: DeterministicCore, version: int) -> Any:
+    def mistaken(self: DeterministicCore, checkpoint_id: int) -> Any:
         acked, self._acked = self._acked, 1 << 62
-        actions = freeze(self, version)
-        assert self.commit_run is not None
-        self._acked, self.commit_run.last_token = acked, 0
+        actions = freeze(self, checkpoint_id)
+        assert self.pending_commit is not None
+        self._acked, self.pending_commit.last_token = acked, 0
         return actions
 
     return mistaken
@@ -87,7 +87,7 @@ def committed_before_they_are_out(freeze: Any) -> Any:
     "again",
     "release",
     shows=_reads_and_writes_outside,
-    focus=_undecided,
+    focus=_in_doubt,
     world="deterministic",
 )
 def out_before_decision(ran: Any) -> Any:

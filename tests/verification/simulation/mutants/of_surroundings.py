@@ -5,14 +5,14 @@ from typing import Any
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.aligned.task import TaskCore
-from framework.core.lifecycle import Phase
+from framework.core.lifecycle import StartupPhase
 from framework.core.startup import StartUp
 from framework.errors import TransientError
 from framework.execution.driver import TaskDriver
 from framework.execution.outbox import Outbox
 from framework.logs.memory import MemoryLog
 from framework.ports import LogRow
-from framework.stores.overlay import LayeredStore
+from framework.stores.overlay import OverlayStore
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_data
 from protocol.envelope import decode_header
 from protocol.ids import TopicPartition
@@ -34,7 +34,7 @@ def claim_left_out(end: Any) -> Any:
     """A process that finds its task claimed goes on as that generation, without a claim of its own (C1)."""
 
     def mistaken(self: StartUp, event: on.ChangelogEnd) -> Any:
-        if self.phase is not Phase.READING or self.fold.last is None or self.fold.top == 0:
+        if self.phase is not StartupPhase.READING or self.fold.last is None or self.fold.top == 0:
             return end(self, event)
         ownership = self.ownership
         ownership.generation, ownership.next_seq = self.fold.top, self.fold._seqs.get(0, 0) + 1
@@ -55,9 +55,9 @@ def marker_resent_only_if_last(perform_next: Any) -> Any:
             last = self._log.read(action.partition, end - 1, 1)[0][4] if end > start else None
             if last and name_of(last) == "send marker" and decode_header(last).producer == self.wiring.producer:
                 self._todo.popleft()
-                self._deliveries.sent(action.token, 0, self._mono_ms())
-                self._deliveries.delivered(action.token)
-                self._do(on.Acked(self._deliveries.watermark))
+                self._pending_sends.sent(action.token, 0, self._mono_ms())
+                self._pending_sends.delivered(action.token)
+                self._do(on.Acked(self._pending_sends.watermark))
                 return True
         return bool(perform_next(self))
 
@@ -75,33 +75,36 @@ def failed_send_ignored(perform_next: Any) -> Any:
         except TransientError:
             if not (isinstance(action, do.Send) and _sends(action, "send frame")):
                 raise
-            self._deliveries.delivered(action.token)
-            self._do(on.Acked(self._deliveries.watermark))
+            self._pending_sends.delivered(action.token)
+            self._do(on.Acked(self._pending_sends.watermark))
             return True
 
     return mistaken
 
 
-@mutant(LayeredStore, "freeze", "uncommitted", "store", "bootstrap")
-def frozen_layer_shared(freeze: Any) -> Any:
-    """The frozen layer and the open one are the same object: later writes change a version that is closed (A8)."""
+@mutant(OverlayStore, "freeze", "uncommitted", "store", "restore")
+def frozen_batch_shared(freeze: Any) -> Any:
+    """The frozen write batch and the open one are the same object.
 
-    def mistaken(self: LayeredStore) -> None:
+    Later writes change a checkpoint that is closed (A8).
+    """
+
+    def mistaken(self: OverlayStore) -> None:
         freeze(self)
         self._open = self._frozen
 
     return mistaken
 
 
-@mutant(TaskCore, "_output_frames", "label")
+@mutant(TaskCore, "_output_frames", "checkpoint")
 def label_by_boundary(output_frames: Any) -> Any:
-    """Records carry the next boundary of the clock, not the version after the last one (A1)."""
+    """Records carry the next boundary of the clock, not the checkpoint after the last one (A1)."""
 
     def mistaken(self: TaskCore, event: Any) -> Any:
         if self._closing is not None or not self._by_timer:
             return output_frames(self, event)
         frozen = self.frozen
-        self.frozen = max(frozen, self.clock.boundary(self._mono_ms) + self.limits.interval_ms - 1)
+        self.frozen = max(frozen, self.clock.boundary(self._mono_ms) + self.limits.checkpoint_interval_ms - 1)
         try:
             return output_frames(self, event)
         finally:
@@ -110,17 +113,17 @@ def label_by_boundary(output_frames: Any) -> Any:
     return mistaken
 
 
-@mutant(LayeredStore, "is_frozen", "bootstrap", "store", shows=lambda plan: plan.keys > 1)
-def tombstone_swept_over(is_frozen: Any) -> Any:
-    """The sweep brings back a key that the version has deleted (K2)."""
+@mutant(OverlayStore, "is_frozen", "restore", "store", shows=lambda plan: plan.keys > 1)
+def tombstone_rewritten_over(is_frozen: Any) -> Any:
+    """The rewrite brings back a key that the checkpoint has deleted (K2)."""
 
-    def mistaken(self: LayeredStore, key: bytes) -> bool:
+    def mistaken(self: OverlayStore, key: bytes) -> bool:
         return bool(is_frozen(self, key)) and (self._frozen or {}).get(key) is not None
 
     return mistaken
 
 
-@mutant(MemoryLog, "read", "halted", "bootstrap")
+@mutant(MemoryLog, "read", "halted", "restore")
 def changelog_compacted(read: Any) -> Any:
     """The broker compacts the changelog: only the last message with a key stays, committed or not (K1)."""
 
@@ -152,8 +155,8 @@ def changelog_compacted(read: Any) -> Any:
     "order",
     "recorder",
     "marker",
-    "bootstrap",
     "restore",
+    "rollback marker",
     "uncommitted",
     "store",
     "generation",
@@ -178,12 +181,12 @@ def commit_not_synced(perform_next: Any) -> Any:
     return mistaken
 
 
-@mutant(Outbox, "close_version", "sink", shows=lambda plan: bool(plan.files))
-def outbox_before_commit(close_version: Any) -> Any:
-    """The outbox applies a version when it is closed, not when its commit is valid (S2)."""
+@mutant(Outbox, "close_checkpoint", "sink", shows=lambda plan: bool(plan.files))
+def outbox_before_commit(close_checkpoint: Any) -> Any:
+    """The outbox applies a checkpoint when it is closed, not when its commit is valid (S2)."""
 
-    def mistaken(self: Outbox, version: int) -> None:
-        close_version(self, version)
+    def mistaken(self: Outbox, checkpoint_id: int) -> None:
+        close_checkpoint(self, checkpoint_id)
         self.committed()
 
     return mistaken
@@ -207,7 +210,7 @@ def outbox_forgotten(reload: Any) -> Any:
     "one commit",
     "ownership",
     "generation",
-    "restore",
+    "rollback marker",
     "revert",
     "order",
     shows=lambda plan: plan.aligned,
@@ -217,8 +220,8 @@ def lost_log_overlooked(begin: Any) -> Any:
     """A store that points beyond the end of its changelog is wiped, as if it were another's (decision 0011)."""
 
     def mistaken(self: StartUp) -> Any:
-        pointer = self._pointer
-        if pointer is not None and pointer.offset >= self._log_end:
+        changelog_position = self._changelog_position
+        if changelog_position is not None and changelog_position.offset >= self._log_end:
             return self._probe()
         return begin(self)
 

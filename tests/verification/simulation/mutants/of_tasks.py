@@ -8,7 +8,7 @@ from framework.core.aligned.task import TaskCore
 from framework.core.events import ExternalProcessed
 from framework.errors import Halted
 from framework.execution.driver import TaskDriver
-from framework.execution.pending_sends import Deliveries
+from framework.execution.pending_sends import PendingSends
 from protocol.control import encode_marker
 from protocol.ids import TopicPartition
 from tests.verification.simulation.mutants.registry import mutant
@@ -21,12 +21,12 @@ def _aligned(plan: Plan) -> bool:
 
 @mutant(TaskCore, "_freeze", "marker", shows=_aligned)
 def marker_before_commit(freeze: Any) -> Any:
-    """A marker is sent when a version is frozen (A7)."""
+    """A marker is sent when a checkpoint is frozen (A7)."""
 
-    def mistaken(self: TaskCore, version: int) -> Any:
-        actions = freeze(self, version)
-        for o in self.commit_run.outputs if self.commit_run is not None else ():
-            marker = encode_marker(self.task.producer, self.generation, version, o.next_seq, False)
+    def mistaken(self: TaskCore, checkpoint_id: int) -> Any:
+        actions = freeze(self, checkpoint_id)
+        for o in self.pending_commit.outputs if self.pending_commit is not None else ():
+            marker = encode_marker(self.task.producer, self.generation, checkpoint_id, o.next_seq, False)
             actions.append(self._send(TopicPartition(o.topic, o.partition), marker))
         return actions
 
@@ -35,11 +35,11 @@ def marker_before_commit(freeze: Any) -> Any:
 
 @mutant(TaskCore, "_freeze", "trim", shows=_aligned)
 def trim_before_commit(freeze: Any) -> Any:
-    """Inputs are trimmed when a version is frozen (K3)."""
+    """Inputs are trimmed when a checkpoint is frozen (K3)."""
 
-    def mistaken(self: TaskCore, version: int) -> Any:
-        actions = freeze(self, version)
-        run = self.commit_run
+    def mistaken(self: TaskCore, checkpoint_id: int) -> Any:
+        actions = freeze(self, checkpoint_id)
+        run = self.pending_commit
         return actions + [Trim(TopicPartition(i.topic, i.partition), i.resume) for i in ((run and run.inputs) or ())]
 
     return mistaken
@@ -47,7 +47,7 @@ def trim_before_commit(freeze: Any) -> Any:
 
 @mutant(TaskCore, "_write_data", "halted", "lost", "liveness", shows=_aligned)
 def outputs_not_awaited(write_data: Any) -> Any:
-    """A version is committed although not all of its outputs are acknowledged (A7)."""
+    """A checkpoint is committed although not all of its outputs are acknowledged (A7)."""
 
     def mistaken(self: TaskCore, run: Any) -> Any:
         run.last_token = 0
@@ -61,12 +61,12 @@ def external_position_late(data_written: Any) -> Any:
     """The position in external inputs is taken when the commit is sent, not at the freeze (A2, A8)."""
 
     def mistaken(self: TaskCore, event: Any) -> Any:
-        assert self.commit_run is not None
+        assert self.pending_commit is not None
         external = tuple(
             type(e)(e.topic, e.partition, self.external[TopicPartition(e.topic, e.partition)])
-            for e in self.commit_run.external
+            for e in self.pending_commit.external
         )
-        self.commit_run.external = external
+        self.pending_commit.external = external
         return data_written(self, event)
 
     return mistaken
@@ -86,7 +86,7 @@ def outputs_kept(perform_next: Any) -> Any:
     return mistaken
 
 
-@mutant(TaskCore, "_announce", "halted", "lost", "void", shows=_aligned)
+@mutant(TaskCore, "_announce", "halted", "lost", "rolled back", shows=_aligned)
 def restore_not_sent(announce: Any) -> Any:
     """A task that restarts where it stood does not say so (R2)."""
 
@@ -101,24 +101,24 @@ def restore_not_sent(announce: Any) -> Any:
     return mistaken
 
 
-@mutant(TaskCore, "_announce", "halted", "lost", "void", shows=_aligned)
+@mutant(TaskCore, "_announce", "halted", "lost", "rolled back", shows=_aligned)
 def restore_without_lineage(announce: Any) -> Any:
-    """A restore names its own generation only, not the lineage (R3)."""
+    """A rollback marker names its own generation only, not the rollback history (R3)."""
 
     def mistaken(self: TaskCore) -> Any:
-        lineage, self.lineage = self.lineage, self.lineage[-1:]
+        rollback_history, self.rollback_history = self.rollback_history, self.rollback_history[-1:]
         actions = announce(self)
-        self.lineage = lineage
+        self.rollback_history = rollback_history
         return actions
 
     return mistaken
 
 
-@mutant(Deliveries, "sent_other", "liveness")
+@mutant(PendingSends, "sent_other", "liveness")
 def commit_awaited_for_ever(sent_other: Any) -> Any:
     """A commit whose acknowledgement was lost is waited for without end (C4; found by the simulator)."""
 
-    def mistaken(self: Deliveries, token: int, mono_ms: float) -> None:
+    def mistaken(self: PendingSends, token: int, mono_ms: float) -> None:
         sent_other(self, token, float("inf"))
 
     return mistaken
@@ -139,8 +139,8 @@ def old_bounds_trusted(started: Any) -> Any:
 
 
 @mutant(TaskCore, "step", "halted", shows=lambda plan: plan.tight_layer)
-def source_blind_to_its_layer(step: Any) -> Any:
-    """A source does not hear how large its layer is until a version is due (A9; found by reading)."""
+def source_blind_to_its_batch(step: Any) -> Any:
+    """A source does not hear how large its write batch is until a checkpoint is due (A9; found by reading)."""
 
     def mistaken(self: TaskCore, event: Any) -> Any:
         return step(self, replace(event, open_bytes=0) if isinstance(event, ExternalProcessed) else event)

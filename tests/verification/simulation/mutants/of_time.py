@@ -7,10 +7,10 @@ from framework.core.changelog_fold import ChangelogFold
 from framework.core.deterministic import merge
 from framework.core.deterministic.logical_clock import LogicalClock
 from framework.core.deterministic.merge import ALL, Merge
-from framework.core.deterministic.source import Deciding
+from framework.core.deterministic.source import SourceCore
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.ownership import Ownership
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_decision
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_input_decision
 from tests.verification.simulation.logical import LogicalSimRunner
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.world import Plan, with_settings
@@ -38,13 +38,13 @@ def _narrow(plan: Plan) -> Plan:
 
 
 def _promising(plan: Plan) -> Plan:
-    """Two of a task at once, whose heartbeats go far ahead."""
-    return full_of("twin", "clock jump", "zombie")(with_settings(plan, lease_ms=2000, heartbeat_ms=5))
+    """Two of a task at once, whose progress messages go far ahead."""
+    return full_of("twin", "clock jump", "zombie")(with_settings(plan, time_lease_ms=2000, progress_interval_ms=5))
 
 
 def _restarted_at_once(plan: Plan) -> Plan:
     """Sinks that restart more often than they get on."""
-    return full_of("crash", "twin", "crash of several")(_narrow(with_settings(plan, interval_ms=20)))
+    return full_of("crash", "twin", "crash of several")(_narrow(with_settings(plan, checkpoint_interval_ms=20)))
 
 
 def _two_at_once(plan: Plan) -> Plan:
@@ -57,7 +57,7 @@ def no_lease(start: Any) -> Any:
     return lambda self, last_t, lease: start(self, last_t, 0)
 
 
-@mutant(Deciding, "_batches_done", *_WRONG, shows=_streams, focus=_killed, world="deterministic")
+@mutant(SourceCore, "_batches_done", *_WRONG, shows=_streams, focus=_killed, world="deterministic")
 def emit_before_decision(batches_done: Any) -> Any:
     """What is made of a batch is sent before its decision is in the changelog (D2)."""
 
@@ -85,14 +85,14 @@ def void_decisions_replayed(feed: Any) -> Any:
 
     def mistaken(self: ChangelogFold, offset: int, value: bytes) -> Any:
         kind, generation, _, _ = decode_changelog_header(value)
-        if kind is ChangelogType.DECISION and generation < self.top:
-            self.decisions.append(decode_decision(value))
+        if kind is ChangelogType.INPUT_DECISION and generation < self.top:
+            self.decisions.append(decode_input_decision(value))
         return feed(self, offset, value)
 
     return mistaken
 
 
-@mutant(DeterministicCore, "_resume", *_WRONG, "front", focus=_killed, world="deterministic")
+@mutant(DeterministicCore, "_resume", *_WRONG, "frontier", focus=_killed, world="deterministic")
 def decisions_dropped(resume: Any) -> Any:
     """A successor does not replay what its predecessor has decided and not committed (D2)."""
 
@@ -103,50 +103,50 @@ def decisions_dropped(resume: Any) -> Any:
     return mistaken
 
 
-@mutant(DeterministicCore, "_append_next", *_WRONG, "front", "position", focus=_killed, world="deterministic")
+@mutant(DeterministicCore, "_append_next", *_WRONG, "frontier", "position", focus=_killed, world="deterministic")
 def decided_during_a_commit(append_next: Any) -> Any:
     """A decision goes into the changelog between a freeze and its commit: a restart reads from the commit (D2, D4)."""
 
     def mistaken(self: DeterministicCore) -> Any:
-        run = self.commit_run
+        run = self.pending_commit
         if run is None or self._appending is not None or not self._batches or self.releases:
             return append_next(self)
-        self.commit_run = None
+        self.pending_commit = None
         actions = append_next(self)
-        self.commit_run = run
+        self.pending_commit = run
         return actions
 
     return mistaken
 
 
-@mutant(Deciding, "_batches_done", "time", "lease", "halted", shows=_streams, world="deterministic")
-def promised_over_a_batch(batches_done: Any) -> Any:
-    """A heartbeat goes out while a batch of a lower time waits for its decision (D1)."""
+@mutant(SourceCore, "_batches_done", "time", "lease", "halted", shows=_streams, world="deterministic")
+def advanced_over_a_batch(batches_done: Any) -> Any:
+    """A progress message goes out while a batch of a lower time waits for its decision (D1)."""
 
     def mistaken(self: DeterministicCore) -> Any:
         actions = batches_done(self)
-        return [*actions, *self._heartbeats(self.time.floor)] if self._batches else actions
+        return [*actions, *self._progress_messages(self.time.floor)] if self._batches else actions
 
     return mistaken
 
 
-@mutant(LogicalClock, "promise", "lease", "time", "halted", shows=_streams, world="deterministic")
-def promised_beyond_the_lease(promise: Any) -> Any:
+@mutant(LogicalClock, "advance", "lease", "time", "halted", shows=_streams, world="deterministic")
+def advanced_beyond_the_lease(advance: Any) -> Any:
     """A source that is told which time others wait for promises it, whether that is leased or not (D1, D2)."""
 
     def mistaken(self: LogicalClock, mono_us: int) -> Any:
         wanted = self._wanted
-        promise(self, mono_us)
+        advance(self, mono_us)
         self.floor = max(self.floor, wanted)
         return self.floor
 
     return mistaken
 
 
-@mutant(Deciding, "_pass", "time", "halted", shows=lambda plan: _streams(plan) and plan.timers, world="deterministic")
-def promised_over_a_timer(pass_: Any) -> Any:
-    """A heartbeat goes out before the timers of a lower time have fired (D1)."""
-    return lambda self, t: self._heartbeats(t)
+@mutant(SourceCore, "_pass", "time", "halted", shows=lambda plan: _streams(plan) and plan.timers, world="deterministic")
+def advanced_over_a_timer(pass_: Any) -> Any:
+    """A progress message goes out before the timers of a lower time have fired (D1)."""
+    return lambda self, t: self._progress_messages(t)
 
 
 @mutant(Merge, "take", *_WRONG, shows=_merges, world="deterministic")
@@ -165,7 +165,7 @@ def order_of_arrival(take: Any) -> Any:
     return mistaken
 
 
-@mutant(merge, "upto", *_WRONG, "front", shows=lambda plan: plan.shape.endswith("and on"), world="deterministic")
+@mutant(merge, "upto", *_WRONG, "frontier", shows=lambda plan: plan.shape.endswith("and on"), world="deterministic")
 def ties_ignored(_upto: Any) -> Any:
     """After a record of some time, none of that time is expected any more (D1)."""
     return lambda bound: bound[0]
@@ -175,23 +175,23 @@ def ties_ignored(_upto: Any) -> Any:
 def resumed_at_position(commit: Any) -> Any:
     """A restart reads on where was read last, not where something is not processed (D3)."""
 
-    def mistaken(self: Merge, version: int) -> Any:
-        inputs, fronts = commit(self, version)
+    def mistaken(self: Merge, checkpoint_id: int) -> Any:
+        inputs, frontiers = commit(self, checkpoint_id)
         positions = self.position.values()
-        return tuple(replace(i, resume=offset) for i, offset in zip(inputs, positions, strict=True)), fronts
+        return tuple(replace(i, resume=offset) for i, offset in zip(inputs, positions, strict=True)), frontiers
 
     return mistaken
 
 
-@mutant(Merge, "commit", "seq", "digest", "front", shows=_merges, world="deterministic")
+@mutant(Merge, "commit", "seq", "digest", "frontier", shows=_merges, world="deterministic")
 def received_for_processed(commit: Any) -> Any:
     """A commit says what was received, not what was processed (D3)."""
 
-    def mistaken(self: Merge, version: int) -> Any:
+    def mistaken(self: Merge, checkpoint_id: int) -> Any:
         processed = [channel.processed for channel in self.channels]
         for channel in self.channels:
             channel.processed = channel.received
-        found = commit(self, version)
+        found = commit(self, checkpoint_id)
         for channel, seq in zip(self.channels, processed, strict=True):
             channel.processed = seq
         return found
@@ -212,9 +212,9 @@ def known_records_taken(frame: Any) -> Any:
     return mistaken
 
 
-@mutant(Merge, "heartbeat", *_WRONG, shows=_streams, focus=_narrow, world="deterministic")
-def heard_while_skipping(heartbeat: Any) -> Any:
-    """A heartbeat behind a frame that was not admitted counts (D1)."""
+@mutant(Merge, "progress", *_WRONG, shows=_streams, focus=_narrow, world="deterministic")
+def observed_while_skipping(progress: Any) -> Any:
+    """A progress message behind a frame that was not admitted counts (D1)."""
 
     def mistaken(self: Merge, partition: Any, offset: int, message: Any) -> None:
         channel = self._by_key[message.header.producer, partition]

@@ -24,8 +24,11 @@ Patch = tuple[Any, str, Callable[[Any], Any]]  # owner, attribute, from the orig
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
-    """``says``: the literal rule. ``missing``: the rule that closes the hole. ``invariant``: what must notice it."""
+class Counterexample:
+    """``says``: the literal rule. ``missing``: the rule that closes the counterexample. ``invariant``.
+
+    What must notice it.
+    """
 
     says: str
     missing: str
@@ -83,84 +86,85 @@ def _marker_after_a_commit_only(announce: Any) -> Any:
     return mistaken
 
 
-def _proves_nothing(restore: Any) -> Any:
+def _proves_nothing(rollback_marker: Any) -> Any:
     def mistaken(self: Inputs, partition: TopicPartition, offset: int, message: Any, frozen: int) -> bool:
         channel = self.channels[message.header.producer, partition]
         marker, future = channel.marker, list(channel.future)
-        rolls_back = bool(restore(self, partition, offset, message, frozen))
+        rolls_back = bool(rollback_marker(self, partition, offset, message, frozen))
         channel.marker, channel.future = marker, future
         return rolls_back
 
     return mistaken
 
 
-def _always_rolls_back(restore: Any) -> Any:
+def _always_rolls_back(rollback_marker: Any) -> Any:
     def mistaken(self: Inputs, partition: TopicPartition, offset: int, message: Any, frozen: int) -> bool:
-        again = message.header.generation > 1 and message.header.version == frozen  # a first start restores nothing
-        return bool(restore(self, partition, offset, message, frozen)) or again
+        # a first start restores nothing
+        again = message.header.generation > 1 and message.header.checkpoint_id == frozen
+        return bool(rollback_marker(self, partition, offset, message, frozen)) or again
 
     return mistaken
 
 
-def _must_be_the_last_version(restore: Any) -> Any:
+def _must_be_the_last_version(rollback_marker: Any) -> Any:
     def mistaken(self: Inputs, partition: TopicPartition, offset: int, message: Any, frozen: int) -> bool:
-        if message.header.version != frozen:
-            raise Halted(f"{self.name}: restore to version {message.header.version}, the last one is {frozen}")
-        return bool(restore(self, partition, offset, message, frozen))
+        if message.header.checkpoint_id != frozen:
+            raise Halted(f"{self.name}: restore to checkpoint {message.header.checkpoint_id}, the last one is {frozen}")
+        return bool(rollback_marker(self, partition, offset, message, frozen))
 
     return mistaken
 
 
-HOLES = {
-    "generation_reused": Hole(
+COUNTEREXAMPLES = {
+    "generation_reused": Counterexample(
         says="the generation is stored with a checkpoint; a restarted task takes the next one",
         missing="C1: a claim, before anything else is written",
         invariant="generation",
         world=World("chain", CHAIN, Bounds(crashes=2)),
         patches=((StartUp, "end", _next_after_the_commit), (StartUp, "row", _alone_with_its_generation)),
     ),
-    "zombie_commit": Hole(
+    "zombie_commit": Counterexample(
         says="a commit is done when its message is flushed",
-        missing="C2, C3: a commit after a higher claim is void, and its sender looks",
+        missing="C2, C3: a commit after a higher claim is invalid, and its sender looks",
         invariant="uncommitted",
         world=World("chain", CHAIN, Bounds(zombies=1)),
         patches=_same_as("commit_not_checked"),
     ),
-    "marker_lost": Hole(
+    "marker_lost": Counterexample(
         says="at a start the marker is sent again if the last message of the changelog is a commit",
-        missing="R2: a restore implies all markers up to its version",
+        missing="R2: a rollback marker implies all markers up to its checkpoint",
         invariant="liveness",
         world=World("chain", CHAIN, Bounds(crashes=2)),
         patches=(
             (StartUp, "row", _remembers_the_last_message),
             (TaskCore, "_announce", _marker_after_a_commit_only),
-            (Inputs, "restore", _proves_nothing),
+            (Inputs, "rollback_marker", _proves_nothing),
         ),
     ),
-    "generation_kept": Hole(
+    "generation_kept": Counterexample(
         says="the generation is bumped only when a task restarts",
-        missing="C6: each roll back claims a generation",
+        missing="C6: each rollback claims a generation",
         invariant="generation",
         world=World("long chain", LONG, Bounds(crashes=1)),
         patches=_same_as("generation_kept"),
     ),
-    "restore_loop": Hole(
-        says="a task that reads a restore discards, forwards it, and goes back to its last offsets",
+    "rollback_marker_loop": Counterexample(
+        says="a task that reads a rollback marker discards, forwards it, and goes back to its last offsets",
         missing="R4: a generation that was announced before in the channel is ignored",
         invariant="liveness",
         world=World("chain", CHAIN, Bounds(crashes=1)),
-        patches=((Inputs, "restore", _always_rolls_back),),
+        patches=((Inputs, "rollback_marker", _always_rolls_back),),
     ),
-    "restore_ahead": Hole(
-        says="a restore to another version than the task's last one is an exception",
-        missing="R4: a version above the own one is normal: the task is slower than its producer",
+    "rollback_marker_ahead": Counterexample(
+        says="a rollback marker to another checkpoint than the task's last one is an exception",
+        missing="R4: a checkpoint above the own one is normal: the task is slower than its producer",
         invariant="halted",
         world=World("chain", CHAIN, Bounds(crashes=1)),
-        patches=((Inputs, "restore", _must_be_the_last_version),),
+        patches=((Inputs, "rollback_marker", _must_be_the_last_version),),
     ),
-    "barrier_kept": Hole(
+    "alignment_kept": Counterexample(
         says="going back resets offsets and state; nothing is said of the markers collected so far",
-        missing="R4: a roll back drops buffers and markers, too",
+        missing="R4: a rollback drops buffers and markers, too",
         invariant="lost",
         world=World("joined", JOINED, Bounds(crashes=1)),
         patches=_same_as("markers_kept"),
@@ -173,7 +177,7 @@ def opened(name: str) -> Iterator[None]:
     """Follow the document's literal rule for a while. Raises KeyError for an unknown name."""
     before = []
     try:
-        for owner, attribute, make in HOLES[name].patches:
+        for owner, attribute, make in COUNTEREXAMPLES[name].patches:
             classes = owner.__mro__ if isinstance(owner, type) else (owner,)
             where = next(each for each in classes if attribute in vars(each))
             before.append((where, attribute, vars(where)[attribute]))

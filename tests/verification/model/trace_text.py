@@ -37,7 +37,7 @@ def _line(system: System, state: State, move: Move) -> str:
     if move.kind == "take":
         return f"{name} processes its record {world.origins(move.task)[face.external].decode()}"
     if move.kind == "tick":
-        return f"{name} closes version {move.what}: its timer"
+        return f"{name} closes checkpoint {move.what}: its timer"
     if move.kind == "send":
         head = next(row for index, row, _ in face.heads if index == move.what)
         return f"{name} → {_put(system, state, move.what, head)}"
@@ -54,16 +54,16 @@ def _put(system: System, state: State, index: int, row: int) -> str:
 def said(world: World, row: Row) -> str:
     """Return what a message says."""
     try:
-        kind, producer, generation, version, seq = decode_header(row.value)
+        kind, producer, generation, checkpoint_id, seq = decode_header(row.value)
     except DecodeError:
         return _said_to_itself(row)
     name = world.wirings[world.task_of(producer)].name
     if kind is MessageType.FRAME:
         records = ", ".join((value or b"").decode() for value in decode_columns(row.value).values)
-        return f"record {records}, seq {seq} of generation {generation}, label {version}"
+        return f"record {records}, seq {seq} of generation {generation}, checkpoint id {checkpoint_id}"
     if kind is MessageType.MARKER:
-        return f"{name}'s marker {version}, generation {generation}, next seq {seq}"
-    return f"{name} restored version {version} as generation {generation}, next seq {seq}"
+        return f"{name}'s marker {checkpoint_id}, generation {generation}, next seq {seq}"
+    return f"{name} restored checkpoint {checkpoint_id} as generation {generation}, next seq {seq}"
 
 
 def _said_to_itself(row: Row) -> str:
@@ -71,5 +71,5 @@ def _said_to_itself(row: Row) -> str:
     what = header.type.name.lower()
     if header.type is ChangelogType.COMMIT:
         records = ", ".join(step.value.decode() for step in (row.witness.steps if row.witness else ()))
-        what += f" of version {decode_commit(row.value).version} with [{records}]"
+        what += f" of checkpoint {decode_commit(row.value).checkpoint_id} with [{records}]"
     return f"{what}, generation {header.generation}"
