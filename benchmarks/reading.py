@@ -11,7 +11,8 @@ from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.settings import Settings
-from framework.state.bulk_write import Attempt, begin, commit
+from framework.state.bulk_write import begin, commit
+from framework.state.bulk_write_attempt import Attempt
 from grete import Input, Job, Record, Store, Task, Topic, bytes_serde, utf8
 
 PARTITIONS = 4

@@ -6,76 +6,29 @@ commas: other stream processors with the same job, on Kafka.
 """
 
 import argparse
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.latency.articles import paragraphs
-from benchmarks.latency.cell import RATE, Result
+from benchmarks.latency.cell import RATE
 from benchmarks.latency.modes import MODES
 from benchmarks.latency.peers.tools import PEERS, TOOLS
 from benchmarks.latency.pictures import draw
 from benchmarks.latency.report import figures, write_document
+from benchmarks.latency.results import KILLS_S, QUICK_KILLS_S, Cell, Found
 from benchmarks.running import console, measure_any, where
 from framework.errors import ConfigError
 from framework.logs.address import EMBEDDED, KAFKA
 from framework.testing.broker import find_broker
 
 INTERVALS_MS = (100, 500, 1_000, 5_000)
-KILLS_S = (4.0, 10.0, 16.0)
-QUICK_KILLS_S = (2.0, 5.0, 8.0)
 CALM_S = 5.0  # after the last kill
 OUT = Path("benchmarks/out")
-
-
-class Cell(NamedTuple):
-    """One run. ``log``: embedded or kafka; ``kind``: which table it belongs to."""
-
-    kind: str
-    log: str
-    mode: str
-    checkpoint_interval_ms: int
-    partitions: int
-    seconds: float
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """Return the arguments of benchmarks.latency.cell."""
-        own = [
-            f"mode={self.mode}",
-            f"checkpoint_interval_ms={self.checkpoint_interval_ms}",
-            f"partitions={self.partitions}",
-        ]
-        if self.kind in ("steady", "wide") and self.checkpoint_interval_ms == 1_000 and self.mode in MODES:
-            own.append("idle_s=4")
-        if self.kind == "kills":
-            own.append("kills=" + ",".join(map(str, QUICK_KILLS_S if self.seconds < KILLS_S[-1] else KILLS_S)))
-        return (*own, f"seconds={self.seconds}")
-
-
-class Found(NamedTuple):
-    """What a run leaves: where it was, each cell's figures, and what was not measured, and why."""
-
-    where: str
-    results: list[tuple[Cell, Result]]
-    left_out: list[str]
-
-    def keep(self, path: Path) -> None:
-        """Write it to a file."""
-        path.write_text(json.dumps(self._asdict()))
-
-    @classmethod
-    def kept(cls, path: Path) -> "Found":
-        """Read it from a file."""
-        kept = json.loads(path.read_text())
-        results = [(Cell(*cell), result) for cell, result in kept["results"]]
-        return cls(kept["where"], results, kept.get("left_out", []))
 
 
 def plan(

@@ -1,16 +1,12 @@
 """The same figures as pictures. Needs the extra ``bench``."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarks.latency.cell import Result
 from benchmarks.latency.modes import MODES
 from benchmarks.latency.peers.tools import PEERS
 from benchmarks.latency.report import NAMES
-
-if TYPE_CHECKING:
-    from benchmarks.latency.__main__ import Cell
+from benchmarks.latency.results import Results
 
 BIN_S = 0.1  # of a curve over time: its worst document
 COLOURS = {
@@ -23,7 +19,6 @@ COLOURS = {
     "quixstreams": "#d99000",
     "Kafka Streams": "#6a4fa3",
 }
-Results = Sequence[tuple["Cell", Result]]
 
 
 def draw(results: Results, directory: Path) -> None:

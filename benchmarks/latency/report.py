@@ -2,19 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from benchmarks.latency.cell import PEERS_WARM_S, Result
+from benchmarks.latency.cell import PEERS_WARM_S
 from benchmarks.latency.peers.tools import PEERS
-
-if TYPE_CHECKING:
-    from benchmarks.latency.__main__ import Cell
+from benchmarks.latency.results import Results
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 QUANTILES = ("p50", "p75", "p95", "p99", "max")
 PICTURE = "![p50 and p99 of Grete and of its peers by interval](images/latency-peers.svg)"  # it is drawn with them
 NAMES = {"kafka": "Kafka", "embedded": "the embedded log"}
-Results = Sequence[tuple["Cell", Result]]
 
 
 def figures(results: Results, left_out: Sequence[str] = ()) -> str:

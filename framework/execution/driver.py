@@ -14,12 +14,13 @@ from framework.core.deterministic.task import DeterministicCore
 from framework.core.lifecycle import StartupPhase
 from framework.errors import Halted, OffsetOutOfRange
 from framework.execution.backpressure import Backpressure
-from framework.execution.changelog_writer import Encoded, apply_segment, find_outcome
+from framework.execution.changelog_writer import Encoded
 from framework.execution.early_frames import SpilledFrames
 from framework.execution.input_reader import InputReader
 from framework.execution.own_changelog import LATE_MS, OwnChangelog
 from framework.execution.pending_sends import CHANGELOG, PRODUCED, PendingSends
 from framework.execution.ports import Runner
+from framework.execution.restorer import Restorer
 from framework.execution.watermarks import EventTimeOut
 from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
 from framework.settings import Settings
@@ -71,6 +72,7 @@ class TaskDriver:
         self._batch_of: TopicPartition | None = None
         self._internal = {partition for _, partition in self.wiring.channels}
         self.restore = OwnChangelog(log, self.wiring, 4 * settings.batch_bytes_max, mono_ms)
+        self._restorer = Restorer(self.restore, log, store, overlay, self.wiring, self.counters)
         self._changelog_position: bytes | None = None  # of the frozen write batch that is being applied
         self._applied_last = False
         self._held: list[ExternalRecord] = []  # what a sink holds back for the checkpoint being committed (S1)
@@ -305,8 +307,13 @@ class TaskDriver:
             case do.Exit():
                 return self._end(action)
             case _:
-                self._perform_restore(action)
+                self._restore(action)
         return True
+
+    def _restore(self, action: do.Action) -> None:
+        event = self._restorer.perform(action, restored=self.core.start_up.restored)
+        if event is not None:
+            self._do(event)
 
     def _end(self, action: do.Exit) -> bool:
         if self.outbox is not None and not self.outbox.settled:
@@ -315,30 +322,6 @@ class TaskDriver:
         self._runner.close()
         self.exit = action
         return True
-
-    def _perform_restore(self, action: do.Action) -> None:
-        """Perform what belongs to a start (R1)."""
-        match action:
-            case do.ReadChangelog(offset):
-                self.restore.begin(offset)
-            case do.WipeStore():
-                self._overlay.drop_all()
-                self._store.wipe()
-                self.counters["wipes"] += 1
-            case do.ApplySegment():
-                for message in action.messages:
-                    self.counters["restored records"] += apply_segment(str(self.wiring.changelog), self._store, message)
-            case do.FindOutcome(bulk_write_id):
-                self._do(
-                    on.OutcomeFound(
-                        bulk_write_id, find_outcome(self._log, self.wiring.outcome_changelog, bulk_write_id)
-                    )
-                )
-            case do.WriteChangelogPosition(changelog_position):
-                self._store.write((), encode_changelog_position(changelog_position))
-                self.counters["restores" if self.core.start_up.restored else "redos"] += 1
-            case _:
-                raise AssertionError(f"no driver for {action}")
 
     def _process(self, action: do.Process) -> None:
         value = action.value

@@ -7,119 +7,34 @@ something invalid: data without a commit, or commits without an outcome, which `
 """
 
 import uuid
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from framework.api.job import Job
-from framework.core.changelog_rewrite import ChangelogRewrite
-from framework.core.deterministic.merge import ALL
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from framework.execution.build import writes_outside
 from framework.execution.changelog_writer import find_outcome
 from framework.ports import ExternalRecord, Log
 from framework.settings import Settings
+from framework.state.bulk_write_attempt import BulkWrite, Written
+from framework.state.bulk_write_commits import commit_of
 from framework.state.commits import all_wirings
 from framework.state.snapshots import fold_to_end
 from framework.state.task_claim import Claimed, append, claim, verify
 from protocol.changelog import (
-    ChangelogHeader,
     ChangelogType,
     Outcome,
-    encode_data,
     encode_outcome,
 )
 from protocol.changelog_position import ChangelogPosition
 from protocol.commit import (
-    ChannelCommit,
     Commit,
-    DeterministicCommit,
-    ExternalInput,
-    Frontier,
-    InputCommit,
-    OutputCommit,
-    ProducerRollbacks,
     encode_commit,
 )
 from protocol.ids import TopicPartition
 
-MESSAGE_BYTES_MAX = 256 * 1024  # of one data message, as a worker's
-ACK_S_MAX = 600.0  # an append that takes longer has an unknown outcome (C4)
-_START = b"\xff\xff"  # a rewrite cursor before all stores: a round has begun, and nothing is rewritten
 _OUTPUTS = "-outputs"  # the end of a run's id: whoever finds it without its process cannot send them
-_OPEN_MESSAGES = 64  # data messages queued before they are handed to the log
-
-
-@dataclass(frozen=True, slots=True)
-class BulkWrite:
-    """What a run has claimed; plain data, so that it can go to other processes. ``tasks``: as ``all_wirings``."""
-
-    bulk_write_id: str
-    checkpoint_id: int
-    time_ms: int  # of the log, at the first claim
-    tasks: tuple[Claimed, ...]
-    deterministic: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What one attempt has written for one task: nobody newer stands before ``verified``."""
-
-    task: int  # index in Run.tasks
-    attempt: int
-    count: int
-    digest: int
-    verified: int
-
-
-class Attempt:
-    """Writes the data of one task. ``number`` > 0 tells attempts of one run apart; only the one committed counts."""
-
-    def __init__(self, log: Log, bulk_write: BulkWrite, task: int, number: int, reset: Sequence[int] = ()) -> None:
-        """Write nothing yet; the stores in ``reset`` start empty."""
-        self._log, self._claimed, self._task, self._number = log, bulk_write.tasks[task], task, number
-        self._reset: tuple[int, ...] | None = tuple(reset) or None
-        self._count = self._digest = 0
-        self._open: list[bytes] = []
-        self._offsets: list[int] = []
-
-    def add(self, stores: Sequence[int], keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        """Write entries; None deletes. Raises Fenced if somebody has claimed the task."""
-        start = size = 0
-        for index, (key, value) in enumerate(zip(keys, values, strict=True), 1):
-            size += len(key) + len(value or b"")
-            if size >= MESSAGE_BYTES_MAX or index == len(keys):
-                self._message(stores[start:index], keys[start:index], values[start:index])
-                start, size = index, 0
-
-    def _message(self, stores: Sequence[int], keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        self._count += 1
-        header = ChangelogHeader(ChangelogType.DATA, self._claimed.generation, self._count, self._number)
-        message = encode_data(header, stores, keys, values, self._reset)
-        self._reset = None
-        self._digest = zlib.crc32(message, self._digest)
-        self._open.append(message)
-        if len(self._open) >= _OPEN_MESSAGES:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._open:
-            sent = append(self._log, self._claimed, self._open)
-            self._offsets += [delivery.offset for delivery in sent]
-            self._open = []
-
-    def close(self) -> Written:
-        """Return what was written when all of it is in the log. Raises Fenced if somebody has claimed the task."""
-        if self._reset is not None:
-            self._message((), (), ())
-        self._flush()
-        verified = self._claimed.begin
-        if self._offsets:
-            alone = self._offsets == list(range(verified, verified + len(self._offsets)))
-            last = self._offsets[-1]
-            verified = last + 1 if alone else verify(self._log, self._claimed, verified, last)
-        return Written(self._task, self._number, self._count, self._digest, verified)
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
@@ -190,7 +105,7 @@ def commit(
     tasks, changelog_positions = list(bulk_write.tasks), []
     for number, task in enumerate(tasks):
         won = winners.get(number, Written(number, 0, 0, 0, task.begin))
-        made = _commit_of(log, bulk_write, task, won, ends, settings, full=full, external=external or {})
+        made = commit_of(log, bulk_write, task, won, ends, settings, full=full, external=external or {})
         if task.transactional:
             log.transactional(task.changelog)
         (sent,) = append(log, task, [encode_commit(task.header(ChangelogType.COMMIT), made)], sync=True)
@@ -304,98 +219,3 @@ def _claim(log: Log, wiring: TaskWiring, job: Job, settings: Settings, *, output
     graph = next(stage for stage in job.stages if wiring.name.rpartition("-")[0] == stage.name)
     outside = settings.processing_guarantee == "exactly-once" and writes_outside(graph, job.topology())
     return claim(log, wiring, transactional=outside or (outputs and wiring.changelog == wiring.outcome_changelog))
-
-
-def _commit_of(
-    log: Log,
-    bulk_write: BulkWrite,
-    task: Claimed,
-    won: Written,
-    ends: Mapping[TopicPartition, int],
-    settings: Settings,
-    *,
-    full: bool,
-    external: Mapping[TopicPartition, int],
-) -> Commit:
-    """Return the commit of one task.
-
-    All that the streams hold is used up or rolled back, so it stands at their ends.
-    """
-    base, wiring = task.base, task.wiring
-    by_producer = {other.wiring.producer: other for other in bulk_write.tasks}
-    rewrite = _rewrite_of(bulk_write, task, settings)
-    return Commit(
-        producer=wiring.producer,
-        generation=task.generation,
-        checkpoint_id=bulk_write.checkpoint_id,
-        previous=-1 if base is None else base.checkpoint_id,
-        rollback_history=task.rollback_history,
-        outputs=tuple(OutputCommit(p.topic, p.partition, _next_seq(task, p)) for p in wiring.outputs),
-        data_count=won.count,
-        data_digest=won.digest,
-        attempt=won.attempt,
-        cursor=b"" if full else rewrite.cursor or _START,
-        round_start=rewrite.round_start,
-        base=rewrite.base,
-        fingerprint=wiring.fingerprint,
-        at_end=False,
-        inputs=tuple(
-            InputCommit(
-                partition.topic,
-                partition.partition,
-                ends[partition],
-                tuple(
-                    ChannelCommit(
-                        u,
-                        by_producer[u].generation,
-                        bulk_write.checkpoint_id,
-                        _next_seq(by_producer[u], partition) - 1,
-                        ends[partition],
-                    )
-                    for u, read in wiring.channels
-                    if read == partition
-                ),
-            )
-            for partition in dict.fromkeys(partition for _, partition in wiring.channels)
-        ),
-        known=tuple(
-            ProducerRollbacks(u, by_producer[u].rollback_history) for u in dict.fromkeys(u for u, _ in wiring.channels)
-        ),
-        external=tuple(ExternalInput(p.topic, p.partition, _position(log, task, p, external)) for p in wiring.external),
-        bulk_write_id=bulk_write.bulk_write_id,
-        nonce=task.nonce,
-        round_started_ms=rewrite.started_ms,
-        rounds=rewrite.rounds,
-        deterministic=_logical(bulk_write, task) if bulk_write.deterministic else None,
-    )
-
-
-def _rewrite_of(bulk_write: BulkWrite, task: Claimed, settings: Settings) -> ChangelogRewrite:
-    base = task.base
-    if base is None:
-        return ChangelogRewrite()
-    rewrite = ChangelogRewrite(base.cursor, base.round_start, base.base, base.round_started_ms, base.rounds)
-    if base.checkpoint_id > 0:
-        rewrite.committed(task.base_offset, bulk_write.time_ms, base.cursor, settings.changelog_retention_ms)
-    return rewrite
-
-
-def _logical(bulk_write: BulkWrite, task: Claimed) -> DeterministicCommit:
-    """Return where logical time stands: all that the run covers is before its checkpoint, all live records after it."""
-    time_us, known = bulk_write.checkpoint_id * 1_000, task.base and task.base.deterministic
-    lease = max(time_us, task.lease, known.lease if known else 0)
-    frontiers = (Frontier(*partition, producer, time_us, ALL, 0) for producer, partition in task.wiring.channels)
-    return DeterministicCommit(0, time_us, lease, tuple(frontiers))
-
-
-def _next_seq(task: Claimed, partition: TopicPartition) -> int:
-    outputs = () if task.base is None else task.base.outputs
-    return next((o.next_seq for o in outputs if TopicPartition(o.topic, o.partition) == partition), 1)
-
-
-def _position(log: Log, task: Claimed, partition: TopicPartition, external: Mapping[TopicPartition, int]) -> int:
-    if partition in external:
-        return external[partition]
-    known = () if task.base is None else task.base.external
-    found = (e.offset for e in known if TopicPartition(e.topic, e.partition) == partition)
-    return next(found, log.bounds(partition)[0])

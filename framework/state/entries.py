@@ -9,7 +9,8 @@ from framework.api.graph import StageGraph
 from framework.errors import FrameworkError
 from framework.execution.build import store_names
 from framework.ports import Log, LogReader
-from framework.state.bulk_write import BulkWrite, abort
+from framework.state.bulk_write import abort
+from framework.state.bulk_write_attempt import BulkWrite
 from framework.state.snapshots import Snapshot, contents, live, segments
 
 ROWS = 10_000  # written or copied at once

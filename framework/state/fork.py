@@ -14,7 +14,8 @@ from framework.logs.address import open_job_metadata, read_notes
 from framework.logs.partition_reader import rows
 from framework.ports import ExternalRecord, Log, LogReader
 from framework.settings import Settings
-from framework.state.bulk_write import Attempt, Written, begin, check_used_up, commit
+from framework.state.bulk_write import begin, check_used_up, commit
+from framework.state.bulk_write_attempt import Attempt, Written
 from framework.state.commits import all_wirings
 from framework.state.entries import ROWS, Moved, Row, chunks, entries_of, give_up
 from framework.state.rescale import check_inputs, check_keys, spread_state

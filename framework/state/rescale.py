@@ -18,7 +18,8 @@ from framework.logs.address import grow_topic, open_job_metadata, read_notes
 from framework.logs.partition_reader import rows
 from framework.ports import Log, LogReader
 from framework.settings import Settings
-from framework.state.bulk_write import Attempt, BulkWrite, Written, begin, check_used_up, commit
+from framework.state.bulk_write import begin, check_used_up, commit
+from framework.state.bulk_write_attempt import Attempt, BulkWrite, Written
 from framework.state.commits import all_wirings
 from framework.state.entries import Moved, chunks, entries_of, give_up
 from framework.state.graph_pinning import check_whole, pin_graph

@@ -5,13 +5,13 @@ commit is valid it is written to the state store in chunks, and goes away with t
 the whole revert.
 """
 
-import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
 
 from framework.errors import ConfigError, Halted
 from framework.ports import StateStore, Write
+from framework.stores.rewrite_slice import slice_of
 from framework.stores.sorted_view import Item, SortedView
 
 Row = tuple[bytes, bytes]
@@ -19,7 +19,6 @@ WriteBatch = dict[bytes, bytes | None]  # None = deleted
 
 ENTRY_BYTES = 120  # what a key and a value cost beyond their own bytes: two object headers and a slot of the dict
 _NOTHING = bytes(bytearray(b"no entry"))  # told apart by identity, so no stored value can be taken for it
-_CURSOR = struct.Struct(">h")  # store id; the key follows
 
 
 class OverlayStore:
@@ -302,38 +301,11 @@ class Overlay:
     def rewrite(
         self, cursor: bytes, keys_max: int, bytes_max: int
     ) -> tuple[list[tuple[int, bytes, bytes]], bytes, bool]:
-        """Return (live keys after ``cursor`` as (store id, key, value), next cursor, whether the round is done) (K2).
+        """Return a slice of a rewrite round as ``slice_of`` does, of the state of the frozen checkpoint (K2)."""
+        return slice_of(self._base, self._stores, self._is_frozen, cursor, keys_max=keys_max, bytes_max=bytes_max)
 
-        The state is that of the frozen checkpoint; its dirty keys are left out, they stand in the changelog anyway. So
-        what remains is what the state store and the frozen checkpoint agree on, however many chunks have been applied.
-        A slice passes at most ``keys_max`` keys, dirty ones included, and ends once it holds ``bytes_max`` bytes of
-        keys and values (so at least one key is passed). Cursor: INT16 store id + key passed last; b"" starts a round,
-        and is what a finished round returns.
-        Raises Halted for a cursor that cannot be one.
-        """
-        assert keys_max > 0, "rewrite: keys_max must be positive, or the round never ends"
-        if 0 < len(cursor) < _CURSOR.size:
-            raise Halted(
-                f"rewrite cursor {cursor!r}: need {_CURSOR.size} bytes of store id and a key; the commit is damaged"
-            )
-        swept: list[tuple[int, bytes, bytes]] = []
-        size = 0
-        for passed, (store_id, key, value) in enumerate(self._rows_after(cursor)):
-            if passed == keys_max or (passed and size >= bytes_max):
-                return swept, cursor, False
-            cursor = _CURSOR.pack(store_id) + key
-            if not self._stores[store_id].is_frozen(key):
-                swept.append((store_id, key, value))
-                size += len(key) + len(value)
-        return swept, b"", True
-
-    def _rows_after(self, cursor: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-        first = _CURSOR.unpack_from(cursor)[0] if cursor else -1
-        for store_id in self._stores:
-            if store_id >= first:
-                start = cursor[_CURSOR.size :] + b"\0" if store_id == first else b""  # the least key after the cursor's
-                for key, value in self._base.scan(store_id, start, None):
-                    yield store_id, key, value
+    def _is_frozen(self, store_id: int, key: bytes) -> bool:
+        return self._stores[store_id].is_frozen(key)
 
     # --- Bounds; called by the stores ---
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from benchmarks.latency import __main__ as experiment
-from benchmarks.latency.__main__ import Cell, Found, measure_all, plan
+from benchmarks.latency.__main__ import measure_all, plan
 from benchmarks.latency.peers.tools import HERE, PEERS, TOOLS
 from benchmarks.latency.pictures import draw
 from benchmarks.latency.reader import Seen
 from benchmarks.latency.report import figures
+from benchmarks.latency.results import Cell, Found
 
 TEXTS = ["One two one", "two three"]
 RESULT = {

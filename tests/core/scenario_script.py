@@ -17,7 +17,8 @@ from framework.core.topology import Stage, Stream, Topology
 from framework.errors import FrameworkError
 from protocol.frames import decode_columns
 from protocol.ids import TopicPartition
-from tests.core.scenario import LIMITS, Log, Producer, Scenario
+from tests.core.scenario import LIMITS, Scenario
+from tests.core.streams import Log, Producer
 from tests.verification.simulation.step_text import action_text, event_text, history_text
 
 HOLD: dict[str, type[do.Action]] = {

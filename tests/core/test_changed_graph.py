@@ -9,7 +9,8 @@ from framework.core.task_topology import wire
 from framework.core.topology import Stage, Stream, Topology
 from framework.errors import ConfigError
 from protocol.ids import TopicPartition
-from tests.core.scenario import A0, JOB, SOURCE, STREAMS, Log, Producer, Scenario, running
+from tests.core.scenario import Scenario, running
+from tests.core.streams import A0, JOB, SOURCE, STREAMS, Log, Producer
 from tests.core.test_startup import LATER, committed
 
 

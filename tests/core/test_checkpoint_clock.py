@@ -14,7 +14,8 @@ from framework.core.task_topology import wire
 from framework.errors import Halted
 from protocol.envelope import Header, MessageType
 from protocol.ids import TopicPartition
-from tests.core.scenario import A0, IN, JOB, LIMITS, SOURCE, Log, Scenario, T
+from tests.core.scenario import LIMITS, Scenario
+from tests.core.streams import A0, IN, JOB, SOURCE, Log, T
 
 FRAME, MARKER = MessageType.FRAME, MessageType.MARKER
 

@@ -12,7 +12,8 @@ from protocol.changelog_position import ChangelogPosition
 from protocol.commit import OutputCommit, RoundStart
 from protocol.envelope import MessageType
 from protocol.ids import RollbackEntry
-from tests.core.scenario import INNER, JOB, NONCE, OUT, Producer, Scenario, T, running
+from tests.core.scenario import NONCE, Scenario, running
+from tests.core.streams import INNER, JOB, OUT, Producer, T
 
 CHANGELOG = INNER.changelog
 

@@ -17,7 +17,7 @@ from protocol.changelog import (
 )
 from tests.core.deterministic.scenario import OUTSIDE
 from tests.core.deterministic.test_task import sink, source
-from tests.core.scenario import A0, SINK, SOURCE
+from tests.core.streams import A0, SINK, SOURCE
 
 
 def test_a_replay_says_which_rows_were_taken() -> None:

@@ -12,7 +12,8 @@ from framework.core.task_topology import wire
 from framework.core.topology import Stage, Stream, Topology
 from framework.errors import Halted
 from protocol.ids import TopicPartition, producer_id
-from tests.core.scenario import LIMITS, Log, Producer, Scenario
+from tests.core.scenario import LIMITS, Scenario
+from tests.core.streams import Log, Producer
 
 # S3 and S4 are written by n1 and n2, which are two tasks of one stage, and read by n3, which writes S5.
 STREAMS = (Stream("S3", 0, 1, 1), Stream("S4", 0, 1, 1), Stream("S5", 1, 2, 1))

@@ -17,7 +17,8 @@ from protocol.changelog import (
     encode_claim,
     encode_data,
 )
-from tests.core.scenario import A0, INNER, NONCE, OUT, Log, Producer, Scenario, running
+from tests.core.scenario import NONCE, Scenario, running
+from tests.core.streams import A0, INNER, OUT, Log, Producer
 
 CHANGELOG = INNER.changelog
 

@@ -16,7 +16,8 @@ from protocol.changelog import ChangelogHeader, ChangelogType, encode_data
 from protocol.changelog_position import ChangelogPosition
 from protocol.control import decode_rollback_marker
 from protocol.ids import TopicPartition
-from tests.core.scenario import IN, INNER, JOB, LIMITS, NONCE, OUT, SINK, SOURCE, Log, Producer, Scenario, T, running
+from tests.core.scenario import LIMITS, NONCE, Scenario, running
+from tests.core.streams import IN, INNER, JOB, OUT, SINK, SOURCE, Log, Producer, T
 
 CHANGELOG = INNER.changelog
 

@@ -4,7 +4,8 @@ from framework.core import actions as do
 from framework.core import events as on
 from framework.core.aligned.state import TaskStatus
 from protocol.envelope import MessageType
-from tests.core.scenario import OUT, SOURCE, Log, Scenario, T, running
+from tests.core.scenario import Scenario, running
+from tests.core.streams import OUT, SOURCE, Log, T
 
 
 def test_a_source_closes_commits_and_exits() -> None:

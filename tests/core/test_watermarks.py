@@ -11,7 +11,8 @@ from framework.core.topology import Stage, Stream, Topology
 from framework.errors import Halted
 from protocol.control import decode_watermark
 from protocol.envelope import MessageType, decode_header
-from tests.core.scenario import A0, IN, JOB, OUT, Log, Producer, Scenario, T, running
+from tests.core.scenario import Scenario, running
+from tests.core.streams import A0, IN, JOB, OUT, Log, Producer, T
 
 TIMED = replace(JOB, timed=frozenset({2}))
 

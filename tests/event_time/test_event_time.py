@@ -11,7 +11,7 @@ from framework.execution.watermarks import EVERY_MS, IdleInputs
 from protocol.control import decode_watermark
 from protocol.envelope import MessageType, decode_header
 from protocol.ids import TopicPartition
-from tests.core.scenario import A0, A1, JOB, OUT, Producer
+from tests.core.streams import A0, A1, JOB, OUT, Producer
 from tests.execution.driving import Driven
 
 P, Q, S = TopicPartition("p", 0), TopicPartition("q", 0), TopicPartition("s", 3)

@@ -21,7 +21,8 @@ from protocol.changelog import ChangelogType, decode_changelog_header
 from protocol.envelope import MessageType, decode_header
 from protocol.frames import decode_columns, encode_columns
 from protocol.ids import TopicPartition
-from tests.core.scenario import A0, A1, INNER, JOB, NONCE, SINK, Producer
+from tests.core.scenario import NONCE
+from tests.core.streams import A0, A1, INNER, JOB, SINK, Producer
 
 STORE = 1
 OUTSIDE = TopicPartition("outside", 0)

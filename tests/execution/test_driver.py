@@ -11,7 +11,7 @@ from framework.stores.memory import MemoryDisk
 from framework.stores.spill import MemorySpill
 from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data
 from protocol.ids import TopicPartition
-from tests.core.scenario import INNER, T
+from tests.core.streams import INNER, T
 from tests.execution.driving import STORE, Crash, Driven, Step, driven
 
 # The steps of one commit, in the order that A7 asks for; several of a kind may follow one another.

@@ -4,7 +4,7 @@ import pytest
 
 from framework.errors import Fenced, Halted, TransientError
 from framework.logs.memory import MemoryLog
-from tests.core.scenario import IN, SINK, SOURCE
+from tests.core.streams import IN, SINK, SOURCE
 from tests.execution.driving import Driven, driven, outside, sink
 
 # --- sources ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ import pytest
 from framework.job.directory import JobDirectory
 from framework.logs.embedded import EmbeddedLog
 from framework.settings import Settings
-from framework.state.bulk_write import Attempt, begin, commit
+from framework.state.bulk_write import begin, commit
+from framework.state.bulk_write_attempt import Attempt
 from framework.state.local_reader import LocalReader
 from framework.stores.sst_snapshot import Builder, publish
 from protocol.changelog_position import decode_changelog_position, encode_changelog_position

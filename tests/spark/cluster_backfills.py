@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.spark.backfill.test_backfill import Scene, made, parquet
+from tests.spark.backfill.scene import Scene, made, parquet
 from tests.spark.test_deterministic import MODE
 
 if TYPE_CHECKING:

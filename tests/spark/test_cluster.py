@@ -19,7 +19,7 @@ from framework.state.snapshots import commits, contents, fold_to_end, live, segm
 from framework.stores.sst_snapshot import Builder, publish
 from protocol.changelog import ChangelogType
 from protocol.changelog_position import ChangelogPosition
-from tests.spark.backfill.test_backfill import plain
+from tests.spark.backfill.scene import plain
 from tests.spark.cluster_backfills import JOBS, LIVE, PAST, backfills
 from tests.spark.cluster_scenes import COUNTED, REFERENCE, WORDS, attempts_at, headers_in
 from tests.state.pair_bulk_writes import run

@@ -15,7 +15,7 @@ from framework.state.snapshots import fold_to_end
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tests.cli.test_state_commands import grete
-from tests.spark.backfill.test_backfill import SETTINGS, SUMS, Scene, drain, made, parquet, plain
+from tests.spark.backfill.scene import SETTINGS, SUMS, Scene, drain, made, parquet, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from framework.state.commits import all_wirings
 from framework.state.snapshots import commits
 from framework.testing.broker import Broker
 from protocol.ids import TopicPartition
-from tests.spark.backfill.test_backfill import SETTINGS, Records, Scene, made, plain
+from tests.spark.backfill.scene import SETTINGS, Records, Scene, made, plain
 from tests.spark.test_deterministic import MODE
 from tests.worker.workers import LIMIT_S
 

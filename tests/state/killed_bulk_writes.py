@@ -14,7 +14,8 @@ from pathlib import Path
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
 from framework.settings import Settings
-from framework.state.bulk_write import Attempt, begin, commit
+from framework.state.bulk_write import begin, commit
+from framework.state.bulk_write_attempt import Attempt
 from protocol.ids import TopicPartition
 from tests.state.pair_job import job
 

@@ -15,7 +15,8 @@ from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import Log
 from framework.settings import Settings
-from framework.state.bulk_write import Attempt, BulkWrite, Written, abort, begin, check_used_up, commit, settle
+from framework.state.bulk_write import abort, begin, check_used_up, commit, settle
+from framework.state.bulk_write_attempt import Attempt, BulkWrite, Written
 from framework.state.commits import all_wirings, last_commit
 from framework.state.snapshots import commits, contents, fold_to_end, live, segments, snapshots
 from framework.state.task_claim import claim

@@ -16,7 +16,8 @@ from framework.logs.embedded import EmbeddedLog
 from framework.logs.kafka import KafkaLog
 from framework.ports import ExternalRecord, Log
 from framework.settings import Settings
-from framework.state.bulk_write import Attempt, BulkWrite, begin, commit, settle
+from framework.state.bulk_write import begin, commit, settle
+from framework.state.bulk_write_attempt import Attempt, BulkWrite
 from framework.state.commits import all_wirings
 from framework.state.local_reader import LocalReader
 from framework.state.prepare import prepare

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES, Ambush
+from tests.verification.simulation.fault_plan import DAMAGES, Fault
 from tests.verification.simulation.run import small_world
 from tests.verification.simulation.scheduler import Simulation
-from tests.verification.simulation.world import DAMAGES, Cut, Fault, Plan, make_plan
+from tests.verification.simulation.world import Cut, Plan, make_plan
 
 ROOT = Path(__file__).parents[2]
 SMALL = Cut(records=8, tasks=2)

@@ -234,19 +234,7 @@ class Inputs:
             self._check_graph(marker, partition, offset)
         channel.generation = generation
         if fresh:
-            if self.aligned and restored < frozen:
-                raise Halted(
-                    self._at(
-                        partition,
-                        offset,
-                        header,
-                        f"went back to checkpoint {restored}, but {frozen} is committed here: its changelog was cut",
-                    )
-                )
-            self.known[producer] = marker.rollback_history
-            self.seen["restores"] += 1
-            self.seen["rollback markers ahead of the task"] += restored > frozen
-            self.seen["rolled-back records dropped"] += self.early.drop(self.is_rolled_back)
+            self._learn_rollback(partition, offset, marker, frozen)
         if channel.skip_checkpoint is not None and channel.skip_checkpoint > restored:
             channel.skip_checkpoint = None  # all that it skipped is rolled back
         if channel.skip_checkpoint is None and header.seq > channel.next_seq:
@@ -268,6 +256,24 @@ class Inputs:
             u == producer and is_rolled_back(self.known[u], g, open_checkpoint)
             for (u, g), open_checkpoint in self.included.items()
         )
+
+    def _learn_rollback(self, partition: TopicPartition, offset: int, marker: RollbackMarker, frozen: int) -> None:
+        """Know a producer's new rollback history, and drop what it rolls back of the early records (R3)."""
+        header = marker.header
+        restored = header.checkpoint_id
+        if self.aligned and restored < frozen:
+            raise Halted(
+                self._at(
+                    partition,
+                    offset,
+                    header,
+                    f"went back to checkpoint {restored}, but {frozen} is committed here: its changelog was cut",
+                )
+            )
+        self.known[header.producer] = marker.rollback_history
+        self.seen["restores"] += 1
+        self.seen["rollback markers ahead of the task"] += restored > frozen
+        self.seen["rolled-back records dropped"] += self.early.drop(self.is_rolled_back)
 
     # --- what is committed ---
 

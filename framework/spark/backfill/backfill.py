@@ -25,7 +25,8 @@ from framework.spark.backfill.ranges import LOG, Cover, Until, check_placed, cov
 from framework.spark.backfill.schema import OUTPUT
 from framework.spark.backfill.stages import Stages, has_one_channel
 from framework.spark.format.options import Where
-from framework.state.bulk_write import BulkWrite, begin, commit
+from framework.state.bulk_write import begin, commit
+from framework.state.bulk_write_attempt import BulkWrite
 from framework.state.pinning import output_counts
 from framework.state.snapshots import Snapshot
 from framework.stores.sst_snapshot import publish

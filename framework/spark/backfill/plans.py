@@ -6,7 +6,7 @@ import msgspec
 
 from framework.settings import Settings
 from framework.spark.format.options import Where
-from framework.state.bulk_write import BulkWrite, Written
+from framework.state.bulk_write_attempt import BulkWrite, Written
 from framework.state.snapshots import Snapshot
 from framework.stores.sst_snapshot import SstFile
 from protocol.ids import TopicPartition

@@ -10,7 +10,7 @@ from framework.batch.task import StateRow
 from framework.execution.build import store_names
 from framework.spark.backfill.plans import Report, StagePlan
 from framework.spark.backfill.schema import STATE, batch
-from framework.state.bulk_write import Attempt, BulkWrite
+from framework.state.bulk_write_attempt import Attempt, BulkWrite
 from framework.state.snapshots import Snapshot, contents, segments
 from framework.stores.sst_snapshot import Builder
 

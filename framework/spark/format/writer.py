@@ -21,7 +21,8 @@ from framework.logs.address import open_job_metadata
 from framework.settings import Settings
 from framework.spark.format.columns import Column, column
 from framework.spark.format.options import Options, Where, find_store, read_options
-from framework.state.bulk_write import Attempt, BulkWrite, Written, abort, begin, commit
+from framework.state.bulk_write import abort, begin, commit
+from framework.state.bulk_write_attempt import Attempt, BulkWrite, Written
 from framework.state.graph_pinning import check_graph
 from framework.state.pinning import check_definition, pin_definition
 from protocol.ids import TopicPartition

@@ -11,7 +11,8 @@ from framework.core.task_topology import wire
 from framework.core.topology import Stage, Stream, Topology
 from protocol.envelope import MessageType
 from protocol.ids import TopicPartition
-from tests.core.scenario import A0, A1, INNER, OUT, Log, Producer, Scenario, T, frame, running
+from tests.core.scenario import Scenario, running
+from tests.core.streams import A0, A1, INNER, OUT, Log, Producer, T, frame
 
 ONE_FRAME = len(frame(A0, 1, 1, 1, "x"))
 

@@ -6,7 +6,8 @@ from framework.core import actions as do
 from framework.core import events as on
 from framework.errors import Fenced, Halted
 from protocol.envelope import MessageType
-from tests.core.scenario import A0, A1, INNER, OUT, Log, Producer, Scenario, T, frame
+from tests.core.scenario import Scenario
+from tests.core.streams import A0, A1, INNER, OUT, Log, Producer, T, frame
 
 
 def local() -> tuple[Scenario, Producer, Producer]:

@@ -13,7 +13,8 @@ from protocol.commit import Commit
 from protocol.control import encode_marker
 from protocol.ids import TopicPartition
 from tests.core.deterministic.scenario import Writer
-from tests.core.scenario import LIMITS, Log, Producer, Scenario, frame
+from tests.core.scenario import LIMITS, Scenario
+from tests.core.streams import Log, Producer, frame
 
 # a (two tasks, deterministic) → c ← b (one task, aligned); d reads of a alone
 STAGES = (Stage("a", 0, 2), Stage("b", 1, 1), Stage("c", 2, 1), Stage("d", 3, 1))

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from framework.core import actions as do
 from framework.errors import Halted
 from protocol.control import encode_marker, encode_progress
-from tests.core.scenario import A0, A1, Producer, Scenario, T, frame, running
+from tests.core.scenario import Scenario, running
+from tests.core.streams import A0, A1, Producer, T, frame
 
 
 def commit(task: Scenario, checkpoint_id: int, *producers: Producer) -> None:

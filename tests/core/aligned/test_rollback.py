@@ -1,115 +1,19 @@
-"""Restores: what they roll back (R3), what a task does about them (R4), how it goes back (R5)."""
+"""Rollback markers: what a task does about them (R4), how it goes back (R5). Histories: test_rollback_history.py."""
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from framework.core import actions as do
-from framework.core.changelog_fold import extend_rollback_history, is_rolled_back
 from framework.core.task_topology import wire
 from framework.core.topology import Stage, Stream, Topology
 from framework.errors import Halted
-from protocol.commit import ProducerRollbacks
 from protocol.control import decode_rollback_marker, encode_rollback_marker
-from protocol.ids import RollbackEntry, TopicPartition
-from tests.core.scenario import A0, A1, IN, INNER, JOB, OUT, Log, Producer, Scenario, T, running
+from protocol.ids import RollbackEntry
+from tests.core.scenario import Scenario, running
+from tests.core.streams import A0, A1, IN, INNER, JOB, OUT, Log, Producer, T
 
-
-def commit(task: Scenario, checkpoint_id: int, *producers: Producer) -> None:
-    """Have all producers send the marker of a checkpoint, and the task read it."""
-    for producer in producers:
-        producer.mark(checkpoint_id)
-    task.read()
-    assert task.core.frozen == checkpoint_id
-
-
-# --- R3: rolled back
-# ---------------------------------------------------------------------------------------------------------
-
-HISTORIES = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5)), max_size=8)
-
-
-def all_incarnations(steps: list[tuple[int, int]]) -> list[RollbackEntry]:
-    """Return a rollback history without any pruning.
-
-    Generations grow by the first, checkpoints are the second of each pair.
-    """
-    entries, generation = [], 0
-    for more, restored in steps:
-        generation += more
-        entries.append(RollbackEntry(generation, restored))
-    return entries
-
-
-@given(HISTORIES, st.integers(0, 30), st.integers(0, 7))
-def test_rolled_back_by_any_known_later_incarnation(
-    steps: list[tuple[int, int]], generation: int, checkpoint_id: int
-) -> None:
-    """(u, g, v) is rolled back iff some later generation restored to a checkpoint < v.
-
-    The pruned rollback history says the same (R3).
-    """
-    entries = all_incarnations(steps)
-    pruned: tuple[RollbackEntry, ...] = ()
-    for entry in entries:
-        pruned = extend_rollback_history(pruned, entry)
-    assert is_rolled_back(pruned, generation, checkpoint_id) == any(
-        g > generation and r < checkpoint_id for g, r in entries
-    )
-
-
-@given(HISTORIES)
-def test_a_pruned_rollback_history_is_short(steps: list[tuple[int, int]]) -> None:
-    """Both generations and checkpoints grow.
-
-    It has at most one entry for each checkpoint that was ever restored (R3).
-    """
-    pruned: tuple[RollbackEntry, ...] = ()
-    for entry in all_incarnations(steps):
-        pruned = extend_rollback_history(pruned, entry)
-        assert pruned[-1] == entry
-    assert [e.checkpoint_id for e in pruned] == sorted({e.checkpoint_id for e in pruned})
-    assert [e.generation for e in pruned] == sorted({e.generation for e in pruned})
-
-
-def test_rolled_back_records_still_in_the_stream_are_dropped() -> None:
-    """In another partition the dead incarnation's records are still to be read.
-
-    Rollback history rolls them back (R3).
-    """
-    task, streams, producer = diamond()
-    first, second = streams
-    producer.send(1, "kept", to=second)
-    producer.send(2, "rolled back", to=second)
-    producer.rollback_marker(1, first)  # the other partition has not heard of it yet
-    task.read(first)
-    task.read(second)
-    assert (task.open, task.core.seen["rolled-back records dropped"]) == (["kept"], 1)
-
-
-def test_the_whole_rollback_history_counts_not_only_the_newest_generation() -> None:
-    """Generation 2 went back to 1, generation 3 to 2.
-
-    What 1 made for checkpoint 2 stays rolled back, what 2 made counts (R3).
-    """
-    task, (first, second), producer = diamond()
-    producer.send(2, "rolled back", to=second)
-    producer.rollback_marker(1)
-    producer.send(2, "counts", to=second)
-    producer.rollback_marker(2, first)
-    task.read(first)
-    task.read(second)
-    producer.announce(second)
-    producer.mark(2)
-    task.read()
-    assert task.core.inputs.known[A0] == ((1, 0), (2, 1), (3, 2))
-    assert task.checkpoint_ids[2] == ["counts"]
-
-
-# --- R4: what a rollback marker does
-# ------------------------------------------------------------------------------------------
+# --- R4: what a rollback marker does ----------------------------------------------------------------------------------
 
 
 def test_a_rollback_marker_of_a_slower_tasks_producer_changes_nothing_else() -> None:
@@ -121,7 +25,7 @@ def test_a_rollback_marker_of_a_slower_tasks_producer_changes_nothing_else() -> 
     task.read()
     assert (task.open, task.core.generation) == (["1"], 1)
     assert task.core.seen["rollback markers ahead of the task"] == 1
-    commit(task, 2, a1)
+    task.commit(2, a1)
     assert task.checkpoint_ids == {0: [], 2: ["1", "2"]}
 
 
@@ -133,13 +37,13 @@ def test_a_rollback_marker_without_rolled_back_records_in_the_open_write_batch_d
     a0.send(1, "anew")
     task.read()
     assert (task.open, task.core.generation, task.core.seen["rollbacks"]) == (["of the other producer", "anew"], 1, 0)
-    commit(task, 1, a0, a1)
+    task.commit(1, a0, a1)
 
 
 def test_a_rollback_marker_that_rolls_back_what_was_processed_rolls_back() -> None:
     """The layer is dropped, a new generation claimed and announced, and the commit's offsets are read again (R4)."""
     task, a0, a1 = running()
-    commit(task, 1, a0, a1)
+    task.commit(1, a0, a1)
     resume = len(task.log.rows[T])
     a1.send(2, "survives")
     a0.send(2, "rolled back")
@@ -166,7 +70,7 @@ def test_after_a_rollback_only_what_counts_is_committed() -> None:
     a1.send(1, "y")
     a0.rollback_marker(0)
     a0.send(1, "x again")
-    commit(task, 1, a0, a1)
+    task.commit(1, a0, a1)
     assert task.state == ["y", "x again"]
     assert task.core.seen["rollbacks"] == 1
 
@@ -178,8 +82,8 @@ def test_buffered_rolled_back_records_are_dropped_without_a_rollback() -> None:
     a0.send(2, "rolled back")
     a0.rollback_marker(1)
     a0.send(2, "instead")
-    commit(task, 1, a1)
-    commit(task, 2, a0, a1)
+    task.commit(1, a1)
+    task.commit(2, a0, a1)
     assert (task.state, task.core.seen["rollbacks"]) == (["x", "instead"], 0)
 
 
@@ -258,11 +162,31 @@ def test_a_rollback_takes_back_the_seqs_of_outputs() -> None:
     ]
 
 
+def test_a_rollback_forgets_that_inputs_have_ended() -> None:
+    """It goes back to a position before the end: a commit must not say that the end was reached (A2b, R4)."""
+    mixed = wire(replace(JOB, external_inputs={1: (IN.topic,)}), 1, 0)
+    log = Log()
+    a0, a1 = Producer(log, A0, fingerprint=mixed.fingerprint), Producer(log, A1, fingerprint=mixed.fingerprint)
+    a0.rollback_marker(0)
+    a1.rollback_marker(0)
+    task = Scenario(log, mixed).start()
+    a0.send(1, "rolled back")
+    task.read()
+    task.take_external("outside", ended=True)
+    a0.rollback_marker(0)
+    task.read()
+    assert (task.position[IN], task.core.external[IN]) == (0, 0)
+    a0.mark(1, at_end=True)
+    a1.mark(1, at_end=True)
+    task.read()
+    assert [commit.at_end for commit in log.commits(mixed)] == [False, False]
+
+
 def test_a_rollback_marker_below_what_is_committed_halts() -> None:
     """R < L(d) cannot be: the producer's changelog was cut, and a person must look (R4)."""
     task, a0, a1 = running()
-    commit(task, 1, a0, a1)
-    commit(task, 2, a0, a1)
+    task.commit(1, a0, a1)
+    task.commit(2, a0, a1)
     a0.rollback_marker(1)
     with pytest.raises(Halted, match="went back to checkpoint 1, but 2 is committed here: its changelog was cut"):
         task.read()
@@ -312,7 +236,7 @@ def test_a_channel_stops_skipping_if_all_it_skipped_is_rolled_back() -> None:
     a0.send(1, "x")
     task.read()
     assert (task.core.inputs.skipping, task.open) == (False, ["x"])
-    commit(task, 1, a0, a1)
+    task.commit(1, a0, a1)
     assert task.core.seen["seeks back"] == 0
 
 
@@ -331,107 +255,3 @@ def test_a_channel_keeps_skipping_if_some_of_it_counts() -> None:
         a1.mark(checkpoint_id)
     task.read()
     assert task.state == ["x", "skipped", "instead"]
-
-
-# --- R4: one table for all channels -----------------------------------------------------------------------------------
-
-
-def diamond() -> tuple[Scenario, tuple[TopicPartition, TopicPartition], Producer]:
-    """Return a task that reads one producer through two streams."""
-    streams = (Stream("j.a.s3.b", 0, 1, 1), Stream("j.a.s4.b", 0, 1, 1))
-    wiring = wire(Topology("j", (Stage("a", 0, 1), Stage("b", 1, 1)), streams), 1, 0)
-    log, partitions = Log(), (TopicPartition("j.a.s3.b", 0), TopicPartition("j.a.s4.b", 0))
-    producer = Producer(log, A0, *partitions, fingerprint=wiring.fingerprint)
-    producer.rollback_marker(0)
-    task = Scenario(log, wiring).start()
-    task.read()
-    return task, partitions, producer
-
-
-def test_a_producers_rollback_marker_rolls_a_diamond_back_once() -> None:
-    """One table for all channels: the second channel's restore only sets that channel (R4)."""
-    task, (first, second), producer = diamond()
-    producer.send(1, "rolled back", to=first)
-    producer.send(1, "rolled back too", to=second)
-    producer.rollback_marker(0, first)
-    producer.send(1, "x", to=first)
-    task.read()
-    producer.announce(second)
-    producer.send(1, "y", to=second)
-    task.read()
-    assert (task.open, task.core.seen["rollbacks"], task.core.seen["restores"]) == (["x", "y"], 1, 2)
-    producer.mark(1)
-    task.read()
-    assert task.state == ["x", "y"]
-
-
-def test_a_diamonds_second_channel_may_commit_before_it_learns_of_the_rollback_marker() -> None:
-    """The generation announced is that of a channel, and part of the commit: the later restore is not stale (R4)."""
-    task, (first, second), producer = diamond()
-    producer.send(1, "x", to=second)
-    producer.mark(1)
-    producer.rollback_marker(1, first)
-    task.read()
-    assert task.core.frozen == 1
-    producer.announce(second)
-    producer.send(2, "y", to=second)
-    after = task.successor().start()
-    after.read()
-    assert after.open == ["y"]
-    assert {(p.topic, c.generation) for (_, p), c in after.core.inputs.channels.items()} == {
-        (first.topic, 2),
-        (second.topic, 2),
-    }
-
-
-# --- what a restart knows ---------------------------------------------------------------------------------------------
-
-
-def test_rollback_histories_survive_a_restart() -> None:
-    """What is known of the producers is part of the commit.
-
-    Rolled-back records read after a restart stay rolled back (R3, 1.2).
-    """
-    task, a0, a1 = running()
-    a0.rollback_marker(0)
-    commit(task, 1, a0, a1)
-    [of_commit] = task.log.commits(INNER)[1:]
-    assert of_commit.known == (ProducerRollbacks(A0, ((1, 0), (2, 0))), ProducerRollbacks(A1, ((1, 0),)))  # type: ignore[arg-type]
-    after = task.successor(same_host=False).start()
-    assert after.core.inputs.known == {A0: ((1, 0), (2, 0)), A1: ((1, 0),)}
-
-
-def test_an_own_rollback_history_grows_with_each_start_and_each_rollback() -> None:
-    """Every incarnation is announced with all that still roll back something.
-
-    (generation, checkpoint it went back to) (R2).
-    """
-    task, a0, a1 = running()
-    commit(task, 1, a0, a1)
-    after = task.successor().start()
-    after.read()
-    a0.send(2, "rolled back")
-    a0.rollback_marker(1)
-    after.read()
-    restores = [decode_rollback_marker(send.value) for send in after.all(do.Send) if send.partition == OUT[0]]
-    assert [rollback_marker.rollback_history for rollback_marker in restores] == [((1, 0), (2, 1)), ((1, 0), (3, 1))]
-
-
-def test_a_rollback_forgets_that_inputs_have_ended() -> None:
-    """It goes back to a position before the end: a commit must not say that the end was reached (A2b, R4)."""
-    mixed = wire(replace(JOB, external_inputs={1: (IN.topic,)}), 1, 0)
-    log = Log()
-    a0, a1 = Producer(log, A0, fingerprint=mixed.fingerprint), Producer(log, A1, fingerprint=mixed.fingerprint)
-    a0.rollback_marker(0)
-    a1.rollback_marker(0)
-    task = Scenario(log, mixed).start()
-    a0.send(1, "rolled back")
-    task.read()
-    task.take_external("outside", ended=True)
-    a0.rollback_marker(0)
-    task.read()
-    assert (task.position[IN], task.core.external[IN]) == (0, 0)
-    a0.mark(1, at_end=True)
-    a1.mark(1, at_end=True)
-    task.read()
-    assert [commit.at_end for commit in log.commits(mixed)] == [False, False]

@@ -16,7 +16,8 @@ from protocol.control import decode_progress, encode_progress
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.frames import decode_columns, digest_records, encode_columns
 from protocol.ids import TopicPartition
-from tests.core.scenario import A0, A1, IN, INNER, LIMITS, NONCE, Log, Scenario, T, encoded
+from tests.core.scenario import LIMITS, NONCE, Scenario
+from tests.core.streams import A0, A1, IN, INNER, Log, T, encoded
 
 ALL = (1 << 31) - 1
 NEVER = 1 << 62

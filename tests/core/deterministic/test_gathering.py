@@ -6,7 +6,7 @@ from framework.core import actions as do
 from framework.core import events as on
 from protocol.changelog import ChangelogType
 from tests.core.deterministic.scenario import Logical
-from tests.core.scenario import SOURCE, Log
+from tests.core.streams import SOURCE, Log
 
 ALONE = replace(SOURCE, outputs=())  # a source that only writes to the outside
 

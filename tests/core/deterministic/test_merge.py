@@ -12,7 +12,7 @@ from framework.errors import Halted
 from protocol.control import decode_progress
 from protocol.envelope import MessageType, decode_header
 from tests.core.deterministic.scenario import ALL, Logical, inner
-from tests.core.scenario import A0, A1, INNER, OUT, SOURCE, Log, Producer, T
+from tests.core.streams import A0, A1, INNER, OUT, SOURCE, Log, Producer, T
 
 # --- merging by logical time (D1) -------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from framework.core import events as on
 from protocol.changelog import ChangelogType
 from tests.core.deterministic.scenario import Logical, Writer
 from tests.core.deterministic.test_task import ALONE, kinds
-from tests.core.scenario import A0, SINK, Log
+from tests.core.streams import A0, SINK, Log
 
 
 def test_outputs_that_are_read_back_leave_without_the_changelog() -> None:

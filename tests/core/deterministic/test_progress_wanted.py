@@ -4,7 +4,7 @@ from framework.core import actions as do
 from framework.core import events as on
 from protocol.changelog import ChangelogType, decode_time_lease
 from tests.core.deterministic.scenario import Logical
-from tests.core.scenario import SOURCE, Log
+from tests.core.streams import SOURCE, Log
 
 TO = SOURCE.outputs
 

@@ -15,7 +15,8 @@ from protocol.changelog import (
 )
 from protocol.ids import TopicPartition
 from tests.core.deterministic.scenario import OUTSIDE, Logical, Writer, inner
-from tests.core.scenario import A0, INNER, SINK, SOURCE, Log, Scenario
+from tests.core.scenario import Scenario
+from tests.core.streams import A0, INNER, SINK, SOURCE, Log
 
 TO = SOURCE.outputs
 ALONE = replace(SOURCE, outputs=())  # a source that only writes to the outside

@@ -6,11 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,27 +19,22 @@ from framework.cli import main
 from framework.cli.commands.audit import tell_audit
 from framework.cli.progress import Screen
 from framework.errors import ConfigError, Fenced, Halted, TaskError
-from framework.job.directory import JobDirectory
-from framework.job.loader import load_job
-from framework.logs.address import LogAddress
-from framework.ports import ExternalRecord
-from framework.settings import Settings
-from framework.spark.backfill.audit import Audited, audit
-from framework.spark.backfill.backfill import Done, Wanted, backfill, sources_of
 from framework.spark.backfill.history import read_files
-from framework.spark.backfill.ranges import parse_until
-from framework.spark.format.options import Where
 from framework.state.commits import all_wirings, last_commit
-from framework.state.local_reader import LocalReader
-from framework.state.prepare import prepare
 from framework.state.snapshots import fold_to_end
 from framework.testing.broker import Broker
 from framework.worker.local_job import LocalJob
-from grete import Job
 from protocol.ids import TopicPartition
-from protocol.partitioner import partition_of
 from tests.cli.test_reading import unchanged
 from tests.cli.test_state_commands import grete
+from tests.spark.backfill.scene import (
+    SETTINGS,
+    Scene,
+    drain,
+    made,
+    parquet,
+    plain,
+)
 from tests.spark.conftest import TopicHistory
 
 if TYPE_CHECKING:
@@ -49,150 +42,17 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
 
-SUMS = Path(__file__).with_name("sums.py")
-SETTINGS = Settings(checkpoint_interval_ms=100)
-
-NOW_MS = time.time_ns() // 1_000_000  # Kafka deletes what is of long ago
-
-Records = Sequence[tuple[str, str, int]]  # key, text, timestamp
-
-
-class Silent:
-    """Takes what is told."""
-
-    def __init__(self) -> None:
-        self.metadata: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.metadata.append(text)
-
-    def bar(self, name: str, done: int, total: int) -> None:
-        assert 0 <= done <= total, name
-
-
-class Scene:
-    """A job of its own names, its log, and what a test does with it."""
-
-    def __init__(
-        self,
-        directory: Path,
-        suffix: str = "",
-        log: str = "embedded",
-        more: str = "",
-        changes: Sequence[tuple[str, str]] = (),
-    ) -> None:
-        """Write the job, make its topics; ``more``: lines before its first stage's work; ``changes``: of its text."""
-        text = SUMS.read_text().replace('Job("sums"', f'Job("sums{suffix}"')
-        for before, after in changes:
-            assert before in text, before
-            text = text.replace(before, after)
-        for topic in ("events", "letters", "told"):
-            text = text.replace(f'Topic("{topic}"', f'Topic("{topic}{suffix}"')
-        text = text.replace("        self.seen.put", f"{more}        self.seen.put")
-        self.reference = str(directory / f"sums_{suffix.replace('-', '_')}.py")
-        Path(self.reference).write_text(text)
-        self.job: Job = load_job(self.reference)
-        self.suffix, self.topic = suffix, f"events{suffix}"
-        self.told = Silent()
-        self.move_to(directory / "job", log)
-
-    def move_to(self, directory: Path, log: str = "embedded") -> None:
-        """Go on with the job of this directory and log."""
-        self.job_directory = JobDirectory(directory, address=LogAddress(log))
-        self.log = self.job_directory.open_log()
-        self.metadata = prepare(self.job, self.log, self.job_directory, SETTINGS, fed=[self.topic])
-        self.where = Where(log, "", str(self.job_directory.directory / "log.db"))
-
-    def wanted(self, *sources: str) -> Wanted:
-        work = str(self.job_directory.directory / "spark")
-        return Wanted(self.job, self.reference, self.where, SETTINGS, sources_of(self.job, list(sources)), work)
-
-    def backfill(self, spark: "SparkSession", *sources: str, until: str | None = None, outputs: bool = False) -> Done:
-        wanted = self.wanted(*sources)._replace(outputs=outputs)
-        return backfill(spark, wanted, parse_until(until, self.job), self.log, self.told)
-
-    def audit(self, spark: "SparkSession", *sources: str) -> Audited:
-        return audit(spark, self.wanted(*sources), self.log, self.told, aligned=True)
-
-    def feed(self, records: Records) -> None:
-        self.metadata.produce_with_meta([external(self.topic, *record) for record in records], {})
-
-    def run(self) -> None:
-        """Let real workers process what there is, and stop them."""
-        with LocalJob(self.job, self.reference, self.job_directory, SETTINGS) as local:
-            drain(local)
-            local.stop()
-
-    def taken(self) -> int:
-        """Return how many tasks' workers have taken the files of a backfill for their state."""
-        logs = (log.read_text() for log in map(self.job_directory.worker_log, range(2)) if log.exists())
-        return sum(log.count("state taken from files of a backfill") for log in logs)
-
-    def prebuilt(self) -> int:
-        """Return for how many tasks there are such files."""
-        return sum(
-            (self.job_directory.prebuilt(wiring.name) / "manifest.json").exists() for wiring in all_wirings(self.job)
-        )
-
-    def sent(self, topic: str) -> int:
-        """Return how many records stand in a topic."""
-        places = [TopicPartition(f"{topic}{self.suffix}", number) for number in range(2)]
-        return sum(len(self.log.read(job_directory, 0, 1 << 24)) for job_directory in places)
-
-    def state(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Return what ``seen`` and ``sums`` hold."""
-        parse, sums = self.job.stages
-        with LocalReader(self.job_directory.state_directory, self.job) as reader:
-            return dict(reader.all(parse.stores["seen"])), dict(reader.all(sums.stores["sums"]))
-
-
-def drain(local: LocalJob) -> None:
-    ends = local.ends()
-    while not local.drained(ends):
-        local.poll(20)
-
-
-def poll_for_ever(local: LocalJob) -> None:
-    while True:
-        local.poll(100)
-
-
-def external(topic: str, key: str, text: str, timestamp: int) -> ExternalRecord:
-    job_directory = TopicPartition(topic, partition_of(key.encode(), 2))
-    return ExternalRecord(job_directory, key.encode(), text.encode(), timestamp)
-
-
-def made(count: int, seed: int) -> Records:
-    """Return records; about one in thirty is no number."""
-    rng = random.Random(seed)
-    texts = [str(rng.randrange(9)) if rng.random() > 0.03 else "x" for _ in range(count)]
-    return [(f"key-{rng.randrange(40)}", text, NOW_MS + number) for number, text in enumerate(texts)]
-
-
-def plain(*parts: Records) -> tuple[dict[str, int], dict[str, int]]:
-    """Return what one plain pass gives."""
-    seen, sums = Counter[str](), Counter[str]()
-    for key, text, _ in [record for part in parts for record in part]:
-        if text != "x":
-            seen[key] += 1
-            sums[key[-1:]] += int(text)
-    return dict(seen), dict(sums)
-
-
-def parquet(path: Path, records: Records, **more: Any) -> str:
-    """Write records as a file."""
-    keys, texts, times = (list(column) for column in zip(*records, strict=True))
-    table = {"key": pa.array(keys), "value": pa.array(texts), "timestamp": pa.array(times, pa.int64())}
-    path.parent.mkdir(exist_ok=True)
-    pq.write_table(pa.table(table | {name: pa.array(cells) for name, cells in more.items()}), path)
-    return str(path)
-
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
     scene = Scene(tmp_path)
     yield scene
     scene.log.close()
+
+
+def poll_for_ever(local: LocalJob) -> None:
+    while True:
+        local.poll(100)
 
 
 def test_a_job_goes_live_from_files_and_is_audited(spark: "SparkSession", scene: Scene, tmp_path: Path) -> None:

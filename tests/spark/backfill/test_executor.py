@@ -22,7 +22,7 @@ from protocol.ids import TopicPartition
 from tasks import recommendations
 from tests.support.local_batch import run_job
 
-SUMS = str(Path(__file__).with_name("sums.py"))
+SUMS = str(Path(__file__).parents[1] / "sums.py")
 NOWHERE = Where("embedded", "", "/nowhere")
 HISTORY = [(f"key-{n % 7}".encode(), b"x" if n % 11 == 0 else b"%d" % n, 1_000 + n % 90) for n in range(2_500)]
 

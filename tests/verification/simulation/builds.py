@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, FrameworkError
+from tests.verification.simulation.fault_plan import FAULTY
 from tests.verification.simulation.oracle import TaskHistory, Violation
-from tests.verification.simulation.world import FAULTY, Plan
+from tests.verification.simulation.world import Plan
 
 if TYPE_CHECKING:
     from tests.verification.simulation.process import Process

@@ -1,7 +1,7 @@
 """The rare situations that a batch of seeds must have met, or its cleanness means nothing (design 3.4)."""
 
 from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
-from tests.verification.simulation.world import DAMAGES, KINDS, LOGICAL_DAMAGES
+from tests.verification.simulation.fault_plan import DAMAGES, KINDS, LOGICAL_DAMAGES
 
 BATCH = 1_000  # seeds in which each of these happens at least once
 

@@ -3,25 +3,19 @@
 What the log's own checksums hold (headers, markers, commits) is left alone: Kafka has a CRC in each batch.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 from protocol.changelog import ChangelogType
 from protocol.changelog_position import decode_changelog_position
 from protocol.envelope import HEADER_SIZE, MessageType
 from protocol.ids import TopicPartition
+from tests.verification.simulation.faulty_world import FaultyWorld, Rand
 from tests.verification.simulation.logical_checks import LogicalChecker
+from tests.verification.simulation.process import Process
 from tests.verification.simulation.reference import LogicalHistory
 
-if TYPE_CHECKING:
-    from tests.verification.simulation.process import Process
-    from tests.verification.simulation.scheduler import Simulation
-
-Rand = Callable[[], float]
 _DATA_AT = 20  # of a data message: flips stand behind its header
 
 
-def truncated_stream(sim: "Simulation", _target: "Process", rand: Rand) -> str:
+def truncated_stream(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
     """Lose the last messages of a stream."""
     streams = [p for wiring in sim.plan.wirings.values() for _, p in wiring.channels if sim.log.partition(p).rows]
     if not streams:
@@ -32,7 +26,7 @@ def truncated_stream(sim: "Simulation", _target: "Process", rand: Rand) -> str:
     return f"{partition} loses {count} messages"
 
 
-def truncated_changelog(sim: "Simulation", target: "Process", rand: Rand) -> str:
+def truncated_changelog(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Lose the last messages of a changelog, a commit that its task's store points to among them.
 
     Without that store nothing is left to show that anything was lost: so no other host and no other process knows it.
@@ -60,18 +54,18 @@ def truncated_changelog(sim: "Simulation", target: "Process", rand: Rand) -> str
     return f"{target.wiring.changelog} loses {count} messages"
 
 
-def flipped_bit_in_frame(sim: "Simulation", _target: "Process", rand: Rand) -> str:
+def flipped_bit_in_frame(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
     """Change a bit in the records of a frame."""
     streams = {p for wiring in sim.plan.wirings.values() for _, p in wiring.channels}
     return _flip(sim, sorted(streams), MessageType.FRAME, HEADER_SIZE, rand)
 
 
-def flipped_bit_in_data(sim: "Simulation", target: "Process", rand: Rand) -> str:
+def flipped_bit_in_data(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Change a bit in the keys and values of a changelog."""
     return _flip(sim, [target.wiring.changelog], ChangelogType.DATA, _DATA_AT, rand)
 
 
-def thinned_input(sim: "Simulation", target: "Process", rand: Rand) -> str:
+def thinned_input(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Remove records that a source took in and has not committed, as compaction does; the source dies before (D2)."""
     history = sim.checker.histories[target.task]
     if not isinstance(history, LogicalHistory):
@@ -91,7 +85,7 @@ def thinned_input(sim: "Simulation", target: "Process", rand: Rand) -> str:
     return f"{decision.topic}[{decision.partition}] loses {len(gone)} records from offset {decision.first_offset} on"
 
 
-def other_outputs(sim: "Simulation", target: "Process", _rand: Rand) -> str:
+def other_outputs(sim: FaultyWorld, target: Process, _rand: Rand) -> str:
     """Let a sink make other outputs of the same input from now on; some are visible that no commit holds (D5)."""
     checker = sim.checker
     visible = checker.visible_uncommitted(target.task) if isinstance(checker, LogicalChecker) else 0
@@ -103,7 +97,7 @@ def other_outputs(sim: "Simulation", target: "Process", _rand: Rand) -> str:
     return f"{target.name}, {visible} of its outputs are visible and not committed"
 
 
-def _kill_all(sim: "Simulation", target: "Process") -> None:
+def _kill_all(sim: FaultyWorld, target: Process) -> None:
     """Kill every process of a task, one of which is started again; what they have sent to its changelog is lost."""
     for process in [p for p in sim.processes if p.task == target.task and p is not target]:
         sim.kill(process, "goes with the damage", restart=False)
@@ -111,7 +105,7 @@ def _kill_all(sim: "Simulation", target: "Process") -> None:
     sim.drop_queues(target.task)
 
 
-def _flip(sim: "Simulation", partitions: list[TopicPartition], kind: int, start: int, rand: Rand) -> str:
+def _flip(sim: FaultyWorld, partitions: list[TopicPartition], kind: int, start: int, rand: Rand) -> str:
     found = [
         (partition, index)
         for partition in partitions

@@ -5,7 +5,6 @@ A fault counts when it hits something: those that lie in wait say so when they g
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from framework.stores.memory import MemoryDisk
 from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
@@ -18,23 +17,21 @@ from tests.verification.simulation.damage import (
     truncated_stream,
 )
 from tests.verification.simulation.disk import copy_of
-from tests.verification.simulation.world import DAMAGES, KINDS, LOGICAL_DAMAGES, Plan
+from tests.verification.simulation.fault_plan import DAMAGES, KINDS, LOGICAL_DAMAGES
+from tests.verification.simulation.faulty_world import FaultyWorld, Rand
+from tests.verification.simulation.process import Process
+from tests.verification.simulation.world import Plan
 
-if TYPE_CHECKING:
-    from tests.verification.simulation.process import Process
-    from tests.verification.simulation.scheduler import Simulation
-
-Rand = Callable[[], float]
-Fault = Callable[["Simulation", "Process", Rand], str]  # the text is empty if nothing was there to hit
+Fault = Callable[[FaultyWorld, Process, Rand], str]  # the text is empty if nothing was there to hit
 
 
-def crash(sim: "Simulation", target: "Process", _rand: Rand) -> str:
+def crash(sim: FaultyWorld, target: Process, _rand: Rand) -> str:
     """Kill a process between two things that it does."""
     sim.kill(target, "killed")
     return target.name
 
 
-def crash_at_call(sim: "Simulation", _target: "Process", rand: Rand) -> str:
+def crash_at_call(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
     """Kill whoever comes next to one side of one call."""
     rare = rare_calls(sim.plan)
     calls = rare if rare and rand() < 0.5 else CALLS
@@ -44,14 +41,14 @@ def crash_at_call(sim: "Simulation", _target: "Process", rand: Rand) -> str:
     return f"{side} {call}, the {count}. time"
 
 
-def crash_at_boundary(_sim: "Simulation", target: "Process", rand: Rand) -> str:
+def crash_at_boundary(_sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Kill a process before or after one of its next port calls."""
     crossings = 1 + int(rand() * 25)
     target.boundary.arm_crash(crossings)
     return f"{target.name} at crossing {crossings}"
 
 
-def crash_in_restore(sim: "Simulation", target: "Process", rand: Rand) -> str:
+def crash_in_restore(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Kill a process, and its successor while that restores; half of them without a store to begin with."""
     sim.kill(target, "killed", restart=False)
     if rand() < 0.5:
@@ -61,7 +58,7 @@ def crash_in_restore(sim: "Simulation", target: "Process", rand: Rand) -> str:
     return f"{target.name}, its successor at crossing {crossings}"
 
 
-def crash_several(sim: "Simulation", target: "Process", rand: Rand) -> str:
+def crash_several(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Kill several processes at once."""
     share = 0.3 + 0.7 * rand()
     victims = [p for p in sim.awake() if p is target or rand() < share]
@@ -70,20 +67,20 @@ def crash_several(sim: "Simulation", target: "Process", rand: Rand) -> str:
     return ", ".join(victim.name for victim in victims)
 
 
-def zombie(sim: "Simulation", target: "Process", rand: Rand) -> str:
+def zombie(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Pause a process, start a successor, let the old one go on later."""
     pause(sim, target, 150, rand)
     sim.restart(target.task, int(rand() * 20))
     return f"{target.name} until step {target.wake_at}"
 
 
-def freeze(sim: "Simulation", target: "Process", rand: Rand) -> str:
+def freeze(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Pause a process for a while; nobody notices."""
     pause(sim, target, 40, rand)
     return f"{target.name} until step {target.wake_at}"
 
 
-def twin(sim: "Simulation", target: "Process", rand: Rand) -> str:
+def twin(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Start a second instance of a task, or two, beside a living one."""
     count = 1 + (rand() < 0.4)
     for _ in range(count):
@@ -91,19 +88,19 @@ def twin(sim: "Simulation", target: "Process", rand: Rand) -> str:
     return f"{target.name}, {count} more"
 
 
-def lose_ack(_sim: "Simulation", target: "Process", _rand: Rand) -> str:
+def lose_ack(_sim: FaultyWorld, target: Process, _rand: Rand) -> str:
     """Apply the next message of a process, and lose the acknowledgement."""
     target.log.lose_ack = True
     return target.name
 
 
-def full_disk(_sim: "Simulation", target: "Process", rand: Rand) -> str:
+def full_disk(_sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Let one of the next port calls find the disk full."""
     target.boundary.arm_full(1 + int(rand() * 20))
     return target.name
 
 
-def delay(sim: "Simulation", target: "Process", rand: Rand) -> str:
+def delay(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Let a partition that the process writes to not answer for a while."""
     partitions = (*target.wiring.outputs, target.wiring.changelog)
     partition = partitions[int(rand() * len(partitions))]
@@ -111,7 +108,7 @@ def delay(sim: "Simulation", target: "Process", rand: Rand) -> str:
     return str(partition)
 
 
-def broker_restart(sim: "Simulation", _target: "Process", rand: Rand) -> str:
+def broker_restart(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
     """Let no partition answer for a while."""
     until = sim.now + int(rand() * 4 * sim.plan.settings.checkpoint_interval_ms)
     for partition in sim.log.partitions:
@@ -119,7 +116,7 @@ def broker_restart(sim: "Simulation", _target: "Process", rand: Rand) -> str:
     return f"until {until} ms"
 
 
-def clock_jump(sim: "Simulation", target: "Process", rand: Rand) -> str:
+def clock_jump(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Let the clock of a partition's leader jump, forward or back."""
     partitions = list(sim.log.partitions)
     partition = target.wiring.changelog if rand() < 0.6 else partitions[int(rand() * len(partitions))]
@@ -128,7 +125,7 @@ def clock_jump(sim: "Simulation", target: "Process", rand: Rand) -> str:
     return f"{partition} by {jump} ms"
 
 
-def stale_store(sim: "Simulation", target: "Process", rand: Rand) -> str:
+def stale_store(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Kill a process and bring back an older copy of its store, or none."""
     sim.kill(target, "killed")
     host = target.host
@@ -139,13 +136,13 @@ def stale_store(sim: "Simulation", target: "Process", rand: Rand) -> str:
     return f"{target.name} gets an empty one"
 
 
-def corrupt_store(_sim: "Simulation", target: "Process", _rand: Rand) -> str:
+def corrupt_store(_sim: FaultyWorld, target: Process, _rand: Rand) -> str:
     """Let the next read of a store find a bad checksum: the store is wiped, the process starts again."""
     target.store.corrupt = True
     return target.name
 
 
-def power_loss(sim: "Simulation", _target: "Process", rand: Rand) -> str:
+def power_loss(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
     """Kill everything at once; stores lose their last writes, and a log in one file loses what was not synced."""
     running = sim.processes
     for process in running:
@@ -162,7 +159,7 @@ def power_loss(sim: "Simulation", _target: "Process", rand: Rand) -> str:
     return f"of {len(running)} processes, {lost} messages"
 
 
-def stop(sim: "Simulation", target: "Process", _rand: Rand) -> str:
+def stop(sim: FaultyWorld, target: Process, _rand: Rand) -> str:
     """Ask a process to stop (R6)."""
     if not target.started or target.stop_by:
         return ""
@@ -171,7 +168,7 @@ def stop(sim: "Simulation", target: "Process", _rand: Rand) -> str:
     return target.name
 
 
-def pause(sim: "Simulation", target: "Process", steps: int, rand: Rand) -> None:
+def pause(sim: FaultyWorld, target: Process, steps: int, rand: Rand) -> None:
     """Let a process do nothing for up to so many steps; what it has sent may or may not go on."""
     target.paused = True
     target.wake_at = sim.step + 1 + int(rand() * steps)

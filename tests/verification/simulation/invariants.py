@@ -4,20 +4,17 @@ from collections import Counter
 from collections.abc import Sequence
 from zlib import crc32
 
-from framework.core.changelog_fold import ChangelogFold
-from framework.errors import Halted
 from framework.ports import ExternalRecord, LogRow, Write
 from framework.stores.memory import MemoryDisk
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data
-from protocol.changelog_position import decode_changelog_position
+from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim
 from protocol.commit import Commit, decode_commit
 from protocol.envelope import Header, MessageType, decode_header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 from tests.verification.simulation.claims import Claims
-from tests.verification.simulation.disk import UNSEEN, content
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.oracle import Recorder, TaskHistory, Violation
+from tests.verification.simulation.store_checks import check_restore, check_stored
 from tests.verification.simulation.time_checks import check_watermark, late_records
 from tests.verification.simulation.usercode import OUTSIDE, TOLD, Step, stage_code
 from tests.verification.simulation.world import Plan
@@ -341,59 +338,15 @@ class Checker:
         self, task: int, checkpoint_id: int, disk: MemoryDisk, writes: Sequence[Write], changelog_position: bytes | None
     ) -> None:
         """Check a write to a store by a process whose core holds ``checkpoint_id`` to be committed."""
-        history = self.histories[task]
-        state = history.states.get(checkpoint_id)
-        for store, key, value in writes:
-            if state is None or (store not in UNSEEN and state.get((store, key)) != value):
-                raise Violation(
-                    "uncommitted",
-                    f"{history.wiring.name}: {key!r} = {value!r} is not of committed checkpoint {checkpoint_id}",
-                )
-        if changelog_position is None:
-            return
-        decoded = decode_changelog_position(changelog_position)
-        expected = history.states.get(decoded.checkpoint_id)
-        if expected is None or history.generations[decoded.checkpoint_id] != decoded.generation:
-            raise Violation("uncommitted", f"{history.wiring.name}: {decoded} is not a valid commit")
-        if content(disk) != expected:
-            found = sorted(content(disk).items() ^ expected.items())
-            raise Violation("store", f"{history.wiring.name}: {decoded}: store and committed state differ: {found[:6]}")
+        check_stored(self.histories[task], checkpoint_id, disk, writes, changelog_position)
 
     def audit(self, task: int, start: int) -> None:
         """Restore from the changelog as if it began at ``start``, and compare with what was committed."""
         if task in self.cut:
             return
         history = self.histories[task]
-        name = str(history.wiring.changelog)
-        state: dict[tuple[int, bytes], bytes] = {}  # what the outbox holds is judged by what it does
-        try:
-            fold = ChangelogFold(name, start)
-            for row in self._log.partition(history.wiring.changelog).rows:
-                segment = fold.feed(row[0], row[4] or b"") if row[0] >= start else None
-                for message in () if segment is None else segment.messages:
-                    data = decode_data(message)
-                    for store, key, value in zip(data.stores, data.keys, data.values, strict=True):
-                        if value is None or store in UNSEEN:
-                            state.pop((store, key), None)
-                        else:
-                            state[store, key] = value
-        except Halted as error:
-            if self.damaged:
-                return
-            raise Violation("restore", str(error)) from error
-        if history.commit is None:
-            return
-        if not fold.complete or fold.last is None or fold.last.checkpoint_id != history.checkpoint_id:
-            raise Violation(
-                "restore",
-                f"{name} from {start}: complete: {fold.complete}, last {fold.last}, committed {history.checkpoint_id}",
-            )
-        if state != history.states[history.checkpoint_id]:
-            found = sorted(state.items() ^ history.states[history.checkpoint_id].items())
-            raise Violation(
-                "restore",
-                f"{name} from {start} gives another state than checkpoint {history.checkpoint_id}: {found[:6]}",
-            )
+        rows = self._log.partition(history.wiring.changelog).rows
+        check_restore(history, [row for row in rows if row[0] >= start], start, damaged=self.damaged)
 
     def fenced(self, task: int, generation: int, nonce: bytes, reason: str) -> None:
         """Check a process that gives up as fenced."""

@@ -16,6 +16,7 @@ from protocol.ids import TopicPartition, split_producer_id
 from tests.verification.simulation.boundary import Ambush, Crashed
 from tests.verification.simulation.builds import Builds, check_refused, is_refusal
 from tests.verification.simulation.disk import Host, copy_of
+from tests.verification.simulation.fault_plan import DAMAGES, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault
 from tests.verification.simulation.faults import FAULTS, WAITING, own_rand
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import Behaviour, SharedLog
@@ -24,7 +25,7 @@ from tests.verification.simulation.oracle import Recorder, Violation
 from tests.verification.simulation.process import Process, Surroundings
 from tests.verification.simulation.trace import Trace
 from tests.verification.simulation.usercode import stamp
-from tests.verification.simulation.world import DAMAGES, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault, Plan, out_topic
+from tests.verification.simulation.world import Plan
 
 REST = 100  # times the steps, at most, until all is committed: without room for early records it is read again for each
 SETTLE = 60  # steps for what is late
@@ -96,12 +97,7 @@ class Simulation:
         self._builds = Builds(plan)
 
     def _create_topics(self) -> None:
-        partitions = [*self.plan.inputs, *(w.changelog for w in self.plan.wirings.values())]
-        partitions += [p for w in self.plan.wirings.values() for _, p in w.channels]
-        partitions += [
-            TopicPartition(out_topic(s), p) for s, count in self.plan.out_partitions.items() for p in range(count)
-        ]
-        for partition in dict.fromkeys(partitions):
+        for partition in self.plan.partitions():
             self.log.add(partition, self.plan.external_start if partition in self.plan.inputs else 0)
 
     def run(self) -> None:

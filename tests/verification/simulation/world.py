@@ -12,42 +12,16 @@ from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import Stage, Stream, Topology, stream_topic
 from framework.settings import Settings
 from protocol.ids import TopicPartition, split_producer_id
+from tests.verification.simulation.fault_plan import DAMAGED, LOGICAL_DAMAGES, Fault, draw_faults
 
 World = Literal["aligned", "deterministic", "mixed"]
 WORLDS: tuple[World, ...] = ("aligned", "deterministic", "mixed")  # of each seed; in the first some run at least once
 
 JOB = "j"
 ROOMY = 1 << 20
-FAULTY = 0.6  # of the steps; then faults stop, and the world must come to rest
 TIGHT_BYTES = 3000  # of a write batch: twice what a batch of 200 bytes makes dirty
 NEVER_IDLE_MS = 1 << 40
 SOURCE_KEYS = 3  # times as many keys in a source where layers are tight
-
-# What may go wrong, and how often: tests.verification.simulation.faults does it.
-KINDS = {
-    "crash": 10,
-    "crash at a call": 22,
-    "crash at a boundary": 8,
-    "crash in a rollback marker": 10,
-    "crash of several": 5,
-    "zombie": 14,
-    "freeze": 4,
-    "twin": 8,
-    "lost acknowledgement": 7,
-    "disk full": 4,
-    "slow partition": 5,
-    "broker restart": 2,
-    "clock jump": 4,
-    "stale or wiped store": 8,
-    "corrupt store": 2,
-    "power loss": 4,
-    "graceful stop": 4,
-}
-DAMAGED = 0.06  # of the worlds
-DAMAGES = ("truncated stream", "truncated changelog", "flipped bit in a frame", "flipped bit in data")
-LOGICAL_DAMAGES = ("thinned input", "other outputs")  # of deterministic worlds
-# may follow a damage: what is read again is seen
-REVEALING = ("crash", "crash in a rollback marker", "stale or wiped store")
 
 # name, edges (producer, consumer) by stage ordinal, how often
 SHAPES: tuple[tuple[str, int, tuple[tuple[int, int], ...], int], ...] = (
@@ -71,16 +45,6 @@ class Knobs:
     rewrite_bytes: int
     data_bytes: int  # of one data message
     tail: int  # messages looked at by a bootstrap (R1)
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that is to go wrong: ``draw`` decides whom it hits and how, whatever the other faults are."""
-
-    number: int
-    at: float  # share of the steps
-    kind: str
-    draw: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +107,15 @@ class Plan:
     def deterministic(self) -> bool:
         """Whether stages of it are deterministic: all, or the first ones."""
         return bool(self.topology.deterministic)
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return all partitions of the log: inputs, changelogs, streams and external outputs."""
+        partitions = [*self.inputs, *(w.changelog for w in self.wirings.values())]
+        partitions += [p for w in self.wirings.values() for _, p in w.channels]
+        partitions += [
+            TopicPartition(out_topic(s), p) for s, count in self.out_partitions.items() for p in range(count)
+        ]
+        return list(dict.fromkeys(partitions))
 
     def is_aligned(self, task: int) -> bool:
         """Tell whether a task commits by markers: neither deterministic nor at least once."""
@@ -264,16 +237,6 @@ def _limits(settings: Settings) -> Limits:
 def out_topic(stage: int) -> str:
     """Return the external topic that a stage writes."""
     return f"out.{stage}"
-
-
-def draw_faults(seed: int, count: int, *, damaged: bool, damages: tuple[str, ...] = DAMAGES) -> tuple[Fault, ...]:
-    """Return ``count`` faults; in a world that is to be damaged one more of ``damages``, which no protocol survives."""
-    r = random.Random(f"faults {seed}")
-    kinds = r.choices(tuple(KINDS), weights=tuple(KINDS.values()), k=count)
-    drawn = [(FAULTY * r.random(), kind, r.getrandbits(32)) for kind in kinds]
-    if damaged:
-        drawn.append((FAULTY * r.uniform(0.3, 1.0), r.choice(damages), r.getrandbits(32)))
-    return tuple(Fault(number, *each) for number, each in enumerate(sorted(drawn)))
 
 
 def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:

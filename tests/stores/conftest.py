@@ -1,0 +1,31 @@
+"""A small RocksDB."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from framework.stores.rocksdb import RocksMemory, RocksStore
+
+NAMES = {0: "counts", 1: "words"}
+
+
+@pytest.fixture
+def memory() -> RocksMemory:
+    """Return a small budget."""
+    return RocksMemory(16 << 20)
+
+
+@pytest.fixture
+def filled(tmp_path: Path, memory: RocksMemory) -> Path:
+    """Return the directory of a closed store.
+
+    2,000 keys in an SST file, one more key and a changelog position in the log.
+    """
+    path = tmp_path / "task"
+    store = RocksStore(path, NAMES, memory)
+    noise = random.Random(1)
+    store.load(0, [b"%05d" % i for i in range(2000)], [noise.randbytes(100) for _ in range(2000)])
+    store.write([(1, b"w", b"1")], b"pointer")
+    store.close()
+    return path

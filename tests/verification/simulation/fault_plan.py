@@ -1,0 +1,51 @@
+"""What may go wrong in a world, how often, and when: a list of faults drawn from the seed. Plain data."""
+
+import random
+from dataclasses import dataclass
+
+FAULTY = 0.6  # of the steps; then faults stop, and the world must come to rest
+# Kind of fault → how often: tests.verification.simulation.faults does it.
+KINDS = {
+    "crash": 10,
+    "crash at a call": 22,
+    "crash at a boundary": 8,
+    "crash in a rollback marker": 10,
+    "crash of several": 5,
+    "zombie": 14,
+    "freeze": 4,
+    "twin": 8,
+    "lost acknowledgement": 7,
+    "disk full": 4,
+    "slow partition": 5,
+    "broker restart": 2,
+    "clock jump": 4,
+    "stale or wiped store": 8,
+    "corrupt store": 2,
+    "power loss": 4,
+    "graceful stop": 4,
+}
+DAMAGED = 0.06  # of the worlds
+DAMAGES = ("truncated stream", "truncated changelog", "flipped bit in a frame", "flipped bit in data")
+LOGICAL_DAMAGES = ("thinned input", "other outputs")  # of deterministic worlds
+# may follow a damage: what is read again is seen
+REVEALING = ("crash", "crash in a rollback marker", "stale or wiped store")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is to go wrong: ``draw`` decides whom it hits and how, whatever the other faults are."""
+
+    number: int
+    at: float  # share of the steps
+    kind: str
+    draw: int
+
+
+def draw_faults(seed: int, count: int, *, damaged: bool, damages: tuple[str, ...] = DAMAGES) -> tuple[Fault, ...]:
+    """Return ``count`` faults; in a world that is to be damaged one more of ``damages``, which no protocol survives."""
+    r = random.Random(f"faults {seed}")
+    kinds = r.choices(tuple(KINDS), weights=tuple(KINDS.values()), k=count)
+    drawn = [(FAULTY * r.random(), kind, r.getrandbits(32)) for kind in kinds]
+    if damaged:
+        drawn.append((FAULTY * r.uniform(0.3, 1.0), r.choice(damages), r.getrandbits(32)))
+    return tuple(Fault(number, *each) for number, each in enumerate(sorted(drawn)))
