@@ -1,7 +1,10 @@
 # Everything a newcomer or a build machine needs; each target sets itself up. Python >= 3.11 and make are enough.
 #
 #   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka|kafka://host:9092  SPARK=1
+#   make check   lint, types, import direction, then the tests without Kafka, Spark, PostgreSQL and killed workers
 #   make test    lint, types, import direction, then all tests
+#   make coverage   branch coverage of protocol/ and framework/core by their own tests; says which lines are missing
+#   make dist    the wheel and the source distribution, into dist/
 #   make bench   the benchmarks           LOG=kafka (a broker of its own) or kafka://host:9092
 #                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)  WRITE=1 (tables and pictures into docs)
 #                                         PEERS=1 (Flink, quixstreams, Kafka Streams beside it; needs Maven and a JDK)
@@ -38,7 +41,7 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo test simulate model chaos bench lint format venv clean
+.PHONY: help demo check test coverage dist simulate model chaos bench lint format venv clean
 
 help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
@@ -48,6 +51,15 @@ demo: $(VENV)/.installed $(if $(SPARK),$(VENV)/.installed-spark)
 
 test: lint
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal
+
+check: lint
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal -m 'not (kafka or spark or postgres or chaos)'
+
+coverage: $(VENV)/.installed-dev
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 tests/protocol tests/core --cov --cov-report=term-missing
+
+dist: $(VENV)/.installed-dev
+	$(BIN)/python -m build --no-isolation --outdir dist .
 
 simulate: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.verification.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) \
@@ -76,7 +88,7 @@ format: $(VENV)/.installed-dev
 venv: $(VENV)/.installed-dev
 
 clean:
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: newer than pyproject.toml and constraints.txt means nothing to do.

@@ -75,6 +75,7 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture
-def postgres_database(postgres: Postgres) -> str:
+def postgres_database(request: pytest.FixtureRequest, postgres: Postgres) -> str:
     """The url of an empty database."""
+    assert request.node.get_closest_marker("postgres"), "mark it with pytest.mark.postgres: `make check` leaves it out"
     return postgres.database()

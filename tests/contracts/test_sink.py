@@ -11,7 +11,7 @@ from framework.sinks.sink import Owner
 from tests.contracts.sinks import OWNER, SinkWorld, apply, entries, files_world, postgres_world, sqlite_world
 
 
-@pytest.fixture(params=["files", "sqlite", "postgres"])
+@pytest.fixture(params=["files", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SinkWorld]:
     """An empty place of each kind. Nobody waits long for another's lock."""
     monkeypatch.setattr("framework.sinks.sqlite.BUSY_S", 0.05)

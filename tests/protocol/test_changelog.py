@@ -108,6 +108,16 @@ def test_releases_survive(
             decode_output_release(broken)
 
 
+def test_a_release_cut_behind_a_long_topic_is_refused() -> None:
+    """A name that fills the room of two entries does not hide that the second one is missing (D5)."""
+    partition = TopicPartition("t" * 100, 0)
+    header = HEADERS[ChangelogType.OUTPUT_RELEASE]
+    whole = encode_output_release(header, OutputRelease(((partition, 1), (TopicPartition("u", 0), 1))))
+    first = encode_output_release(header, OutputRelease(((partition, 1),)))
+    with pytest.raises(DecodeError, match="release"):
+        decode_output_release(whole[: len(first)])
+
+
 def test_digests_of_releases_and_decisions_fit() -> None:
     """What does not fit, or not together, is not written; a last offset below the first is not read (D2, D5)."""
     header = HEADERS[ChangelogType.OUTPUT_RELEASE]

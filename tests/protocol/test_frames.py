@@ -231,3 +231,9 @@ def test_a_digest_of_rows_covers_every_column() -> None:
         assert digest_rows(*changed) != before, (column, at)
     with pytest.raises(ValueError, match="uneven"):
         digest_rows([1, 2], [1], [None], [None], [None])
+
+
+def test_a_digest_is_of_whole_records() -> None:
+    """A timestamp that does not fit, or none, is an error that says so (D3)."""
+    with pytest.raises(ValueError, match="digest of 1 records: a column is uneven or out of range"):
+        digest_records(0, [None], [b"x"], [1 << 63], None, ([1], [1]))

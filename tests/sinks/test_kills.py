@@ -24,6 +24,8 @@ from protocol.ids import TopicPartition
 from tests.contracts.sinks import SinkWorld, files_world, postgres_world, sqlite_world
 from tests.sinks.killed_worker import HOLD, KILL, NUMBERS, POINTS, SHOWN, job_writing
 
+pytestmark = pytest.mark.chaos
+
 LIMIT_S = 60.0  # of any wait: far beyond what a slow machine needs
 BATCH = 20
 
@@ -94,7 +96,7 @@ class Story:
         self.log.close()
 
 
-@pytest.fixture(params=["files", "sqlite", "postgres"])
+@pytest.fixture(params=["files", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def story(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
     """A job for each kind of sink."""
     makers: dict[str, Callable[[], Any]] = {

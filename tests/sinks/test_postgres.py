@@ -17,6 +17,7 @@ from grete import Input, Job, Output, Record, Table, Task, Topic, json, utf8
 from tests.execution.harness import Rig
 from tests.support.postgres import Postgres
 
+pytestmark = pytest.mark.postgres
 LINES = Topic("lines", key=utf8, value=json)
 
 

@@ -75,6 +75,25 @@ def test_it_closes_checkpoints_by_its_clock_and_commits_how_far_each_channel_is(
     assert task.log.start[ALONE] == 3
 
 
+def test_a_channel_tells_how_long_it_has_been_quiet() -> None:
+    """Logical time since its last record, or since the start of the task: an input that brings nothing is idle (E2)."""
+    task, a0, _ = alone()
+    channel = task.core.inputs.logical[A0, ALONE]
+    a0.progress(500)
+    task.read()
+    assert channel.quiet_us == 501
+    a0.send(("x", 600, A0))
+    a0.progress(650)
+    task.read()
+    assert channel.quiet_us == 50
+
+
+def test_events_of_deterministic_mode_are_mistakes_of_the_driver() -> None:
+    """A driver that feeds batches to an aligned task shows at once."""
+    with pytest.raises(AssertionError, match="belongs to deterministic mode"):
+        alone()[0].step(on.InputRead())
+
+
 def test_an_idle_one_closes_too() -> None:
     """As any source does (A1): who reads it waits for its checkpoints."""
     task, *_ = alone()

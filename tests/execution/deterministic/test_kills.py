@@ -21,6 +21,8 @@ from grete import Job, Once
 from protocol.ids import TopicPartition
 from tests.execution.deterministic.reference import expected, rows_of, sent
 
+pytestmark = pytest.mark.chaos
+
 LINES = 240
 KILL_AT = {40: 0, 90: 1, 140: 0, 141: 1}  # after so many lines → partition
 PATIENCE_S = 60.0

@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.verification.chaos.hundred_runs import FILES, one_run, write_folder
+
+pytestmark = pytest.mark.chaos
 
 
 def test_one_of_the_hundred_runs(tmp_path: Path) -> None:

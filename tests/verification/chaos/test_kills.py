@@ -9,7 +9,8 @@ from framework.testing.broker import Broker
 from tests.verification.chaos.kills import run
 from tests.verification.chaos.outside import outside_of, place_of
 
-pytestmark = pytest.mark.timeout(300)  # starts of brokers and workers, on a machine that has other tests to run
+# starts of brokers and workers, on a machine that has other tests to run
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 
 def kill_some(directory: Path, log: str, kills: int) -> None:

