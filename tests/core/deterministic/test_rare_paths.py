@@ -13,7 +13,7 @@ from protocol.commit import encode_commit
 from protocol.control import encode_marker
 from protocol.ids import TopicPartition
 from tests.core.deterministic.scenario import NEVER, Logical, Writer, inner
-from tests.core.streams import A0, A1, IN, INNER, LIMITS, SOURCE, Log, T
+from tests.core.streams import A0, A1, IN, INNER, SOURCE, Log, T
 
 OTHER = TopicPartition("j.other.t.b", 0)  # a second stream that INNER reads
 
@@ -253,7 +253,7 @@ def test_inputs_of_several_streams_are_one_order() -> None:
     """Records of two streams go by logical time, in runs of one stream each (D1)."""
     both = replace(INNER, channels=((A0, T), (A1, OTHER)))
     log = Log()
-    task = Logical(log, both, limits=LIMITS).start()
+    task = Logical(log, both).start()
     a0, a1 = Writer(log, A0), Writer(log, A1, OTHER)
     a0.send(("a", 100, A0), ("b", 110, A0), ("d", 130, A0))
     a1.send(("c", 120, A1), ("e", 140, A1), ("f", 150, A1))
