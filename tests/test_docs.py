@@ -1,4 +1,4 @@
-"""The pages about the protocol and about Kafka name nothing that is not there: modules, tests, invariants, mutants."""
+"""The documents name nothing that is not there: modules, tests, invariants, mutants, links; the map is complete."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,7 @@ from tests.verification.simulation.mutants import MUTANTS
 from tests.verification.simulation.rules import INVARIANTS
 
 ROOT = Path(__file__).parents[1]
+LINE_MAX = 120
 PAGES = {name: (ROOT / "docs" / name).read_text("utf-8") for name in ("PROTOCOL.md", "TRACEABILITY.md", "kafka.md")}
 KINDS = {"inv.": set(INVARIANTS), "mut.": set(MUTANTS), "counterexample": set(COUNTEREXAMPLES)}
 
@@ -83,3 +84,65 @@ def test_the_table_of_counterexamples_is_that_of_the_code() -> None:
         cells = rows[name].split(" | ")
         assert (cells[0], cells[2]) == (counterexample.says, counterexample.missing)
         assert cells[1].endswith(f"(`{counterexample.invariant}`)")
+
+
+def documents() -> list[Path]:
+    """Return the Markdown files that people read: those of the root, docs/, docs/decisions/, protocol/ and tasks/."""
+    folders = (ROOT, ROOT / "docs", ROOT / "docs" / "decisions", ROOT / "protocol", ROOT / "tasks")
+    return sorted(path for folder in folders for path in folder.glob("*.md"))
+
+
+def test_all_links_lead_somewhere() -> None:
+    """Every relative link of every document names a file or folder."""
+    links = [
+        (path, link.partition("#")[0])
+        for path in documents()
+        for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text("utf-8"))
+        if "://" not in link
+    ]
+    assert len(links) > 100
+    assert [f"{path.relative_to(ROOT)}: {to}" for path, to in links if to and not (path.parent / to).exists()] == []
+
+
+def test_lines_fit_on_a_screen() -> None:
+    """No line of a document is longer than 120 characters; tables, which cannot be broken, are left out."""
+    lines = [
+        (f"{path.relative_to(ROOT)}:{number}", line)
+        for path in documents()
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+    ]
+    assert [at for at, line in lines if len(line) > LINE_MAX and not line.lstrip().startswith("|")] == []
+
+
+def test_the_map_has_every_module() -> None:
+    """docs/ARCHITECTURE.md names the folder of each module of the wheel, or the module itself."""
+    named = set(re.findall(r"`((?:framework|protocol)/[^` ]*)`", (ROOT / "docs/ARCHITECTURE.md").read_text("utf-8")))
+    modules = [path for package in ("framework", "protocol") for path in (ROOT / package).rglob("*.py")]
+    missing = {
+        str(path.relative_to(ROOT))
+        for path in modules
+        if path.name != "__init__.py"
+        and not {str(path.relative_to(ROOT)), f"{path.parent.relative_to(ROOT)}/"} & (named - {"framework/"})
+    }
+    assert missing == set()
+
+
+def test_the_map_names_files_that_are_there() -> None:
+    """Each file in a row of the map exists; a bare name is in the folder of the path before it."""
+    wrong = []
+    for row in re.findall(r"^\| .* \|$", (ROOT / "docs/ARCHITECTURE.md").read_text("utf-8"), re.MULTILINE):
+        folder = ROOT
+        for name in re.findall(r"`([\w/]+(?:\.py|\.md|/))`", row):
+            path = ROOT / name if "/" in name or not (folder / name).exists() else folder / name
+            wrong += [] if path.exists() else [name]
+            folder = path if name.endswith("/") else path.parent
+    assert wrong == []
+
+
+def test_every_decision_is_in_the_index() -> None:
+    """docs/decisions/README.md lists each record once, with its title."""
+    index = (ROOT / "docs/decisions/README.md").read_text("utf-8")
+    rows = re.findall(r"^\| \[(\d{4})\]\(([^)]+)\) \| (.*) \| [\w ]+ \| [\d-]+ \|$", index, re.MULTILINE)
+    records = [path for path in sorted((ROOT / "docs/decisions").glob("0*.md")) if path.name != "0000-template.md"]
+    titles = [(path.name[:4], path.name, path.read_text("utf-8").splitlines()[0][8:]) for path in records]
+    assert rows == titles

@@ -19,7 +19,7 @@ class Job:
     """Named stages that form an acyclic graph. ``partitions``: tasks per stage, and partitions per internal stream.
 
     A stage's place in ``stages`` is its ordinal, part of every producer id: between two runs, add new stages last
-    (docs/CHANGING.md).
+    (docs/UPGRADES.md).
     ``mode="deterministic"`` lets outputs leave at once instead of with the next commit (docs/DETERMINISTIC.md).
     Raises GraphError, naming what to change, for a graph that cannot run. Nothing is opened or written.
     """
