@@ -63,8 +63,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         if self.uncommitted_state_bytes_max < 4 * self.batch_bytes_max:
             raise ConfigError(
                 f"setting uncommitted_state_bytes_max = {self.uncommitted_state_bytes_max} is below 4 × "
-                f"batch_bytes_max = "
-                f"{4 * self.batch_bytes_max}: raise it"
+                f"batch_bytes_max = {4 * self.batch_bytes_max}: raise it"
             )
 
 

@@ -1,4 +1,4 @@
-"""Messages of a changelog: header, data, claim, decision, lease, release, outcome (design 1.2, 1.3, 1.8, D2, D5).
+"""Messages of a changelog: header, data, claim, decision, lease, release, outcome (PROTOCOL.md 1.2, 1.3, 1.8, D2, D5).
 
 Commits: protocol.commit.
 """
@@ -55,7 +55,7 @@ class Claim(NamedTuple):
 
 
 class TakenRows(NamedTuple):
-    """The rows of a decision: the offset of the last one, and ``protocol.frames.digest_rows`` of all."""
+    """The rows of an input decision: the offset of the last one, and ``protocol.frames.digest_rows`` of all."""
 
     last_offset: int
     digest: int
@@ -77,13 +77,13 @@ class InputDecision(NamedTuple):
 
 
 class TimeLease(NamedTuple):
-    """Heartbeats up to ``t`` µs may have been sent; a successor starts above it (D2)."""
+    """Progress messages up to ``t`` µs may have been sent; a successor starts above it (D2)."""
 
     t: int
 
 
 class Outcome(NamedTuple):
-    """Whether the commits of a run count. In the changelog of task (0, 0) it decides, elsewhere it is a copy (1.8)."""
+    """Whether the commits of a bulk write count. That of task (0, 0) decides, those elsewhere are copies (1.8)."""
 
     bulk_write_id: str
     counts: bool
@@ -100,7 +100,7 @@ class OutputRelease(NamedTuple):
 
 
 _LAYOUT = struct.Struct(">Biqi")
-_V2 = 2  # format version of decisions and releases that carry digests
+_V2 = 2  # format version of input decisions and output releases that carry digests
 _TYPES = {_wire.type_byte(kind): kind for kind in ChangelogType}
 _TYPES |= {_wire.type_byte(kind, _V2): kind for kind in (ChangelogType.INPUT_DECISION, ChangelogType.OUTPUT_RELEASE)}
 _RESET = 1
@@ -231,7 +231,7 @@ def decode_claim(message: bytes) -> Claim:
 
 
 def encode_input_decision(header: ChangelogHeader, decision: InputDecision) -> bytes:
-    """Return a decision: of format version 2 if it proves its rows. Raises ValueError out of range."""
+    """Return an input decision: of format version 2 if it proves its rows. Raises ValueError out of range."""
     topic, *fields, rows = decision
     head = encode_header_of(ChangelogType.INPUT_DECISION, header, 1 if rows is None else _V2)
     body = _wire.pack("decision", _INPUT_DECISION, *fields)
@@ -241,7 +241,7 @@ def encode_input_decision(header: ChangelogHeader, decision: InputDecision) -> b
 
 
 def decode_input_decision(message: bytes) -> InputDecision:
-    """Raise UnsupportedFormat or DecodeError if it is not a decision."""
+    """Raise UnsupportedFormat or DecodeError if it is not an input decision."""
     decode_changelog_header_of(ChangelogType.INPUT_DECISION, message)
     fixed = CHANGELOG_HEADER_SIZE + _INPUT_DECISION.size
     at = fixed if _checkpoint_of(message) == 1 else fixed + _TAKEN_ROWS.size
@@ -259,12 +259,12 @@ def decode_input_decision(message: bytes) -> InputDecision:
 
 
 def encode_time_lease(header: ChangelogHeader, lease: TimeLease) -> bytes:
-    """Return a lease. Raises ValueError out of range."""
+    """Return a time lease. Raises ValueError out of range."""
     return encode_header_of(ChangelogType.TIME_LEASE, header) + _wire.pack("lease: t", _TIME_LEASE, lease.t)
 
 
 def decode_time_lease(message: bytes) -> TimeLease:
-    """Raise UnsupportedFormat or DecodeError if it is not a lease."""
+    """Raise UnsupportedFormat or DecodeError if it is not a time lease."""
     decode_changelog_header_of(ChangelogType.TIME_LEASE, message)
     _wire.check_size("lease", message, CHANGELOG_HEADER_SIZE + _TIME_LEASE.size)
     return TimeLease(*_TIME_LEASE.unpack_from(message, CHANGELOG_HEADER_SIZE))
@@ -294,7 +294,7 @@ def decode_outcome(message: bytes) -> Outcome:
 
 
 def encode_output_release(header: ChangelogHeader, release: OutputRelease) -> bytes:
-    """Return a release: of format version 2 if it has digests. Raises ValueError: out of range, uneven lengths."""
+    """Return an output release, of format version 2 if it has digests. Raises ValueError: out of range, uneven."""
     seqs, digests = release
     parts = [encode_header_of(ChangelogType.OUTPUT_RELEASE, header, 1 if digests is None else _V2)]
     parts.append(_wire.pack("release: count", _INT16, len(seqs)))
@@ -311,7 +311,7 @@ def encode_output_release(header: ChangelogHeader, release: OutputRelease) -> by
 
 
 def decode_output_release(message: bytes) -> OutputRelease:
-    """Raise UnsupportedFormat or DecodeError if it is not a release."""
+    """Raise UnsupportedFormat or DecodeError if it is not an output release."""
     decode_changelog_header_of(ChangelogType.OUTPUT_RELEASE, message)
     layout = _RELEASED if _checkpoint_of(message) == 1 else _RELEASED_V2
     at = CHANGELOG_HEADER_SIZE + _INT16.size

@@ -84,7 +84,7 @@ class ProducerRollbacks:
 
 @dataclass(frozen=True, slots=True)
 class RoundStart:
-    """A commit at which a rewrite round began: what stands before it may be trimmed once it is old enough (K2)."""
+    """A commit at which a rewrite round began: what is before it may be trimmed once it is old enough (K2)."""
 
     offset: int
     append_time_ms: int
@@ -104,7 +104,7 @@ class Frontier:
 
 @dataclass(frozen=True, slots=True)
 class DeterministicCommit:
-    """Where logical time stands: a source's position, last t and lease in µs (D2); fronts of the channels read.
+    """The logical time of a commit: a source's position, last t and time lease in µs (D2); frontiers of channels read.
 
     An aligned task has frontiers alone, of the channels whose producers are deterministic (A2b).
     """
@@ -117,7 +117,7 @@ class DeterministicCommit:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One checkpoint of one task. What each field means stands in the schema, once."""
+    """One checkpoint of one task. The schema says what each field means."""
 
     producer: int
     generation: int

@@ -1,4 +1,4 @@
-"""Messages of a channel that carry no record: marker (A6), restore (R2), progress message (D1), watermark (E2)."""
+"""Messages of a channel that carry no record: the two markers (A6, R2), progress message (D1), watermark (E2)."""
 
 import struct
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ _NO_CHECKPOINT = -1  # an incarnation that found no commit
 
 
 class Marker(NamedTuple):
-    """All records of checkpoint ≤ ``header.version`` have a seq < ``header.seq``; ``at_end``.
+    """A checkpoint marker: all records of checkpoints ≤ ``header.checkpoint_id`` have a seq < ``header.seq``.
 
-    The inputs ended (A2b).
+    ``at_end``: the producer's inputs have ended (A2b).
     """
 
     header: Header
@@ -30,7 +30,7 @@ class Marker(NamedTuple):
 
 
 class RollbackMarker(NamedTuple):
-    """As ``header.generation`` the producer went back to ``header.version``; its next seq is ``header.seq`` (R2)."""
+    """As ``header.generation`` the producer went back to ``header.checkpoint_id``; ``header.seq`` is its next (R2)."""
 
     header: Header
     fingerprint: int
@@ -46,7 +46,7 @@ class ProgressMessage(NamedTuple):
 
 
 class Watermark(NamedTuple):
-    """No record with a timestamp below ``watermarks[-1]`` (ms) is expected behind this place in the channel (E2).
+    """No record with a timestamp below ``watermarks[-1]`` (ms) is expected behind this point of the channel (E2).
 
     ``idle``: the channel holds no consumer back until its next record or watermark. ``times``: the logical time in µs
     at which each of the watermarks became true; None: there is one, which is true from here on.
@@ -59,13 +59,13 @@ class Watermark(NamedTuple):
 
 
 def encode_marker(producer: int, generation: int, checkpoint_id: int, seq: int, at_end: bool) -> bytes:
-    """Return a marker. Raises ValueError out of range."""
+    """Return a checkpoint marker. Raises ValueError out of range."""
     header = encode_header(Header(MessageType.MARKER, producer, generation, checkpoint_id, seq))
     return header + _MARKER.pack(_AT_END if at_end else 0)
 
 
 def decode_marker(message: bytes) -> Marker:
-    """Raise UnsupportedFormat or DecodeError if it is not a marker."""
+    """Raise UnsupportedFormat or DecodeError if it is not a checkpoint marker."""
     header = decode_header_of(MessageType.MARKER, message)
     check_size("marker", message, HEADER_SIZE + _MARKER.size)
     (flags,) = _MARKER.unpack_from(message, HEADER_SIZE)
@@ -117,13 +117,13 @@ def decode_rollback_marker(message: bytes) -> RollbackMarker:
 
 
 def encode_progress(producer: int, generation: int, checkpoint_id: int, seq: int, t: int, source: int) -> bytes:
-    """Return a heartbeat. Raises ValueError out of range."""
+    """Return a progress message. Raises ValueError out of range."""
     header = encode_header(Header(MessageType.PROGRESS, producer, generation, checkpoint_id, seq))
     return header + pack("progress message: t, source", _PROGRESS, t, source)
 
 
 def decode_progress(message: bytes) -> ProgressMessage:
-    """Raise UnsupportedFormat or DecodeError if it is not a heartbeat."""
+    """Raise UnsupportedFormat or DecodeError if it is not a progress message."""
     header = decode_header_of(MessageType.PROGRESS, message)
     check_size("progress message", message, HEADER_SIZE + _PROGRESS.size)
     return ProgressMessage(header, *_PROGRESS.unpack_from(message, HEADER_SIZE))

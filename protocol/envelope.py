@@ -1,4 +1,4 @@
-"""The 25 bytes in front of every message of a stream (design 1.2)."""
+"""The 25 bytes at the head of every message of a stream (design 1.2)."""
 
 import struct
 from enum import IntEnum
@@ -19,10 +19,10 @@ class MessageType(IntEnum):
 
 
 class Header(NamedTuple):
-    """Who says it: producer id, its generation, the checkpoint that checkpoint ids it, and a number in the channel.
+    """The sender: producer id, its generation, the checkpoint that the message belongs to, and a number in the channel.
 
-    ``seq``: frame: of its first record; marker: the first not in ≤ checkpoint; restore: the next after checkpoint;
-    watermark: the channel's next.
+    ``seq`` is, in a frame, that of its first record; in a checkpoint marker, that of the first record after the
+    checkpoint; in a rollback marker, that of the next record to come; in a watermark, the channel's next.
     """
 
     type: MessageType

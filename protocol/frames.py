@@ -155,7 +155,7 @@ def digest_rows(
     values: Sequence[bytes | None],
     headers: Sequence[bytes | None],
 ) -> int:
-    """Return the digest of rows of an external input, in columns, for the decision that takes them (D2).
+    """Return the digest of rows of an external input, in columns, for the input decision that takes them (D2).
 
     It is crc32 over offsets INT64, timestamps INT64, key, value and header lengths INT32 (-1: null, none), keys, values
     and headers: column after column. Raises ValueError for columns of uneven length.
@@ -177,7 +177,7 @@ def _lengths(cells: Sequence[bytes | None] | None) -> Iterable[int]:
 
 
 def _cells(cells: Sequence[bytes | None]) -> Iterable[bytes]:
-    """Return a cell for each record: nothing in the place of a null."""
+    """Return a cell for each record: nothing for a null."""
     if None in cells:
         return [cell or b"" for cell in cells]
     return cells  # type: ignore[return-value]  # none of them is None

@@ -13,7 +13,7 @@ from protocol.ids import TopicPartition
 class ReadChangelog:
     """Read the own changelog from ``offset`` to its present end: ChangelogRow for each message, then ChangelogEnd.
 
-    Before anything else is asked for. The rows before own claim decide what is committed (C1, C2).
+    The core asks for nothing else before. The rows before the task's own claim decide what is committed (C1, C2).
     """
 
     offset: int
@@ -21,7 +21,7 @@ class ReadChangelog:
 
 @dataclass(frozen=True, slots=True)
 class FindOutcome:
-    """Look in the changelog of task (0, 0) for the valid outcome of a run (1.8); answer OutcomeFound."""
+    """Look in the changelog of task (0, 0) for the valid outcome of a bulk write (1.8); answer OutcomeFound."""
 
     bulk_write_id: str
 
@@ -33,9 +33,9 @@ class WipeStore:
 
 @dataclass(frozen=True, slots=True)
 class ApplySegment:
-    """Write these data messages of one valid commit to the store, in order; no changelog position. ``offset``.
+    """Write these data messages of one valid commit to the store, in order; not the changelog position.
 
-    The commit's.
+    ``offset`` is that of the commit.
     """
 
     messages: Sequence[bytes]
@@ -51,11 +51,11 @@ class WriteChangelogPosition:
 
 @dataclass(frozen=True, slots=True)
 class AppendChangelog:
-    """Append a claim, commit, decision, lease or release to the changelog, durably; answer ChangelogAppended.
+    """Append a claim, commit, input decision, time lease or output release, durably; answer ChangelogAppended.
 
     A commit: after everything sent before is acknowledged (A7). ``with_outputs``: what a sink held back for this
-    checkpoint becomes visible with it, atomically (S1). ``before``: messages right in front of it, covered by its
-    answer. Deterministic mode: so many ``outputs``, the oldest that wait, become visible with it (D5); without ``sync``
+    checkpoint becomes visible with it, atomically (S1). ``before``: messages directly before it, covered by its
+    answer. Deterministic mode: the oldest ``outputs`` pending outputs become visible with it (D5); without ``sync``
     it need not survive a power loss that takes all that was appended later, too.
     """
 
@@ -78,7 +78,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """Deterministic mode: append the oldest ``count`` outputs that wait to the topics outside (D5). Answer: as Send."""
+    """Deterministic mode: append the oldest ``count`` pending outputs to the external topics (D5). Answer: as Send."""
 
     token: int
     count: int
@@ -151,7 +151,7 @@ class ProcessExternal:
     """Deterministic mode: run the task on ``count`` rows, the i-th at logical time ``first_t`` + i µs; answer Ran (D2).
 
     They are those of the ExternalBatch, or with ``replay`` those of a predecessor, which must be read again. ``rows``
-    proves which they were; None if its decision does not say.
+    proves which they were; None if its input decision does not say.
     """
 
     partition: TopicPartition
@@ -204,7 +204,7 @@ class ApplyFrozen:
 
 @dataclass(frozen=True, slots=True)
 class DropOpen:
-    """Drop the open write batch, collected outputs and what a sink holds back; start the task's code anew (R4)."""
+    """Drop the open write batch, collected outputs and what a sink holds back; create the task object again (R4)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ class ChangelogFold:
     its local changelog position, the round start named by a commit, or the start of a trimmed log (K2). That commit's
     own data lies before ``start``.
 
-    A commit of a run counts once the run's outcome says so: read here as a copy, told by ``decide``, or proved by the
-    next commit, which follows it or its predecessor (1.8).
+    The commit of a bulk write counts once its outcome says so: read here as a copy, told by ``settle``, or proved by
+    the next commit, which follows it or its predecessor (1.8).
 
     A generation commits at most one of its numbered attempts, and only in its first commit. A message of a numbered
     attempt behind a commit of the same generation is rolled back: its attempt has lost (C2). Its ChangelogSeq says
@@ -54,22 +54,22 @@ class ChangelogFold:
         self.last: Commit | None = None  # last valid commit
         self.last_offset = -1
         self.base: Commit | None = None  # the commit at ``start``
-        self.round_ended = False  # a complete rewrite round stands after ``start`` (R1)
-        # deterministic mode, since the last valid commit: what is decided, and what has left the job (D2, D5)
+        self.round_ended = False  # ``start`` is followed by a complete rewrite round (R1)
+        # deterministic mode, since the last valid commit: input decisions, and what has left the job (D2, D5)
         self.decisions: list[InputDecision] = []
         self.lease = 0
         self.released: dict[TopicPartition, int] = {}
-        self.released_digests: dict[TopicPartition, list[tuple[int, int]]] = {}  # (seq, digest) of each release
+        self.released_digests: dict[TopicPartition, list[tuple[int, int]]] = {}  # (seq, digest) of each output release
         self.invalid_messages = 0
         self._committed = False  # generation ``top`` has committed: its numbered attempts have lost, or were closed
         self._seqs: dict[int, int] = {}  # attempt -> last ChangelogSeq, of generation ``top``
         self._segments: dict[int, list[bytes]] = {}  # attempt -> open data
-        self._in_doubt_segment: Segment | None = None  # of a run without an outcome
+        self._in_doubt_segment: Segment | None = None  # of a bulk write without an outcome
         self._since_bulk_write: list[int] = []  # generations since
 
     @property
     def in_doubt(self) -> str | None:
-        """The run id of the last commit, if that waits for its outcome."""
+        """The bulk write id of the last commit, if that waits for its outcome."""
         return None if self._in_doubt_segment is None else self._in_doubt_segment.commit.bulk_write_id
 
     @property
@@ -118,7 +118,7 @@ class ChangelogFold:
         return None
 
     def settle(self, bulk_write_id: str, counts: bool) -> Segment | None:
-        """Take the outcome of a run; return the segment that its commit closes, if it waited for it and counts."""
+        """Take a bulk write's outcome; return the segment that its commit closes, if that waited for it and counts."""
         segment = self._in_doubt_segment
         if segment is None or segment.commit.bulk_write_id != bulk_write_id:
             return None
@@ -126,7 +126,7 @@ class ChangelogFold:
         if not counts:
             self.invalid_messages += len(segment.messages)
             return None
-        open_ = self.decisions, self.released, self.released_digests  # of who went on from the run: none is before it
+        open_ = self.decisions, self.released, self.released_digests  # none before the bulk write has gone on from it
         self._close(segment)
         self.decisions, self.released, self.released_digests = open_
         for generation in self._since_bulk_write:
@@ -171,9 +171,8 @@ class ChangelogFold:
             if (len(messages), digest) != (commit.data_count, commit.data_digest):
                 raise Halted(
                     f"{self.name}, offset {offset}: commit of checkpoint {commit.checkpoint_id} closes "
-                    f"{commit.data_count} "
-                    f"data messages with digest {commit.data_digest:#x}, found {len(messages)} with {digest:#x}: "
-                    "the changelog is damaged"
+                    f"{commit.data_count} data messages with digest {commit.data_digest:#x}, found {len(messages)} "
+                    f"with {digest:#x}: the changelog is damaged"
                 )
             if (
                 self._in_doubt_segment is not None

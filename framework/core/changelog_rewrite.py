@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from protocol.commit import RoundStart
 
-ROUNDS_MAX = 32  # round starts remembered over the history: trimming comes at most a 32nd of it late
+ROUNDS_MAX = 32  # round starts remembered over the history: a trim is late by at most a 32nd of it
 
 
 @dataclass(slots=True)
 class ChangelogRewrite:
-    """Where the rewriting of the changelog stands (K2). Offsets are those of commits. All of it is in the commits."""
+    """The progress of the changelog rewrite (K2). Offsets are those of commits. Each commit holds all of it."""
 
     cursor: bytes = b""
     round_start: int = 0  # the commit at which the round in progress began; 0: the genesis
@@ -18,7 +18,7 @@ class ChangelogRewrite:
     rounds: tuple[RoundStart, ...] = ()  # earlier round starts that history still keeps, oldest first, thinned out
 
     def committed(self, offset: int, append_time_ms: int, cursor: bytes, changelog_retention_ms: int) -> None:
-        """Move on with a commit at ``offset``; an empty cursor: its round is complete."""
+        """Advance by a commit at ``offset``; an empty cursor: its round is complete."""
         self.cursor = cursor
         if cursor:
             return

@@ -18,7 +18,7 @@ class PendingCommit:
     known: tuple[ProducerRollbacks, ...]
     at_end: bool
     deterministic: DeterministicCommit | None = None
-    held: int = 0  # records for the outside that were collected before the freeze and wait for release (D5)
+    held: int = 0  # records for the outside that were collected before the freeze and wait for an output release (D5)
     step: CommitStep = CommitStep.OUTPUTS
     offset: int = -1
     append_time_ms: int = 0

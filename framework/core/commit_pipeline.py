@@ -1,9 +1,6 @@
-"""What every core is made of, whatever its mode.
+"""The part that the cores of both modes share: start, ownership, and a checkpoint on its way to changelog and store.
 
-Start, ownership, and a checkpoint on its way into changelog and store.
-
-One part of a core decides when a checkpoint is closed and what it holds; from there on all go the same way (A7, C3,
-R1).
+Each mode decides when it closes a checkpoint and what that holds; from there on both go the same way (A7, C3, R1).
 """
 
 from abc import ABC, abstractmethod

@@ -39,7 +39,7 @@ class ChangelogEnd:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeFound:
-    """The answer to FindOutcome: whether the run counts; None: it is in doubt."""
+    """The answer to FindOutcome: whether the bulk write counts; None: it is in doubt."""
 
     bulk_write_id: str
     counts: bool | None
@@ -60,7 +60,7 @@ class InputGone:
 class ChangelogAppended:
     """What AppendChangelog asked for is in the changelog, or was refused because of another's claim.
 
-    ``trailing`` offsets behind it are the log's own, so the next own message stands that much further on (S1, C3).
+    ``trailing`` offsets behind it are the log's own, so the next own message has an offset that much higher (S1, C3).
     """
 
     offset: int
@@ -161,7 +161,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class DataWritten:
-    """The answer to WriteData: what was sent, and where the rewrite stands (K2)."""
+    """The answer to WriteData: what was sent, and how far the rewrite is (K2)."""
 
     count: int
     digest: int

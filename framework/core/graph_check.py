@@ -17,8 +17,7 @@ def check_commit(task: TaskWiring, commit: Commit) -> None:
     if then != now:
         raise ConfigError(
             f"{task.name}: its last commit (checkpoint {commit.checkpoint_id}) was made by stage number {then} of the "
-            f"job, and "
-            f"in this code the stage has number {now}: {WAY_BACK}"
+            f"job, and in this code the stage has number {now}: {WAY_BACK}"
         )
     channels = {(c.producer, TopicPartition(i.topic, i.partition)) for i in commit.inputs for c in i.channels}
     outputs = {TopicPartition(o.topic, o.partition) for o in commit.outputs}

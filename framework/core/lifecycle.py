@@ -1,10 +1,10 @@
-"""Where a task, its start and its commit stand: each is one of a few named states."""
+"""The states of a task, of its start and of its commit."""
 
 from enum import Enum, auto
 
 
 class TaskStatus(Enum):
-    """Where a task stands."""
+    """The state of a task."""
 
     STARTING = auto()  # startup.py is at work
     GENESIS = auto()  # the first commit of all is on its way (A2)
@@ -25,7 +25,7 @@ class CommitStep(Enum):
 
 
 class StartupPhase(Enum):
-    """Where a start stands."""
+    """The phase of a start."""
 
     PROBING = auto()  # looking for a round start near the end of the changelog
     READING = auto()  # folding the changelog up to its end

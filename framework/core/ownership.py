@@ -1,4 +1,4 @@
-"""Ownership of a task: its generation, and the check that nobody else wrote between its own messages (C1-C3, C6)."""
+"""Ownership of a task: its generation, and the check that no other writes between its own messages (C1-C3, C6)."""
 
 from framework.errors import Fenced, FrameworkError, Halted, TransientError
 from protocol.changelog import (
@@ -11,7 +11,7 @@ from protocol.changelog import (
 )
 from protocol.errors import DecodeError
 
-NOWHERE = 1 << 62  # the offset of a message that the log did not take: everything stands before it
+NOWHERE = 1 << 62  # the offset of a message that the log did not take: everything is before it
 
 
 class TailCheck:
@@ -42,9 +42,9 @@ class TailCheck:
         return None if repeated else generation  # the log may hold the own claim twice, and have reported the later one
 
     def done(self) -> None:
-        """Nothing newer stands before the own message. Raises Halted if that was not read (decision 0011).
+        """Nothing newer is before the own message. Raises Halted if that message was not read (decision 0011).
 
-        What stood before it cannot be known then: an empty read proves nothing.
+        Then the messages before it cannot be known: an empty read proves nothing.
         """
         if self._read < self.offset:
             raise Halted(
@@ -58,7 +58,7 @@ class Ownership:
     """Counts what this process appended to its changelog. As the sole writer its offsets are contiguous (C3).
 
     In a changelog in transactions (S1) each claim and commit has one more offset behind it, ``trailing``: counted in, a
-    gap shows there, too, what was written by somebody who has not taken the transactional id over.
+    gap also shows the writes of a process that has not taken the transactional id over.
     """
 
     def __init__(self, name: str, claim: Claim) -> None:
@@ -68,7 +68,7 @@ class Ownership:
         self.next_seq = 0
         self._verified = -1  # last offset known to be own, and to be preceded by nothing foreign
         self._sent = 0  # own messages sent since
-        self._check: TailCheck | None = None  # while the tail is being read back
+        self._check: TailCheck | None = None  # while the tail is being verified
         self._trailing = 0  # of the own message that it ends with
         self._doubt: FrameworkError | None = None  # what has happened, if no newer claim is the reason for it
 
@@ -84,7 +84,7 @@ class Ownership:
         return header
 
     def count(self, messages: int) -> None:
-        """Note that so many messages are being appended."""
+        """Note that ``count`` messages are being appended."""
         self.next_seq += messages
         self._sent += messages
 
@@ -93,7 +93,7 @@ class Ownership:
         self._verified, self._sent, self._check = offset + trailing, 0, None
 
     def appended(self, offset: int, highest_own: int, trailing: int = 0) -> int | None:
-        """Verify an own message at ``offset`` (C3): None if nothing foreign can precede it, else where to read back."""
+        """Verify an own message at ``offset`` (C3). Return None if nothing foreign precedes it, else where to look."""
         if offset == self._verified + self._sent:
             self.settle(offset, trailing)
             return None
@@ -134,9 +134,9 @@ class Ownership:
             raise Fenced(f"{self.name}: generation {newer} claimed at offset {offset}; {self.generation} gives up")
 
     def tail_verified(self) -> None:
-        """Nothing newer stands before the own message. Raises what has made us look, if it is not explained (C5).
+        """Nothing newer is before the own message. Raises the error that made us look, if no newer claim did (C5).
 
-        Raises Halted if the own message was not there: nor can what stood before it be known (decision 0011).
+        Raises Halted if the own message was not there: then the messages before it cannot be known (decision 0011).
         """
         if self._doubt is not None:
             raise self._doubt

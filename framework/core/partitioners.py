@@ -1,4 +1,4 @@
-"""By which partitioner the producers of an input place keys: worked out from the keys of one of its partitions.
+"""Finds the partitioner by which the producers of an input place keys, from the keys of one of its partitions.
 
 State is by partition. If two producers place a key in different partitions, its state is split without an error.
 """
@@ -47,7 +47,7 @@ class Recognized:
 
 @dataclass(slots=True)
 class Recognizer:
-    """Takes keys of one partition until they show the partitioner of the input.
+    """Reads keys of one partition until they show the partitioner of the input.
 
     A key tells something if the two partitioners place it differently, or both elsewhere. With n partitions it agrees
     by chance with one of them in 1 of n cases, so it is worth log2(n) bits; each key counts once.

@@ -46,7 +46,7 @@ class StartUp:
         self.fold = ChangelogFold(str(changelog), 0)
 
     def begin(self) -> list[Action]:
-        """Return the first actions: redo from a changelog position that the log still holds, else bootstrap.
+        """Return the first actions: redo from a changelog position that the log still holds, else restore.
 
         Raises Halted for a log that ends before what it has acknowledged: to go on would take committed checkpoints
         back.
@@ -55,8 +55,8 @@ class StartUp:
         if changelog_position is not None and changelog_position.offset >= self._log_end:
             raise Halted(
                 f"{self.name}: its store holds the commit at offset {changelog_position.offset}, but "
-                f"{self._changelog} ends at "
-                f"{self._log_end}: the log has lost messages, or is another one: restore it, or delete the job's state"
+                f"{self._changelog} ends at {self._log_end}: the log has lost messages, or is another one: restore "
+                "it, or delete the job's state"
             )
         if changelog_position is not None and self._log_start <= changelog_position.offset < self._log_end:
             self.fold = ChangelogFold(str(self._changelog), changelog_position.offset)
@@ -90,15 +90,14 @@ class StartUp:
         return [ApplySegment(segment.messages, segment.offset)]
 
     def outcome(self, event: OutcomeFound) -> list[Action]:
-        """Take what the changelog of task (0, 0) says of the run whose commit is the last one here (1.8).
+        """Take what the changelog of task (0, 0) says of the bulk write whose commit is the last one here (1.8).
 
-        Raises Halted if it says nothing: nobody may build on that commit, nor pass it over.
+        Raises Halted if it says nothing: no task may build on that commit, nor pass it over.
         """
         if event.counts is None:
             raise Halted(
-                f"{self.name}: the run {event.bulk_write_id} has rewritten its state, and is in doubt: it is at "
-                f"work, or "
-                "has died: look for it, then run it again, or settle it: grete backfill JOB --resume or --abort"
+                f"{self.name}: the run {event.bulk_write_id} has rewritten its state, and is in doubt: it is at work, "
+                "or has died: look for it, then run it again, or settle it: grete backfill JOB --resume or --abort"
             )
         return self._applied(self.fold.settle(event.bulk_write_id, event.counts)) + self.end(
             ChangelogEnd(self._read_to)

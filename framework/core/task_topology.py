@@ -11,7 +11,7 @@ class TaskWiring:
     """All that a core needs to know of the graph. ``channels``: producer × partition, the alignment's set (A6).
 
     Of an aligned task, ``logical`` are the producers in deterministic mode: they send no markers, and what they send is
-    never taken back, so their channels are none of the alignment's (A2b). ``is_source``: the task waits for nobody's
+    never rolled back, so their channels are none of the alignment's (A2b). ``is_source``: the task waits for no task's
     markers, so it closes checkpoints by its own clock (A1, 1.8). ``keeps_time``: event time is part of the task's
     state;
     ``timed_outputs``: where it must be told, because the consumer, or a stage behind it, goes by event time (E1, E2).
@@ -27,7 +27,7 @@ class TaskWiring:
     outputs: tuple[TopicPartition, ...]
     changelog: TopicPartition
     fingerprint: int
-    outcome_changelog: TopicPartition  # the changelog of task (0, 0): it holds the outcomes of runs (1.8)
+    outcome_changelog: TopicPartition  # the changelog of task (0, 0): it holds the outcomes of bulk writes (1.8)
     logical: frozenset[int] = frozenset()
     deterministic: bool = False  # the mode of the task itself
     keeps_time: bool = False

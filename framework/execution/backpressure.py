@@ -1,4 +1,4 @@
-"""Whether the consumers of a source's streams are too far behind for it to go on (B1)."""
+"""Tells whether the consumers of a source's streams are too far behind for it to go on (B1)."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ AGAIN_MS = 5  # between two looks while they are behind: on Kafka each is a roun
 
 
 class Backpressure:
-    """Looks at the streams when they may be too long, and while they are; else a source never waits for the answer.
+    """Measures the streams when they may be too long, and while they are; else a source never waits for the answer.
 
-    All producers of a stream look for themselves, so each may send its share of what is left before it looks again.
+    Each producer of a stream measures by itself, so it may send its share of the room before it measures again.
     """
 
     def __init__(self, log: Log, streams: Sequence[TopicPartition], messages_max: int) -> None:

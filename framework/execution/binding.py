@@ -1,6 +1,6 @@
 """Turns the declarations of a task class into what its instance holds: copies whose methods are closures over state.
 
-Everything known at the start (serdes, layers, destinations) is a local variable of a closure, looked up never again.
+Everything known at the start (serdes, write batches, destinations) is a local variable of a closure: no lookups later.
 """
 
 import copy
@@ -24,7 +24,7 @@ def bound(declaration: T, **methods: object) -> T:
 
 
 def bind_store(declared: Store[Any, Any], write_batch: OverlayStore) -> Store[Any, Any]:
-    """Return the store over its layers: encodes at put, decodes at get (A8)."""
+    """Return the store over the overlay: encodes at put, decodes at get (A8)."""
     where = f"store {declared.name}: "
     encode_key = functions_of(declared.key)[0]
     encode_value, decode_value = functions_of(declared.value)
@@ -66,7 +66,7 @@ def bind_store(declared: Store[Any, Any], write_batch: OverlayStore) -> Store[An
 
 
 def _scans(declared: Store[Any, Any], write_batch: OverlayStore, where: str) -> dict[str, Callable[..., object]]:
-    """Return range, prefix and all. The layer's scan begins at the call, not at the first row."""
+    """Return range, prefix and all. The scan of the write batch begins at the call, not at the first row."""
     batch_scan = write_batch.scan
     encode_key, decode_key = functions_of(declared.key)
     decode_value = functions_of(declared.value)[1]

@@ -1,4 +1,4 @@
-"""Puts one task together – core, overlay, user code, driver – the same for a worker and for the test kit."""
+"""Builds one task from core, overlay, user code and driver: the same for a worker and for the test kit."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -25,7 +25,7 @@ from protocol.ids import TopicPartition
 
 
 def limits_of(settings: Settings) -> Limits:
-    """Return what of the settings the core needs."""
+    """Return the settings that the core needs."""
     return Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
 
 
@@ -42,14 +42,14 @@ def writes_outside(graph: StageGraph, topology: Topology) -> bool:
 
 
 def _counts(graph: StageGraph, log: Log) -> Callable[[str], int | None]:
-    """Return what tells how many partitions of a topic outside a task writes to: as pinned, whatever it has now."""
+    """Return a function: topic → partitions that a task writes to, as pinned, whatever the topic has now."""
     return lambda topic: graph.pinned_counts.get(topic) or log.partitions(topic)
 
 
 def _connect(
     log: Log, owner: int, changelog: TopicPartition, changelog_position: bytes | None, *, transactions: bool
 ) -> None:
-    """Let the log connect that by which outputs leave: on Kafka the first ones would wait half a second for it."""
+    """Let the log connect its producer of outputs: on Kafka the first outputs would wait half a second for it."""
     if transactions:
         log.transactional(
             changelog, -1 if changelog_position is None else decode_changelog_position(changelog_position).offset
@@ -91,7 +91,7 @@ def assemble(
     """Return the driver of task (graph, partition) over an open store; ``owner`` marks its deliveries.
 
     ``executor`` runs what may take long: by default at once, so that nothing happens beside the driver. ``sinks`` makes
-    the sinks of its files and tables: ``no_sinks`` where a past is only run again. ``check_keys`` sees the keys of
+    the sinks of its files and tables: ``no_sinks`` where history is only replayed. ``check_keys`` sees the keys of
     external inputs before they are processed.
     """
     _check_guarantee(graph, settings)

@@ -27,17 +27,17 @@ _READ_BYTES = 4 << 20
 
 
 class Encoded:
-    """The data messages of one checkpoint: count, digest and where the rewrite stands after them."""
+    """The data messages of one checkpoint: count, digest and the rewrite's progress after them."""
 
     def __init__(self, overlay: Overlay, generation: int, first_seq: int, cursor: bytes) -> None:
         dirty = list(overlay.frozen_items())
         dirty_bytes = sum(len(key) + len(value or b"") for _, key, value in dirty)
-        # As much rewritten as is dirty: a round ends when the state was rewritten once, so what two rounds hold is at
+        # It rewrites as much as is dirty: a round ends when the state was rewritten once, so what two rounds hold is at
         # most four times the state. Twice the rewrite would make it three times and cost a tenth of a busy worker
         # (measured).
         keys_max, bytes_max = max(REWRITE_KEYS_MIN, len(dirty)), max(REWRITE_BYTES_MIN, dirty_bytes)
-        swept, self.cursor, self.round_done = overlay.rewrite(cursor, keys_max, bytes_max)
-        self.messages = list(self._encode([*dirty, *swept], generation, first_seq))
+        rewritten, self.cursor, self.round_done = overlay.rewrite(cursor, keys_max, bytes_max)
+        self.messages = list(self._encode([*dirty, *rewritten], generation, first_seq))
         self.digest = 0
         for message in self.messages:
             self.digest = zlib.crc32(message, self.digest)
@@ -83,7 +83,7 @@ def _clear(store: StateStore, store_id: int) -> None:
 
 
 def find_outcome(log: LogReader, outcome_changelog: TopicPartition, bulk_write_id: str) -> bool | None:
-    """Return the first valid outcome (C2) of a run in the changelog of task (0, 0), None if there is none (1.8).
+    """Return the first valid outcome (C2) of a bulk write in the changelog of task (0, 0), None if there is none (1.8).
 
     Raises Halted if the changelog is damaged.
     """

@@ -54,7 +54,7 @@ class TaskDriver:
         self.wiring = core.task
         self.exit: do.Exit | None = None
         self.counters: Counter[str] = Counter()
-        self.urgent = False  # what was sent should leave at once: somebody waits for it
+        self.urgent = False  # sent messages should leave at once: a task waits for them
         self._log = log
         self._store = store
         self._overlay = overlay
@@ -75,7 +75,7 @@ class TaskDriver:
         self._restorer = Restorer(self.restore, log, store, overlay, self.wiring, self.counters)
         self._changelog_position: bytes | None = None  # of the frozen write batch that is being applied
         self._applied_last = False
-        self._held: list[ExternalRecord] = []  # what a sink holds back for the checkpoint being committed (S1)
+        self._held: list[ExternalRecord] = []  # records that a sink holds back for the checkpoint being committed (S1)
         self._trimmed: dict[TopicPartition, int] = {}
         self._unflushed = False  # something was processed since the outputs were flushed
         self._ready = False
@@ -112,7 +112,7 @@ class TaskDriver:
         elif delivery.token == PRODUCED:
             self._pending_sends.delivered(PRODUCED)
         elif delivery.token > 0 and self._pending_sends.delivered(delivery.token):
-            self._do(on.Acked(self._pending_sends.watermark))
+            self._do(on.Acked(self._pending_sends.delivered_up_to))
         return True
 
     def tick(self) -> bool:
@@ -333,7 +333,7 @@ class TaskDriver:
         self._do(on.Processed(self._overlay.open_bytes))
 
     def _hold_back(self) -> None:
-        """What a sink has collected so far belongs to the checkpoint just frozen (A8)."""
+        """Assign the records that a sink has collected so far to the checkpoint just frozen (A8)."""
         external = self._runner.take_external()
         if self._aligned:
             self._held = external
@@ -379,9 +379,9 @@ class TaskDriver:
 
     @property
     def status(self) -> TaskStatus:
-        """Where the task stands.
+        """The status of the task.
 
-        As its core says, but not RUNNING before the changelog position of its restore is written.
+        It is its core's, but not RUNNING before the changelog position of its restore is written.
         """
         status = self.core.status
         if status is TaskStatus.RUNNING and any(isinstance(action, do.WriteChangelogPosition) for action in self._todo):

@@ -21,7 +21,7 @@ _ENTRY = struct.Struct(">iqb")  # producer, reached, idle
 
 
 class EventTime:
-    """What each source has reached, in ms. ``now`` never goes back.
+    """The time that each source has reached, in ms. ``now`` never goes back.
 
     While records of one source are processed (``begin`` to ``end``), ``now`` may rise with ``highest``, their highest
     timestamp, up to ``ceiling``: what the other sources have reached.
@@ -71,7 +71,7 @@ class EventTime:
         self._advance()
 
     def set_idle(self, source: Source) -> None:
-        """Take it that nothing comes from ``source`` for now: it holds nobody back until its next record."""
+        """Note that nothing comes from ``source`` for now: it holds event time back no more until its next record."""
         self._idle.add(source)
         self._advance()
 
@@ -85,7 +85,10 @@ class EventTime:
             yield _key(partition), b"".join(entry)
 
     def load(self, now: int, get: Callable[[bytes], bytes | None]) -> None:
-        """Go back to a saved state. ``now``: the time that was saved; what is not in the state begins anew."""
+        """Go back to a saved state. ``now``.
+
+        The time that was saved; a source that is not in the state begins afresh.
+        """
         self.now = now
         self._idle = set()
         for source in self._reached:

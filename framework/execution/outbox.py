@@ -1,8 +1,8 @@
 """The outbox of one task: outputs to files and tables wait in a reserved store, as state, until they are applied (S2).
 
 A checkpoint's outputs are committed with it, as blocks; then they are applied to each sink in order, beside the task's
-loop, and deleted in a later checkpoint. So what a sink lacks after a crash is still there, and what it has is known to
-it.
+loop, and deleted in a later checkpoint. So the outputs that a sink lacks after a crash are still here, and the sink
+knows which it has.
 """
 
 import os
@@ -30,7 +30,7 @@ from framework.stores.overlay import OverlayStore
 
 _NUMBER = struct.Struct(">Q")  # checkpoints and block numbers: never negative
 _BLOCK, _VERSION = b"b", b"v"  # first byte of a key: a block by its number, or what a checkpoint holds
-# output → last checkpoint applied and deleted here; what tells us from a namesake
+# output → last checkpoint applied and deleted here; an id that tells us from a namesake
 _ACCOUNT, _NONCE = b"account", b"nonce"
 _BLOCK_BYTES = 256 * 1024  # about; one step of an application
 _HELD_BYTES = 100  # of an entry, beyond its value
@@ -49,7 +49,7 @@ def sinks_of(outputs: Outputs) -> dict[str, Sink]:
 
 
 def no_sinks(outputs: Outputs) -> dict[str, Sink]:
-    """Return target → a sink that opens and keeps nothing: for code that runs a past again, and only reads."""
+    """Return target → a sink that opens and keeps nothing: for code that replays history, and only reads."""
     return {target: DiscardSink(target) for target in map(_target_of, outputs, outputs.values())}
 
 
@@ -58,7 +58,7 @@ def _target_of(attribute: str, output: Files[Any] | Table[Any]) -> str:
 
 
 class _Closed(msgspec.Struct, array_like=True):
-    """What a checkpoint holds: blocks first <= number < end, and the targets that the indexes in them mean."""
+    """The contents of a checkpoint: blocks first <= number < end, and the targets that the indexes in them mean."""
 
     checkpoint_id: int
     first: int
@@ -68,7 +68,7 @@ class _Closed(msgspec.Struct, array_like=True):
 
 
 class Outbox:
-    """What waits and what is on its way. ``reload`` comes first; ``work`` must be called often."""
+    """The outputs that wait and those on their way. ``reload`` comes first; ``work`` must be called often."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Outbox:
 
     @property
     def bytes(self) -> int:
-        """What waits for its checkpoint's commit."""
+        """Size of the outputs that wait for their checkpoint's commit."""
         return self._size + (self._closing.size if self._closing else 0)
 
     @property
@@ -115,7 +115,7 @@ class Outbox:
 
     @property
     def trouble(self) -> str | None:
-        """Why it does not get on, if it does not."""
+        """The reason why a sink refuses or does not answer, if one does."""
         return self._background.trouble
 
     def sender(self, attribute: str, target: Files[Any] | Table[Any]) -> Callable[..., None]:
@@ -212,10 +212,7 @@ class Outbox:
     # --- Applying ---
 
     def _plan(self) -> Plan:
-        """Open the sinks, then apply checkpoint by checkpoint as they are committed.
-
-        Each to one sink after the other.
-        """
+        """Open the sinks, then apply each committed checkpoint, to one sink after the other."""
         opened: set[int] = set()
         for sink in list(self._sinks.values()):
             yield from self._opened(sink, opened)
@@ -257,9 +254,9 @@ class Outbox:
             job, task = self._owner
             raise Halted(
                 f"{sink.name} has checkpoint {applied} of job {job!r}, task {task!r} (-1: none), but checkpoint "
-                f"{known} was "
-                "applied and is no longer kept here: was it restored from a backup, or is it another database? Restore "
-                f"what it lacks; if that may be missing, set checkpoint = {known} in that row of grete_applied"
+                f"{known} was applied and is no longer kept here: was it restored from a backup, or is it another "
+                f"database? Restore what it lacks; if that may be missing, set checkpoint = {known} in that row of "
+                "grete_applied"
             )
 
     def _tables_of(self, sink: Sink) -> list[str]:

@@ -53,7 +53,7 @@ class OwnThread(Executor):
 def _run(future: "Future[Any]", step: Step) -> None:
     try:
         result = step()
-    except Exception as error:  # noqa: BLE001  # whoever takes the result raises it
+    except Exception as error:  # noqa: BLE001  # the caller that takes the result raises it
         future.set_exception(error)
     else:
         future.set_result(result)
@@ -74,7 +74,7 @@ class Background:
         self._backoff_ms, self._backoff_ms_max, self._failures = backoff_ms, backoff_ms_max, 0
 
     def restart(self) -> None:
-        """Begin a new plan now. A step that is under way ends first; nobody asks what became of it."""
+        """Begin a new plan now. A step that is under way ends first; its result is dropped."""
         self._plan.close()
         self._plan = self._make()
         self._stale = self._future is not None

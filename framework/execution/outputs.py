@@ -22,13 +22,13 @@ from protocol.partitioner import partition_of
 
 Send = Callable[..., None]  # Output.send
 Headers = Sequence[tuple[str, bytes]]
-Append = Callable[[Any, bytes | None, bytes | None, int, Headers], None]  # place, key, value, timestamp, headers
+Append = Callable[[Any, bytes | None, bytes | None, int, Headers], None]  # target, key, value, timestamp, headers
 P = TypeVar("P")
 
 _INT64_MAX = (1 << 63) - 1
 _RECORD_BYTES = 24  # of a frame: lengths and timestamp; a null key or value costs no more
 HELD_BYTES = 200  # what an external record held in memory costs beyond its key and value
-_KNOWN_MAX = 1 << 14  # keys whose places a sender remembers: about 2 MB of short keys
+_KNOWN_MAX = 1 << 14  # keys whose targets a sender remembers: about 2 MB of short keys
 _new = tuple.__new__  # a call in C: the named tuple's own ways to make one are in Python
 
 
@@ -61,7 +61,7 @@ class Buffer:
             column.clear()
 
     def frames(self, bytes_max: int) -> Iterator[tuple[TopicPartition, int, bytes]]:
-        """Yield (partition, count, body): as few frames as keep to ``bytes_max`` (a larger record stands alone)."""
+        """Yield (partition, count, body): as few frames as keep to ``bytes_max`` (a larger record has its own)."""
         keys, values, times = self.keys, self.values, self.timestamps
         headers = [*self.headers, *[None] * (len(keys) - len(self.headers))] if any(self.headers) else None
         start, count = 0, len(keys)
@@ -88,22 +88,22 @@ class Buffer:
         return cuts[1:]
 
 
-class _Places(dict[bytes, P]):
-    """Key → the place of its partition, which is looked up in C when the key is known: keys repeat."""
+class _Targets(dict[bytes, P]):
+    """Key → the target for its partition, which is looked up in C when the key is known: keys repeat."""
 
-    def __init__(self, places: Sequence[P]) -> None:
-        """``places``: one for each partition."""
+    def __init__(self, targets: Sequence[P]) -> None:
+        """``targets``: one for each partition."""
         super().__init__()
-        self._places = places
+        self._targets = targets
 
     def __missing__(self, key: bytes) -> P:
-        """Work the place out, and remember it; where there is one place only, no key need be hashed."""
-        if len(self._places) == 1:
-            return self._places[0]
+        """Work the target out, and remember it; where there is one only, no key need be hashed."""
+        if len(self._targets) == 1:
+            return self._targets[0]
         if len(self) >= _KNOWN_MAX:
             self.clear()
-        place = self[key] = self._places[partition_of(key, len(self._places))]
-        return place
+        target = self[key] = self._targets[partition_of(key, len(self._targets))]
+        return target
 
 
 class Outputs:
@@ -145,14 +145,14 @@ class Outputs:
         self._mark = (0, 0, 0)
 
     def take(self) -> list[tuple[TopicPartition, int, bytes]]:
-        """Return and forget what goes to streams, as (partition, records, frame body), in order of first use."""
+        """Return and forget the outputs to streams, as (partition, records, frame body), in order of first use."""
         used, self._used = self._used, []
         taken = [frame for buffer in used if buffer.keys for frame in self._emptied(buffer)]
         self.mark()
         return taken
 
     def take_external(self) -> list[ExternalRecord]:
-        """Return and forget what goes to topics outside of the job, in the order of the sends."""
+        """Return and forget the outputs to external topics, in the order of the sends."""
         taken = self._external.copy()
         self._external.clear()  # senders keep its append method
         self.external_bytes = 0
@@ -188,17 +188,17 @@ class Outputs:
         if streams:
             ends.append(self._stream_append([self._streams[stream.topic] for stream in streams]))
         if not streams or topic.public:
-            append, places = self._external_append(topic.name)
-            ends.append((self._drop_one if self._drop else append, places))
+            append, targets = self._external_append(topic.name)
+            ends.append((self._drop_one if self._drop else append, targets))
         return self._encoding(topic, *(ends[0] if len(ends) == 1 else _both(*ends)))
 
     def dead_letter(self, topic: str) -> Callable[[bytes | None, bytes | None, int, Headers], None]:
         """Return what writes a record of bytes, (key, value, timestamp, headers), to an external topic."""
-        append, places = self._external_append(topic)
-        place_of, count = _Places(places), len(places)
+        append, targets = self._external_append(topic)
+        target_of, count = _Targets(targets), len(targets)
 
         def write(key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
-            append(places[self._next_turn(count)] if key is None else place_of[key], key, value, timestamp, headers)
+            append(targets[self._next_turn(count)] if key is None else target_of[key], key, value, timestamp, headers)
 
         return write
 
@@ -215,11 +215,11 @@ class Outputs:
         buffer.clear()
         return frames
 
-    def _encoding(self, topic: Topic[Any, Any], append: Append, places: Sequence[Any]) -> Send:
-        """Return the sender that encodes, chooses a partition and appends to its place."""
+    def _encoding(self, topic: Topic[Any, Any], append: Append, targets: Sequence[Any]) -> Send:
+        """Return the sender that encodes, chooses a partition and appends to its target."""
         encode_key, encode_value = functions_of(topic.key)[0], functions_of(topic.value)[0]
-        outputs, name, place_of, count = self, topic.name, _Places(places), len(places)
-        named = getattr(places, "common", count)  # partitions that a sender may name
+        outputs, name, target_of, count = self, topic.name, _Targets(targets), len(targets)
+        named = getattr(targets, "common", count)  # partitions that a sender may name
 
         def send(
             key: Any, value: Any, *, timestamp: int | None = None, headers: Headers = (), partition: int | None = None
@@ -232,27 +232,27 @@ class Outputs:
             if partition is not None:
                 if not 0 <= partition < named:
                     raise TaskError(f"output to {name}: partition {partition}: there are {named}")
-                place = places[partition]
+                target = targets[partition]
             elif raw_key is None:
-                place = places[outputs._next_turn(count)]
+                target = targets[outputs._next_turn(count)]
             else:
-                place = place_of[raw_key]
+                target = target_of[raw_key]
             if timestamp is None:
                 timestamp = outputs.timestamp
             elif type(timestamp) is not int or not -_INT64_MAX <= timestamp <= _INT64_MAX:
                 raise TaskError(f"output to {name}: timestamp {timestamp!r}: need milliseconds since 1970 as an int")
-            append(place, raw_key, raw_value, timestamp, headers)
+            append(target, raw_key, raw_value, timestamp, headers)
 
         return send
 
     def _stream_append(self, streams: list[list[Buffer]]) -> tuple[Append, Sequence[tuple[Buffer, ...]]]:
-        """Return (append to a partition of each of these streams, the places): a job has one partition count."""
+        """Return (append to a partition of each of these streams, the targets): a job has one partition count."""
         used, journal = self, self._journal
 
         def append(
-            place: tuple[Buffer, ...], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+            target: tuple[Buffer, ...], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
         ) -> None:
-            for buffer in place:
+            for buffer in target:
                 if not buffer.keys:
                     used._used.append(buffer)
                 buffer.keys.append(key)
@@ -266,23 +266,23 @@ class Outputs:
         return append, list(zip(*streams, strict=True))
 
     def _external_append(self, topic: str) -> tuple[Append, Sequence[Any]]:
-        """Return (append to a partition of the external topic, the places). Raises ConfigError if there is none."""
+        """Return (append to a partition of the external topic, the targets). Raises ConfigError if there is none."""
         count = self._partitions(topic)
         if not count:
             raise ConfigError(f"output topic {topic!r} does not exist: create it, then start the job")
         outputs, add = self, self._external.append
 
         def append(
-            place: TopicPartition, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+            target: TopicPartition, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
         ) -> None:
-            add(_new(ExternalRecord, (place, key, value, timestamp, encode_headers(headers) if headers else None)))
+            add(_new(ExternalRecord, (target, key, value, timestamp, encode_headers(headers) if headers else None)))
             outputs.external_bytes += HELD_BYTES + len(key or b"") + len(value or b"")
 
         return append, [TopicPartition(topic, p) for p in range(count)]
 
 
-class _PlacesOfBoth(Sequence[tuple[Any, Any]]):
-    """The places of a public topic, inside and outside: as many as both numbers of partitions divide.
+class _TargetsOfBoth(Sequence[tuple[Any, Any]]):
+    """The targets of a public topic, inside and outside: as many as both numbers of partitions divide.
 
     So a key, or a turn, has in each of them the partition that it would have there alone.
     """
@@ -309,16 +309,16 @@ class _PlacesOfBoth(Sequence[tuple[Any, Any]]):
 def _both(
     inside: tuple[Append, Sequence[Any]], outside: tuple[Append, Sequence[Any]]
 ) -> tuple[Append, Sequence[tuple[Any, Any]]]:
-    """Return (append to the streams and to the topic outside, the places) of a public topic."""
+    """Return (append to the streams and to the external topic, the targets) of a public topic."""
     append_inside, append_outside = inside[0], outside[0]
 
     def append(
-        place: tuple[Any, Any], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+        target: tuple[Any, Any], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
     ) -> None:
-        append_inside(place[0], key, value, timestamp, headers)
-        append_outside(place[1], key, value, timestamp, headers)
+        append_inside(target[0], key, value, timestamp, headers)
+        append_outside(target[1], key, value, timestamp, headers)
 
-    return append, _PlacesOfBoth(inside[1], outside[1])
+    return append, _TargetsOfBoth(inside[1], outside[1])
 
 
 def _refused(topic: Topic[Any, Any], key: object, value: object, cause: Exception) -> Exception:

@@ -60,7 +60,7 @@ class OwnChangelog:
             self._rows.extend(found)
         if not self._rows:
             self._reader = None
-            self.progress = (reader.end, reader.end)  # no message may stand at the very end
+            self.progress = (reader.end, reader.end)  # there may be no message at the very end
             return on.ChangelogEnd(reader.position)
         offset, append_time_ms, _, _, value, _ = self._rows.popleft()
         self.progress = (offset + 1, reader.end)

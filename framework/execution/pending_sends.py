@@ -1,4 +1,4 @@
-"""What a task has sent and not yet seen acknowledged (A7, B1)."""
+"""The messages that a task has sent and that the log has not acknowledged yet (A7, B1)."""
 
 from framework.errors import TransientError
 
@@ -8,7 +8,7 @@ _OTHERS = {CHANGELOG: "a claim or commit", PRODUCED: "a batch of plain records"}
 
 
 class PendingSends:
-    """Sends by token, in order. Its watermark is the token up to which *every* send is known to have been delivered."""
+    """Sends by token, in order. Its mark is the token up to which *every* send is known to have been delivered."""
 
     def __init__(self, name: str, send_timeout_ms: int) -> None:
         self.name = name
@@ -26,11 +26,11 @@ class PendingSends:
         self.bytes += size
 
     def sent_other(self, token: int, mono_ms: float) -> None:
-        """Note a send that the watermark does not count: a claim, a commit, plain records. Its token is below 0."""
+        """Note a send that the mark does not count: a claim, a commit, plain records. Its token is below 0."""
         self._others.append((token, mono_ms))
 
     def delivered(self, token: int) -> bool:
-        """Note a delivery; they may arrive in any order. Return whether the watermark has risen."""
+        """Note a delivery; they may arrive in any order. Return whether the mark has risen."""
         if token < 0:
             self._others.remove(next(other for other in self._others if other[0] == token))
             return False
@@ -41,7 +41,7 @@ class PendingSends:
 
     @property
     def awaited(self) -> bool:
-        """Whether a send is pending that the watermark does not count."""
+        """Whether a send is pending that the mark does not count."""
         return bool(self._others)
 
     def waits_for(self, token: int) -> bool:
@@ -49,7 +49,7 @@ class PendingSends:
         return any(other == token for other, _ in self._others)
 
     @property
-    def watermark(self) -> int:
+    def delivered_up_to(self) -> int:
         """Return the greatest token with nothing pending at or below it."""
         return next(iter(self._pending)) - 1 if self._pending else self._last
 

@@ -8,14 +8,14 @@ from protocol.ids import TopicPartition
 
 
 class Waiting(Protocol):
-    """What committed outputs wait in until sinks without transactions of ours have them (S2)."""
+    """Holds committed outputs until sinks outside of our transactions have them (S2)."""
 
     ready: bool  # the sinks have been seen to take what they are declared for
     waiting_bytes: int  # committed and not applied
 
     @property
     def trouble(self) -> str | None:
-        """Why it does not get on, if it does not."""
+        """The reason why a sink refuses or does not answer, if one does."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class Runner(Protocol):
         ...
 
     def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
-        """Take it that nothing comes from an external partition (or a deterministic producer) for now (E4)."""
+        """Note that nothing comes from an external partition (or a deterministic producer) for now (E4)."""
         ...
 
     @property
@@ -88,7 +88,7 @@ class Runner(Protocol):
 
     @property
     def outbox(self) -> Waiting | None:
-        """What waits for its sinks; None if there never is anything."""
+        """The outputs that wait for their sinks; None if there never are any."""
         ...
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class Runner(Protocol):
 
 
 class Timeless:
-    """The part of a Runner that keeps no event time."""
+    """The event-time part of a Runner that keeps none."""
 
     watermark: tuple[int, bool] | None = None
     late_records = 0

@@ -52,7 +52,7 @@ class TimerError(TaskError):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What the loops of a task share. ``fire`` runs the timers that are due; None if the task declares none."""
+    """The common part of a task's loops. ``fire`` runs the timers that are due; None if the task declares none."""
 
     stage: str
     partition: int
@@ -86,7 +86,7 @@ def compile_loop(site: Site, declared: Input[Any, Any], process: Process, *, bat
 
 
 def compile_refusal(site: Site, declared: Input[Any, Any]) -> Callable[[Columns, Exception], None]:
-    """Return what is done with one row that is no record: a dead letter, or the error that says where it stands."""
+    """Return the handler of a row that is no record: a dead letter, or an error that names the offset."""
     if isinstance(declared.errors, DeadLetter):
         write = letter_writer(site, declared)
         return lambda columns, error: write(columns, 0, error)

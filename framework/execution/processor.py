@@ -158,14 +158,14 @@ class Processor:
             self._process(OUTSIDE, Columns(partition, offsets, 0, keys, values, timestamps, cells))
 
     def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
-        """Take it that nothing comes from a source for now, until its next record (E4). ``producer``: as in Source."""
+        """Note that nothing comes from a source for now, until its next record (E4). ``producer``: as in Source."""
         if self._time is not None:
             self._time.set_idle((producer, partition))
             self._time_moved()
 
     @property
     def watermark(self) -> tuple[int, bool] | None:
-        """What to tell consumers: no record before this time (ms) is to be expected of this task; whether it is idle.
+        """The watermark for consumers: this task sends no record before this time (ms); and whether it is idle.
 
         What a window sends when it closes is older than event time, by the grace and 1 ms at most.
         """
@@ -185,16 +185,16 @@ class Processor:
             self._site.fire()
 
     def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
-        """Return and forget what goes to streams, as (partition, records, frame body), in order of first use."""
+        """Return and forget the outputs to streams, as (partition, records, frame body), in order of first use."""
         return self._outputs.take()
 
     def take_external(self) -> list[ExternalRecord]:
-        """Return and forget what goes to topics outside of the job."""
+        """Return and forget the outputs to external topics."""
         return self._outputs.take_external()
 
     @property
     def external_bytes(self) -> int:
-        """What sinks hold back: records not taken yet, and an outbox whose checkpoint is not committed yet (A8)."""
+        """Bytes held back for sinks: records not taken yet, and an outbox whose checkpoint is not committed (A8)."""
         return self._outputs.external_bytes + self._outbox.bytes
 
     @property
@@ -203,7 +203,7 @@ class Processor:
         return self._late_before + sum(window.late for window in self._windows.values())
 
     def before_freeze(self, checkpoint_id: int) -> None:
-        """Write what belongs to the checkpoint's state and is kept in memory; nothing if nothing changed."""
+        """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
         self._outbox.close_checkpoint(checkpoint_id)
         for store_id, name in self._pins().items():
             if self._meta.get(pin_key(store_id)) is None:
@@ -223,7 +223,7 @@ class Processor:
 
     @property
     def outbox(self) -> Outbox:
-        """What goes to files and tables: the driver gives it time."""
+        """The outbox of files and tables: the driver gives it time."""
         return self._outbox
 
     def close(self) -> None:

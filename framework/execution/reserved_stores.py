@@ -10,5 +10,5 @@ TURN = b"turn"  # in META: int64, records without a key sent so far: their parti
 
 
 def pin_key(store_id: int) -> bytes:
-    """Return the key in META under which the first run notes the name of a user's store."""
+    """Return the key in META under which the first run writes the name of a user's store."""
     return b"store %d" % store_id

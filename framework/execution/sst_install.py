@@ -21,7 +21,7 @@ logger = logging.getLogger("grete")
 def take_prebuilt(
     directory: Path, store: RocksStore, stores: Mapping[int, str], log: LogReader, changelog: TopicPartition
 ) -> None:
-    """Fill a store that is behind them from the files in ``directory``, and delete them; log what became of them.
+    """Fill a store that is behind them from the files in ``directory``, and delete them; log the result.
 
     Whatever is wrong with them, the store is left as it is, or empty: the task's start reads the changelog then (R1).
     Raises TransientError: the disk is full, or the log does not answer.
@@ -57,6 +57,5 @@ def _check_commit(log: LogReader, changelog: TopicPartition, changelog_position:
         pass  # the start will say it
     raise StoreCorrupted(
         f"{changelog}, which has offsets {start} to {end}, has no commit of checkpoint "
-        f"{changelog_position.checkpoint_id} at "
-        f"{changelog_position.offset}: they are of another log, or out of date"
+        f"{changelog_position.checkpoint_id} at {changelog_position.offset}: they are of another log, or out of date"
     )

@@ -1,4 +1,4 @@
-"""When a task tells its consumers of its event time (E2), and which of its inputs are idle (E4)."""
+"""Tells the consumers of a task its event time (E2), and finds which of its inputs are idle (E4)."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,15 +19,15 @@ Watermark = tuple[int, bool]  # event time in ms, whether the task is idle
 
 
 class EventTimeOut:
-    """What a driver does about the event time of its task, which the runner keeps. Times are the driver's clock.
+    """A driver's part in the event time of its task, which the runner keeps. Times are the driver's clock.
 
     Watermarks are held back for a moment: each of them goes to every partition.
     """
 
     def __init__(
-        self, core: TaskCore | DeterministicCore, runner: Runner, inbox: InputReader, settings: Settings
+        self, core: TaskCore | DeterministicCore, runner: Runner, input_reader: InputReader, settings: Settings
     ) -> None:
-        task, self._core, self._runner, self._input_reader = core.task, core, runner, inbox
+        task, self._core, self._runner, self._input_reader = core.task, core, runner, input_reader
         partitions = len(task.timed_outputs)
         every_ms = max(EVERY_MS, partitions, settings.checkpoint_interval_ms // A_VERSION)
         self._every_ms = every_ms if partitions else NEVER_MS
@@ -38,12 +38,12 @@ class EventTimeOut:
         self._idle = IdleInputs(external, settings.event_time_idle_ms, logical=bool(self._channels))
 
     def reset(self) -> None:
-        """The state was rolled back: what was told and noted since its commit does not count."""
+        """The state was rolled back: forget what was told and noted since its commit."""
         self._told = BEFORE_ALL, False
         self._idle.reset()
 
     def active(self, partition: TopicPartition, now_ms: float) -> None:
-        """An input is read from anew, or has brought something."""
+        """An input is read again from elsewhere, or has brought something."""
         self._idle.active(partition, now_ms)
 
     def look_for_idle(self, now_ms: float) -> bool:
@@ -102,7 +102,7 @@ class IdleInputs:
         self.due_ms = 0.0 if logical else NEVER_MS
 
     def active(self, partition: TopicPartition, now_ms: float) -> None:
-        """The partition is read from anew, or has brought something."""
+        """The partition is read again from elsewhere, or has brought something."""
         if partition in self._partitions:
             self._since[partition] = now_ms
             self._left.pop(partition, None)
@@ -122,7 +122,7 @@ class IdleInputs:
     ) -> list[TopicPartition]:
         """Return the partitions that have become idle. ``where``: their position and end; None: rows are at hand.
 
-        What stands before an end need not be a record (S1): if the end stays and nothing comes, nothing is there.
+        The message before an end need not be a record (S1): if the end stays and nothing comes, nothing is there.
         """
         idle = []
         for partition, since in list(self._since.items()):

@@ -195,9 +195,8 @@ class SqlSink:
         if found[0] != nonce:
             raise Halted(
                 f"{self.name}: {ACCOUNT} says that another job named {job!r} has applied checkpoint {found[1]} of "
-                f"{task}: "
-                "two jobs of one name must not share a database; if this job was started anew and the rows of its "
-                f"earlier life may stay, delete the rows of {ACCOUNT} with job = '{job}' and start again"
+                f"{task}: two jobs of one name must not share a database; if this job was started anew and the rows "
+                f"of its earlier life may stay, delete the rows of {ACCOUNT} with job = '{job}' and start again"
             )
         return int(found[1])
 
@@ -251,8 +250,7 @@ class SqlSink:
             return failure
         return Halted(
             f"{failure}: checkpoint {self._checkpoint_id} of task {self._owner.task} waits: change the table, its "
-            f"constraints "
-            "or the grants so that the row fits, then start again; nothing is lost"
+            "constraints or the grants so that the row fits, then start again; nothing is lost"
         )
 
 

@@ -129,8 +129,8 @@ class NewestReader:
             return None
         return (
             f"the state in {self._directory} ends with checkpoint {changelog_position.checkpoint_id} of generation "
-            f"{changelog_position.generation}, "
-            f"and checkpoint {fold.last.checkpoint_id} of generation {fold.last.generation} is committed"
+            f"{changelog_position.generation}, and checkpoint {fold.last.checkpoint_id} of generation "
+            f"{fold.last.generation} is committed"
         )
 
     def _changelog_position(self, wiring: TaskWiring) -> ChangelogPosition | None:

@@ -166,9 +166,7 @@ def segments(log: LogReader, snapshot: Snapshot) -> Iterator[Segment]:
     if fold.last != commit:  # by its content: an at-least-once log may hold it twice
         raise ConfigError(
             f"task {task}: the commit of checkpoint {commit.checkpoint_id} at offset {offset} of {changelog} is "
-            f"rolled back, "
-            f"it is of "
-            "a process that had been replaced: read another checkpoint"
+            "rolled back, it is of a process that had been replaced: read another checkpoint"
         )
     if not fold.complete:
         raise _not_retained(task, commit.checkpoint_id)
@@ -351,17 +349,16 @@ def refuse_other_graph(log: LogReader, wiring: TaskWiring, commit: Commit) -> No
     """Raise ConfigError for a commit of another graph: of fewer partitions, what is read would be a part of it."""
     if commit.fingerprint not in wiring.fingerprints:
         raise ConfigError(
-            f"task {wiring.name}: checkpoint {commit.checkpoint_id} was committed with other stages or another "
-            f"number of "
-            f"partitions (its changelog has {log.partitions(wiring.changelog.topic)}): read it with the code of then"
+            f"task {wiring.name}: checkpoint {commit.checkpoint_id} was committed with other stages or another number "
+            f"of partitions (its changelog has {log.partitions(wiring.changelog.topic)}): read it with the code of "
+            "then"
         )
 
 
 def _not_retained(task: str, checkpoint_id: int) -> ConfigError:
     return ConfigError(
-        f"task {task}: checkpoint {checkpoint_id} is no longer retained (setting changelog_retention_ms): read a later "
-        f"one, "
-        f"or the newest"
+        f"task {task}: checkpoint {checkpoint_id} is no longer retained (setting changelog_retention_ms): read a "
+        "later one, or the newest"
     )
 
 

@@ -317,9 +317,8 @@ class Overlay:
             keys = sum(size[0] for size in sizes)
             raise Halted(
                 f"uncommitted state of {keys} keys takes {self.open_bytes} bytes, more than setting "
-                f"uncommitted_state_bytes_max = "
-                f"{self._layer_bytes_max}: raise it, or make checkpoints smaller (lower checkpoint_interval_ms, more "
-                f"partitions)"
+                f"uncommitted_state_bytes_max = {self._layer_bytes_max}: raise it, or make checkpoints smaller (lower "
+                "checkpoint_interval_ms, more partitions)"
             )
         # The layer may grow a sixteenth beyond its bound unseen, so that close to it not every put counts all keys.
         self.recount_bytes = max(self._layer_bytes_max, self.open_bytes + self._layer_bytes_max // 16)

@@ -48,8 +48,8 @@ class FileSpill:
         except OSError as error:
             what = "the disk is full: free space" if error.errno in _FULL else "the write failed: look at the disk"
             raise TransientError(
-                f"{self._path}: {what}, or lower setting early_bytes_max "
-                f"({len(payload)} bytes at offset {self._end}): {error}"
+                f"{self._path}: {what}, or lower setting early_bytes_max ({len(payload)} bytes at offset "
+                f"{self._end}): {error}"
             ) from error
         self._end = written
         return place

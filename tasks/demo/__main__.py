@@ -172,8 +172,7 @@ def _prove(
         what = "rolled back" if local.aligned else "sent again"
         note(
             f"Workers killed: {len(done)}, {chaos.effective} of them with {rolled_back:,} uncommitted records, now "
-            f"{what}; "
-            f"{restores} in a restore"
+            f"{what}; {restores} in a restore"
         )
     if chaos.missed:
         note(f"{chaos.missed} more kills were planned, but nobody had anything to lose any more: the folder is small")

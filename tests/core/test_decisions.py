@@ -55,7 +55,7 @@ def test_a_decision_below_the_position_halts() -> None:
     again = bytearray(value)
     again[5:13] = (header.seq + 1).to_bytes(8, "big")
     task.log.append(SOURCE.changelog, bytes(again))
-    with pytest.raises(Halted, match="from offset 0 on, but what came before it ends at 1"):
+    with pytest.raises(Halted, match="from offset 0 on, but the one before ends at 1"):
         task.successor().start()
 
 

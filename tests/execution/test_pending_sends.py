@@ -20,12 +20,12 @@ def sent(count: int) -> PendingSends:
 def test_the_watermark_is_the_token_up_to_which_all_are_delivered(order: list[int]) -> None:
     """In whatever order deliveries are reported, every send up to the watermark is known to have succeeded (A7)."""
     sends, known = sent(8), set()
-    assert sends.watermark == 0
+    assert sends.delivered_up_to == 0
     for token in order:
         sends.delivered(token)
         known.add(token)
         missing = set(range(1, 9)) - known
-        assert sends.watermark == min(missing, default=9) - 1
+        assert sends.delivered_up_to == min(missing, default=9) - 1
         assert sends.bytes == 10 * len(missing)
 
 
@@ -35,9 +35,9 @@ def test_the_watermark_stands_when_nothing_was_sent_since() -> None:
     sends.sent(3, 1, 0.0)
     sends.sent(7, 1, 0.0)
     sends.delivered(7)
-    assert sends.watermark == 2
+    assert sends.delivered_up_to == 2
     sends.delivered(3)
-    assert sends.watermark == 7
+    assert sends.delivered_up_to == 7
 
 
 def test_other_sends_do_not_move_the_watermark() -> None:
@@ -49,7 +49,7 @@ def test_other_sends_do_not_move_the_watermark() -> None:
     sends.delivered(PRODUCED)
     assert (sends.waits_for(PRODUCED), sends.waits_for(CHANGELOG)) == (True, True)
     sends.delivered(PRODUCED)
-    assert (sends.waits_for(PRODUCED), sends.waits_for(CHANGELOG), sends.watermark) == (False, True, 0)
+    assert (sends.waits_for(PRODUCED), sends.waits_for(CHANGELOG), sends.delivered_up_to) == (False, True, 0)
 
 
 def test_a_send_that_waits_too_long_ends_the_process() -> None:

@@ -52,8 +52,7 @@ def changelog_verify(reference: str, directory: Path | None, address: LogAddress
         checkpoint_id = "nothing committed" if fold.last is None else f"checkpoint {fold.last.checkpoint_id}"
         print(
             f"{wiring.name}\tok\t{commits:,} commits, {messages:,} other messages, {fold.invalid_messages:,} rolled "
-            f"back, "
-            f"generation {fold.top}, {checkpoint_id}{in_doubt}, offsets {start:,} to {end:,}"
+            f"back, generation {fold.top}, {checkpoint_id}{in_doubt}, offsets {start:,} to {end:,}"
         )
 
 

@@ -18,10 +18,7 @@ from protocol.ids import TopicPartition
 
 
 class Committing(TaskState):
-    """The part of a TaskCore that brings a checkpoint from its last record to its markers.
-
-    And announces generations.
-    """
+    """The part of a TaskCore that brings a checkpoint from its last record to its markers; announces generations."""
 
     def _go_on(self) -> list[Action]:
         return self._announce()

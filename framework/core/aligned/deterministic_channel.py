@@ -1,9 +1,9 @@
 """What an aligned task knows of a channel whose producer is deterministic (A2b).
 
-What stands in such a channel is never taken back: a successor makes the same records again, with the same seqs (D3). So
-there are no checkpoints, checkpoint marker or rollback marker in it. Records are taken by seq, like those of an
-external topic by offset; what comes again is dropped, once it was compared; how far the channel is in a checkpoint is
-part of the checkpoint's commit.
+Records in such a channel are never rolled back: a successor makes the same records again, with the same seqs (D3). So
+the channel holds no checkpoint markers and no rollback markers. Records are taken by seq, like those of an
+external topic by offset. A redelivered record is compared, then dropped. The commit of a checkpoint says how far the
+channel is.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class LogicalChannel:
 
     @property
     def quiet_us(self) -> int:
-        """How much logical time has passed in the channel since its last record, or since the start of this task."""
+        """Return the logical time that passed in the channel since its last record, or since this task's start."""
         last = self._received()
         return self.upto - (self._since if last is None else last.pairs[-1][0])
 

@@ -1,8 +1,6 @@
-"""What a task knows of its internal inputs.
+"""The internal inputs of a task: what is admitted, early or rolled back (A3-A6, R3, R4), and where to read again.
 
-What is admitted, early, rolled back (A3-A6, R3, R4), and where to read again.
-
-Channels of deterministic producers have rules of their own: logical.py (A2b).
+Channels of deterministic producers have rules of their own: deterministic_channel.py (A2b).
 """
 
 from collections import Counter
@@ -39,7 +37,7 @@ class Channel:
     )  # (checkpoint, offset) of markers that a restart must read again
 
     def proves(self, checkpoint_id: int, offset: int, frozen: int) -> None:
-        """Note that all records up to ``checkpoint_id`` stand before ``offset``."""
+        """Note that all records up to ``checkpoint_id`` are before ``offset``."""
         if self.skip_checkpoint is not None:
             # proves only what lies below the first skipped record
             checkpoint_id = min(checkpoint_id, self.skip_checkpoint - 1)
@@ -49,9 +47,9 @@ class Channel:
 
 
 class Inputs:
-    """All channels into one task. ``aligned`` is False at least once (1.5).
+    """All channels into one task.
 
-    No checkpoint ids, early buffer, rollback.
+    ``aligned`` is False at least once (1.5): then there are no checkpoint ids, no early buffer and no rollback.
     """
 
     def __init__(
@@ -124,7 +122,7 @@ class Inputs:
         """Admit a watermark: it goes the way of a frame without records (E3). Raises Halted."""
         channel = self._channel(header, partition, offset)
         if self.is_rolled_back(header):
-            self.seen["rolled back watermarks dropped"] += 1
+            self.seen["rolled-back watermarks dropped"] += 1
             return None
         if channel.skip_checkpoint is not None:
             return None
@@ -171,7 +169,7 @@ class Inputs:
         header = progress.header
         channel = self.logical.get((header.producer, partition))
         if channel is None:
-            raise Halted(self._at(partition, offset, header, "a HEARTBEAT message has no place in this mode"))
+            raise Halted(self._at(partition, offset, header, "a progress message does not belong in this mode"))
         channel.progress(offset, header, progress.t)
 
     def include(self, frame: EarlyFrame) -> Process:
@@ -185,7 +183,7 @@ class Inputs:
         return frame.process()
 
     def marker(self, partition: TopicPartition, offset: int, marker: Marker, frozen: int) -> None:
-        """Take a marker (A6): cumulative, idempotent."""
+        """Take a checkpoint marker (A6): cumulative, idempotent."""
         channel = self._channel(marker.header, partition, offset)
         if self.is_rolled_back(marker.header):
             self.seen["invalid markers dropped"] += 1
@@ -206,9 +204,9 @@ class Inputs:
         channel.proves(marker.header.checkpoint_id, offset, frozen)
 
     def rollback_marker(self, partition: TopicPartition, offset: int, marker: RollbackMarker, frozen: int) -> bool:
-        """Take a rollback marker (R4); return whether it rolls back records of the open write batch.
+        """Take a rollback marker (R4).
 
-        Then the task rolls back.
+        Return whether it rolls back records of the open write batch: then the task itself must roll back.
         """
         header = marker.header
         producer, generation, restored = header.producer, header.generation, header.checkpoint_id
@@ -236,7 +234,7 @@ class Inputs:
         if fresh:
             self._learn_rollback(partition, offset, marker, frozen)
         if channel.skip_checkpoint is not None and channel.skip_checkpoint > restored:
-            channel.skip_checkpoint = None  # all that it skipped is rolled back
+            channel.skip_checkpoint = None  # all that it skipped was rolled back
         if channel.skip_checkpoint is None and header.seq > channel.next_seq:
             raise Halted(
                 self._at(
@@ -316,7 +314,7 @@ class Inputs:
         return DeterministicCommit(0, 0, 0, frontiers) if frontiers else None
 
     def rollback_histories(self) -> tuple[ProducerRollbacks, ...]:
-        """Return the rollback history tables for the commit."""
+        """Return the rollback histories for the commit."""
         return tuple(ProducerRollbacks(producer, rollback_history) for producer, rollback_history in self.known.items())
 
     @property
@@ -327,7 +325,7 @@ class Inputs:
     def reset(self, commit: Commit) -> None:
         """Go back to a commit.
 
-        All is a function of it and of what is read again; what is known of rollback history stays.
+        All state is a function of the commit and of what is read again. Only the known rollback histories stay.
         """
         self.rewind(commit.inputs)
         frontiers = () if commit.deterministic is None else commit.deterministic.frontiers

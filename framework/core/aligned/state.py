@@ -1,4 +1,4 @@
-"""What a task knows: mostly a function of its last commit and of what it has read and sent since."""
+"""The state of an aligned task: mostly a function of its last commit and of what it has read and sent since."""
 
 from collections.abc import Mapping
 
@@ -52,8 +52,7 @@ class TaskState(BaseCore):
         super()._check(commit)
         if (commit.deterministic is not None) != bool(self.task.logical):
             raise ConfigError(
-                f"{self.task.name}: its last commit (checkpoint {commit.checkpoint_id}) is one of other modes, its own "
-                f"or those "
-                "of stages that it reads: a job keeps its modes: put them back, or give the job another name, under "
-                "which it begins from its inputs"
+                f"{self.task.name}: its last commit (checkpoint {commit.checkpoint_id}) is one of other modes, its "
+                "own or those of stages that it reads: a job keeps its modes: put them back, or give the job another "
+                "name, under which it begins from its inputs"
             )

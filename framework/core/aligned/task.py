@@ -1,11 +1,11 @@
 """TaskCore: the life of one task, aligned or at least once. Events in, actions out (design 1.3-1.5).
 
-Theory of operation. A task is STARTING (start.py), then announces its generation (R2), then RUNNING: the driver feeds
+Theory of operation. A task is STARTING (startup.py), then announces its generation (R2), then RUNNING: the driver feeds
 messages while ``wants_input``; the core answers with Process, at most one at a time, and closes checkpoints. Closing
 goes in two steps, so that the outputs of a checkpoint carry its checkpoint id: FlushOutputs → OutputFrames → Freeze.
-From the freeze on a PendingCommit goes its way (committing.py) while processing goes on. A rollback marker that rolls
-back something in the open write batch makes the task rollback: it finishes the commit in flight, drops the write batch,
-claims a new generation (C6), announces it and reads again from the commit.
+From the freeze on a PendingCommit goes its way (commit.py) while processing goes on. A rollback marker that rolls
+back something in the open write batch makes the task roll back: it finishes the commit in flight, drops the write
+batch, claims a new generation (C6), announces it and reads again from the commit.
 """
 
 from collections.abc import Sequence
@@ -139,7 +139,7 @@ class TaskCore(Committing):
         if least <= self.frozen:
             return []
         waiting = early.least_checkpoint()
-        if waiting is not None and waiting <= least:  # drain checkpoint by checkpoint (1.8 A6)
+        if waiting is not None and waiting <= least:  # drain, checkpoint by checkpoint (1.8 A6)
             if self._open_batch_is_full and max(self.frozen + 1, self.inputs.greatest_checkpoint) < waiting:
                 self.seen["checkpoints closed by a full write batch"] += 1
                 return self._close(waiting - 1)  # nothing of ``waiting`` is in the write batch yet (A9)

@@ -1,4 +1,4 @@
-"""Frames of a deterministic producer as a reader holds them: what comes again must be what was received before (D3)."""
+"""Decoded frames of a deterministic producer. A redelivered record must equal the original (D3)."""
 
 from dataclasses import dataclass
 
@@ -51,7 +51,7 @@ def receive(header: Header, offset: int, value: bytes, known: int) -> Received |
 
 
 def difference(before: Received | None, received: int, digest: int, frame: Received, known: int) -> str | None:
-    """Return what to say of a frame of another incarnation that is not what was received before; None: it is.
+    """Return the error text for a frame of another incarnation that differs from the one received before; None: equal.
 
     ``before``: what was received last, up to seq ``received``. None: nothing since the start; then ``digest`` is the
     channel's there.
@@ -68,13 +68,13 @@ def difference(before: Received | None, received: int, digest: int, frame: Recei
 
 
 _WHAT_TO_DO = (
-    "a task of a deterministic job must make the same of the same input: no clock, no randomness, no order of a set; "
+    "a deterministic task must make the same outputs of the same input: no clock, no randomness, no order of a set;  "
     "`grete check-determinism` finds the record"
 )
 
 
 def _differs(seq: int, before: tuple[object, ...], now: tuple[object, ...]) -> str:
-    """Return what to say of a record that came twice, and differently."""
+    """Return the error text for a record that came twice, and differently."""
     names = ("key", "value", "timestamp", "headers", "(t, source)")
     parts = [f"{name} {b!r:.80}, now {n!r:.80}" for name, b, n in zip(names, before, now, strict=True) if b != n]
     found = f"record seq {seq} was received before with {'; '.join(parts)}"

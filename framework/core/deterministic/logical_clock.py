@@ -1,22 +1,22 @@
 """The clock of a deterministic source: which logical time each record gets (D1, D2)."""
 
-IDLE_US = 1_000_000  # without a record for so long, a source beats less often:
+IDLE_US = 1_000_000  # µs without a record, after which a source emits progress messages less often:
 
 
-# each so many intervals, and promises so many: the next progress message comes in time
+# one in this many intervals, and this many ahead: the next one comes in time
 IDLE_INTERVALS, IDLE_AHEAD = 4, 5
 
 
-PROMPTED_INTERVALS = 10  # intervals without a promise, of a source that is told when somebody waits for one
+PROMPTED_INTERVALS = 10  # intervals without a message, of a source that is told when a task waits for one
 
 
 class LogicalClock:
     """Gives each record of a deterministic source its time, in µs, once (D2).
 
-    It follows the log's clock, forward only, however that jumps. ``floor``: all up to it is given or promised not to be
-    given any more, so the next record lies above it. Heartbeats go up to the lease: a successor starts above that.
-    A source that has been calm for a while beats less often, and promises ahead: nobody waits for it all the same.
-    One that is told which times its neighbours have heard of promises those at once, and beats hardly at all.
+    It follows the log's clock, forward only, however that jumps. ``floor``: no later record gets a time at or below it.
+    Progress messages go up to the time lease: a successor starts above that. An idle source emits progress messages
+    less often and further ahead, because no task waits for it. A source that is told which times its neighbours have
+    observed advances to those at once, and emits hardly any others.
     """
 
     def __init__(self, progress_interval_ms: int, time_lease_ms: int) -> None:
@@ -27,7 +27,7 @@ class LogicalClock:
         self._ahead_us: int | None = None  # of the monotonic clock
         self._emitted_us = 0  # the time of the last progress message
         self._given_us = 0  # the time of the last record
-        self._wanted = 0  # the last time that somebody beside it has heard of, so that all sources must pass it
+        self._wanted = 0  # the last time that another task has observed, so that all sources must pass it
         self._observed_us = 0  # when it was told so
 
     def anchor(self, append_time_ms: int, mono_us: int) -> None:
@@ -40,26 +40,26 @@ class LogicalClock:
         return mono_us + (self._ahead_us or 0)
 
     def start(self, last_t: int, lease: int) -> None:
-        """Go on after what a predecessor has given or promised."""
+        """Go on after the times that a predecessor has given or announced."""
         self.floor, self.lease, self.lease_sent = max(self.floor, last_t, lease), lease, lease
 
     def give(self, records: int, mono_us: int) -> int:
-        """Return the time of the first of so many records; each of the others is 1 µs after the one before."""
+        """Return the time of the first of ``count`` records; each of the others is 1 µs after the one before."""
         self._given_us = self._emitted_us = self.now(mono_us)
         first = max(self.floor + 1, self._given_us)
         self.floor = first + records - 1
         return first
 
     def observe(self, t: int, mono_us: int) -> None:
-        """Take it that records up to ``t`` wait somewhere until this source has passed them; 0: nothing was heard."""
+        """Note that records up to ``t`` wait in some task until this source has passed them; 0: none was observed."""
         if t:
             self._wanted, self._observed_us = max(self._wanted, t), self.now(mono_us)
 
     def advance(self, mono_us: int) -> int:
-        """Return up to when nothing will be given any more: never past the lease.
+        """Return the time up to which no record will come any more: never past the time lease.
 
-        What is wanted, and no more: else sources that hear of each other would go on for ever. If nothing is, now or,
-        if calm, a bit later.
+        It is the time that another task waits for, and no more: else sources that observe each other would advance
+        each other for ever. Without such a time it is now, or a bit later if the source is idle.
         """
         t = self._wanted
         if t <= self.floor:
@@ -70,7 +70,7 @@ class LogicalClock:
         return self.floor
 
     def next_lease(self, mono_us: int) -> int | None:
-        """Return the end of a new lease, once half of the last one is used; None: there is enough."""
+        """Return the end of a new time lease, once half of the last one is used; None: there is enough."""
         now = self.now(mono_us)
         if now + self._lease_us // 2 <= self.lease_sent:
             return None
@@ -80,7 +80,7 @@ class LogicalClock:
     def emit_due(self, mono_us: int) -> bool:
         """Tell whether a progress message is due, and note it.
 
-        Unprompted, all beat at the same times of the log's clock.
+        Unprompted, all sources emit at the same times of the log's clock.
         """
         due = self.next_emit_ms(mono_us) <= 0
         if due:

@@ -21,7 +21,7 @@ from protocol.envelope import Header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 
-ALL = (1 << 31) - 1  # in the place of a source id or a channel: all of them
+ALL = (1 << 31) - 1  # instead of a source id or a channel: all of them
 Bound = tuple[int, int, int]  # t in µs, source id, channel
 NOTHING: Bound = (-1, ALL, ALL)
 

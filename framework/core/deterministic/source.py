@@ -1,4 +1,4 @@
-"""How a deterministic source decides what it takes, and at which logical time: log first, send later (D1, D2)."""
+"""A deterministic source decides which records it takes, and at which logical time: log first, send later (D1, D2)."""
 
 from abc import abstractmethod
 from collections import deque
@@ -20,7 +20,7 @@ from protocol.frames import last_logical
 from protocol.ids import TopicPartition
 
 NEVER = 1 << 62  # µs: no timer is set
-BATCHES_MAX = 8  # on their way: processing need not wait for the log, nor each decision for an append of its own
+BATCHES_MAX = 8  # on their way: processing need not wait for the log, nor each input decision for an append of its own
 GATHERED = 4  # of a sink whose input is full: a transaction costs as much for one batch as for many
 
 
@@ -30,7 +30,7 @@ class Batch:
 
     decision: InputDecision
     next_offset: int
-    logged: bool = False  # the decision is on its way or appended
+    logged: bool = False  # the input decision is on its way or appended
     valid: bool = False  # it is known to be (C3)
     outputs: Ran | None = None
 
@@ -48,7 +48,7 @@ class SourceCore(BaseCore):
         self._appending: ChangelogType | None = None  # what is on its way to the changelog, or about to be
         self._processing = False
         self._batches: deque[Batch] = deque()  # of a source, in the order of their times
-        self._more = False  # rows stand behind those that were taken last
+        self._more = False  # more rows follow those that were taken last
         self._replay: deque[InputDecision] = deque()  # decided by predecessors since the last commit
         self._taken = 0  # records that a source has ever taken
         self._last_t = 0  # of the last of them
@@ -56,7 +56,7 @@ class SourceCore(BaseCore):
         self._upto = -1  # the time up to which all is processed, timers included
         self._advanced = 0  # the time of the last progress message
         self._frozen_ms = self._rest_until_ms = 0  # when the last checkpoint was frozen, and how long none is due
-        self._held = 0  # records for the outside that wait for release
+        self._held = 0  # records for the outside that wait for an output release
         self._releasing: dict[TopicPartition, tuple[int, int]] = {}  # of each partition among them last seq and digest
 
     @property
@@ -79,7 +79,7 @@ class SourceCore(BaseCore):
 
     @property
     def awaits_answers(self) -> bool:
-        """Whether it matters when sends are acknowledged: only to commits and to the end."""
+        """Whether it matters when sends are acknowledged: only for commits and at the end."""
         return self._stopping or self.pending_commit is not None
 
     @property
@@ -99,7 +99,7 @@ class SourceCore(BaseCore):
 
     @property
     def _emits_progress(self) -> bool:
-        """Whether time itself has to go on here: in a source that somebody listens to, or that has timers."""
+        """Whether time itself has to go on here: in a source that other tasks read, or that has timers."""
         return self.task.is_source and not self._stop_closed and (bool(self.task.outputs) or self._timer < NEVER)
 
     @abstractmethod
@@ -122,7 +122,7 @@ class SourceCore(BaseCore):
         return actions
 
     def _progress_messages(self, t: int, *, besides: frozenset[TopicPartition] = frozenset()) -> list[Action]:
-        """Say that nothing up to ``t`` is still to come from here, but in channels whose last record says so."""
+        """Announce that nothing up to ``t`` is still to come; channels whose last record says so get no message."""
         if t <= self._advanced:
             return []
         self._advanced = t
@@ -136,7 +136,7 @@ class SourceCore(BaseCore):
     # --- a source (D2) ---
 
     def _decide(self, event: ExternalBatch) -> list[Action]:
-        """Give the rows their times. They are processed at once; what comes of it waits for the decision."""
+        """Give the rows their times. They are processed at once; the outputs wait for the input decision."""
         assert self.wants_input, f"{self.task.name}: a batch was fed in {self.status}"
         self._mono_us, (topic, partition) = event.mono_us, event.partition
         first_t = self.time.give(event.count, event.mono_us)
@@ -149,7 +149,7 @@ class SourceCore(BaseCore):
         return [*self._append_next(), process]
 
     def _batches_done(self) -> list[Action]:
-        """Send what batches have made, in order: those that are processed and whose decisions are valid."""
+        """Send the outputs of batches, in order: of those that are processed and whose input decisions are valid."""
         actions: list[Action] = []
         while self._batches and self._batches[0].valid and self._batches[0].outputs is not None:
             decision, outputs = self._batches[0].decision, self._batches[0].outputs
@@ -165,7 +165,7 @@ class SourceCore(BaseCore):
         self._last_t = decision.last_t
 
     def _replay_next(self) -> list[Action]:
-        """Process the next decision of a predecessor; after the last one take new rows."""
+        """Process the next input decision of a predecessor; after the last one take new rows."""
         if not self._replay:
             seeks: list[Action] = [Seek(partition, offset) for partition, offset in self.external.items()]
             return seeks + self._pass(self.time.floor) if self.task.is_source else seeks
@@ -173,17 +173,17 @@ class SourceCore(BaseCore):
         source = TopicPartition(topic, partition)
         if first_offset < self.external.get(source, first_offset + 1):
             raise Halted(
-                f"{self.task.name}: a decision in its changelog takes {source} from offset {first_offset} on, but what "
-                f"came before it ends at {self.external.get(source)}: {source.topic} was compacted or thinned and its "
-                "later records were read in the place of earlier ones, or the changelog is damaged. Restore the topic, "
-                "or start the job under another name"
+                f"{self.task.name}: an input decision in its changelog takes {source} from offset {first_offset} on, "
+                f"but the one before ends at {self.external.get(source)}: {source.topic} was compacted or thinned and "
+                "its later records were read instead of earlier ones, or the changelog is damaged. Restore the "
+                "topic, or start the job under another name"
             )
         self.seen["decisions replayed"] += 1
         self._processing = True
         return [ProcessExternal(source, first_offset, records, first_t, replay=True, rows=rows)]
 
     def _emit_progress(self) -> list[Action]:
-        """Let logical time go on where no record does it."""
+        """Advance logical time where no record does it."""
         if self.status is not TaskStatus.RUNNING or not (self._at_rest and self._emits_progress):
             return []
         if not self.time.emit_due(self._mono_us):

@@ -1,11 +1,11 @@
 """DeterministicCore: the life of one task whose output is a function of its input log alone (design 1.6, D1-D5).
 
 Theory of operation. No checkpoints span tasks, there are no markers and no rollback: each task commits by its own
-timer, and what is lost in a crash is made again, the same. A source asks the log first: what it takes, and at which
-logical time, is appended as a decision; what it makes of it is sent when the decision is known to be valid (C2, C3).
-All others merge their channels by logical time (merge.py). A sink lets its outputs out in order, each time with a
-release in one transaction. Of these messages, commits and leases one is on its way at a time: ``_appending``. From a
-freeze on nothing is decided or released before the commit is in the changelog: a restart reads from there.
+timer, and what is lost in a crash is made again, the same. A source writes to the log first: it appends which records
+it takes at which logical time as an input decision, and sends their outputs once that is known to be valid (C2, C3).
+All others merge their channels by logical time (merge.py). A sink sends its outputs in order, each time with an output
+release in one transaction. Of these messages, commits and time leases one is on its way at a time: ``_appending``. From
+a freeze on nothing is decided or released before the commit is in the changelog: a restart reads from there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,22 +61,25 @@ from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
 
-REST = 3  # times as long as a commit took, at least, until the next one: decisions and releases wait for commits
+REST = 3  # between two commits, at least so many times as long as one took: input decisions wait for commits
 
 
 class DeterministicCore(SourceCore):
-    """One task. ``releases``: what it writes to topics outside waits for releases; else it leaves at once (D5)."""
+    """One task. ``releases``: records for external topics wait for output releases; else they leave at once (D5)."""
 
     # --- what the driver may ask ---
 
     @property
     def released(self) -> Mapping[TopicPartition, int]:
-        """Up to which seq of each external partition outputs had left the job at the start: made again, drop them."""
+        """The seq by external partition up to which outputs had left the job at the start: drop what is made again."""
         return self.start_up.fold.released
 
     @property
     def released_digests(self) -> Mapping[TopicPartition, Sequence[tuple[int, int]]]:
-        """Of each release since the last commit its last seq and the digest up to it: what is made again must agree."""
+        """Last seq, and digest up to it, of each output release since the last commit.
+
+        What is made again must agree.
+        """
         return self.start_up.fold.released_digests
 
     @property
@@ -144,7 +147,7 @@ class DeterministicCore(SourceCore):
         return self._pump() if self.awaits_answers else []
 
     def _pump(self) -> list[Action]:
-        """Return what can be done now: a message for the changelog, a commit, the next records, a heartbeat."""
+        """Return what can be done now: a message for the changelog, a commit, the next records, a progress message."""
         if self.status not in (TaskStatus.RUNNING, TaskStatus.GENESIS) or self.start_up.ownership.in_doubt:
             return []
         actions = self._append_next()
@@ -181,7 +184,7 @@ class DeterministicCore(SourceCore):
                 "an internal topic must hold only what Grete wrote: find the writer"
             ) from error
         found = f"a {header.type.name} message"
-        raise Halted(f"{self.task.name}: {partition} offset {offset}: {found} has no place in deterministic mode")
+        raise Halted(f"{self.task.name}: {partition} offset {offset}: {found} does not belong in deterministic mode")
 
     def _take(self) -> list[Action]:
         """Process what may go (D1); once nothing may, tell downstream up to when nothing will come."""
@@ -281,7 +284,7 @@ class DeterministicCore(SourceCore):
         return self._valid()
 
     def _valid(self) -> list[Action]:
-        """What was appended is valid: nothing of a newer generation stands before it (C3)."""
+        """What was appended is valid: nothing of a newer generation is before it (C3)."""
         kind, self._appending = self._appending, None
         if kind is ChangelogType.COMMIT:
             return self._verified()
@@ -333,9 +336,8 @@ class DeterministicCore(SourceCore):
         if commit.deterministic is None:
             raise ConfigError(
                 f"{self.task.name}: its last commit (checkpoint {commit.checkpoint_id}) is not one of deterministic "
-                f"mode: "
-                "a job keeps its modes: put them back, or give the job another name, under which it begins from its "
-                "inputs"
+                "mode: a job keeps its modes: put them back, or give the job another name, under which it begins "
+                "from its inputs"
             )
 
     def _resume(self, commit: Commit) -> None:
@@ -356,7 +358,7 @@ class DeterministicCore(SourceCore):
             and self.committed.bulk_write_id is not None
         )
         if pending and not self._replay:
-            self.status = TaskStatus.GENESIS  # a run does not know where the outputs of this job will begin (D5)
+            self.status = TaskStatus.GENESIS  # a bulk write does not know where the outputs of this job will begin (D5)
             return self._freeze(max(self.frozen + 1, self.clock.boundary(self._mono_ms)))
         self.status = TaskStatus.RUNNING
         return [*(Seek(partition, offset) for partition, offset in self.merge.position.items()), *self._replay_next()]

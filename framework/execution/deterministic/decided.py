@@ -1,4 +1,4 @@
-"""Reads the rows of replayed decisions again, and proves that they are the ones that a predecessor took (D2)."""
+"""Reads the rows of replayed input decisions again, and proves that they are the ones that a predecessor took (D2)."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ _NAMED = 5  # missing offsets that a message names
 
 
 def digest_of(rows: Sequence[LogRow]) -> int:
-    """Return the digest of rows that a decision takes."""
+    """Return the digest of rows that an input decision takes."""
     offsets, _, timestamps, keys, values, headers = zip(*rows, strict=True)
     return digest_rows(offsets, timestamps, keys, values, headers)
 
 
 class DecidedRows:
-    """The external inputs of one task while it replays. Rows that were read ahead wait for the decisions to come."""
+    """The external inputs of one task while it replays. Rows that were read ahead wait for the next decisions."""
 
     def __init__(self, name: str, log: Log, settings: Settings) -> None:
         """``name``: of the task, for errors."""
@@ -35,9 +35,9 @@ class DecidedRows:
         self._ahead.clear()
 
     def read(self, decision: ProcessExternal) -> list[LogRow]:
-        """Return the rows of a decision. Raises Halted unless the log holds exactly those that it took.
+        """Return the rows of an input decision. Raises Halted unless the log holds exactly those that it took.
 
-        A decision of format version 1 says only the first offset and the count: the others cannot be compared.
+        An input decision of format version 1 says only the first offset and the count: the others cannot be compared.
         """
         if decision.rows is None:
             return self._read_unproved(decision)
@@ -92,7 +92,7 @@ class DecidedRows:
         if missing <= 0:
             return self._halted(decision, "it holds others there: it was rewritten, or deleted and made again")
         named = ""
-        if last - decision.first_offset + 1 == decision.count:  # without holes, so the offsets are known
+        if last - decision.first_offset + 1 == decision.count:  # without gaps, so the offsets are known
             gone = sorted({*range(decision.first_offset, last + 1)} - {*found})
             rest = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
             named = f" (offsets {', '.join(map(str, gone[:_NAMED]))}{rest})"

@@ -1,4 +1,4 @@
-"""Guard rails: what in a task's module may give another result when it runs again (D3). It warns; digests decide."""
+"""Finds code in a task's module that may give another result when it runs again (D3). It warns; digests decide."""
 
 import ast
 import importlib
@@ -19,10 +19,10 @@ SUSPICIOUS = {
     "random": "self.ctx.random()",
     "secrets": "self.ctx.random() or self.ctx.uuid()",
     "uuid": "self.ctx.uuid() (uuid.uuid5 is safe)",
-    "threading": "one thread: what two do is in no order",
-    "asyncio": "one thread: what tasks do is in no order",
-    "concurrent": "one thread: what two do is in no order",
-    "multiprocessing": "one process: what two do is in no order",
+    "threading": "one thread: two run in no fixed order",
+    "asyncio": "one thread: tasks run in no fixed order",
+    "concurrent": "one thread: two run in no fixed order",
+    "multiprocessing": "one process: two run in no fixed order",
     "socket": "an input topic: answers differ when asked again",
     "requests": "an input topic: answers differ when asked again",
     "httpx": "an input topic: answers differ when asked again",
@@ -33,7 +33,7 @@ SUSPICIOUS_CALLS = {
     "id": "addresses differ from process to process",
     "hash": "hashes of texts differ from process to process; zlib.crc32 does not",
     "open": "files may change; put what a task needs into a store or a topic",
-    "input": "nobody answers twice alike",
+    "input": "a person does not answer twice alike",
 }
 
 logger = logging.getLogger("grete")
@@ -74,7 +74,7 @@ def check_worker(job: Job) -> None:
 
 
 def suspicious_lines(task: type[Task]) -> list[Finding]:
-    """Return what stands in the module of a task, in order of the lines; nothing if its source is not to be had."""
+    """Return the suspicious lines of a task's module, in order; none if its source is not available."""
     try:
         module = sys.modules.get(task.__module__) or importlib.import_module(task.__module__)
         tree = ast.parse(inspect.getsource(module))
@@ -100,7 +100,7 @@ def _of_node(node: ast.AST) -> Iterator[Finding]:
         case ast.Call(func=ast.Name(id=name)) if name in SUSPICIOUS_CALLS:
             yield Finding(node.lineno, f"{name}()", SUSPICIOUS_CALLS[name])
         case ast.For(iter=iterated) | ast.comprehension(iter=iterated) if _is_set(iterated):
-            yield Finding(iterated.lineno, "iterating over a set", "sorted(...): a set's order is nobody's promise")
+            yield Finding(iterated.lineno, "iterating over a set", "sorted(...): a set has no fixed order")
         case _:
             return
 

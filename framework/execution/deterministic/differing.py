@@ -1,4 +1,4 @@
-"""Says which outputs a task has made differently the second time, with both records where they can be read (D5)."""
+"""Names the outputs that a task has made differently the second time, with both records where it can read them (D5)."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,9 @@ from protocol.ids import TopicPartition
 ROWS_MAX = 100_000  # from the end of a partition that are searched
 _BYTES = 1 << 20
 _WHAT_TO_DO = (
-    "A task of a deterministic job must make the same of the same input: no clock, no randomness, no order of a set; "
+    "A deterministic task must make the same outputs of the same input: no clock, no randomness, no order of a set;  "
     "`grete check-determinism` finds the record. Once its code is deterministic, start the job under another name: "
-    "what is "
-    "visible does not follow from the committed state"
+    "what is visible does not follow from the committed state"
 )
 
 

@@ -22,7 +22,7 @@ from protocol.ids import TopicPartition
 
 
 class DeterministicDriver(TaskDriver):
-    """One task. What its code sends outside waits here, in order, until the core releases it (D5)."""
+    """One task. Its outputs to external topics wait here, in order, until the core releases them (D5)."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class DeterministicDriver(TaskDriver):
         self._back = OutputRecovery(log, settings.batch_bytes_max, runner)
         self._waiting: list[ExternalRecord] = []  # outputs that are not released yet
         self._waiting_bytes = 0
-        self._told = 0  # the last time that was heard beside this task
+        self._told = 0  # the last time that the tasks beside this one have observed
         self._held_up = False  # no more input is taken before the log has answered
         self._due_at_ms: float | None = None  # when a Tick can do something, as of the core's last step
 
@@ -78,7 +78,7 @@ class DeterministicDriver(TaskDriver):
         return True
 
     def tick(self) -> bool:
-        """Do the next thing; before anything is processed, what stands outside already is known (D5)."""
+        """Do the next thing. Before it processes anything, the task knows which outputs are visible already (D5)."""
         return self._back.step() or (not self._back.pending and super().tick())
 
     def due_in_ms(self) -> float:
@@ -95,7 +95,7 @@ class DeterministicDriver(TaskDriver):
         return self._logical.observed
 
     def observe(self, t: int) -> None:
-        """Take it that a task beside this one has heard of ``t``: a source passes it at once, if it can (D1)."""
+        """Note that a task beside this one has observed ``t``: a source passes it at once, if it can (D1)."""
         if t > self._told and self._ready and self.wiring.is_source:
             self._told, now = t, self._mono_ms()
             self._do(on.Tick(int(now), self._overlay.open_bytes, int(now * 1_000), observed=t))
@@ -131,14 +131,14 @@ class DeterministicDriver(TaskDriver):
         return True
 
     def _nothing_more(self) -> bool:
-        """Tell a core that gathers outputs that nothing follows for now; return whether it has."""
+        """Tell a core that gathers outputs that nothing follows for now; return whether it did."""
         if not self._logical.gathers:
             return False
         self._do(on.InputRead())
         return True
 
     def _flush_batch(self) -> bool:
-        return False  # each run is flushed when it ends
+        return False  # each batch is flushed when it ends
 
     def _blocked(self) -> bool:
         return self._waiting_bytes > self._settings.sink_buffer_bytes_max or super()._blocked()
@@ -176,7 +176,7 @@ class DeterministicDriver(TaskDriver):
                 self._process_external(action)
             case do.ProcessRecords(runs, upto):
                 self._todo.popleft()
-                self.counters["merged runs"] += len(runs)
+                self.counters["merged batches"] += len(runs)
                 self._code.process_runs(runs, upto)
                 self._ran()
             case do.AppendChangelog():
@@ -250,10 +250,10 @@ class DeterministicDriver(TaskDriver):
             self._do(on.InputGone(explained(error, self.wiring.name, self._code.producer_name, self._log)))
             return
         self._waiting.extend(records)
-        if records:  # what was out before the restart is dropped: it does not wait
+        if records:  # outputs that were visible before the restart are dropped: they do not wait
             self._waiting_bytes += held - self._runner.external_bytes
         timer, released = self._code.next_timer, tuple(last.items())
         self._do(on.Ran(self._overlay.open_bytes, frames, len(records), released, timer, next_offset))
 
     def _hold_back(self) -> None:
-        """Nothing: outputs leave by releases, not with a checkpoint (D5)."""
+        """Nothing: outputs leave by output releases, not with a checkpoint (D5)."""

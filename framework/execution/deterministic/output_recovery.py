@@ -1,4 +1,4 @@
-"""What a restarted task looks for outside before it makes its outputs again: which of them stand there already (D5)."""
+"""Output recovery: a restarted task reads which of its outputs are visible before it makes them again (D5)."""
 
 from collections import deque
 
@@ -15,14 +15,14 @@ LOOK_MS = 1_000  # between two looks where a partition ends
 
 
 class OutputRecovery:
-    """Reads what stands behind the places that the state knows, in every partition that the task may write to.
+    """Reads the records behind the offsets that the state knows, in every partition that the task may write to.
 
     A predecessor that is not dead, or messages of a dead one that arrive later, come after what is read here: the same
     records with the same seqs, for readers to drop.
     """
 
     def __init__(self, log: Log, bytes_max: int, code: LogicalRunner) -> None:
-        """``code`` knows the places, and gets the records that were found."""
+        """``code`` knows the offsets, and gets the records that were found."""
         self._log = log
         self._bytes_max = bytes_max
         self._code = code
@@ -32,22 +32,20 @@ class OutputRecovery:
         self._looked_ms = 0.0
 
     def begin(self, last: Commit | None) -> None:
-        """Note what is to be read. Without a commit of a worker nothing can be out: what there is, others have made."""
+        """Note what is to be read. Without a commit of a worker no output of it is visible."""
         is_first = last is None or last.bulk_write_id is not None
         for partition, place in self._code.places.items():
             start, end = self._log.bounds(partition)
             if is_first:
                 self._code.stands(partition, end)
-            elif place < end:  # else the topic was made anew, and nothing of ours is in it
+            elif place < end:  # else the topic was created again, and nothing of ours is in it
                 self._left.append(PartitionReader(self._log, partition, max(place, start), end))
 
     def look(self, now_ms: float) -> None:
-        """Move one place on, now and then, just before a checkpoint is frozen.
+        """Now and then, just before a freeze, move one of the offsets on; else a restart reads all that others wrote.
 
-        Else where others write, all is read again.
-
-        Of what is sent before the freeze the checkpoint's state tells; what is sent after it stands behind the end of
-        now.
+        The checkpoint's state tells of the records sent before the freeze; records sent after it come behind the
+        present end.
         """
         if now_ms - self._looked_ms < LOOK_MS:
             return

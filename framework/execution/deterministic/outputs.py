@@ -1,4 +1,4 @@
-"""What a task sends in deterministic mode: with the logical time of what it came from, and numbered for the outside."""
+"""The outputs of a deterministic task: each with the logical time of its input, and numbered for external topics."""
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,9 +75,9 @@ class LogicalBuffer(Buffer):
 
 
 class Outside:
-    """A partition outside of the job: the seq sent last, and what is made of it when a batch ends (D5).
+    """A partition outside of the job: the seq sent last, and the records of the present batch (D5).
 
-    ``end``: what was sent to it stands before this offset, as far as is known; -1: nothing is.
+    ``end``: records sent to it are before this offset, as far as is known; -1: nothing is known.
     """
 
     __slots__ = ("end", "made", "partition", "seq")
@@ -123,7 +123,7 @@ class LogicalOutputs(Outputs):
         }
 
     def load(self, state: OverlayStore) -> None:
-        """Go on from what the state holds; senders are made anew after it."""
+        """Go on from what the state holds; the senders are created again after it."""
         self._state, self._outside, self._made = state, {}, {}
         raw = state.get(AT)
         if raw is not None:
@@ -139,7 +139,7 @@ class LogicalOutputs(Outputs):
     def go_on_after(
         self, released: Mapping[TopicPartition, int], digests: Mapping[TopicPartition, Sequence[Check]]
     ) -> None:
-        """Drop what is made again up to these seqs, which were visible before the restart; compare the digests."""
+        """Drop records made again up to these seqs, which were visible before the restart; compare the digests."""
         for partition, seq in released.items():
             self.released[partition] = max(seq, self.released.get(partition, 0))
             if partition in self._made:
@@ -150,19 +150,19 @@ class LogicalOutputs(Outputs):
                 self._made[partition].expect(checks)
 
     def recover(self, partition: TopicPartition, visible: Visible) -> None:
-        """Drop what is made again of records that were read back, after comparing each."""
+        """Drop records made again that output recovery has read, after comparing each."""
         self.go_on_after({partition: visible.last}, {})
         self._made[partition].visible = visible
 
     @property
     def places(self) -> Mapping[TopicPartition, int]:
-        """From where on there may be outputs of which the state does not tell; -1: it tells of none."""
+        """Return the offset from which on there may be outputs that the state does not know; -1: it knows none."""
         return {partition: place.end for partition, place in self._outside.items()}
 
     def stands(self, partition: TopicPartition, end: int) -> None:
-        """Take note that all that was sent to a partition so far stands before ``end``.
+        """Note that all records sent to a partition so far are before ``end``.
 
-        Not while records that were read back are still to be made again: a successor must read them, too.
+        Not while recovered records are still to be made again: a successor must read them, too.
         """
         if not self._made[partition].is_remaking:
             self._outside[partition].end = end
@@ -179,14 +179,15 @@ class LogicalOutputs(Outputs):
                 saved[_digest_key(place.partition)] = pack_digest(place.made)
             if place.end >= 0:
                 saved[_end_key(place.partition)] = _NUMBER.pack(place.end)
-        for partition, seq in self.released.items():  # the changelog tells only of releases since the last commit
+        # the changelog tells only of output releases since the last commit
+        for partition, seq in self.released.items():
             checks = self._made[partition].checks if partition in self._made else ()
             saved[_released_key(partition)] = pack_released(seq, checks)
 
     def number(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
-        """Return and forget what goes outside and is not visible yet, in order and with its headers.
+        """Return and forget the external records that are not visible yet, in order and with their headers.
 
-        And the last seq and digest of each partition among it. Raises OutputsDiffer.
+        Also return the last seq and digest of each partition among them. Raises OutputsDiffer.
         """
         return count(self.take_external(), self._made)
 
@@ -209,17 +210,17 @@ class LogicalOutputs(Outputs):
                 yield buffer
 
     def _stream_append(self, streams: list[list[Buffer]]) -> tuple[Append, Sequence[tuple[Buffer, ...]]]:
-        append_all, places = super()._stream_append(streams)
+        append_all, targets = super()._stream_append(streams)
 
         def append(
-            place: tuple[LogicalBuffer, ...], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+            target: tuple[LogicalBuffer, ...], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
         ) -> None:
-            append_all(place, key, value, timestamp, headers)
+            append_all(target, key, value, timestamp, headers)
             at = self.at
-            for buffer in place:
+            for buffer in target:
                 buffer.logical.append(at)
 
-        return append, places
+        return append, targets
 
     def _external_append(self, topic: str) -> tuple[Append, Sequence[Outside]]:
         _, partitions = super()._external_append(topic)
@@ -259,7 +260,7 @@ class LogicalOutputs(Outputs):
 
 
 def is_of_outputs(key: bytes) -> bool:
-    """Tell whether an entry of META is about what was sent: a number, a digest, how far it is released."""
+    """Tell whether an entry of META is about outputs: a number, a digest, how far they are released."""
     return key.startswith((b"digest ", b"sent ", b"released ", b"end "))
 
 
@@ -269,12 +270,12 @@ def _joined(theirs: bytes, ours: bytes) -> bytes:
 
 
 def _name(name: str) -> bytes:
-    """Return the name of a header as it stands in a cell, before the length of its value."""
+    """Return the name of a header as a cell holds it, before the length of its value."""
     return _header(name, b"")[: -_INT32.size]
 
 
 def _header(name: str, value: bytes) -> bytes:
-    """Return one header as it stands in a cell."""
+    """Return one header as a cell holds it."""
     return encode_headers([(name, value)])[_INT32.size :]
 
 

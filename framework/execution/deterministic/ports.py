@@ -15,16 +15,16 @@ class LogicalRunner(Runner, Protocol):
 
     @property
     def producer_name(self) -> bytes:
-        """What the outputs of this task name as their producer."""
+        """The name that the outputs of this task give as their producer."""
         ...
 
     @property
     def places(self) -> Mapping[TopicPartition, int]:
-        """From where on there may be outputs of which the state does not tell, by partition outside; -1: unknown."""
+        """The offset, by external partition, from which on there may be outputs unknown to the state; -1: unknown."""
         ...
 
     def stands(self, partition: TopicPartition, end: int) -> None:
-        """Take note that all that was sent to a partition outside stands before ``end``."""
+        """Note that all records sent to an external partition are before ``end``."""
         ...
 
     def go_on_after(
@@ -37,7 +37,7 @@ class LogicalRunner(Runner, Protocol):
         ...
 
     def recover(self, partition: TopicPartition, visible: Visible) -> None:
-        """Drop external outputs that were read back, and compare them with what is made again."""
+        """Drop recovered external outputs, and compare them with the ones made again."""
         ...
 
     def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
@@ -51,7 +51,7 @@ class LogicalRunner(Runner, Protocol):
     def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
         """Return and forget the collected outputs to topics outside of the job that are not visible yet.
 
-        And the last seq and digest of each partition among them. Raises OutputsDiffer.
+        Also return the last seq and digest of each partition among them. Raises OutputsDiffer.
         """
         ...
 

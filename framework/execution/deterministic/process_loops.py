@@ -31,7 +31,7 @@ from framework.execution.process_loops import (
 
 @dataclass(frozen=True, slots=True)
 class LogicalSite(Site):
-    """What the loops of a task share; ``reach`` lets time get to a µs: what is due at it or before fires."""
+    """The common part of a task's loops; ``reach`` advances time to a µs and fires the timers due by then."""
 
     outputs: LogicalOutputs
     reach: Callable[[int], None]

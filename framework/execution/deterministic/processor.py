@@ -52,26 +52,26 @@ class LogicalProcessor(Processor):
 
     @property
     def producer_name(self) -> bytes:
-        """What the outputs of this task name as their producer."""
+        """The name that the outputs of this task give as their producer."""
         return self._logical.producer_name
 
     @property
     def places(self) -> Mapping[TopicPartition, int]:
-        """From where on there may be outputs of which the state does not tell, by partition outside (D5)."""
+        """The offset, by external partition, from which on there may be outputs unknown to the state (D5)."""
         return self._logical.places
 
     def stands(self, partition: TopicPartition, end: int) -> None:
-        """Take note that all that was sent to a partition outside stands before ``end``."""
+        """Note that all records sent to an external partition are before ``end``."""
         self._logical.stands(partition, end)
 
     def go_on_after(
         self, released: Mapping[TopicPartition, int], digests: Mapping[TopicPartition, Sequence[Check]]
     ) -> None:
-        """Drop what is made again and was released before the restart, after comparing it (D5)."""
+        """Drop records made again that were released before the restart, after comparing them (D5)."""
         self._logical.go_on_after(released, digests)
 
     def recover(self, partition: TopicPartition, visible: Visible) -> None:
-        """Drop what is made again and was read back, after comparing it (D5)."""
+        """Drop records made again that output recovery has read, after comparing them (D5)."""
         self._logical.recover(partition, visible)
 
     def reset(self) -> None:
@@ -101,7 +101,7 @@ class LogicalProcessor(Processor):
             self._reach(upto)
 
     def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
-        """Return and forget what goes outside, with its headers, and last seq and digest of each partition (D5)."""
+        """Return and forget external records with headers, and the last seq and digest of each partition (D5)."""
         return self._logical.number()
 
     @property
@@ -110,7 +110,7 @@ class LogicalProcessor(Processor):
         return min(NO_TIMER, self._timers.due * 1_000) if self._fires else NO_TIMER
 
     def before_freeze(self, checkpoint_id: int) -> None:
-        """Write what belongs to the checkpoint's state and is kept in memory; nothing if nothing changed."""
+        """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
         super().before_freeze(checkpoint_id)
         state: dict[bytes, bytes] = {CALLS: _INT64.pack(self._context.calls)}
         self._logical.save(state)
@@ -143,13 +143,13 @@ class LogicalProcessor(Processor):
         }
 
     def _before_record(self, time_us: int) -> None:
-        """Let time get to just before a record: what is due by then fires, and windows closed by then are closed."""
+        """Advance time to just before a record: fire the timers due by then, and close the windows that end by then."""
         self._reach(time_us)
         timers = self._timers
         timers.now = max(timers.now, time_us // 1_000)
 
     def _reach(self, time_us: int) -> None:
-        """Fire what is due at a µs or before. Stream time stays at what has happened: how far it may go is chance."""
+        """Fire the timers due by a µs. Stream time stays at what has happened: how far it may go is chance."""
         timers, now = self._timers, time_us // 1_000
         while timers.due <= now:
             timers.now = max(timers.now, timers.due)

@@ -1,8 +1,8 @@
 """Outputs to topics outside of the job: numbered, digested, and compared when they are made again (D5).
 
 After a restart a sink makes outputs again that are visible already. They are dropped by their seq, so nothing but their
-digest can tell that the task has made others this time. In transactions, each release holds the digest up to its last
-seq. Outputs that are read back are compared one by one.
+digest can tell that the task has made others this time. In transactions, each output release holds the digest up to its
+last seq. Recovered outputs are compared one by one.
 """
 
 from array import array
@@ -26,7 +26,7 @@ _CHECK = Struct(">qI")
 class OutputsDiffer(Halted):
     """The outputs ``first`` to ``last`` (seqs) of a partition are visible, and the task has made others this time.
 
-    ``made``: the last of them, as made now. ``offset``: where the visible one stands, if that is known.
+    ``made``: the last of them, as made now. ``offset``: that of the visible one, if it is known.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class OutputsDiffer(Halted):
 
 
 class Visible:
-    """The records of a task that were read back from one partition: digest and offset of each, from seq ``first`` on.
+    """The recovered records of a task in one partition: digest and offset of each, from seq ``first`` on.
 
     Timestamps are not compared: a topic may replace them by its own.
     """
@@ -57,7 +57,7 @@ class Visible:
         return self.first + len(self._digests) - 1
 
     def add(self, seq: int, offset: int, key: bytes | None, value: bytes | None, cell: bytes | None) -> None:
-        """Take the next record that was read. What comes twice is known; behind a gap only what follows is kept."""
+        """Take the next record that was read. A repeated one is known; behind a gap only those that follow are kept."""
         if self._digests and seq <= self.last:
             return
         if not self._digests or seq > self.last + 1:
@@ -73,13 +73,13 @@ class Visible:
         return digest_outputs(0, [key], [value], [0], [cell]) != self._digests[seq - self.first]
 
     def offset(self, seq: int) -> int:
-        """Return where the record of a seq stands."""
+        """Return the offset of the record of a seq."""
         return self._offsets[seq - self.first]
 
 
 @dataclass(slots=True)
 class Made:
-    """What a task has made for one partition: ``digest`` of its records up to ``seq``; up to ``released`` visible."""
+    """A task's records for one partition: ``digest`` of those up to ``seq``; those up to ``released`` are visible."""
 
     partition: TopicPartition
     seq: int = 0
@@ -96,7 +96,7 @@ class Made:
         return self.seq < self.released
 
     def expect(self, checks: Iterable[Check]) -> None:
-        """Take digests of releases; those of seqs that are passed are of no use."""
+        """Take digests of output releases; those of seqs that are passed are of no use."""
         known = {*self.checks, *(check for check in checks if check[0] > self.seq)}
         self.checks, self._compared = deque(sorted(known)), self.seq
 
@@ -140,7 +140,7 @@ class Made:
 def count(
     records: list[ExternalRecord], made: Mapping[TopicPartition, Made]
 ) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
-    """Return those that are not visible yet, in order; and the last seq and digest of each partition among them.
+    """Return the records that are not visible yet, in order; and the last seq and digest of each partition among them.
 
     Raises OutputsDiffer.
     """
@@ -182,7 +182,7 @@ def pack_digest(made: Made) -> bytes:
 
 
 def unpack_digest(raw: bytes | None, seq: int) -> int:
-    """Return the digest up to a seq; 0 where the state has none: the release before wrote it, it begins there."""
+    """Return the digest up to a seq; 0 where the state has none: an earlier build wrote it, it begins there."""
     if raw is None:
         return 0
     upto, digest = _CHECK.unpack(raw)

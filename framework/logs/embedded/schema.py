@@ -108,8 +108,8 @@ def _make(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.executescript(
-        f"BEGIN IMMEDIATE; {_TABLES}"
-        f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION}; COMMIT"
+        f"BEGIN IMMEDIATE; {_TABLES}PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION}; "
+        "COMMIT"
     )
 
 

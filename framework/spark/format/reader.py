@@ -77,13 +77,12 @@ def _noting(parts: Iterator[Any], written: list[tuple[int, int, int]]) -> Iterat
 # --- commits ---
 
 COMMITS_DDL = (
-    "stage string, partition int, offset bigint, append_time timestamp, generation int, version bigint, "
-    "previous bigint, data_count int, base bigint, round_start bigint, at_end boolean, "
-    "fingerprint bigint, run_id string, nonce binary, "
-    "lineage array<struct<generation:int,restored:bigint>>, "
-    "inputs array<struct<topic:string,partition:int,resume:bigint>>, "
-    "external array<struct<topic:string,partition:int,offset:bigint>>, "
-    "outputs array<struct<topic:string,partition:int,next_seq:bigint>>"
+    "stage string, partition int, offset bigint, append_time timestamp, generation int, version bigint, previous "
+    "bigint, data_count int, base bigint, round_start bigint, at_end boolean, fingerprint bigint, run_id string, "
+    "nonce binary, lineage array<struct<generation:int,restored:bigint>>, inputs "
+    "array<struct<topic:string,partition:int,resume:bigint>>, external "
+    "array<struct<topic:string,partition:int,offset:bigint>>, outputs "
+    "array<struct<topic:string,partition:int,next_seq:bigint>>"
 )
 _ROLLBACK_HISTORY = pa.list_(pa.struct([("generation", pa.int32()), ("restored", pa.int64())]))
 _PLACE = [("topic", pa.string()), ("partition", pa.int32())]

@@ -248,7 +248,7 @@ def test_a_message_beyond_the_position_must_continue_the_seq() -> None:
         (b"\x20" + frame(A0, 1, 1, 1, "x")[1:], "format version 2"),
         (b"\x1f" + frame(A0, 1, 1, 1, "x")[1:], "type 15"),
         (encode_marker(A0, 1, 1, 1, at_end=False) + b"!", "1 bytes after its end"),
-        (encode_progress(A0, 1, 1, 1, 0, 0), "a HEARTBEAT message has no place in this mode"),
+        (encode_progress(A0, 1, 1, 1, 0, 0), "a progress message does not belong in this mode"),
     ],
 )
 def test_what_is_not_ours_halts_with_its_place(value: bytes, text: str) -> None:

@@ -57,7 +57,7 @@ def marker_resent_only_if_last(perform_next: Any) -> Any:
                 self._todo.popleft()
                 self._pending_sends.sent(action.token, 0, self._mono_ms())
                 self._pending_sends.delivered(action.token)
-                self._do(on.Acked(self._pending_sends.watermark))
+                self._do(on.Acked(self._pending_sends.delivered_up_to))
                 return True
         return bool(perform_next(self))
 
@@ -76,7 +76,7 @@ def failed_send_ignored(perform_next: Any) -> Any:
             if not (isinstance(action, do.Send) and _sends(action, "send frame")):
                 raise
             self._pending_sends.delivered(action.token)
-            self._do(on.Acked(self._pending_sends.watermark))
+            self._do(on.Acked(self._pending_sends.delivered_up_to))
             return True
 
     return mistaken
