@@ -39,7 +39,7 @@ class Stop:
 
 
 class Feeding:
-    """What feeds a run: a folder, lines, both or nothing. ``step`` does a little: workers must be watched meanwhile."""
+    """The feeds of a run: a folder, lines, both or none. ``step`` does a little: workers must be watched meanwhile."""
 
     def __init__(self, local: LocalJob, folder: FolderFeed | None, lines: list[Iterator[int]], *, follow: bool) -> None:
         self.folder = folder
@@ -94,7 +94,7 @@ def step(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
 
 
 def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
-    """Bring the bars up to date, and tell of crashes."""
+    """Update the bars, and report crashes."""
     for text in local.supervisor.news:
         screen.note(text)
     local.supervisor.news.clear()
@@ -115,12 +115,12 @@ def folder_topic(job: Job) -> Topic[Any, Any]:
     topics = external_inputs(job)
     if len(topics) != 1:
         raise ConfigError(
-            f"job {job.name!r} reads {len(topics)} topics ({', '.join(topics) or 'none'}): a folder needs exactly one"
+            f"job {job.name!r} reads {len(topics)} topics ({', '.join(topics) or 'none'}): --input-dir needs one"
         )
     (topic,) = topics.values()
     if (topic.key, topic.value) != (utf8, utf8):
         raise ConfigError(
-            f"topic {topic.name!r} is {topic.key.name} → {topic.value.name}: a folder gives utf8 → utf8, name → text"
+            f"topic {topic.name!r} is {topic.key.name} → {topic.value.name}: --input-dir gives utf8 → utf8, name → text"
         )
     return topic
 
@@ -132,7 +132,7 @@ def external_inputs(job: Job) -> dict[str, Topic[Any, Any]]:
 
 
 def options_of(found: Target) -> str:
-    """Return what a command line must say to find the same job again."""
+    """Return the options with which a command finds the same job again."""
     address, directory = found.job_directory.address, found.job_directory.directory
     options = "" if address.embedded else f" --log {address.url}"
     if address.config is not None:

@@ -1,4 +1,4 @@
-"""What most commands begin with: the job's code, its directory, its settings."""
+"""Finds what most commands need: the job's code, its directory, its settings."""
 
 import hashlib
 import os
@@ -29,7 +29,7 @@ class Target(NamedTuple):
 def target(
     reference: str, directory: Path | None, address: LogAddress, sets: Sequence[str] | None, state: Path | None = None
 ) -> Target:
-    """Return what to run. Raises ConfigError."""
+    """Return the job to run. Raises ConfigError."""
     check_address(address)
     job = load_job(reference)
     settings = settings_of(sets)
@@ -92,7 +92,7 @@ def directory_of(job: Job, directory: Path | None, address: LogAddress) -> Path:
 
 
 def digest(text: str | bytes) -> str:
-    """Return a few characters that stand for a text, in the name of a directory."""
+    """Return a few characters derived from a text, for the name of a directory."""
     return hashlib.blake2b(os.fsencode(text), digest_size=4).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Every command with its arguments. What it does is imported when it runs: a worker needs no user interface."""
+"""Every command with its arguments. Its code is imported when it runs: a worker needs no user interface."""
 
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Exactly-once stream processing.",
+    help="Exactly-once stream processing in Python, on Kafka or on a log in one local file.",
 )
 changelog_app = typer.Typer(no_args_is_help=True, help="Read and check the changelogs of a job.")
 topic_app = typer.Typer(no_args_is_help=True, help="Read the external topics of a job.")
@@ -41,27 +41,25 @@ def run(
     job: JobName,
     *,
     input_dir: Annotated[
-        Path | None, typer.Option(help="A folder: its text files become the job's documents, name → text.")
+        Path | None, typer.Option(help="A folder: each text file becomes a record, name → text.")
     ] = None,
     input: Annotated[  # noqa: A002  # the option's name
         list[str] | None,
         typer.Option(
             metavar="TOPIC=FILE|-",
-            help="Each line of a file, or of standard input, is a record. Every run feeds them anew.",
+            help="Each line of a file, or of standard input (-), becomes a record. Every run feeds all lines again.",
         ),
     ] = None,
-    keys: Annotated[
-        bool, typer.Option("--keys", help="In --input, what stands before the first tab is the key.")
-    ] = False,
+    keys: Annotated[bool, typer.Option("--keys", help="In --input, the text before the first tab is the key.")] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on until Ctrl-C: what changes in the folder is fed.")
+        bool, typer.Option("--follow", help="Run until Ctrl-C, and feed each change in the folder.")
     ] = False,
     directory: Directory = None,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,
     set: Set = None,  # noqa: A002  # the option's name
 ) -> None:
-    """Run a whole job here until its input is used up: a worker process for each partition, restarted if it dies."""
+    """Run a whole job here until it has processed its input: a worker per partition, restarted if it dies."""
     from framework.cli.commands.run import run as run_job
     from framework.cli.job_target import target
 
@@ -77,7 +75,7 @@ def up(
     kafka_config: KafkaConfig = None,
     set: Set = None,  # noqa: A002
 ) -> None:
-    """Keep the workers of a job running on this machine until Ctrl-C; restart the dead."""
+    """Keep the workers of a job running on this machine until Ctrl-C; restart those that die."""
     from framework.cli.commands.up import up as run_workers
     from framework.cli.job_target import target
 
@@ -88,10 +86,10 @@ def up(
 def worker(
     job: JobName,
     *,
-    partition: Annotated[int, typer.Option(help="The partition whose tasks it hosts.")],
+    partition: Annotated[int, typer.Option(help="The partition whose tasks the worker hosts.")],
     directory: Directory = None,
     state_directory: Annotated[
-        Path | None, typer.Option(help="Where the state is kept, if not below DIRECTORY.")
+        Path | None, typer.Option(help="The directory of the state, if it is not below DIRECTORY.")
     ] = None,
     stage: Annotated[str | None, typer.Option(help="Host the task of this stage only.")] = None,
     log: Log = "embedded",
@@ -116,21 +114,23 @@ def worker(
 
 
 @app.command()
-def new(name: Annotated[str, typer.Argument(help="Of the project: a folder of this name is made.")]) -> None:
+def new(name: Annotated[str, typer.Argument(help="Name of the project, and of its new folder.")]) -> None:
     """Write a project with one task and a test that passes."""
     from framework.cli.commands.new import new as new_project
 
     new_project(name)
 
 
-Cluster = Annotated[str, typer.Option("--spark", help="Where Spark runs: this machine, or spark://…, yarn, k8s://….")]
-Work = Annotated[
-    str | None, typer.Option(help="Where stages keep what they give the next one; all executors must see it.")
+Cluster = Annotated[
+    str, typer.Option("--spark", help="Spark's master: local[*] is this machine; or spark://…, yarn, k8s://….")
 ]
+Work = Annotated[str | None, typer.Option(help="A folder for the records between stages; all executors must see it.")]
 From = Annotated[
     list[str] | None,
     typer.Option(
-        "--from", metavar="[TOPIC=]PATH|kafka", help="Parquet or JSON files, or what the log holds; for each topic."
+        "--from",
+        metavar="[TOPIC=]PATH|kafka",
+        help="The history of a topic: Parquet or JSON files, or 'kafka': the records that the log still holds.",
     ),
 ]
 
@@ -152,14 +152,15 @@ def backfill(
         str | None,
         typer.Option(
             metavar="OFFSETS|now",
-            help="[TOPIC:]PARTITION=OFFSET,…: where the job goes on. Default: where it stands, or the history ends.",
+            help="[TOPIC:]PARTITION=OFFSET,…: the job goes on from there. Default: from its last commit, or the end "
+            "of the history.",
         ),
     ] = None,
     outputs: Annotated[
-        bool, typer.Option("--outputs", help="Also send what the past sends to topics, files and tables.")
+        bool, typer.Option("--outputs", help="Also write the outputs of the history to topics, files and tables.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Let a backfill that died after its commits count.")] = False,
-    abort: Annotated[bool, typer.Option("--abort", help="Make a backfill that died rolled back for good.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Complete a backfill that died after its commits.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Roll back a backfill that died, for good.")] = False,
     cluster: Cluster = "local[*]",
     work: Work = None,
     directory: Directory = None,
@@ -167,7 +168,7 @@ def backfill(
     kafka_config: KafkaConfig = None,
     set: Set = None,  # noqa: A002
 ) -> None:
-    """Build a job's state from its history on Spark, by its own task classes; the job goes on from there."""
+    """Build a job's state from its history on Spark, with its own task classes; the job goes on from there."""
     if resume and abort:
         raise ConfigError("--resume and --abort: choose one")
     from framework.cli.job_target import target
@@ -215,13 +216,15 @@ def checkpoints(
 def check_determinism(
     job: JobName,
     *,
-    since: Annotated[int, typer.Option(help="Begin with the sources' commits of this checkpoint, or the next.")] = 0,
+    since: Annotated[
+        int, typer.Option(help="Begin at the sources' commits of this checkpoint, or the first after it.")
+    ] = 0,
     directory: Directory = None,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,
     set: Set = None,  # noqa: A002
 ) -> None:
-    """Run the past of a deterministic job again, in memory, and compare; exit 1 at the first record that differs."""
+    """Replay the history of a deterministic job in memory and compare its outputs; exit 1 if one differs."""
     from framework.cli.commands.check_determinism import check_determinism as check_job
 
     raise typer.Exit(check_job(job, since, directory, LogAddress(log, kafka_config), set))
@@ -232,7 +235,7 @@ def changelog_tail(
     job: JobName,
     stage: str,
     partition: int,
-    count: Annotated[int, typer.Option("-n", help="Messages from the end.")] = 20,
+    count: Annotated[int, typer.Option("-n", help="Number of messages.")] = 20,
     directory: Directory = None,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,
@@ -257,7 +260,7 @@ def changelog_verify(
 def topic_read(
     job: JobName,
     topic: str,
-    count: Annotated[int, typer.Option("-n", min=0, help="Records from the end of each partition; 0: all.")] = 0,
+    count: Annotated[int, typer.Option("-n", min=0, help="Only the last N records of each partition; 0: all.")] = 0,
     directory: Directory = None,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,

@@ -1,4 +1,4 @@
-"""The commands about a job's state: reading it, moving it."""
+"""The commands that read or move a job's state."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,10 @@ from framework.logs.address import LogAddress
 
 AssumeKeyed = Annotated[
     bool,
-    typer.Option("--assume-keyed", help="All stores are keyed as the records are, where too few keys can show it."),
+    typer.Option(
+        "--assume-keyed",
+        help="Trust that stores are keyed as the records are, where they have too few keys to prove it.",
+    ),
 ]
 
 state_app = typer.Typer(no_args_is_help=True, help="Read the committed state of a job, also while it runs.")
@@ -20,9 +23,7 @@ state_app = typer.Typer(no_args_is_help=True, help="Read the committed state of 
 def state_get(
     job: JobName,
     store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
-    key: Annotated[
-        str, typer.Argument(help="Text, a number, JSON or hex digits, as the key's serde asks; \\0 is NUL.")
-    ],
+    key: Annotated[str, typer.Argument(help="Text, a number, JSON or hex digits, by the key's serde; \\0 is NUL.")],
     checkpoint_id: Checkpoint = None,
     directory: Directory = None,
     log: Log = "embedded",
@@ -40,13 +41,13 @@ def state_scan(
     store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
     prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
     *,
-    limit: Annotated[int, typer.Option(help="At most so many.")] = 1000,
+    limit: Annotated[int, typer.Option(help="At most this many entries.")] = 1000,
     checkpoint_id: Checkpoint = None,
     directory: Directory = None,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,
 ) -> None:
-    """Print key and value, one a line."""
+    """Print the entries of a store, one per line: key and value."""
     from framework.cli.commands.state import state_scan as print_entries
 
     print_entries(job, store, prefix, limit, checkpoint_id, directory, LogAddress(log, kafka_config))
@@ -55,13 +56,13 @@ def state_scan(
 def rescale(
     job: JobName,
     *,
-    partitions: Annotated[int, typer.Option(help="How many it is to have: more than it has.")],
+    partitions: Annotated[int, typer.Option(help="The new number of partitions, above the present one.")],
     assume_keyed: AssumeKeyed = False,
     directory: Directory = None,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,
 ) -> None:
-    """Give a job that stands still more partitions: its state goes where its keys belong, as a whole or not at all."""
+    """Give a stopped job more partitions. Its state moves to the partitions of its keys, as a whole or not at all."""
     from framework.cli.commands.rescale import rescale as rescale_job
 
     rescale_job(job, partitions, directory, LogAddress(log, kafka_config), assume_keyed=assume_keyed)
@@ -69,18 +70,20 @@ def rescale(
 
 def fork(
     job: JobName,
-    second: Annotated[str, typer.Argument(metavar="SECOND", help="The second job: the same stages, another name.")],
+    second: Annotated[
+        str, typer.Argument(metavar="SECOND", help="The new job (module or file): the same stages, another name.")
+    ],
     *,
     checkpoint_id: Checkpoint = None,
     directory: Directory = None,
-    second_directory: Annotated[Path | None, typer.Option(help="That of the second job.")] = None,
+    second_directory: Annotated[Path | None, typer.Option(help="The directory of the new job.")] = None,
     assume_keyed: AssumeKeyed = False,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,
 ) -> None:
-    """Give a second job, with as many partitions or others, the state that a job had at a checkpoint.
+    """Start a new job from a checkpoint of an existing one.
 
-    It goes on there.
+    It may have another number of partitions. Its first start goes on from that checkpoint.
     """
     from framework.cli.commands.fork import fork as fork_job
 
@@ -98,12 +101,14 @@ def fork(
 def replay(
     job: JobName,
     checkpoint_id: Checkpoint = None,
-    into: Annotated[Path | None, typer.Option(help="Another directory for the state than the job's own.")] = None,
+    into: Annotated[
+        Path | None, typer.Option(help="Write the state into this directory instead of the job's own.")
+    ] = None,
     directory: Directory = None,
     log: Log = "embedded",
     kafka_config: KafkaConfig = None,
 ) -> None:
-    """Rebuild a job's state directory from its changelogs."""
+    """Rebuild the local stores of a job from its changelogs."""
     from framework.cli.commands.replay import replay as rebuild_stores
 
     rebuild_stores(job, checkpoint_id, into, directory, LogAddress(log, kafka_config))

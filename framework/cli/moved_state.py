@@ -1,4 +1,4 @@
-"""What the commands share that move the state of a whole job."""
+"""Shared by the commands that move the state of a whole job."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ from framework.stores.store_directory import StoreDirectory
 
 
 def settings_at(job: Job, log: LogReader) -> Settings:
-    """Return the settings of the environment, with the guarantee that the job was made with."""
+    """Return the settings of the environment, with the processing guarantee that the job was made with."""
     return pinned_settings(job, log, settings_of(None))
 
 
@@ -31,7 +31,7 @@ def at_checkpoint(job: Job, log: LogReader, checkpoint_id: int | None) -> list[S
 
 @contextlib.contextmanager
 def standing_still(job_directory: JobDirectory, job: Job) -> Iterator[None]:
-    """Hold what a supervisor and workers on this machine would hold. Raises ConfigError if one of them is there."""
+    """Hold the locks of a supervisor and workers on this machine. Raises ConfigError if one of them runs."""
     with contextlib.ExitStack() as held:
         held.callback(os.close, job_directory.lock_supervisor())
         for wiring in all_wirings(job):
@@ -44,17 +44,17 @@ def standing_still(job_directory: JobDirectory, job: Job) -> Iterator[None]:
 
 
 def checkpoint_of(found: list[Snapshot]) -> int:
-    """Return the checkpoint of snapshots: that of the task that is least far."""
+    """Return the checkpoint of snapshots: that of the task that is furthest behind."""
     return min(snapshot.commit.checkpoint_id for snapshot in found)
 
 
 def tell_moved(moved: Moved, done: str) -> None:
-    """Print how many entries each store has got, and what is done."""
+    """Print how many entries each store has got, and a closing line."""
     for name, count in sorted(moved.entries.items()):
         print(f"{name}\t{count:,} entries")
     say(f"{done}, as checkpoint {moved.checkpoint_id}")
 
 
 def say(text: str) -> None:
-    """Print a line on standard error: what is no result."""
+    """Print a line on standard error: it is no result."""
     Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)

@@ -7,7 +7,8 @@ import typer
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="A module (tasks.word_count) or file with job = Job(…).")]
 Directory = Annotated[
-    Path | None, typer.Option(help="Where the job keeps its log and state. Default: .grete/NAME-OF-JOB.")
+    Path | None,
+    typer.Option(help="The job's directory, for its state and its embedded log. Default: .grete/NAME-OF-JOB."),
 ]
 Log = Annotated[
     str,
@@ -17,11 +18,20 @@ Log = Annotated[
 ]
 KafkaConfig = Annotated[
     Path | None,
-    typer.Option(envvar="GRETE_KAFKA_CONFIG", help="A file of librdkafka's options, NAME=VALUE lines: users, TLS, …"),
+    typer.Option(
+        envvar="GRETE_KAFKA_CONFIG", help="A file with librdkafka's options as NAME=VALUE lines: users, TLS, …"
+    ),
 ]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as checkpoint_interval_ms=100; may be repeated."),
+]
 Checkpoint = Annotated[
     int | None,
-    typer.Option("--checkpoint", metavar="ID", help="As of a checkpoint that is retained: see grete checkpoints."),
+    typer.Option(
+        "--checkpoint",
+        metavar="ID",
+        help="Read the state at this checkpoint, if the changelogs still retain it. Default: the newest.",
+    ),
 ]
-Partition = Annotated[int | None, typer.Option(help="Only this partition.")]
+Partition = Annotated[int | None, typer.Option(help="Read this partition only.")]

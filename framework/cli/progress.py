@@ -8,7 +8,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-PLAIN_S = 5.0  # between two lines where there is no terminal
+PLAIN_S = 5.0  # seconds between two lines where there is no terminal
 LATE_S = 60.0  # between two lines about late records
 
 
@@ -80,7 +80,7 @@ class Screen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the bars as they stand."""
+        """Stop, and leave the bars on the screen."""
         self._progress.stop()
 
 

@@ -1,4 +1,4 @@
-"""What the reading commands share: rows of a partition; keys and values as text."""
+"""Shared by the reading commands: rows of a partition; keys and values as text."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def rows_from(log: LogReader, partition: TopicPartition, offset: int) -> Iterato
 
 
 def from_text(serde: Serde[Any], text: str) -> Any:
-    """Return a key as its serde has it, from what stands on a command line. Raises ConfigError."""
+    """Return the key that a command-line argument names, by its serde. Raises ConfigError."""
     try:
         if serde.name == "utf8":
             return text.replace("\\0", "\0")  # no argument can hold a NUL

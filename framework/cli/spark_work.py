@@ -1,4 +1,4 @@
-"""What a command asks Spark to do with a job."""
+"""The work that a command gives Spark."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from framework.spark.format.options import Where
 
 
 def wanted_of(found: Target, sources: Sequence[str], work: str | None) -> Wanted:
-    """Return what Spark is to do, with paths that executors understand. Raises ConfigError: not a job for it."""
+    """Return the work for Spark, with paths that executors understand. Raises ConfigError: the job does not suit it."""
     check_batch(found.job)
     reference, address = found.reference, found.job_directory.address
     if reference.endswith(".py"):

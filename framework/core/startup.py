@@ -96,8 +96,9 @@ class StartUp:
         """
         if event.counts is None:
             raise Halted(
-                f"{self.name}: the run {event.bulk_write_id} has rewritten its state, and is in doubt: it is at work, "
-                "or has died: look for it, then run it again, or settle it: grete backfill JOB --resume or --abort"
+                f"{self.name}: the bulk write {event.bulk_write_id} has rewritten its state, and is in doubt: it is "
+                "at work, or has died: look for it, then run it again, or settle it: grete backfill JOB --resume or "
+                "--abort"
             )
         return self._applied(self.fold.settle(event.bulk_write_id, event.counts)) + self.end(
             ChangelogEnd(self._read_to)

@@ -1,1 +1,1 @@
-"""Committed state as others than the task see it: read, write in bulk, move."""
+"""Committed state from outside of the workers: read, write in bulk, move."""

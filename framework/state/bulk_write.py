@@ -1,9 +1,9 @@
-"""A run: state written from outside of the workers, all tasks at once, under the rules of the changelog (1.8, 2.5).
+"""A bulk write: state of all tasks written from outside of the workers, by the changelog's rules (1.8, 2.5).
 
 ``begin`` claims every task, task (0, 0) first. ``Attempt`` writes one task's data, several may try the same. ``commit``
-appends a commit to each changelog, checks that nobody else has claimed one meanwhile (C3), and last the outcome to that
-of task (0, 0): from then on all of the commits count, and before none of them does. Whoever dies on the way leaves
-something invalid: data without a commit, or commits without an outcome, which ``begin`` and ``settle`` clear up.
+appends a commit to each changelog, checks that no other process has claimed one meanwhile (C3), and last the outcome to
+that of task (0, 0): from then on all of the commits count, and before none of them does. A process that dies on the way
+leaves something invalid: data without a commit, or commits without an outcome. ``begin`` and ``settle`` clear it up.
 """
 
 import uuid
@@ -34,17 +34,17 @@ from protocol.commit import (
 )
 from protocol.ids import TopicPartition
 
-_OUTPUTS = "-outputs"  # the end of a run's id: whoever finds it without its process cannot send them
+_OUTPUTS = "-outputs"  # the end of a bulk write's id: without its process its outputs cannot be sent
 
 
-# --- the run ----------------------------------------------------------------------------------------------------------
+# --- the bulk write ---------------------------------------------------------------------------------------------------
 
 
 def begin(log: Log, job: Job, settings: Settings, *, outputs: bool = False) -> BulkWrite:
-    """Claim every task; a run that was left in doubt is rolled back from here on. Live workers are fenced.
+    """Claim every task; one that was left in doubt is rolled back from here on. Live workers are fenced.
 
     ``outputs``: it will send some, with its outcome. The topics must be there. Raises Halted: a changelog is damaged;
-    ConfigError: what tasks have sent is not used up, or the job is deterministic and has run.
+    ConfigError: records that tasks have sent are not processed yet, or the job is deterministic and has run.
     """
     wirings = all_wirings(job)
     folds = [fold_to_end(log, wiring, settled=False) for wiring in wirings]
@@ -82,13 +82,13 @@ def commit(
     external: Mapping[TopicPartition, int] | None = None,
     outputs: Sequence[ExternalRecord] = (),
 ) -> list[ChangelogPosition]:
-    """Commit what the attempts have written, one of each task at most, and decide the run. Nothing counts before.
+    """Commit what the attempts have written, one of each task at most, and the outcome. Nothing counts before.
 
-    Returns what a store that holds a task's new state would have as its changelog position, task by task.
+    Returns the changelog position, task by task, of a store that holds the task's new state.
 
     ``full``: each task's data hold all of its state, from a reset on. ``external``: offsets of the first records that
     are not included; the others stay. ``outputs`` become visible with the outcome: ``begin`` must know of them.
-    Raises Fenced: a task was claimed meanwhile, the run does not count.
+    Raises Fenced: a task was claimed meanwhile, the bulk write does not count.
     """
     winners: dict[int, Written] = {}
     for each in written:
@@ -117,7 +117,7 @@ def commit(
 
 
 def abort(log: Log, bulk_write: BulkWrite) -> None:
-    """Make a run rolled back for good, if it is in doubt and not rolled back already.
+    """Roll back a bulk write that is in doubt, for good, unless that has happened.
 
     It leaves nothing but an invalid tail.
     """
@@ -128,10 +128,10 @@ def abort(log: Log, bulk_write: BulkWrite) -> None:
 
 
 def settle(log: Log, job: Job, *, counts: bool) -> tuple[str, bool] | None:
-    """Decide the run that was left without an outcome; return (its id, whether it counts), None if there is none.
+    """Settle the bulk write left without an outcome; return (its id, whether it counts), None if there is none.
 
-    What is decided already at task (0, 0) is only told to the others. No worker may run. Raises ConfigError: the run
-    has not committed every task, so that it cannot count.
+    An outcome that task (0, 0) has already is only copied to the others. No worker may run. Raises ConfigError: the
+    bulk write has not committed every task, so that it cannot count.
     """
     wirings = all_wirings(job)
     waiting = {wiring: bulk_write_id for wiring in wirings if (bulk_write_id := _in_doubt(log, wiring)) is not None}
@@ -142,10 +142,12 @@ def settle(log: Log, job: Job, *, counts: bool) -> tuple[str, bool] | None:
     missing = [wiring.name for wiring in wirings if waiting.get(wiring) != bulk_write_id]
     if decided is None and counts and missing:
         raise ConfigError(
-            f"the run {bulk_write_id} has not committed {', '.join(missing[:5])}: it cannot count; run it again"
+            f"the bulk write {bulk_write_id} has not committed {', '.join(missing[:5])}: it cannot count; run it again"
         )
     if decided is None and counts and bulk_write_id.endswith(_OUTPUTS):
-        raise ConfigError(f"the run {bulk_write_id} was to send outputs, which are lost with its process: run it again")
+        raise ConfigError(
+            f"the bulk write {bulk_write_id} was to send outputs, which are lost with its process: run it again"
+        )
     if decided is None:
         _settle(log, wirings, bulk_write_id, counts=counts)
         return bulk_write_id, counts
@@ -173,9 +175,9 @@ def _decide(log: Log, tasks: Sequence[Claimed], outcome: Outcome, outputs: Seque
 
 
 def _check_fresh(job: Job, wiring: TaskWiring, base: Commit | None, generation: int, *, went_on: bool) -> None:
-    """Refuse a deterministic job that has run (decision 0020): what it has sent would not be made again the same.
+    """Refuse a deterministic job that has run (decision 0020): it would not make the same outputs again.
 
-    ``generation``: the run's. Whoever claims the task between two runs may be a worker, which may have sent something.
+    ``generation``: the bulk write's. A claim between two bulk writes may be a worker's, which may have sent records.
     """
     if job.modes != "deterministic":
         raise ConfigError(f"job {job.name!r} has stages of both modes: its state cannot be written from outside")
@@ -183,15 +185,15 @@ def _check_fresh(job: Job, wiring: TaskWiring, base: Commit | None, generation: 
     if went_on or not (base is None or base.checkpoint_id == 0 or rewritten):
         raise ConfigError(
             f"job {job.name!r} is deterministic and has run ({wiring.name}): its state can only be written before it "
-            "does, as consumers hold it to what it has sent: give the job another name"
+            "does, because consumers have its outputs already: give the job another name"
         )
 
 
-# --- used up ----------------------------------------------------------------------------------------------------------
+# --- processed --------------------------------------------------------------------------------------------------------
 
 
 def check_used_up(tasks: Sequence[tuple[TaskWiring, Commit | None]]) -> None:
-    """Refuse if a task has committed records that its consumers have not: a run cannot carry them. ConfigError."""
+    """Raise ConfigError if a task has committed records that its consumers have not: these would be lost."""
     sent = {
         (wiring.producer, TopicPartition(o.topic, o.partition)): o.next_seq - 1
         for wiring, last in tasks
@@ -215,7 +217,7 @@ def check_used_up(tasks: Sequence[tuple[TaskWiring, Commit | None]]) -> None:
 
 
 def _claim(log: Log, wiring: TaskWiring, job: Job, settings: Settings, *, outputs: bool) -> Claimed:
-    """Claim one task; in transactions what its workers write so, and what carries the outputs of the run (S1)."""
+    """Claim one task; in a transaction where its workers use them, or if it carries the bulk write's outputs (S1)."""
     graph = next(stage for stage in job.stages if wiring.name.rpartition("-")[0] == stage.name)
     outside = settings.processing_guarantee == "exactly-once" and writes_outside(graph, job.topology())
     return claim(log, wiring, transactional=outside or (outputs and wiring.changelog == wiring.outcome_changelog))

@@ -1,4 +1,4 @@
-"""Looks into a job from outside and only reads: what is committed, what is used up, what a kill has rolled back."""
+"""Reads the commits of a job from outside: the last ones, the processed inputs, the records that a kill rolled back."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -27,17 +27,17 @@ class CommittedAt(NamedTuple):
 
 
 class Latest:
-    """The last valid commit of the messages fed (C2), and their highest generation; that of a run after its outcome."""
+    """The last valid commit of the messages fed (C2), a bulk write's after its outcome; their highest generation."""
 
     def __init__(self) -> None:
         self.found: CommittedAt | None = None
         self.top = 0
         self.count = 0
-        self._run: CommittedAt | None = None  # of a run without an outcome
+        self._run: CommittedAt | None = None  # of a bulk write without an outcome
 
     @property
     def in_doubt(self) -> CommittedAt | None:
-        """The commit of a run behind the last one, if no outcome on it was among the messages."""
+        """The commit of a bulk write behind the last one, if no outcome on it was among the messages."""
         return self._run
 
     def feed(self, offset: int, append_time_ms: int, value: bytes) -> None:
@@ -52,7 +52,7 @@ class Latest:
                 return  # a repeat of an at-least-once log: checkpoints rise from one valid commit to the next
             if at.commit.bulk_write_id is None:
                 if self._run is not None and at.commit.previous == self._run.commit.checkpoint_id:
-                    self.count += 1  # it builds on the run's commit
+                    self.count += 1  # it builds on the bulk write's commit
                 self._take(at)
             elif self._run is None or self._run.commit.bulk_write_id != at.commit.bulk_write_id:
                 self._run = at
@@ -121,7 +121,7 @@ def external_ends(log: LogReader, job: Job) -> dict[TopicPartition, int]:
 
 
 def uncommitted_records(log: LogReader, wiring: TaskWiring) -> int:
-    """Return how many records of this task stand in its streams beyond its last commit: what its death rolls back."""
+    """Return how many records of this task stand in its streams beyond its last commit: a kill rolls them back."""
     last, generation = end_of(log, wiring.changelog)
     checkpoint_id = 0 if last is None else last.commit.checkpoint_id
     return sum(
@@ -134,8 +134,8 @@ def _belonging_above(
 ) -> int:
     """Count records of one generation in a channel whose checkpoint id is above ``checkpoint_id``.
 
-    From the end backwards: checkpoint ids do not fall in a channel, and a generation begins with its restore (R2). What
-    earlier generations left there was rolled back before.
+    From the end backwards: checkpoint ids do not fall in a channel, and a generation begins with its rollback marker
+    (R2). Records that earlier generations left there were rolled back before.
     """
     start, end = log.bounds(partition)
     window = _WINDOW
@@ -148,7 +148,7 @@ def _belonging_above(
                 continue
             if header.type is MessageType.FRAME and header.checkpoint_id > checkpoint_id:
                 count += frame_count(value)
-            elif header.type not in _BETWEEN:  # frames of V + 1 may stand before marker V (A8)
+            elif header.type not in _BETWEEN:  # frames of V + 1 may come before marker V (A8)
                 complete = True
         if complete:
             return count

@@ -1,4 +1,4 @@
-"""The committed entries of a task, and in which portions they are written into another job."""
+"""The committed entries of a task, and the portions in which they are written into another job."""
 
 import contextlib
 from collections import Counter
@@ -53,6 +53,6 @@ def chunks(found: Iterator[Row]) -> Iterator[tuple[list[int], list[bytes], list[
 
 
 def give_up(log: Log, bulk_write: BulkWrite) -> None:
-    """Make a run rolled back; if the log does not take that either, the next run will do it."""
+    """Roll back a bulk write; if the log does not take that either, the next bulk write does it."""
     with contextlib.suppress(FrameworkError):
         abort(log, bulk_write)

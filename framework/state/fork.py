@@ -39,11 +39,10 @@ def fork(
 ) -> Moved:
     """Give a job that has not run yet the state of another one, at the checkpoint of these snapshots.
 
-    It reads on where that checkpoint had come to. ``copy``: the inputs are copied from there into its own log; else
+    It reads on from the positions of that checkpoint. ``copy``: the inputs are copied from there into its own log; else
     both jobs read the same topics. Outputs that wait for a sink stay with the first job. A second job with another
-    number of partitions has topics of its own, so the checkpoint must have used up the first one's; ``assume_keyed``:
-    as of
-    ``rescale``. Raises ConfigError: the jobs do not fit, or the second one has run.
+    number of partitions has topics of its own, so the checkpoint must include all of the first one's records.
+    ``assume_keyed``: as of ``rescale``. Raises ConfigError: the jobs do not fit, or the second one has run.
     """
     _check_fit(job, target)
     spread = target.partitions != job.partitions
@@ -90,7 +89,7 @@ def _has_run(target: Job, wiring: TaskWiring) -> ConfigError:
 
 
 def _stays(row: Row) -> bool:
-    """Tell whether an entry belongs to what the first job has sent: the second one begins to count anew."""
+    """Tell whether an entry counts outputs of the first job: the second one begins to count from 1."""
     store, key, _ = row
     return store == OUTBOX or (store == META and is_of_outputs(key))
 
@@ -119,7 +118,7 @@ def _check_fit(job: Job, target: Job) -> None:
 def _copy_inputs(
     log: LogReader, metadata: "JobMetadata", target_log: Log, positions: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Copy what a checkpoint had not read yet. Return where to begin. Raises ConfigError: trimmed, or there already."""
+    """Copy the records after a checkpoint. Return the offsets to begin from. Raises ConfigError: trimmed, or there."""
     begin_at = {}
     for partition, position in positions.items():
         start, end = target_log.bounds(partition)
@@ -135,7 +134,7 @@ def _copy_inputs(
                     batch = []
         except OffsetOutOfRange as error:
             raise ConfigError(
-                f"what the checkpoint had not read yet is gone: {error}: choose a later checkpoint"
+                f"records that the checkpoint had not read yet are gone: {error}: choose a later checkpoint"
             ) from error
         metadata.produce_with_meta(batch, {})
     return begin_at

@@ -1,7 +1,7 @@
 """Reads the committed state of a job from outside of its workers, also while they run.
 
 Every task's store is opened as a RocksDB *secondary*: it reads the files of the owner, follows its write-ahead log,
-takes no lock and writes nothing there. What is in RocksDB is committed (A9): nothing that is read is ever taken back.
+takes no lock and writes nothing there. What is in RocksDB is committed (A9): nothing that is read is ever rolled back.
 """
 
 import copy
@@ -41,7 +41,7 @@ class LocalReader:
         self._directory = directory
         self._job = _as_defined(directory, job)
         self._open: dict[str, _Secondary] = {}
-        self._scratch = Path(tempfile.mkdtemp(prefix="grete-reader-"))  # for RocksDB's own notes
+        self._scratch = Path(tempfile.mkdtemp(prefix="grete-reader-"))  # for RocksDB's own files
 
     def get(self, store: Store[K, V], key: K) -> V | None:
         """Return the value or None. Raises ConfigError (no such store, or no state yet), SerdeError, TransientError."""
@@ -109,7 +109,7 @@ class LocalReader:
         return stage.name, f"{number}.{store.name}"
 
     def _secondary(self, task: str) -> "_Secondary":
-        """Return the store of a task as it is now; it is opened again where a wipe has put another one in its place."""
+        """Return the store of a task as it is now; it is opened again after a wipe has replaced it."""
         path, known = self._directory / task, self._open.get(task)
         try:
             if known is not None:

@@ -1,7 +1,7 @@
 """Reads the newest committed state of a job, while it runs or not, on any machine.
 
 A local store answers only if the changelog says that it has what is committed: the worker may have moved to another
-machine since, and then the store here is of the past. What cannot answer is read from its changelog.
+machine since, and then the store here is outdated. Tasks whose store cannot answer are read from their changelog.
 """
 
 import time

@@ -92,7 +92,7 @@ def _watch(
         for wiring, claim in watched.items():
             end = log.bounds(wiring.changelog)[1]
             new = batch(log, wiring.changelog, ends[wiring], 1) if end > ends[wiring] else []
-            if new:  # else only the mark of a transaction stands there
+            if new:  # else it is only the marker of a transaction
                 raise _at_work(wiring, claim, f"has written offset {new[0][0]:,} of {wiring.changelog} just now")
         log.wait(_LOOK_MS)
 

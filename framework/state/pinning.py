@@ -103,7 +103,7 @@ def pin_definition(job: Job, log: LogReader, metadata: "JobMetadata", state: Pat
 
 
 def repin_outputs(job: Job, log: LogReader, metadata: "JobMetadata") -> None:
-    """Write the definition of a job that stands still with the partition counts that its outputs have now."""
+    """Write the definition of a stopped job with the partition counts that its outputs have now."""
     counts = {topic: count for topic in job.external_sinks() if (count := log.partitions(topic)) is not None}
     metadata.produce_with_meta([], {_DEFINITION: encode_definition(define(job, counts))})
 
@@ -153,7 +153,7 @@ def _check_outputs(definition: Definition, job: Job, log: LogReader) -> None:
         if found < pinned:
             raise ConfigError(
                 f"output topic {topic} has {found} partitions, and job {job.name!r} has written to {pinned}: it was "
-                f"made anew: give it as many again: kafka-topics.sh --alter --topic {topic} --partitions {pinned}"
+                f"created again: give it as many again: kafka-topics.sh --alter --topic {topic} --partitions {pinned}"
             )
         logger.warning(
             "output topic %s has %d partitions, and job %s goes on writing to the first %d, which it began with, so "
@@ -169,7 +169,7 @@ def _check_outputs(definition: Definition, job: Job, log: LogReader) -> None:
 
 
 def _ids_of_state(job: Job, log: LogReader) -> dict[str, dict[str, int]]:
-    """Return the ids that the state notes, of stages with windows: there a new store would move those declared."""
+    """Return the ids in the state, of stages with windows: there a new store would move those declared."""
     ids = {}
     for stage in job.stages:
         if stage.windows and log.partitions(job.topology().changelog(stage.ordinal)) is not None:

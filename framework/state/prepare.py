@@ -1,4 +1,4 @@
-"""What a job needs before it runs or is read: topics, metadata, and code that fits what is committed."""
+"""Prepares a job to run or to be read: topics, metadata, and code that fits the committed state."""
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
@@ -28,11 +28,12 @@ def prepare(
     *,
     state_of: Job | None = None,
 ) -> "JobMetadata":
-    """Make and check what a job needs of its log, and return its notes; ``fed``: the external inputs fed from here.
+    """Make and check what a job needs of its log, and return its metadata; ``fed``: the external inputs fed from here.
 
     ``tasks`` are those that will run in this process, None: all. ``state_of``: a job whose state this one is to get.
     ``job`` takes over what its definition holds of ids and counts. A start that is refused writes nothing: all checks
-    come first. Raises ConfigError, also if the code changes what it may not, Halted (a topic was made anew).
+    come first. Raises ConfigError, also if the code changes what it may not, Halted (a topic was deleted and created
+    again).
     """
     found = read_notes(log, job.name)
     check_guarantee(found, job.name, settings, job.modes)

@@ -1,7 +1,7 @@
-"""State on the move: into another job (fork), over more partitions (rescale).
+"""Rescale: a job's state over more partitions.
 
-What a job has committed is read from its changelogs (framework.state.snapshots) and written as a run, which counts as a
-whole or not at all (framework.state.bulk_write). Which partition an entry belongs to is the hard part of a rescale: a
+The committed state is read from the changelogs (framework.state.snapshots) and written as a bulk write, which counts as
+a whole or not at all (framework.state.bulk_write). Which partition an entry belongs to is the hard part of a rescale: a
 store's partition is that of the records that were processed, which its keys need not tell. So they are looked at first.
 """
 
@@ -54,7 +54,7 @@ def partitions_of(log: LogReader, job: Job) -> int:
 def rescale(
     log: Log, job: Job, partitions: int, settings: Settings, *, embedded: bool, assume_keyed: bool = False
 ) -> Moved:
-    """Give a job that stands still more partitions; each entry goes where its key belongs. Its code must say so next.
+    """Give a stopped job more partitions; each entry moves to its key's partition. Then its code must say so.
 
     ``assume_keyed``: the caller knows that the stores are keyed as the records are, where the keys cannot show it.
     Raises ConfigError, before anything is changed, for what cannot be rescaled.
@@ -79,7 +79,7 @@ def rescale(
     check_keys(log, old, lasts, places, assume_keyed=assume_keyed)
     _note_ends(log, old, new)
     _grow(log, new, embedded=embedded)
-    # all is committed and used up: no output comes a second time
+    # all is committed and processed: no output comes a second time
     repin_outputs(new, log, open_job_metadata(log, job.name))
     bulk_write = begin(log, new, settings)
     try:
@@ -104,7 +104,7 @@ def _note_ends(log: Log, old: Job, new: Job) -> None:
 
 
 def _claimed(log: Log, old: Job, bulk_write: BulkWrite) -> list[Snapshot]:
-    """Return the tasks of a job at the commits that the claims of a run have found: nothing can follow these (C2)."""
+    """Return the tasks of a job at the commits that a bulk write's claims have found: nothing can follow these (C2)."""
     bases = {task.wiring.changelog: task for task in bulk_write.tasks}
     found = []
     for wiring in all_wirings(old):
@@ -125,7 +125,7 @@ def spread_state(
     partitions: int,
     places: Places,
 ) -> tuple[list[Written], Counter[str]]:
-    """Write all state of a job as attempts of a run, over another number of partitions; return them, and entries."""
+    """Write all state of a job, over another number of partitions; return the attempts, and entries."""
     entries: Counter[str] = Counter()
     tasks = [(graph, number) for graph in old.stages for number in range(partitions)]
     attempts = [Attempt(into, bulk_write, at, 1, sorted(store_names(graph))) for at, (graph, _) in enumerate(tasks)]
@@ -150,7 +150,7 @@ def spread_state(
 def _placed(
     stores: list[int], keys: list[bytes], values: list[bytes | None], partitions: int, job_directory: JobDirectory
 ) -> dict[int, tuple[list[int], list[bytes], list[bytes | None]]]:
-    """Return the entries by new partition. Notes on stores go everywhere; turns and event time do not."""
+    """Return the entries by new partition. Names of stores go everywhere; turns and event time do not."""
     placed: dict[int, tuple[list[int], list[bytes], list[bytes | None]]] = {}
     for store, key, value in zip(stores, keys, values, strict=True):
         if store == META:
@@ -171,21 +171,21 @@ def _key_of(store: int, key: bytes) -> bytes:
 
 
 def _last(log: LogReader, wiring: TaskWiring) -> Snapshot:
-    found = newest(log, wiring)  # a run that died is rolled back by the one to come
+    found = newest(log, wiring)  # a bulk write that died is rolled back by the one to come
     if found is None:
         raise ConfigError(f"{wiring.name} has committed nothing yet: run the job until it has")
     return found
 
 
 def check_inputs(log: LogReader, old: Job, lasts: list[Commit]) -> None:
-    """Refuse unless every record is used up, for its key's state goes elsewhere, and it stays; refuse windows."""
+    """Refuse unless every record is processed, because its key's state moves and it does not; refuse windows."""
     for last in lasts:
         for entry in last.external:
             at = TopicPartition(entry.topic, entry.partition)
             if next(rows(log, at, entry.offset, log.bounds(at)[1]), None) is not None:
                 raise ConfigError(
                     f"{at} has records from offset {entry.offset:,} on that the job has not read: stop what writes "
-                    "there, and run the job until its input is used up (grete run), then ask again"
+                    "there, and run the job until its input is processed (grete run), then ask again"
                 )
     for stage in old.stages:
         if stage.windows:

@@ -18,7 +18,7 @@ class SnapshotReader:
     """Offers what a LocalReader does. One store of one task is in memory at a time."""
 
     def __init__(self, log: LogReader, job: Job, found: list[Snapshot]) -> None:
-        """``found``: every task, as ``history.snapshots`` gives them. The log is closed with this reader."""
+        """``found``: every task, as ``snapshots.snapshots`` gives them. The log is closed with this reader."""
         self._log, self._job, self._found = log, job, found
 
     def store(self, name: str) -> Store[Any, Any]:

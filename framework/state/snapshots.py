@@ -1,7 +1,6 @@
-"""The committed past of a job, as its changelogs hold it: which checkpoints are there, and what state each had (K2).
+"""The retained checkpoints of a job, as its changelogs hold them, and the state of each (K2).
 
-Reads only, and needs no worker. A checkpoint is searched by a few reads; what is then folded decides whether it is
-valid.
+Reads only, and needs no worker. A few reads find a checkpoint; the fold decides whether it is valid.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,7 +38,7 @@ class Snapshot(NamedTuple):
 
 
 def commits(log: LogReader, wiring: TaskWiring) -> Iterator[CommittedAt]:
-    """Yield every valid commit (C2) that the changelog still holds, oldest first, those of decided runs among them.
+    """Yield every valid commit (C2) that the changelog still holds, oldest first, bulk writes that count included.
 
     Raises Halted if it is damaged.
     """
@@ -67,8 +66,8 @@ def commits(log: LogReader, wiring: TaskWiring) -> Iterator[CommittedAt]:
 def fold_to_end(log: LogReader, wiring: TaskWiring, *, settled: bool = True) -> ChangelogFold:
     """Return the fold of a changelog as it is now, from the start of its last complete round on (R1).
 
-    ``settled``: a run that is the last commit has got its outcome; without one, a ConfigError says what to do. Raises
-    Halted if the changelog is damaged.
+    ``settled``: a bulk write that is the last commit has got its outcome; without one, a ConfigError says what to do.
+    Raises Halted if the changelog is damaged.
     """
     changelog = wiring.changelog
     start, end = log.bounds(changelog)
@@ -83,8 +82,8 @@ def fold_to_end(log: LogReader, wiring: TaskWiring, *, settled: bool = True) -> 
         counts = find_outcome(log, wiring.outcome_changelog, fold.in_doubt)
         if counts is None:
             raise ConfigError(
-                f"{wiring.name}: the run {fold.in_doubt} is in doubt: it is at work, or it has died: look for it, "
-                "then run it again, or settle it: grete backfill JOB --resume or --abort"
+                f"{wiring.name}: the bulk write {fold.in_doubt} is in doubt: it is at work, or it has died: look for "
+                "it, then run it again, or settle it: grete backfill JOB --resume or --abort"
             )
         fold.settle(fold.in_doubt, counts)
     return fold
@@ -105,12 +104,12 @@ def newest(log: LogReader, wiring: TaskWiring) -> Snapshot | None:
 
 
 def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, aligned: bool = True) -> list[Snapshot]:
-    """Return every task at ``checkpoint_id`` (None.
+    """Return every task at ``checkpoint_id``, in the order of ``all_wirings``.
 
-    The newest that all have committed), in the order of ``all_wirings``.
+    None is the newest that all have committed.
 
-    A source closes its checkpoints by its own clock: it stands at its first one that is not lower. Without alignment
-    (1.5, D4) there is no common checkpoint, and such a task stands at its last one that is not higher. Some task has
+    A source closes its checkpoints by its own clock: it is at its first one that is not lower. Without alignment
+    (1.5, D4) there is no common checkpoint, and such a task is at its last one that is not higher. Some task has
     committed exactly ``checkpoint_id``. Raises ConfigError: nothing is committed yet, not this checkpoint (names the
     nearest), by another graph, or not retained any more.
     """
@@ -212,7 +211,7 @@ def _commit_in(changelog: TopicPartition, row: LogRow) -> Commit | None:
 
 
 def _first_commit(log: LogReader, wiring: TaskWiring, begin: int, end: int) -> CommittedAt | None:
-    """Return the first commit message at or after ``begin``, valid or not, but none of a run that does not count."""
+    """Return the first commit message at or after ``begin``, valid or not, but of bulk writes only those that count."""
     for row in rows(log, wiring.changelog, begin, end):
         commit = _commit_in(wiring.changelog, row)
         if commit is not None and (commit.bulk_write_id is None or _counts(log, wiring, row[0], commit)):
@@ -221,7 +220,7 @@ def _first_commit(log: LogReader, wiring: TaskWiring, begin: int, end: int) -> C
 
 
 def _counts(log: LogReader, wiring: TaskWiring, offset: int, commit: Commit) -> bool:
-    """Tell whether a run's commit counts: by its outcome, here or at task (0, 0), or by the next commit."""
+    """Tell whether a bulk write's commit counts: by its outcome, here or at task (0, 0), or by the next commit."""
     top = commit.generation
     for row in rows(log, wiring.changelog, offset + 1, log.bounds(wiring.changelog)[1]):
         following, message = _commit_in(wiring.changelog, row), row[4] or b""
@@ -323,9 +322,9 @@ def _nearest_before(log: LogReader, wirings: list[TaskWiring], checkpoint_id: in
 
 
 def _nearest_after(log: LogReader, wirings: list[TaskWiring], checkpoint_id: int, *, by_all: bool) -> int | None:
-    """Return the lowest checkpoint from ``checkpoint_id`` on that all of these tasks, or one of them.
+    """Return the lowest checkpoint that all of these tasks, or one of them, have committed.
 
-    Have committed.
+    It is not below ``checkpoint_id``.
     """
     while True:
         found = [_first_from(log, wiring, checkpoint_id) for wiring in wirings]

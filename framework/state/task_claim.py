@@ -1,4 +1,4 @@
-"""A task in the hands of a process that is no worker: claimed (C1), appended to, and verified (C3)."""
+"""A task claimed by a process that is no worker: claim (C1), append, verify (C3)."""
 
 import os
 import platform
@@ -42,7 +42,7 @@ class Claimed:
     rollback_history: tuple[RollbackEntry, ...] = ()
     next_seq: int = 1
     lease: int = 0  # deterministic: progress messages up to it may have been sent, in µs
-    went_on: bool = False  # deterministic: something was decided or released since ``base``
+    went_on: bool = False  # deterministic: there was an input decision or output release since ``base``
 
     @property
     def changelog(self) -> TopicPartition:
@@ -55,10 +55,10 @@ class Claimed:
 
 
 def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: bool = True) -> Claimed:
-    """Claim a task, and read up to the own claim (C1). ``settle``: a run that waits for its outcome here gets it.
+    """Claim a task, and read up to the own claim (C1). ``settle``: a bulk write in doubt here gets its outcome.
 
-    At task (0, 0) it is rolled back: whoever made it can no longer decide it. Elsewhere it gets a copy of what was
-    decided there. Raises Fenced if nothing was; TransientError, Halted as the log does.
+    At task (0, 0) it is rolled back: its process can no longer decide it. Elsewhere it gets a copy of the outcome
+    there. Raises Fenced if there is none; TransientError, Halted as the log does.
     """
     if transactional:
         log.transactional(wiring.changelog)
@@ -83,7 +83,7 @@ def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: 
         if wiring.changelog != wiring.outcome_changelog:
             decided = find_outcome(log, wiring.outcome_changelog, outcome.bulk_write_id)
             if decided is None:
-                raise _fenced(task, f"another process is settling the run {outcome.bulk_write_id}")
+                raise _fenced(task, f"another process is settling the bulk write {outcome.bulk_write_id}")
             outcome = outcome._replace(counts=decided)
         append(log, task, [encode_outcome(task.header(ChangelogType.OUTCOME), outcome)], sync=True)
         task = replace(task, next_seq=task.next_seq + 1)
@@ -120,7 +120,7 @@ def append(
                 sync=sync and ends,
                 outputs=outputs if ends else (),
             )
-    except TransientError:  # its transactional id was taken over: by whom, the changelog tells (S1)
+    except TransientError:  # its transactional id was taken over: the changelog tells by which process (S1)
         if task.begin:
             check = TailCheck(str(task.changelog), NOWHERE, task.generation, task.begin)
             _look(log, task, check, task.begin, log.bounds(task.changelog)[1])
@@ -141,7 +141,7 @@ def append(
 
 
 def verify(log: Log, task: Claimed, begin: int, own: int) -> int:
-    """Return the offset behind the own message at ``own``, from ``begin`` to which nothing newer stands (C3).
+    """Return the offset behind the own message at ``own``, with nothing newer from ``begin`` up to it (C3).
 
     Raises Fenced if there is something newer; Halted, TransientError if the own message cannot be read.
     """
@@ -163,5 +163,6 @@ def _look(log: Log, task: Claimed, check: TailCheck, begin: int, end: int, *, ac
 
 def _fenced(task: Claimed, reason: str) -> Fenced:
     return Fenced(
-        f"{task.wiring.name}: {reason}; the run of generation {task.generation} is rolled back: stop the job's workers"
+        f"{task.wiring.name}: {reason}; the bulk write of generation {task.generation} is rolled back: stop the "
+        f"job's workers"
     )

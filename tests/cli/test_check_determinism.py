@@ -46,7 +46,7 @@ def test_a_deterministic_job_is_run_and_verified(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     verified = grete(tmp_path, "check-determinism", "job.py")
     assert verified.returncode == 0, verified.stdout + verified.stderr
-    assert "2 records taken in again, 6 outputs compared" in verified.stdout
+    assert "2 input records replayed, 6 outputs compared" in verified.stdout
 
     other = JOB.format(chance="map(str, itertools.count(id(object())))")
     (tmp_path / "job.py").write_text(other)

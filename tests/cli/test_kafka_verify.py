@@ -23,4 +23,4 @@ def test_an_output_topic_may_have_more_partitions_than_the_job(kafka_broker: Bro
     assert ran.returncode == 0, ran.stderr
     verified = grete(tmp_path, "verify", "totals.py", "--log", cluster.log)
     assert verified.returncode == 0, verified.stdout + verified.stderr
-    assert "20 records taken in again, 20 outputs compared" in verified.stdout
+    assert "20 input records replayed, 20 outputs compared" in verified.stdout

@@ -109,7 +109,7 @@ def test_a_rolled_back_watermark_is_dropped() -> None:
     late.tell(1, 100, seq=1)
     task.read()
     assert task.open == []
-    assert task.core.seen["rolled back watermarks dropped"] == 1
+    assert task.core.seen["rolled-back watermarks dropped"] == 1
 
 
 def test_an_early_watermark_is_dropped_by_a_restore() -> None:

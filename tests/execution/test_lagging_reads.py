@@ -60,7 +60,7 @@ def test_a_claim_that_cannot_be_read_yet_fences_a_bulk_write(log: EmbeddedLog, t
     newer = ChangelogHeader(ChangelogType.CLAIM, run.tasks[taken].generation + 1, 0, 0)
     log.send(0, 1, wirings[taken].changelog, encode_claim(newer, Claim(bytes(16), "elsewhere", 1, 1)))
     log.poll()
-    with pytest.raises(Fenced, match=r"claimed at offset \d+; the run .* stop the job's workers"):
+    with pytest.raises(Fenced, match=r"claimed at offset \d+; the bulk write .* stop the job's workers"):
         commit(lagging, run, written, settings=SETTINGS, full=True)
     settle(log, job, counts=False)
     assert state(log) == everywhere({b"a": b"1"})

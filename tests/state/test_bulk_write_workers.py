@@ -207,7 +207,7 @@ def test_a_worker_does_not_guess_what_becomes_of_a_run(tmp_path: Path) -> None:
         written = [Attempt(log, run, task, 1, (STORE,)).close() for task in range(4)]
         with pytest.raises(RuntimeError):  # all four are committed, and its owner dies before the outcome
             commit(_Breaking(log, 5), run, written, settings=SETTINGS, full=True)  # type: ignore[arg-type]
-        with pytest.raises(Halted, match=r"the run .* is in doubt.*grete backfill JOB --resume or --abort"):
+        with pytest.raises(Halted, match=r"the bulk write .* is in doubt.*grete backfill JOB --resume or --abort"):
             run_pair(reference, directory)
         assert settle(log, job, counts=counts) == (run.bulk_write_id, counts)
         assert all(fold_to_end(log, wiring).in_doubt is None for wiring in all_wirings(job))

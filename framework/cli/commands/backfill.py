@@ -1,4 +1,4 @@
-"""`grete backfill` and `grete audit`: a job's past on Spark."""
+"""`grete backfill`: a job's state built from its history on Spark."""
 
 import sys
 import time
@@ -35,7 +35,9 @@ def fill(
     if outcome is not None and (sources or until):
         raise ConfigError(f"--{outcome} settles a backfill that has died: give it alone")
     if outcome is None and not sources:
-        raise ConfigError(f"--from is missing: a path of Parquet or JSON files, or {LOG} for what the log still holds")
+        raise ConfigError(
+            f"--from is missing: a path of Parquet or JSON files, or {LOG} for the records that the log still holds"
+        )
     wanted = wanted_of(found, sources or [LOG], work)._replace(outputs=outputs)
     log = job_directory.open_log()
     try:
@@ -54,7 +56,7 @@ def fill(
 
 
 def _settled(bulk_write_id: str, counts: bool) -> str:
-    return f"the backfill {bulk_write_id} {'counts' if counts else 'is void'}: start the job"
+    return f"the backfill {bulk_write_id} {'counts' if counts else 'does not count'}: start the job"
 
 
 def _tell(screen: Screen, found: Target, done: Done, seconds: float, *, outputs: bool) -> None:
@@ -77,7 +79,7 @@ def _tell(screen: Screen, found: Target, done: Done, seconds: float, *, outputs:
             f"{letters:,} records went to no store: they would be dead letters, which a backfill does not write"
         )
     if sent - letters and not outputs:
-        screen.note(f"{sent - letters:,} outputs to topics are those of the past, and are not written again")
+        screen.note(f"{sent - letters:,} outputs to topics belong to the history, and are not written again")
     for partition, offset in sorted(done.cover.resume.items()):
         screen.note(f"  {partition}: goes on from offset {offset:,}")
     options = (

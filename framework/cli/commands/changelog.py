@@ -1,4 +1,4 @@
-"""`grete changelog tail` and `grete changelog verify`: what the changelogs hold."""
+"""`grete changelog tail` and `grete changelog verify`: the contents of changelogs."""
 
 import time
 from pathlib import Path
@@ -19,7 +19,7 @@ from protocol.ids import TopicPartition
 def changelog_tail(
     reference: str, stage: str, partition: int, count: int, directory: Path | None, address: LogAddress
 ) -> None:
-    """Print what the last messages of a changelog are."""
+    """Print the last messages of a changelog."""
     job, log = existing_log(reference, directory, address)
     if not 0 <= partition < job.partitions:
         raise ConfigError(f"job {job.name!r} has partitions 0 to {job.partitions - 1}, not {partition}")
@@ -45,10 +45,8 @@ def changelog_verify(reference: str, directory: Path | None, address: LogAddress
             commits += segment is not None
             messages += 1 if segment is None else 0
         if commits and not fold.complete:
-            raise Halted(
-                f"{wiring.changelog}: trimmed, and no complete sweep round stands in it: it cannot be restored"
-            )
-        in_doubt = "" if fold.in_doubt is None else f", then the run {printable(fold.in_doubt)}, in doubt"
+            raise Halted(f"{wiring.changelog}: trimmed, and it holds no complete rewrite round: it cannot be restored")
+        in_doubt = "" if fold.in_doubt is None else f", then the bulk write {printable(fold.in_doubt)}, in doubt"
         checkpoint_id = "nothing committed" if fold.last is None else f"checkpoint {fold.last.checkpoint_id}"
         print(
             f"{wiring.name}\tok\t{commits:,} commits, {messages:,} other messages, {fold.invalid_messages:,} rolled "
@@ -66,14 +64,17 @@ def _message(value: bytes) -> str:
             return f"{text}\t{len(data.keys):,} keys, {tombstones:,} of them deleted, {len(value):,} bytes"
         case ChangelogType.COMMIT:
             commit = decode_commit(value)
-            run = "" if commit.bulk_write_id is None else f", of the run {printable(commit.bulk_write_id)}"
+            run = "" if commit.bulk_write_id is None else f", of the bulk write {printable(commit.bulk_write_id)}"
             return (
-                f"{text}\tversion {commit.checkpoint_id} after {commit.previous}, {commit.data_count:,} data "
+                f"{text}\tcheckpoint {commit.checkpoint_id} after {commit.previous}, {commit.data_count:,} data "
                 f"messages{run}"
             )
         case ChangelogType.OUTCOME:
             outcome = decode_outcome(value)
-            return f"{text}\tthe run {printable(outcome.bulk_write_id)} {'counts' if outcome.counts else 'is void'}"
+            return (
+                f"{text}\tthe bulk write {printable(outcome.bulk_write_id)} "
+                f"{'counts' if outcome.counts else 'does not count'}"
+            )
         case ChangelogType.CLAIM:
             claim = decode_claim(value)
             return f"{text}\tprocess {claim.pid} on {printable(claim.host)}, started {_clock(claim.started_ms)}"

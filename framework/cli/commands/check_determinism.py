@@ -1,4 +1,4 @@
-"""`grete check-determinism`: whether a deterministic job is what it says."""
+"""`grete check-determinism`: replays a deterministic job and compares its outputs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,11 +14,11 @@ from framework.replay.replay import replay
 def check_determinism(
     reference: str, since: int, directory: Path | None, address: LogAddress, sets: Sequence[str] | None
 ) -> int:
-    """Replay, compare, tell; return 1 if something differs."""
+    """Replay, compare, print; return 1 if something differs."""
     job, log = existing_log(reference, directory, address)
     found = replay(job, log, settings_of(sets), since)
     log.close()
-    print(f"{found.records:,} records taken in again, {found.compared:,} outputs compared")
+    print(f"{found.records:,} input records replayed, {found.compared:,} outputs compared")
     if found.difference is None and found.halted is None:
         print("all of them are the same")
         return 0

@@ -15,7 +15,7 @@ from protocol.ids import TopicPartition
 def checkpoints(reference: str, directory: Path | None, address: LogAddress) -> None:
     """Print a table of the last commits."""
     job, log = existing_log(reference, directory, address)
-    table = Table("task", "generation", "version", "age", "external inputs", "behind", box=None)
+    table = Table("task", "generation", "checkpoint", "age", "external inputs", "behind", box=None)
     for column in table.columns:
         column.no_wrap = True
     now_ms = time.time_ns() // 1_000_000

@@ -22,12 +22,12 @@ def fork(
     *,
     assume_keyed: bool,
 ) -> None:
-    """Give a second job, of another name, the state of a job at a checkpoint. Raises ConfigError."""
+    """Give a new job, of another name, the state of a job at a checkpoint. Raises ConfigError."""
     job, log = existing_log(reference, directory, address)
     settings, found = settings_at(job, log), at_checkpoint(job, log, checkpoint_id)
     target = load_job(second)
     if target.name == job.name:
-        raise ConfigError(f"both jobs are called {job.name!r}: give the second one a name of its own")
+        raise ConfigError(f"both jobs are called {job.name!r}: give the new one another name")
     job_directory = JobDirectory(directory_of(target, second_directory, address), address=address)
     with standing_still(job_directory, target):
         target_log = job_directory.open_log()

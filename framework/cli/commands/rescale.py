@@ -1,4 +1,4 @@
-"""`grete rescale`, `fork` and `replay`: what a job's changelogs are good for beside a restart."""
+"""`grete rescale`: a job's state over more partitions."""
 
 from pathlib import Path
 
@@ -23,4 +23,4 @@ def rescale(
         moved = rescale_job(log, job, partitions, settings, embedded=address.embedded, assume_keyed=assume_keyed)
     log.close()
     tell_moved(moved, f"{job.name} has {partitions} partitions")
-    say(f"Now write Job({job.name!r}, …, partitions={partitions}), and start it: grete run {reference}")
+    say(f"Now write Job({job.name!r}, …, partitions={partitions}) in its code, and start it: grete run {reference}")

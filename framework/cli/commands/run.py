@@ -21,7 +21,7 @@ from framework.worker.local_job import LocalJob
 
 
 def run(found: Target, *, folder: Path | None, lines: Sequence[str], keys: bool, follow: bool) -> None:
-    """Run the job until its inputs are drained, or with ``follow`` until it is stopped; print what was done."""
+    """Run the job until its inputs are drained, or with ``follow`` until it is stopped; print a summary."""
     screen = Screen(Console())
     opened = _open_lines(found.job, lines)
     stop = Stop()

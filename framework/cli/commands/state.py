@@ -15,7 +15,7 @@ from framework.state.snapshot_reader import SnapshotReader
 def _reader(
     reference: str, directory: Path | None, address: LogAddress, checkpoint_id: int | None
 ) -> NewestReader | SnapshotReader:
-    """Return what reads the newest state, from local stores that have it or from the changelogs, or an older one."""
+    """Return a reader of the newest state (from up-to-date local stores, else the changelogs), or of an older one."""
     job, log = existing_log(reference, directory, address)
     if checkpoint_id is None:
         return NewestReader(log, job, directory_of(job, directory, address) / "state", say)

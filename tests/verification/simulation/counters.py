@@ -46,7 +46,7 @@ SOMETIMES = {
     "messages lost with their sender": "a message was sent and never appended",
     "watermarks in committed checkpoints": "an aligned task holds event time that its producer has told (E2)",
     "early watermarks": "a watermark of a later checkpoint waits (E3)",
-    "rolled back watermarks dropped": "a watermark of a dead incarnation is read (E3)",
+    "rolled-back watermarks dropped": "a watermark of a dead incarnation is read (E3)",
     "known watermarks dropped": "a watermark is read again (E3)",
     "late records": "a window refuses a record (E5)",
     "files written": "a checkpoint's outputs go to its file (S2)",
