@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What of the settings the core needs."""
+    """The settings that the core needs."""
 
     checkpoint_interval_ms: int
     early_memory_bytes_max: int

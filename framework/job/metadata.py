@@ -63,7 +63,7 @@ def _parsed(pinned: str) -> tuple[str, str, str]:
 
 
 def pinned_settings(job: Job, log: LogReader, settings: Settings) -> Settings:
-    """Return the settings with the guarantee that the job was made with, if it has run."""
+    """Return the settings with the processing guarantee that the job was made with, if it has run."""
     pinned = read_notes(log, job.name).meta_get(_GUARANTEE)
     if pinned is None:
         return settings

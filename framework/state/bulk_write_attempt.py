@@ -14,7 +14,7 @@ _OPEN_MESSAGES = 64  # data messages queued before they are handed to the log
 
 @dataclass(frozen=True, slots=True)
 class BulkWrite:
-    """What a run has claimed; plain data, so that it can go to other processes. ``tasks``: as ``all_wirings``."""
+    """A bulk write's claims, as plain data, so that it can go to other processes. ``tasks``: as ``all_wirings``."""
 
     bulk_write_id: str
     checkpoint_id: int
@@ -25,9 +25,9 @@ class BulkWrite:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one attempt has written for one task: nobody newer stands before ``verified``."""
+    """The data that one attempt has written for one task: nothing newer is before ``verified``."""
 
-    task: int  # index in Run.tasks
+    task: int  # index in BulkWrite.tasks
     attempt: int
     count: int
     digest: int
@@ -46,7 +46,7 @@ class Attempt:
         self._offsets: list[int] = []
 
     def add(self, stores: Sequence[int], keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        """Write entries; None deletes. Raises Fenced if somebody has claimed the task."""
+        """Write entries; None deletes. Raises Fenced if another process has claimed the task."""
         start = size = 0
         for index, (key, value) in enumerate(zip(keys, values, strict=True), 1):
             size += len(key) + len(value or b"")
@@ -71,7 +71,7 @@ class Attempt:
             self._open = []
 
     def close(self) -> Written:
-        """Return what was written when all of it is in the log. Raises Fenced if somebody has claimed the task."""
+        """Wait until all is in the log; return what was written. Raises Fenced if another process has the task."""
         if self._reset is not None:
             self._message((), (), ())
         self._flush()

@@ -36,7 +36,7 @@ def commit_of(
 ) -> Commit:
     """Return the commit of one task.
 
-    All that the streams hold is used up or rolled back, so it stands at their ends.
+    All records in the streams are processed or rolled back, so its positions are their ends.
     """
     base, wiring = task.base, task.wiring
     by_producer = {other.wiring.producer: other for other in bulk_write.tasks}
@@ -104,7 +104,7 @@ def _rewrite_of(bulk_write: BulkWrite, task: Claimed, settings: Settings) -> Cha
 
 
 def _logical(bulk_write: BulkWrite, task: Claimed) -> DeterministicCommit:
-    """Return where logical time stands: all that the run covers is before its checkpoint, all live records after it."""
+    """Return the logical time: all records of the bulk write are before its checkpoint, all live records after it."""
     time_us, known = bulk_write.checkpoint_id * 1_000, task.base and task.base.deterministic
     lease = max(time_us, task.lease, known.lease if known else 0)
     frontiers = (Frontier(*partition, producer, time_us, ALL, 0) for producer, partition in task.wiring.channels)

@@ -59,7 +59,7 @@ class Options(NamedTuple):
         return self.settings(log).processing_guarantee == "exactly-once"
 
     def settings(self, log: LogReader) -> Settings:
-        """Return the settings of the environment, with the guarantee that the job was made with."""
+        """Return the settings of the environment, with the processing guarantee that the job was made with."""
         return pinned_settings(self.job, log, from_environment(dict(os.environ)))
 
 
