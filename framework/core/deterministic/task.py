@@ -139,7 +139,7 @@ class DeterministicCore(SourceCore):
                 self._bounds = event.bounds
                 return self._start.begin()
             case Processed() | OutputFrames():  # pragma: no branch  # the last of Event: mypy holds it
-                raise AssertionError(f"{self.task.name}: {event} has no place in deterministic mode")
+                raise AssertionError(f"{self.task.name}: {event} does not belong in deterministic mode")
         return actions + self._pump()
 
     def _on_acked(self, event: Acked) -> list[Action]:
