@@ -122,7 +122,7 @@ def new(name: Annotated[str, typer.Argument(help="Name of the project, and of it
 
 
 Cluster = Annotated[
-    str, typer.Option("--spark", help="Spark's master: local[*] is this machine; or spark://…, yarn, k8s://….")
+    str, typer.Option("--spark", help="Spark's address: local[*] is this machine; or spark://…, yarn, k8s://….")
 ]
 Work = Annotated[str | None, typer.Option(help="A folder for the records between stages; all executors must see it.")]
 From = Annotated[
