@@ -176,7 +176,7 @@ def test_an_external_input_that_ends_is_noted() -> None:
     ("value", "text"),
     [
         (b"what is this", "an internal topic must hold only what Grete wrote"),
-        (encode_marker(A0, 1, 1, 1, at_end=False), "a MARKER message has no place in deterministic mode"),
+        (encode_marker(A0, 1, 1, 1, at_end=False), "a MARKER message does not belong in deterministic mode"),
     ],
 )
 def test_a_message_that_cannot_be_there_halts_with_its_place(value: bytes, text: str) -> None:
@@ -190,7 +190,7 @@ def test_a_message_that_cannot_be_there_halts_with_its_place(value: bytes, text:
 
 def test_events_of_aligned_mode_are_mistakes_of_the_driver() -> None:
     """A driver that answers what the core has not asked for shows at once."""
-    with pytest.raises(AssertionError, match="has no place in deterministic mode"):
+    with pytest.raises(AssertionError, match="does not belong in deterministic mode"):
         source().step(on.Processed(0))
 
 
