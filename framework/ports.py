@@ -188,7 +188,7 @@ class StateStore(Protocol):
         ...
 
 
-class Spill(Protocol):
+class SpillStore(Protocol):
     """Where payloads of early frames go that do not fit in memory (A5): a cache, emptied at start and rollback."""
 
     def put(self, payload: bytes) -> tuple[int, int]:

@@ -93,6 +93,16 @@ def test_functions_fit_on_a_screen() -> None:
     assert [f"{at}: {name} has {n} lines" for at, name, n in lengths if n > FUNCTION_LINES_MAX] == []
 
 
+def test_each_class_has_a_name_of_its_own() -> None:
+    """No two classes of the shipped packages have one name: a name in a log, an error or a question means one thing."""
+    places: dict[str, list[str]] = {}
+    for path in tracked("framework/*.py", "protocol/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert {name: at for name, at in places.items() if len(at) > 1} == {}
+
+
 def test_tests_say_what_they_hold() -> None:
     """Each test function has a docstring: the property that would be lost."""
     tests = [(at, node) for at, node in functions(tracked("tests/*.py")) if node.name.startswith("test_")]

@@ -10,14 +10,14 @@ from itertools import accumulate, groupby, islice
 from operator import itemgetter
 from typing import NamedTuple
 
-from framework.execution.process_loops import Columns
+from framework.execution.process_loops import RecordBatch
 from framework.ports import LogRow
 from protocol.frames import decode_columns
 from protocol.ids import TopicPartition
 
 RECORDS_MAX = 1_000  # of one piece; also the batch that process_batch is given
 
-Taken = tuple[int, int, int, Columns, int]  # order, channel, number in the channel, where the record stands
+Taken = tuple[int, int, int, RecordBatch, int]  # order, channel, number in the channel, where the record stands
 
 
 class Piece(NamedTuple):
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
     start: int
     channel: int
     first: int
-    columns: Columns
+    columns: RecordBatch
     refused: str | None = None
 
     def orders(self) -> list[int]:
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
         return list(accumulate(islice(self.columns.timestamps, 1, None), max, initial=self.start))
 
 
-class Channel:
+class InputPieces:
     """Makes the pieces of one external input, in order."""
 
     def __init__(self, source: TopicPartition, number: int, bytes_max: int) -> None:
@@ -59,7 +59,7 @@ class Channel:
         for begin, end in self._cuts(keys, values):
             part = slice(begin, end)
             stamps, cells = timestamps[part], None if headers is None else headers[part]
-            columns = Columns(self._source, offsets[part], 0, keys[part], values[part], stamps, cells)
+            columns = RecordBatch(self._source, offsets[part], 0, keys[part], values[part], stamps, cells)
             yield Piece(max(self._reached, stamps[0]), self._number, self._count, columns)
             self._reached, self._count = max(self._reached, *stamps), self._count + end - begin
 
@@ -68,7 +68,11 @@ class Channel:
         at = max(self._reached, 0)
         self._count += 1
         return Piece(
-            at, self._number, self._count - 1, Columns(self._source, [offset], 0, [None], [value], [at], None), reason
+            at,
+            self._number,
+            self._count - 1,
+            RecordBatch(self._source, [offset], 0, [None], [value], [at], None),
+            reason,
         )
 
     def _cuts(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> list[tuple[int, int]]:
@@ -87,7 +91,7 @@ def pieces_of_rows(
     source: TopicPartition, channel: int, rows: Iterable[LogRow], bytes_max: int = 1 << 16
 ) -> Iterator[Piece]:
     """Cut rows of a log, in order, into pieces of about ``bytes_max``."""
-    maker, rows = Channel(source, channel, bytes_max), iter(rows)
+    maker, rows = InputPieces(source, channel, bytes_max), iter(rows)
     while batch := list(islice(rows, RECORDS_MAX)):
         offsets, _, timestamps, keys, values, headers = zip(*batch, strict=True)
         yield from maker.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
@@ -96,7 +100,7 @@ def pieces_of_rows(
 def piece_of_frame(source: TopicPartition, start: int, channel: int, first: int, message: bytes) -> Piece:
     """Return the piece that a frame holds; records of a stream share the offset of their message, here ``first``."""
     keys, values, timestamps, headers, _, _ = decode_columns(message)
-    return Piece(start, channel, first, Columns(source, first, 0, keys, values, timestamps, headers))
+    return Piece(start, channel, first, RecordBatch(source, first, 0, keys, values, timestamps, headers))
 
 
 def merged(pieces: Iterable[Piece], channels: int) -> Iterator[Piece]:
@@ -145,7 +149,7 @@ def _piece(taken: list[Taken]) -> Piece:
         order,
         channel,
         number,
-        Columns(
+        RecordBatch(
             columns.source,
             [of.offset_at(i) for _, _, _, of, i in taken],
             0,

@@ -9,10 +9,10 @@ from typing import Any
 from framework.api.job import Job
 from framework.api.serdes import utf8
 from framework.api.topic import Topic
-from framework.cli.job_target import Target, directory_of
+from framework.cli.job_target import JobTarget, directory_of
 from framework.cli.progress import Screen
 from framework.errors import ConfigError
-from framework.feeds.folder import FolderFeed, Report
+from framework.feeds.folder import FolderFeed, ScanReport
 from framework.worker.local_job import LocalJob
 
 RESCAN_S = 0.5  # --follow looks at the folder this often
@@ -24,7 +24,7 @@ LOOK_S = 0.5  # where others write, the ends are looked at this often: on Kafka 
 POLL_MS = 50
 
 
-class Stop:
+class StopSignal:
     """Set by the first Ctrl-C or SIGTERM, for a graceful end; the second Ctrl-C raises KeyboardInterrupt at once."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Feeding:
 
     def __init__(self, local: LocalJob, folder: FolderFeed | None, lines: list[Iterator[int]], *, follow: bool) -> None:
         self.folder = folder
-        self.fed: list[Report] = []  # finished scans that appended something
+        self.fed: list[ScanReport] = []  # finished scans that appended something
         self.scans = 0
         self._local = local
         self._lines = lines
@@ -131,7 +131,7 @@ def external_inputs(job: Job) -> dict[str, Topic[Any, Any]]:
     return {topic.name: topic for stage in job.stages for topic in stage.topics_read() if topic.name in names}
 
 
-def options_of(found: Target) -> str:
+def options_of(found: JobTarget) -> str:
     """Return the options with which a command finds the same job again."""
     address, directory = found.job_directory.address, found.job_directory.directory
     options = "" if address.embedded else f" --log {address.url}"
@@ -140,7 +140,7 @@ def options_of(found: Target) -> str:
     return options if directory == directory_of(found.job, None, address) else f"{options} --directory {directory}"
 
 
-def described(report: Report) -> str:
+def described(report: ScanReport) -> str:
     """Return what a scan found, in words: every file is in one of the counts."""
     names = ("new", "changed", "deleted", "touched", "unchanged")
     parts = [f"{report.counts[name]:,} {name}" for name in names if report.counts[name]] or ["no files"]

@@ -17,7 +17,7 @@ from framework.state.graph_pinning import know_graph
 from framework.state.pinning import check_readable
 
 
-class Target(NamedTuple):
+class JobTarget(NamedTuple):
     """A job to be worked on."""
 
     job: Job
@@ -28,12 +28,12 @@ class Target(NamedTuple):
 
 def target(
     reference: str, directory: Path | None, address: LogAddress, sets: Sequence[str] | None, state: Path | None = None
-) -> Target:
+) -> JobTarget:
     """Return the job to run. Raises ConfigError."""
     check_address(address)
     job = load_job(reference)
     settings = settings_of(sets)
-    return Target(job, reference, JobDirectory(directory_of(job, directory, address), state, address), settings)
+    return JobTarget(job, reference, JobDirectory(directory_of(job, directory, address), state, address), settings)
 
 
 def existing_log(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, LogReader]:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from framework.api.job import Job
 from framework.batch.task import check_batch
-from framework.cli.job_target import Target
+from framework.cli.job_target import JobTarget
 from framework.spark.backfill.backfill import Wanted, sources_of
 from framework.spark.backfill.ranges import LOG
 from framework.spark.format.options import Where
 
 
-def wanted_of(found: Target, sources: Sequence[str], work: str | None) -> Wanted:
+def wanted_of(found: JobTarget, sources: Sequence[str], work: str | None) -> Wanted:
     """Return the work for Spark, with paths that executors understand. Raises ConfigError: the job does not suit it."""
     check_batch(found.job)
     reference, address = found.reference, found.job_directory.address

@@ -17,7 +17,7 @@ from framework.execution.driver import COVERED, TaskDriver
 from framework.execution.outbox import MakeSinks, sinks_of
 from framework.execution.outputs import Outputs
 from framework.execution.processor import CheckKeys, Processor
-from framework.ports import Log, Spill, StateStore
+from framework.ports import Log, SpillStore, StateStore
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.changelog_position import decode_changelog_position
@@ -81,7 +81,7 @@ def assemble(
     owner: int,
     log: Log,
     store: StateStore,
-    spill: Spill,
+    spill: SpillStore,
     settings: Settings,
     mono_ms: Callable[[], float],
     executor: Executor | None = None,

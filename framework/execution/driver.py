@@ -22,7 +22,7 @@ from framework.execution.pending_sends import CHANGELOG, PRODUCED, PendingSends
 from framework.execution.ports import Runner
 from framework.execution.restorer import Restorer
 from framework.execution.watermarks import EventTimeOut
-from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
+from framework.ports import Delivery, ExternalRecord, Log, LogRow, SpillStore, StateStore
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.changelog_position import decode_changelog_position, encode_changelog_position
@@ -43,7 +43,7 @@ class TaskDriver:
         log: Log,
         store: StateStore,
         overlay: Overlay,
-        spill: Spill,
+        spill: SpillStore,
         runner: Runner,
         settings: Settings,
         mono_ms: Callable[[], float],

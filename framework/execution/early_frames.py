@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from framework.ports import Spill
+from framework.ports import SpillStore
 
 
 class SpilledFrames:
     """What of a task's early buffer is on disk: a cache, empty at the start."""
 
-    def __init__(self, spill: Spill) -> None:
+    def __init__(self, spill: SpillStore) -> None:
         self._spill = spill
         self._places: dict[int, tuple[int, int]] = {}
 

@@ -25,7 +25,7 @@ from protocol.ids import TopicPartition
 T = TypeVar("T")
 
 
-class Columns(NamedTuple):
+class RecordBatch(NamedTuple):
     """Records of one input partition, at least one. ``offset``: of the message that holds them all, or of each."""
 
     source: TopicPartition
@@ -42,7 +42,7 @@ class Columns(NamedTuple):
         return self.offset if isinstance(self.offset, int) else self.offset[index]
 
 
-Loop = Callable[[Columns], None]
+Loop = Callable[[RecordBatch], None]
 Process = Callable[[Any], object]
 
 
@@ -85,13 +85,13 @@ def compile_loop(site: Site, declared: Input[Any, Any], process: Process, *, bat
     return _plain(site, declared, process) if site.fire is None else _timed(site, declared, process)
 
 
-def compile_refusal(site: Site, declared: Input[Any, Any]) -> Callable[[Columns, Exception], None]:
+def compile_refusal(site: Site, declared: Input[Any, Any]) -> Callable[[RecordBatch, Exception], None]:
     """Return the handler of a row that is no record: a dead letter, or an error that names the offset."""
     if isinstance(declared.errors, DeadLetter):
         write = letter_writer(site, declared)
         return lambda columns, error: write(columns, 0, error)
 
-    def fail(columns: Columns, error: Exception) -> None:
+    def fail(columns: RecordBatch, error: Exception) -> None:
         raise failure(site, declared, columns, 0, error)
 
     return fail
@@ -101,7 +101,7 @@ def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop of a task without timers: decode and call."""
     outputs, records_of, timed = site.outputs, decoder(declared), site.time is not None
 
-    def loop(columns: Columns) -> None:
+    def loop(columns: RecordBatch) -> None:
         keys = iter(columns.keys)
         try:
             for record in records_of(columns, keys):
@@ -120,7 +120,7 @@ def _timed(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop of a task with timers or windows: event time may move with each record."""
     outputs, records_of, advance = site.outputs, decoder(declared), site.advance
 
-    def loop(columns: Columns) -> None:
+    def loop(columns: RecordBatch) -> None:
         keys = iter(columns.keys)
         try:
             for record in records_of(columns, keys):
@@ -138,7 +138,7 @@ def _batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop, of one turn, of a task with process_batch."""
     outputs, records_of = site.outputs, decoder(declared)
 
-    def loop(columns: Columns) -> None:
+    def loop(columns: RecordBatch) -> None:
         keys = iter(columns.keys)
         outputs.timestamp = latest = max(columns.timestamps)
         try:
@@ -161,7 +161,7 @@ def _guarded(site: Site, declared: Input[Any, Any], process: Process, method: st
     topic, (key_of, value_of) = declared.topic.name, decoders(declared)
     write = letter_writer(site, declared)
 
-    def loop(columns: Columns) -> None:
+    def loop(columns: RecordBatch) -> None:
         headers = repeat(None) if columns.headers is None else columns.headers
         partition = columns.source.partition
         for index, (key, value, timestamp, cell) in enumerate(
@@ -189,7 +189,7 @@ def _guarded_batches(site: Site, declared: Input[Any, Any], process: Process) ->
     outputs, records_of = site.outputs, decoder(declared)
     one_by_one = _guarded(site, declared, lambda record: process([record]), "process_batch")
 
-    def loop(columns: Columns) -> None:
+    def loop(columns: RecordBatch) -> None:
         mark(site)
         outputs.timestamp = latest = max(columns.timestamps)
         try:
@@ -212,12 +212,12 @@ def _guarded_batches(site: Site, declared: Input[Any, Any], process: Process) ->
 # --- Decoding ---
 
 
-def decoder(declared: Input[Any, Any]) -> Callable[[Columns, Iterator[bytes | None]], Iterator[Record[Any, Any]]]:
+def decoder(declared: Input[Any, Any]) -> Callable[[RecordBatch, Iterator[bytes | None]], Iterator[Record[Any, Any]]]:
     """Return what makes the records of a batch, lazily: column by column, so that no Python code runs per record."""
     topic, nullable = declared.topic.name, decoders(declared)
     bare = functions_of(declared.topic.key)[1], functions_of(declared.topic.value)[1]
 
-    def records_of(columns: Columns, keys: Iterator[bytes | None]) -> Iterator[Record[Any, Any]]:
+    def records_of(columns: RecordBatch, keys: Iterator[bytes | None]) -> Iterator[Record[Any, Any]]:
         key_of: Callable[[Any], Any] = nullable[0] if None in columns.keys else bare[0]
         value_of: Callable[[Any], Any] = nullable[1] if None in columns.values else bare[1]
         return map(
@@ -257,7 +257,7 @@ def is_ours(error: Exception) -> bool:
 
 
 def failure(
-    site: Site, declared: Input[Any, Any], columns: Columns, index: int | None, error: Exception
+    site: Site, declared: Input[Any, Any], columns: RecordBatch, index: int | None, error: Exception
 ) -> FrameworkError:
     """Return the TaskError that says where the record (None: the batch) failed; errors of ours pass as they are."""
     if isinstance(error, FrameworkError) and is_ours(error):
@@ -272,7 +272,7 @@ def failure(
     return TaskError(f"{where}: {type(cause).__name__}: {cause}")
 
 
-def _cause(declared: Input[Any, Any], columns: Columns, index: int, error: Exception) -> Exception:
+def _cause(declared: Input[Any, Any], columns: RecordBatch, index: int, error: Exception) -> Exception:
     """Return the SerdeError if the record cannot be decoded, else the error: loops call bare functions of serdes."""
     for serde, data in ((declared.topic.key, columns.keys[index]), (declared.topic.value, columns.values[index])):
         try:
@@ -297,12 +297,12 @@ def undo(site: Site) -> None:
     site.outbox.rollback()
 
 
-def letter_writer(site: Site, declared: Input[Any, Any]) -> Callable[[Columns, int, Exception], None]:
+def letter_writer(site: Site, declared: Input[Any, Any]) -> Callable[[RecordBatch, int, Exception], None]:
     """Return what sends a failed record to the dead-letter topic, or raises the error if it is not the record's."""
     assert isinstance(declared.errors, DeadLetter)
     send = site.outputs.dead_letter(declared.errors.topic.name)
 
-    def write(columns: Columns, index: int, error: Exception) -> None:
+    def write(columns: RecordBatch, index: int, error: Exception) -> None:
         if is_ours(error):
             raise error
         if isinstance(error, ReturnError):

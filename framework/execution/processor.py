@@ -19,7 +19,7 @@ from framework.execution.binding import bind_store, bind_window, bound
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE, EventTime, Source
 from framework.execution.outbox import MakeSinks, Outbox, sinks_of
 from framework.execution.outputs import Outputs
-from framework.execution.process_loops import Columns, Loop, Site, TimerError, compile_loop, compile_refusal
+from framework.execution.process_loops import Loop, RecordBatch, Site, TimerError, compile_loop, compile_refusal
 from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN, pin_key
 from framework.execution.timers import Due, TimerQueue
 from framework.ports import ExternalRecord, LogRow
@@ -125,15 +125,15 @@ class Processor:
             keys, values, timestamps = keys[skip:], values[skip:], timestamps[skip:]
             headers = headers and headers[skip:]
         if keys:
-            self._process(header.producer, Columns(partition, offset, skip, keys, values, timestamps, headers))
+            self._process(header.producer, RecordBatch(partition, offset, skip, keys, values, timestamps, headers))
 
-    def process_columns(self, columns: Columns) -> None:
+    def process_columns(self, columns: RecordBatch) -> None:
         """Process records of any input, merged in the order of time; there is at least one."""
         if self._time is not None:
             self._time.begin_merged()
         self._loops[columns.source.topic](columns)
 
-    def _process(self, producer: int, columns: Columns) -> None:
+    def _process(self, producer: int, columns: RecordBatch) -> None:
         """Process records of one source: a channel, or an external partition."""
         if self._time is None:
             self._loops[columns.source.topic](columns)
@@ -144,7 +144,7 @@ class Processor:
         self._time.end(source)
         self._time_moved()
 
-    def refuse(self, columns: Columns, reason: str) -> None:
+    def refuse(self, columns: RecordBatch, reason: str) -> None:
         """Let the input's error policy have one row of history that is no record at all. Raises TaskError: "fail"."""
         compile_refusal(self._site, self._inputs[columns.source.topic])(columns, SerdeError(reason))
 
@@ -155,7 +155,7 @@ class Processor:
             if self.check_keys is not None:
                 self.check_keys(partition, offsets, keys)
             cells = headers if any(headers) else None
-            self._process(OUTSIDE, Columns(partition, offsets, 0, keys, values, timestamps, cells))
+            self._process(OUTSIDE, RecordBatch(partition, offsets, 0, keys, values, timestamps, cells))
 
     def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
         """Note that nothing comes from a source for now, until its next record (E4). ``producer``: as in Source."""

@@ -70,7 +70,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 @dataclass
-class Report:
+class ScanReport:
     """One scan: files by what became of them, and by the reason why something was skipped."""
 
     planned: int = 0  # files to be read, and documents to be deleted
@@ -143,16 +143,16 @@ class FolderFeed:
         items = log.meta_items(self._prefix)
         self._manifest = {key[len(self._prefix) :]: decode(value) for key, value in items}
         self._clock_ns = clock_ns
-        self.report = Report()
+        self.report = ScanReport()
 
     @property
     def documents(self) -> int:
         """Documents that stand in the topic now."""
         return sum(1 for entry in self._manifest.values() if entry.digest)
 
-    def scan(self) -> Iterator[Report]:
+    def scan(self) -> Iterator[ScanReport]:
         """Compare the folder with the manifest and append what differs, a batch at each step. Raises ConfigError."""
-        report = self.report = Report()
+        report = self.report = ScanReport()
         listing = _Listing(self.root, self._exclude, report.skipped)
         work: list[tuple[str, bytes | None]] = []  # name, path; no path: it is gone
         for name, path, status in listing.files():

@@ -22,7 +22,7 @@ State = dict[tuple[int, bytes], bytes]  # (store id, key) → value
 JobDirectory = tuple[TopicPartition, int | str]  # and the producer: by its id in a stream, outside by its name
 
 
-class Made(NamedTuple):
+class MadeOutput(NamedTuple):
     """One output: what was made, at which logical time, where it came from."""
 
     key: bytes | None
@@ -85,13 +85,13 @@ def state_at(log: LogReader, changelog: TopicPartition, checkpoint_id: int) -> S
     return state
 
 
-def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[JobDirectory, dict[int, Made]]:
+def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[JobDirectory, dict[int, MadeOutput]]:
     """Return what of deterministic tasks stands in the streams that a task reads: (partition, producer) → seq → record.
 
     Of an aligned task these are the channels of its ``logical`` producers.
     """
     channels = [channel for channel in wiring.channels if channel[0] in (wiring.logical or {channel[0]})]
-    found: dict[JobDirectory, dict[int, Made]] = {channel[::-1]: {} for channel in channels}
+    found: dict[JobDirectory, dict[int, MadeOutput]] = {channel[::-1]: {} for channel in channels}
     for partition in dict.fromkeys(partition for _, partition in channels):
         for row in rows_of(log, partition):
             value = row[4] or b""
@@ -103,13 +103,13 @@ def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[JobDirectory, di
             records = found[partition, header.producer]
             for index, (key, cell, timestamp, t) in enumerate(zip(keys, values, timestamps, logical[0], strict=True)):
                 ours = () if headers is None or headers[index] is None else decode_headers(headers[index] or b"")
-                records.setdefault(header.seq + index, Made(key, cell, timestamp, ours, t))
+                records.setdefault(header.seq + index, MadeOutput(key, cell, timestamp, ours, t))
     return found
 
 
-def made_outside(log: LogReader, topic: str) -> dict[JobDirectory, dict[int, Made]]:
+def made_outside(log: LogReader, topic: str) -> dict[JobDirectory, dict[int, MadeOutput]]:
     """Return what deterministic tasks have sent to an external topic: (partition, producer) → seq → record."""
-    found: dict[JobDirectory, dict[int, Made]] = {}
+    found: dict[JobDirectory, dict[int, MadeOutput]] = {}
     for number in range(log.partitions(topic) or 0):
         partition = TopicPartition(topic, number)
         for _, _, timestamp, key, value, cell in rows_of(log, partition):
@@ -119,7 +119,7 @@ def made_outside(log: LogReader, topic: str) -> dict[JobDirectory, dict[int, Mad
                 continue  # somebody else's
             headers = tuple((name, text) for name, text in pairs if name not in NOT_COMPARED)
             records = found.setdefault((partition, ours["grete.producer"].decode()), {})
-            records.setdefault(int(ours["grete.seq"]), Made(key, value, timestamp, headers, int(ours["grete.t"])))
+            records.setdefault(int(ours["grete.seq"]), MadeOutput(key, value, timestamp, headers, int(ours["grete.t"])))
     return found
 
 

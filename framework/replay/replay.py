@@ -20,7 +20,7 @@ from framework.job.topics import create_topics
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import LogReader
 from framework.replay.recorded import (
-    Made,
+    MadeOutput,
     RecordedTask,
     State,
     decided_rows,
@@ -46,8 +46,8 @@ class Difference(NamedTuple):
     partition: TopicPartition
     producer: str
     seq: int
-    before: Made
-    now: Made | None
+    before: MadeOutput
+    now: MadeOutput | None
 
 
 class Found(NamedTuple):

@@ -21,7 +21,7 @@ class SortedView:
         """Index the keys that are there."""
         self.values = values
         self._keys = SortedList(values)
-        self._scans: list[weakref.ref[_Scan]] = []
+        self._scans: list[weakref.ref[_ViewScan]] = []
 
     def touch(self, key: bytes, *, gone: bool = False) -> None:
         """Note that ``key`` is about to be set (or, with ``gone``, to be taken away)."""
@@ -43,13 +43,13 @@ class SortedView:
     def scan(self, start: bytes, end: bytes | None) -> Iterator[Item]:
         """Yield (key, value) with start <= key < end in key order, as of now."""
         values = self.values
-        scan = _Scan((key, values[key]) for key in self._keys.irange(start, end, inclusive=(True, False)))
+        scan = _ViewScan((key, values[key]) for key in self._keys.irange(start, end, inclusive=(True, False)))
         self._scans = [reference for reference in self._scans if reference() is not None]
         self._scans.append(weakref.ref(scan))
         return scan
 
 
-class _Scan:
+class _ViewScan:
     """One scan: over the live index as long as nothing changes, then over a copy of the rest."""
 
     __slots__ = ("__weakref__", "_items")

@@ -39,7 +39,7 @@ class Faults:
 
 
 @dataclass(slots=True)
-class Process:
+class TaskProcess:
     """What a crash takes."""
 
     driver: TaskDriver
@@ -58,7 +58,7 @@ class HostedTask:
     disk: MemoryDisk = field(default_factory=MemoryDisk)
     hosts: int = 1
     starts: int = 0
-    process: Process | None = None
+    process: TaskProcess | None = None
     past: Counter[str] = field(default_factory=Counter)  # counters of processes that are gone
     connect: Callable[[MemoryLogData], MemoryLog] = MemoryLog
     sinks: MakeSinks = sinks_of
@@ -112,7 +112,7 @@ class HostedTask:
         external = {(entry.topic, entry.partition): entry.offset for entry in core.committed.external}
         return all(external.get(place) == offset == log.bounds(place)[1] for place, offset in core.external.items())
 
-    def start(self, data: MemoryLogData) -> Process:
+    def start(self, data: MemoryLogData) -> TaskProcess:
         """Start a process over what is on the disk."""
         settings, clock, log = self.settings, self.clock, self.connect(data)
         driver = assemble(
@@ -127,7 +127,7 @@ class HostedTask:
             mono_ms=lambda: float(clock()),
             sinks=self.sinks,
         )
-        self.process = Process(driver, log)
+        self.process = TaskProcess(driver, log)
         self.starts += 1
         nonce = b"%16d" % self.starts  # different at each start of the task: that is what it is for
         driver.start(nonce=nonce, host=f"host-{self.hosts}", pid=self.starts, wall_ms=clock())

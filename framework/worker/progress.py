@@ -48,7 +48,7 @@ class CommitProgress:
         return self._streams[partition]
 
 
-class _Tail:
+class _Follower:
     """One partition from its end on."""
 
     def __init__(self, log: LogReader, partition: TopicPartition) -> None:
@@ -68,7 +68,7 @@ class _Tail:
             yield from rows
 
 
-class _Changelog(_Tail):
+class _Changelog(_Follower):
     """The last valid commit of a changelog, and its highest generation."""
 
     def __init__(self, log: LogReader, partition: TopicPartition) -> None:
@@ -92,7 +92,7 @@ class _Changelog(_Tail):
             self._latest.feed(offset, append_time_ms, value or b"")
 
 
-class _Stream(_Tail):
+class _Stream(_Follower):
     """The records in one partition of a stream by producer, of its newest generation and not committed yet."""
 
     def __init__(self, log: LogReader, partition: TopicPartition) -> None:

@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 
 from framework.cli import report_errors
-from framework.cli.feeding import Feeding, Stop, described, show
-from framework.cli.job_target import Target, digest, settings_of
+from framework.cli.feeding import Feeding, StopSignal, described, show
+from framework.cli.job_target import JobTarget, digest, settings_of
 from framework.cli.options import Directory, KafkaConfig, Set
 from framework.cli.progress import Screen
 from framework.errors import ConfigError
@@ -75,7 +75,7 @@ def demo(
     directory = _default_directory(root, guarantee, address) if directory is None else directory
     screen = Screen(Console())
     screen.note(f"Indexing {root}\nin {directory}, {guarantee}, {job.partitions} worker processes")
-    stop = Stop()
+    stop = StopSignal()
     with (
         _log(address, directory, screen) as found,
         LocalJob(
@@ -93,7 +93,7 @@ def demo(
             local.stop()
         ok = _prove(local, reader, screen, work, settings, default=folder is None)
         if audited is not None:
-            ok = audited.demonstrate(Target(job, REFERENCE, job_directory, settings), local, screen) and ok
+            ok = audited.demonstrate(JobTarget(job, REFERENCE, job_directory, settings), local, screen) and ok
         if follow and ok:
             feed = FolderFeed(local.metadata, documents.name, root, exclude=job_directory.directory)
             watch.follow(local, feed, Lookup(reader), query, screen, stop)
@@ -129,7 +129,7 @@ def _default_directory(root: Path, guarantee: str, address: LogAddress) -> Path:
     return Path(".grete") / f"demo-{digest(os.fsencode(root) + guarantee.encode() + log)}"
 
 
-def _index(local: LocalJob, feed: FolderFeed, screen: Screen, stop: Stop, kills: int) -> Work:
+def _index(local: LocalJob, feed: FolderFeed, screen: Screen, stop: StopSignal, kills: int) -> Work:
     """Feed the folder, run the job until it is drained, kill workers meanwhile."""
     feeding = Feeding(local, feed, [], follow=False)
     commits, committed = local.commits(), sum(local.committed().values())

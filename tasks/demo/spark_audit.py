@@ -1,7 +1,7 @@
 """The audit at the end of `make demo SPARK=1`."""
 
 from framework.cli.commands.audit import tell_audit
-from framework.cli.job_target import Target
+from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
 from framework.cli.spark_work import wanted_of
 from framework.spark.backfill.audit import audit
@@ -10,7 +10,7 @@ from framework.spark.session import local_session
 from framework.worker.local_job import LocalJob
 
 
-def demonstrate(found: Target, local: LocalJob, screen: Screen) -> bool:
+def demonstrate(found: JobTarget, local: LocalJob, screen: Screen) -> bool:
     """Audit the job of the demonstration on Spark; at least once may differ. Returns whether all is as promised."""
     screen.note("\nAuditing the state on Spark: the tasks' own code over all recorded documents, key by key …")
     spark = local_session("local[*]")

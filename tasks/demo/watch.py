@@ -2,7 +2,7 @@
 
 import time
 
-from framework.cli.feeding import Feeding, Stop
+from framework.cli.feeding import Feeding, StopSignal
 from framework.cli.progress import Screen
 from framework.errors import TransientError
 from framework.feeds.folder import FolderFeed
@@ -12,7 +12,7 @@ from tasks.demo.search import Lookup, found
 POLL_MS = 20
 
 
-def follow(local: LocalJob, feed: FolderFeed, lookup: Lookup, query: str, screen: Screen, stop: Stop) -> None:
+def follow(local: LocalJob, feed: FolderFeed, lookup: Lookup, query: str, screen: Screen, stop: StopSignal) -> None:
     """Feed what changes until Ctrl-C; search again after each change that the index has taken in."""
     screen.note(f"\nFollowing {feed.root}: edit, add or delete a file; Ctrl-C ends (QUERY=… watches another search)")
     screen.note(f"  {found(lookup, query)}")

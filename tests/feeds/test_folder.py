@@ -24,7 +24,7 @@ from framework.feeds.folder import (
     UNREADABLE,
     VANISHED,
     FolderFeed,
-    Report,
+    ScanReport,
     name_of,
     path_of,
 )
@@ -63,7 +63,7 @@ def feed_of(log: EmbeddedLog, root: Path, *, after_ns: int = LATER_NS, **options
     return FolderFeed(log, "documents", root, clock_ns=lambda: now_ns, **options)
 
 
-def scanned(feed: FolderFeed) -> Report:
+def scanned(feed: FolderFeed) -> ScanReport:
     """Scan to the end."""
     for _ in feed.scan():
         pass
@@ -76,7 +76,7 @@ def fed(log: EmbeddedLog) -> list[tuple[str, bytes | None]]:
     return [((row[3] or b"").decode(), row[4]) for p in partitions for row in log.read(p, 0, 1 << 30)]
 
 
-def counts(report: Report) -> dict[str, int]:
+def counts(report: ScanReport) -> dict[str, int]:
     """Return the counts that are not 0."""
     return {name: count for name, count in report.counts.items() if count}
 

@@ -9,13 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from framework.api.job import Job
-from framework.cli.job_target import Target, directory_of, existing_log, settings_of
+from framework.cli.job_target import JobTarget, directory_of, existing_log, settings_of
 from framework.cli.progress import Screen, printable
 from framework.cli.spark_work import of_stages, wanted_of
 from framework.job.directory import JobDirectory
 from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress
-from framework.spark.backfill.audit import Audited, Difference, audit
+from framework.spark.backfill.audit import Audited, StateDifference, audit
 from framework.spark.backfill.ranges import LOG
 from framework.spark.session import local_session
 
@@ -39,7 +39,7 @@ def compare(
     made = [path for path in (job_directory.directory / "spark", job_directory.directory) if not path.exists()]
     try:
         settings = pinned_settings(job, log, settings_of(sets))
-        found = Target(job, reference, job_directory, settings)
+        found = JobTarget(job, reference, job_directory, settings)
         aligned = settings.processing_guarantee == "exactly-once"
         wanted = wanted_of(found, sources or [LOG], work)
         spark = local_session(cluster)
@@ -73,7 +73,7 @@ def tell_audit(screen: Screen, job: Job, result: Audited, *, aligned: bool) -> b
     return not result.wrong
 
 
-def _row(job: Job, difference: Difference) -> list[Text]:
+def _row(job: Job, difference: StateDifference) -> list[Text]:
     """Return the cells of a difference: decoded, where the store is one of the user's."""
     stage = job.stage(difference.stage)
     stores = [*stage.stores.values(), *(window.panes for window in stage.windows.values())]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from framework.cli.job_target import Target
+from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
 from framework.cli.spark_work import of_stages, wanted_of
 from framework.errors import ConfigError
@@ -20,7 +20,7 @@ from framework.state.prepare import prepare
 
 
 def fill(
-    found: Target,
+    found: JobTarget,
     sources: Sequence[str],
     until: str | None,
     *,
@@ -59,7 +59,7 @@ def _settled(bulk_write_id: str, counts: bool) -> str:
     return f"the backfill {bulk_write_id} {'counts' if counts else 'does not count'}: start the job"
 
 
-def _tell(screen: Screen, found: Target, done: Done, seconds: float, *, outputs: bool) -> None:
+def _tell(screen: Screen, found: JobTarget, done: Done, seconds: float, *, outputs: bool) -> None:
     job = found.job
     first = sum(report.records + report.refused for report in done.reports)
     keys = sum(report.keys for report in done.reports)

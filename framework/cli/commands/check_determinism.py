@@ -7,7 +7,7 @@ from framework.api.job import Job
 from framework.cli.job_target import existing_log, settings_of
 from framework.execution.deterministic.determinism_lint import suspicious_lines
 from framework.logs.address import LogAddress
-from framework.replay.recorded import Made
+from framework.replay.recorded import MadeOutput
 from framework.replay.replay import replay
 
 
@@ -33,7 +33,7 @@ def check_determinism(
     return 1
 
 
-def _shown(made: Made) -> str:
+def _shown(made: MadeOutput) -> str:
     return (
         f"key {made.key!r:.200}, value {made.value!r:.400}, timestamp {made.timestamp}, headers {made.headers!r:.400}"
     )

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from framework.api.job import Job
 from framework.api.topic import Topic
-from framework.cli.feeding import Feeding, Stop, described, external_inputs, folder_topic, options_of, step
-from framework.cli.job_target import Target
+from framework.cli.feeding import Feeding, StopSignal, described, external_inputs, folder_topic, options_of, step
+from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
 from framework.errors import ConfigError
 from framework.feeds.folder import FolderFeed
@@ -20,11 +20,11 @@ from framework.feeds.lines import feed_lines
 from framework.worker.local_job import LocalJob
 
 
-def run(found: Target, *, folder: Path | None, lines: Sequence[str], keys: bool, follow: bool) -> None:
+def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bool, follow: bool) -> None:
     """Run the job until its inputs are drained, or with ``follow`` until it is stopped; print a summary."""
     screen = Screen(Console())
     opened = _open_lines(found.job, lines)
-    stop = Stop()
+    stop = StopSignal()
     fed = [topic.name for topic, _ in opened] + ([] if folder is None else [folder_topic(found.job).name])
     with LocalJob(found.job, found.reference, found.job_directory, found.settings, fed=fed) as local:
         feed = None
@@ -62,7 +62,9 @@ def _open_lines(job: Job, options: Sequence[str]) -> list[tuple[Topic[Any, Any],
     return opened
 
 
-def _summary(screen: Screen, found: Target, feeding: Feeding, records: int, seconds: float, *, stopped: bool) -> None:
+def _summary(
+    screen: Screen, found: JobTarget, feeding: Feeding, records: int, seconds: float, *, stopped: bool
+) -> None:
     note: Callable[[str], None] = screen.note
     for report in feeding.fed[:1]:
         note(f"read: {described(report)}")

@@ -2,16 +2,16 @@
 
 from rich.console import Console
 
-from framework.cli.feeding import Feeding, Stop, step
-from framework.cli.job_target import Target
+from framework.cli.feeding import Feeding, StopSignal, step
+from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
 from framework.worker.local_job import LocalJob
 
 
-def up(found: Target) -> None:
+def up(found: JobTarget) -> None:
     """Keep the workers running until Ctrl-C."""
     screen = Screen(Console())
-    stop = Stop()
+    stop = StopSignal()
     with LocalJob(found.job, found.reference, found.job_directory, found.settings) as local, screen:
         screen.note(
             f"{found.job.name}: {found.job.partitions} workers in {found.job_directory.directory}; Ctrl-C stops them"

@@ -27,7 +27,7 @@ NOTHING: Bound = (-1, ALL, ALL)
 
 
 @dataclass(slots=True)
-class Channel:
+class MergeChannel:
     """One FIFO of one producer in one partition; a function of the last commit and of what was read since."""
 
     index: int
@@ -71,7 +71,7 @@ class Merge:
         self.bytes_max = bytes_max
         self.bytes = 0  # of the frames in the queues
         ordered = sorted(channels)
-        self.channels = [Channel(index, *key) for index, key in enumerate(ordered)]
+        self.channels = [MergeChannel(index, *key) for index, key in enumerate(ordered)]
         self.position: dict[TopicPartition, int] = {partition: 0 for _, partition in ordered}
         self.latest = -1  # the last time that something was received of, in µs
         self.seen: Counter[str] = Counter()
@@ -120,7 +120,7 @@ class Merge:
         self.latest = max(self.latest, frame.pairs[-1][0])
         self.bytes += frame.size
 
-    def _compare(self, channel: Channel, header: Header, frame: Received, known: int) -> None:
+    def _compare(self, channel: MergeChannel, header: Header, frame: Received, known: int) -> None:
         """Raise Halted if another incarnation of the producer has made other records of the same seqs (D3)."""
         self.seen["digests compared"] += known < len(frame.pairs)
         text = difference(channel.last, channel.received, channel.digest, frame, known)
@@ -170,7 +170,7 @@ class Merge:
         self.seen["records"] += sum(stop - start for _, _, start, stop in cuts)
         return self._runs(cuts), upto(limit)
 
-    def _runs(self, cuts: list[tuple[Channel, Received, int, int]]) -> list[RecordRun]:
+    def _runs(self, cuts: list[tuple[MergeChannel, Received, int, int]]) -> list[RecordRun]:
         if len(cuts) == 1:
             [(channel, head, start, stop)] = cuts
             return [_run(channel.partition, _columns(head, start, stop))]
@@ -233,7 +233,7 @@ class Merge:
                 channel.received = channel.processed = c.seq
                 channel.bound, channel.digest = (frontier.t, frontier.source, ALL), frontier.digest
 
-    def _channel(self, header: Header, partition: TopicPartition, offset: int) -> Channel:
+    def _channel(self, header: Header, partition: TopicPartition, offset: int) -> MergeChannel:
         channel = self._by_key.get((header.producer, partition))
         if channel is None:
             raise Halted(self._at(partition, offset, header, "this producer does not belong to the stream"))

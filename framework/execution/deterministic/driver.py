@@ -15,7 +15,7 @@ from framework.execution.deterministic.remade import OutputsDiffer
 from framework.execution.driver import COVERED, END_CHECK_MS, TaskDriver
 from framework.execution.own_changelog import LATE_MS
 from framework.execution.pending_sends import CHANGELOG
-from framework.ports import Delivery, ExternalRecord, Log, LogRow, Spill, StateStore
+from framework.ports import Delivery, ExternalRecord, Log, LogRow, SpillStore, StateStore
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition
@@ -32,7 +32,7 @@ class DeterministicDriver(TaskDriver):
         log: Log,
         store: StateStore,
         overlay: Overlay,
-        spill: Spill,
+        spill: SpillStore,
         runner: LogicalRunner,
         settings: Settings,
         mono_ms: Callable[[], float],

@@ -15,9 +15,9 @@ from framework.api.record import Record
 from framework.api.topic import DeadLetter, Input
 from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.process_loops import (
-    Columns,
     Loop,
     Process,
+    RecordBatch,
     Site,
     decoder,
     decoders,
@@ -52,7 +52,7 @@ def _plain(site: LogicalSite, declared: Input[Any, Any], process: Process) -> Lo
     """Return the loop of a task without timers."""
     outputs, records_of = site.outputs, decoder(declared)
 
-    def loop(columns: Columns) -> None:
+    def loop(columns: RecordBatch) -> None:
         keys = iter(columns.keys)
         try:
             for record, at in zip(records_of(columns, keys), columns.logical, strict=False):
@@ -70,7 +70,7 @@ def _timed(site: LogicalSite, declared: Input[Any, Any], process: Process) -> Lo
     """Return the loop of a task with timers or windows: those due before a record fire before it."""
     outputs, records_of, reach = site.outputs, decoder(declared), site.reach
 
-    def loop(columns: Columns) -> None:
+    def loop(columns: RecordBatch) -> None:
         keys = iter(columns.keys)
         try:
             for record, at in zip(records_of(columns, keys), columns.logical, strict=False):
@@ -89,7 +89,7 @@ def _batches(site: LogicalSite, declared: Input[Any, Any], process: Process) -> 
     """Return the loop, of one turn, of a source with process_batch: its decisions say where a batch begins."""
     outputs, records_of, reach = site.outputs, decoder(declared), site.reach
 
-    def loop(columns: Columns) -> None:
+    def loop(columns: RecordBatch) -> None:
         keys = iter(columns.keys)
         outputs.timestamp = max(columns.timestamps)
         reach(columns.logical[0][0] - 1)
@@ -113,7 +113,7 @@ def _guarded(site: LogicalSite, declared: Input[Any, Any], process: Process, met
     topic, (key_of, value_of) = declared.topic.name, decoders(declared)
     write = letter_writer(site, declared)
 
-    def loop(columns: Columns) -> None:
+    def loop(columns: RecordBatch) -> None:
         cells = repeat(None) if columns.headers is None else columns.headers
         partition = columns.source.partition
         rows = zip(columns.keys, columns.values, columns.timestamps, cells, columns.logical, strict=False)

@@ -14,7 +14,7 @@ from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.deterministic.process_loops import LogicalSite, compile_logical
 from framework.execution.deterministic.remade import Check, Visible
 from framework.execution.outbox import MakeSinks, sinks_of
-from framework.execution.process_loops import Columns, Loop
+from framework.execution.process_loops import Loop, RecordBatch
 from framework.execution.processor import Processor
 from framework.execution.timers import Due
 from framework.ports import ExternalRecord, LogRow
@@ -88,7 +88,7 @@ class LogicalProcessor(Processor):
             self.check_keys(partition, offsets, keys)
         cells = headers if any(headers) else None
         logical = list(zip(range(first_t, first_t + len(rows)), repeat(self._producer)))
-        self._loops[partition.topic](Columns(partition, offsets, 0, keys, values, timestamps, cells, logical))
+        self._loops[partition.topic](RecordBatch(partition, offsets, 0, keys, values, timestamps, cells, logical))
         if self._fires:
             self._reach(first_t + len(rows) - 1)
 
@@ -96,7 +96,7 @@ class LogicalProcessor(Processor):
         """Process records that were merged in logical order, then let time reach ``upto`` µs (D1)."""
         for partition, offsets, keys, values, timestamps, headers, times, sources in runs:
             logical = list(zip(times, sources, strict=True))
-            self._loops[partition.topic](Columns(partition, offsets, 0, keys, values, timestamps, headers, logical))
+            self._loops[partition.topic](RecordBatch(partition, offsets, 0, keys, values, timestamps, headers, logical))
         if self._fires:
             self._reach(upto)
 

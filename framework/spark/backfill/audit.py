@@ -8,7 +8,7 @@ from framework.api.graph import StageGraph
 from framework.errors import ConfigError
 from framework.ports import LogReader
 from framework.spark.backfill.backfill import Plans, Telling, Wanted, Watching, histories_of, outside_of
-from framework.spark.backfill.plans import Report
+from framework.spark.backfill.plans import TaskReport
 from framework.spark.backfill.ranges import LOG, Until, check_placed, cover
 from framework.spark.backfill.schema import STATE
 from framework.spark.backfill.stages import Stages
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SHOWN_MAX = 100
 
 
-class Difference(NamedTuple):
+class StateDifference(NamedTuple):
     """A key that differs: None where it is missing."""
 
     stage: str
@@ -38,9 +38,9 @@ class Audited(NamedTuple):
     """What was compared, and what differs: how many keys, and the first of them."""
 
     checkpoint_id: int
-    reports: list[Report]
+    reports: list[TaskReport]
     wrong: int
-    differences: list[Difference]
+    differences: list[StateDifference]
 
 
 def audit(spark: "SparkSession", wanted: Wanted, log: LogReader, telling: Telling, *, aligned: bool) -> Audited:
@@ -62,7 +62,7 @@ def audit(spark: "SparkSession", wanted: Wanted, log: LogReader, telling: Tellin
     work = f"{wanted.work}/audit-{uuid.uuid4().hex}"
     files = {topic: past.until(covered.resume, topic) for topic, past in pasts.items()}
     plans = Plans(wanted, files, covered, outside_of(job, log))
-    differences: list[Difference] = []
+    differences: list[StateDifference] = []
     wrong = 0
     try:
         stages = Stages(spark, job, plans.pasts(), work)
@@ -79,7 +79,7 @@ def audit(spark: "SparkSession", wanted: Wanted, log: LogReader, telling: Tellin
                     cells = (None if row[name] is None else bytes(row[name]) for name in ("key", "value", "headers"))
                     key, value, expected = cells
                     differences.append(
-                        Difference(stage.name, row["task"], names[row["store"]], key or b"", value, expected)
+                        StateDifference(stage.name, row["task"], names[row["store"]], key or b"", value, expected)
                     )
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -20,7 +20,7 @@ from framework.job.directory import JobDirectory
 from framework.ports import ExternalRecord, Log, LogReader
 from framework.settings import Settings
 from framework.spark.backfill.history import TopicHistory, read_files
-from framework.spark.backfill.plans import Report, StagePlan
+from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.ranges import LOG, Cover, Until, check_placed, cover
 from framework.spark.backfill.schema import OUTPUT
 from framework.spark.backfill.stages import Stages, has_one_channel
@@ -56,7 +56,7 @@ class Done(NamedTuple):
 
     run: BulkWrite
     cover: Cover
-    reports: list[Report]
+    reports: list[TaskReport]
 
 
 class Telling(Protocol):
@@ -108,7 +108,7 @@ def _publish(
     wanted: Wanted,
     run: BulkWrite,
     changelog_positions: list[ChangelogPosition],
-    reports: list[Report],
+    reports: list[TaskReport],
     telling: Telling,
 ) -> None:
     """Leave the tasks' files where workers look; nothing that fails here takes anything from the run."""

@@ -12,12 +12,12 @@ import msgspec
 
 from framework.api.definition import decode_definition, take_over
 from framework.api.job import Job
-from framework.batch.record_order import Channel, Piece, piece_of_frame, pieces_of_rows
+from framework.batch.record_order import InputPieces, Piece, piece_of_frame, pieces_of_rows
 from framework.batch.task import OUTSIDE, BatchTask, Frame, channels_of
 from framework.job.loader import load_job
 from framework.logs.partition_reader import rows
 from framework.spark.backfill.blocks import rows_of
-from framework.spark.backfill.plans import Report, StagePlan
+from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.results import counted, differences, handed_on, write
 from framework.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, batch, cells
 from protocol.envelope import Header, MessageType, encode_header
@@ -36,7 +36,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
     stage = job.stages[plan.stage]
     task = BatchTask(job, stage, partition, plan.settings, plan.outside, outputs=plan.outputs)
     letters = {topic.name for topic in stage.dead_letters()}
-    report = Report(partition, 0, 0, 0, 0, 0)
+    report = TaskReport(partition, 0, 0, 0, 0, 0)
     try:
         for sent in task.run(_pieces(plan, job, partition, batches, report)):
             if isinstance(sent[0], Frame):
@@ -62,7 +62,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
 
 def cut_pieces(plan: StagePlan, topic: str, partition: int, batches: Iterable[Any]) -> Iterator[Any]:
     """Yield one external input of one task as pieces, its rows and its tail, for a stage with several channels."""
-    report = Report(partition, 0, 0, 0, 0, 0)
+    report = TaskReport(partition, 0, 0, 0, 0, 0)
     for piece in _external(plan, _job(plan), topic, partition, batches, report):
         columns = piece.columns
         body = encode_columns(columns.keys, columns.values, columns.timestamps, columns.headers)
@@ -96,7 +96,7 @@ def _job_of(reference: str, definition: bytes) -> Job:
     return job
 
 
-def _pieces(plan: StagePlan, job: Job, partition: int, batches: Iterable[Any], report: Report) -> Iterable[Piece]:
+def _pieces(plan: StagePlan, job: Job, partition: int, batches: Iterable[Any], report: TaskReport) -> Iterable[Piece]:
     if plan.from_rows:
         (topic,) = job.topology().externals_of(plan.stage)
         return _external(plan, job, topic, partition, batches, report)
@@ -126,17 +126,17 @@ def _read_pieces(batches: Iterable[Any]) -> Iterator[Piece]:
 
 
 def _external(
-    plan: StagePlan, job: Job, topic: str, partition: int, batches: Iterable[Any], report: Report
+    plan: StagePlan, job: Job, topic: str, partition: int, batches: Iterable[Any], report: TaskReport
 ) -> Iterator[Piece]:
     """Yield the pieces of one of a task's external inputs: of its rows, then of its tail in the log."""
     source, number = TopicPartition(topic, partition), job.topology().externals_of(plan.stage).index(topic)
-    channel = Channel(source, -1 - number, plan.settings.batch_bytes_max)
+    channel = InputPieces(source, -1 - number, plan.settings.batch_bytes_max)
     yield from _row_pieces(channel, rows_of(batches), report)
     for offsets, _, timestamps, keys, values, headers in _log_batches(plan, source):
         yield from channel.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
 
 
-def _row_pieces(channel: Channel, parts: Iterable[Any], report: Report) -> Iterator[Piece]:
+def _row_pieces(channel: InputPieces, parts: Iterable[Any], report: TaskReport) -> Iterator[Piece]:
     """Yield the pieces of one input's rows: in order, each offset once."""
     last, place = -1, 0
     for part in parts:

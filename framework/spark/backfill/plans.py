@@ -38,7 +38,7 @@ class StagePlan(NamedTuple):
     built: str = ""  # the directory for the state as files, beside the changelog; none if empty
 
 
-class Report(msgspec.Struct):
+class TaskReport(msgspec.Struct):
     """What one task did."""
 
     task: int

@@ -8,7 +8,7 @@ from framework.api.graph import RESERVED_STORES
 from framework.api.job import Job
 from framework.batch.task import StateRow
 from framework.execution.build import store_names
-from framework.spark.backfill.plans import Report, StagePlan
+from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.schema import STATE, batch
 from framework.state.bulk_write_attempt import Attempt, BulkWrite
 from framework.state.snapshots import Snapshot, contents, segments
@@ -17,7 +17,7 @@ from framework.stores.sst_snapshot import Builder
 _STATE_ROWS, _STATE_BYTES = 10_000, 4 << 20  # of one batch
 
 
-def counted(report: Report, state: Iterator[StateRow]) -> Iterator[StateRow]:
+def counted(report: TaskReport, state: Iterator[StateRow]) -> Iterator[StateRow]:
     """Count the keys that pass."""
     for report.keys, row in enumerate(state, 1):
         yield row
@@ -38,7 +38,13 @@ def _chunks(state: Iterator[StateRow]) -> Iterator[list[StateRow]]:
 
 
 def write(
-    plan: StagePlan, run: BulkWrite, job: Job, partition: int, number: int, state: Iterator[StateRow], report: Report
+    plan: StagePlan,
+    run: BulkWrite,
+    job: Job,
+    partition: int,
+    number: int,
+    state: Iterator[StateRow],
+    report: TaskReport,
 ) -> None:
     """Write the state to the task's changelog, where every store starts empty, and as files for its worker."""
     stores, task = sorted(store_names(job.stages[plan.stage])), plan.stage * job.partitions + partition

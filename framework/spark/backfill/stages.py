@@ -18,7 +18,7 @@ from framework.api.job import Job
 from framework.batch.task import channels_of, stages_in_order
 from framework.spark.backfill.executor import cut_pieces, run_stage
 from framework.spark.backfill.history import TopicHistory
-from framework.spark.backfill.plans import Report, StagePlan
+from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.schema import DDL, FRAME, PIECE, REPORT
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ class Stages(NamedTuple):
     pasts: Histories
     work: str  # a directory that all executors share
 
-    def run(self, plan_of: Callable[[StageGraph], StagePlan], done: Callable[[str], None]) -> list[Report]:
+    def run(self, plan_of: Callable[[StageGraph], StagePlan], done: Callable[[str], None]) -> list[TaskReport]:
         """Run stage by stage; return every task's report. Raises what a task raises.
 
         ``done`` is told of each stage.
         """
-        reports: list[Report] = []
+        reports: list[TaskReport] = []
         for stage in stages_in_order(self.job):
             plan = plan_of(stage)
             done(stage.name)
@@ -64,9 +64,9 @@ class Stages(NamedTuple):
         """Return the rows of one kind that a stage has given."""
         return self.spark.read.schema(DDL).parquet(self.path(stage)).where(f"kind = {kind}")
 
-    def _reports(self, stage: StageGraph) -> list[Report]:
+    def _reports(self, stage: StageGraph) -> list[TaskReport]:
         found = self.rows(stage, REPORT).select("value").collect()
-        reports = [msgspec.json.decode(bytes(row[0]), type=Report) for row in found]
+        reports = [msgspec.json.decode(bytes(row[0]), type=TaskReport) for row in found]
         missing = set(range(self.job.partitions)) - {report.task for report in reports}
         if missing or len(reports) != self.job.partitions:
             raise errors.Halted(f"stage {stage.name}: {len(reports)} reports of {self.job.partitions} tasks: {missing}")

@@ -14,7 +14,7 @@ from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from framework.spark.backfill.executor import cut_pieces, run_stage
-from framework.spark.backfill.plans import Report, StagePlan, Tail
+from framework.spark.backfill.plans import StagePlan, Tail, TaskReport
 from framework.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, STATE
 from framework.spark.backfill.stages import has_one_channel
 from framework.spark.format.options import Where
@@ -57,10 +57,10 @@ def given(batches: Iterator[Any]) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-def report(found: dict[int, list[dict[str, Any]]]) -> Report:
+def report(found: dict[int, list[dict[str, Any]]]) -> TaskReport:
     """Return the report, the last of what a task gives."""
     (row,) = found[REPORT]
-    return msgspec.json.decode(row["value"], type=Report)
+    return msgspec.json.decode(row["value"], type=TaskReport)
 
 
 def log_rows(offsets: range) -> list[LogRow]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MESSAGE_BYTES_MAX = 1 << 16
 
 

@@ -163,7 +163,7 @@ class SimStore(MemoryStore):
 
 
 class SimSpill(MemorySpill):
-    """ports.Spill of one process."""
+    """The SpillStore of one process."""
 
     def __init__(self, boundary: Boundary) -> None:
         super().__init__()
