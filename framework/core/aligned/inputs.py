@@ -269,7 +269,7 @@ class Inputs:
                 )
             )
         self.known[header.producer] = marker.rollback_history
-        self.seen["restores"] += 1
+        self.seen["rollback markers"] += 1
         self.seen["rollback markers ahead of the task"] += restored > frozen
         self.seen["rolled-back records dropped"] += self.early.drop(self.is_rolled_back)
 

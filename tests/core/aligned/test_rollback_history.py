@@ -122,7 +122,7 @@ def test_a_producers_rollback_marker_rolls_a_diamond_back_once() -> None:
     producer.announce(second)
     producer.send(1, "y", to=second)
     task.read()
-    assert (task.open, task.core.seen["rollbacks"], task.core.seen["restores"]) == (["x", "y"], 1, 2)
+    assert (task.open, task.core.seen["rollbacks"], task.core.seen["rollback markers"]) == (["x", "y"], 1, 2)
     producer.mark(1)
     task.read()
     assert task.state == ["x", "y"]

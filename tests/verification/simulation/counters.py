@@ -37,7 +37,7 @@ SOMETIMES = {
     "stream trims": "a stream is trimmed (K3)",
     "repeated messages": "the log holds a message twice",
     "late appends of the dead": "a message of a dead process arrives late",
-    "crashes in a rollback marker": "a process dies before it owns its task",
+    "crashes in a restore": "a process dies before it owns its task",
     "crashes between two chunks of a checkpoint": "a process dies while it writes a checkpoint to its store (A7)",
     "exit 1 by TransientError": "a disk is full, or an acknowledgement is overdue (B1)",
     "starts of another graph that were refused": "a process has a graph that is not the job's (1.2, C1)",

@@ -9,7 +9,7 @@ KINDS = {
     "crash": 10,
     "crash at a call": 22,
     "crash at a boundary": 8,
-    "crash in a rollback marker": 10,
+    "crash in a restore": 10,
     "crash of several": 5,
     "zombie": 14,
     "freeze": 4,
@@ -28,7 +28,7 @@ DAMAGED = 0.06  # of the worlds
 DAMAGES = ("truncated stream", "truncated changelog", "flipped bit in a frame", "flipped bit in data")
 LOGICAL_DAMAGES = ("thinned input", "other outputs")  # of deterministic worlds
 # may follow a damage: what is read again is seen
-REVEALING = ("crash", "crash in a rollback marker", "stale or wiped store")
+REVEALING = ("crash", "crash in a restore", "stale or wiped store")
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,7 @@ FAULTS: dict[str, Fault] = {
     "crash": crash,
     "crash at a call": crash_at_call,
     "crash at a boundary": crash_at_boundary,
-    "crash in a rollback marker": crash_in_restore,
+    "crash in a restore": crash_in_restore,
     "crash of several": crash_several,
     "zombie": zombie,
     "freeze": freeze,

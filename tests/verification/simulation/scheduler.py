@@ -295,7 +295,7 @@ class Simulation:
         """End a process; it is started again if no other one of its task is awake or about to start."""
         self.trace.note(self.step, self.now, f"{process.name} {how}")
         if process.restoring:
-            self.seen["crashes in a rollback marker"] += 1
+            self.seen["crashes in a restore"] += 1
         if process.overlay.half_applied:
             self.seen["crashes between two chunks of a checkpoint"] += 1
         self._count(process)
