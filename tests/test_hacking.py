@@ -1,0 +1,92 @@
+"""docs/hacking.md and CONTRIBUTING.md lead where they say: pages, files, definitions, markers and targets are there."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HACKING = (ROOT / "docs" / "hacking.md").read_text("utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+# question, thread, page, file, definition: from a question to a line in three steps
+ROW = re.compile(r"^\| ([^|]+\?) \| ([^|]+#\d[^|]*) \| \[[^]]+\]\(([^)]+)\) \| `([^`]+)` `([^`]+)` \|$", re.MULTILINE)
+QUESTIONS = ROW.findall(HACKING)
+
+
+def defined(path: Path) -> dict[str, int]:
+    """Return each function, class and method (as Class.method), and each name that is assigned, with its line."""
+    found: dict[str, int] = {}
+
+    def add(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                found[prefix + node.name] = node.lineno
+            if isinstance(node, ast.ClassDef):
+                add(node.body, f"{prefix}{node.name}.")
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            targets += [node.target] if isinstance(node, ast.AnnAssign) else []
+            found.update({prefix + each.id: node.lineno for each in targets if isinstance(each, ast.Name)})
+
+    add(ast.parse(path.read_text("utf-8")).body, "")
+    return found
+
+
+def test_there_are_ten_questions() -> None:
+    """Each row of the table is one that the other tests read."""
+    table = HACKING.split("\n## ")[2]
+    assert len(QUESTIONS) == 10 == table.count("\n| ") - 1
+
+
+@pytest.mark.parametrize(("question", "thread", "page", "file", "name"), QUESTIONS)
+def test_a_question_leads_to_a_line(question: str, thread: str, page: str, file: str, name: str) -> None:
+    """The page is there, and the file defines the name in one place, with a docstring to read."""
+    assert re.fullmatch(r"\w[\w.-]*/[\w.-]+#\d+( \(.*\))?(, \w[\w.-]*/[\w.-]+#\d+)*", thread), question
+    assert (ROOT / "docs" / page.partition("#")[0]).is_file()
+    line = defined(ROOT / file)[name]
+    following = (ROOT / file).read_text("utf-8").splitlines()[line - 1 : line + 20]
+    assert any(text.strip().startswith('"""') for text in following)
+
+
+def test_each_definition_that_is_named_is_there() -> None:
+    """`file.py` `name` anywhere in the page: the file defines the name."""
+    named = re.findall(r"`([\w/]+\.py)`\s+`(\w[\w.]*)`", HACKING)
+    assert len(named) > len(QUESTIONS)
+    assert [f"{file}: {name}" for file, name in named if name not in defined(ROOT / file)] == []
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/hacking.md"])
+def test_paths_links_and_targets_are_there(page: str) -> None:
+    """Each file, link and make target of the page exists."""
+    text = (ROOT / page).read_text("utf-8")
+    paths = re.findall(r"`((?:framework|protocol|tests|tasks|docs|benchmarks)/[^` ]*)`", text)
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text)]
+    targets = re.findall(r"(?:^|`)make ([a-z]+)", text, re.MULTILINE)
+    assert paths or page == "CONTRIBUTING.md"
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
+    assert [name for name in targets if f"\n{name}:" not in MAKEFILE] == []
+
+
+def test_the_markers_are_those_of_the_tests() -> None:
+    """The page names each marker, and `make check` leaves each of them out."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    markers = [line.partition(":")[0] for line in project["tool"]["pytest"]["ini_options"]["markers"]]
+    assert [name for name in markers if f"`{name}`" not in HACKING] == []
+    (left_out,) = re.findall(r"-m 'not \((.*)\)'", MAKEFILE)
+    assert sorted(left_out.split(" or ")) == sorted(markers)
+
+
+def test_what_the_images_are_made_of_is_there() -> None:
+    """The Dockerfile, its list of files and docker-compose.yml name files and tasks that exist."""
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")]
+    assert [name for name in kept if not (ROOT / name).exists()] == []
+    compose = (ROOT / "docker-compose.yml").read_text("utf-8")
+    mounted = re.findall(r"- (\./[^:]+):", compose)
+    tasks = set(re.findall(r"command: worker ([\w.]+) ", compose))
+    assert mounted
+    assert tasks
+    modules = [f"{name.replace('.', '/')}.py" for name in tasks]
+    assert [name for name in (*mounted, *modules) if not (ROOT / name).is_file()] == []
