@@ -9,6 +9,25 @@ from framework.errors import ConfigError
 # a broker and a database for tests; options of the command line
 NOT_SETTINGS = {"GRETE_KAFKA", "GRETE_POSTGRES", "GRETE_LOG", "GRETE_KAFKA_CONFIG"}
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
+RENAMED = {  # what settings were called in release 0.1
+    "guarantee": "processing_guarantee",
+    "interval_ms": "checkpoint_interval_ms",
+    "layer_bytes_max": "uncommitted_state_bytes_max",
+    "sink_bytes_max": "sink_buffer_bytes_max",
+    "unacked_ms_max": "send_timeout_ms",
+    "lag_messages_max": "downstream_lag_messages_max",
+    "clean_bytes_max": "read_cache_bytes_max",
+    "history_ms": "changelog_retention_ms",
+    "heartbeat_ms": "progress_interval_ms",
+    "release": "output_delivery",
+    "lease_ms": "time_lease_ms",
+    "label_ahead_ms": "checkpoint_ahead_ms",
+    "shutdown_ms": "shutdown_timeout_ms",
+    "backoff_ms": "restart_backoff_ms",
+    "backoff_ms_max": "restart_backoff_ms_max",
+    "crashes_max": "restarts_max",
+}
+RENAMED_VALUES = {"transaction": "transactional", "read-back": "sequenced"}  # of output_delivery
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -82,6 +101,12 @@ def with_texts(settings: Settings, texts: dict[str, str]) -> Settings:
     known = settings.__struct_fields__
     values: dict[str, object] = {name: getattr(settings, name) for name in known}
     for name, text in texts.items():
+        if name in RENAMED:
+            raise ConfigError(
+                f"setting {name} of release 0.1 is called {RENAMED[name]} now: write {_renamed(RENAMED[name], text)}"
+            )
+        if name == "output_delivery" and text in RENAMED_VALUES:
+            raise ConfigError(f"setting {name} = {text!r} of release 0.1: write {_renamed(name, text)}")
         if name not in known:
             raise ConfigError(f"unknown setting {name!r}: known are {', '.join(known)}")
         try:
@@ -92,6 +117,12 @@ def with_texts(settings: Settings, texts: dict[str, str]) -> Settings:
         return msgspec.convert(values, Settings)
     except msgspec.ValidationError as error:
         raise ConfigError(f"settings: {error}") from error
+
+
+def _renamed(name: str, text: str) -> str:
+    """Return how to give a setting of release 0.1 now."""
+    value = RENAMED_VALUES.get(text, text) if name == "output_delivery" else text
+    return f"{name}={value} (--set), or GRETE_{name.upper()}={value} in the environment"
 
 
 def from_environment(environment: dict[str, str]) -> Settings:

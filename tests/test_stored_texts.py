@@ -1,27 +1,103 @@
-"""Texts that stand in logs, state, sinks and directories: words of the code change, these do not."""
+"""Texts in logs, state, sinks and directories: words of the code change, these do not.
 
+Each was compared with commit dccb5a1, release 0.1. What runs of that release have left is read by tests/upgrade.
+"""
+
+import inspect
+import os
+import re
+import sqlite3
 from pathlib import Path
+from typing import cast
 
 import msgspec
+import pytest
 
+from framework.api.graph import FIRST_USER_STORE, RESERVED_STORES
+from framework.api.reader import PRODUCER, SEQ, TIME
+from framework.core.partitioners import Partitioner
+from framework.core.topology import changelog_topic, stream_topic
+from framework.execution import outbox, process_loops
 from framework.execution.deterministic import outputs, processor
-from framework.execution.reserved_stores import STREAM_TIME, TURN, pin_key
+from framework.execution.reserved_stores import EVENT_TIME, STREAM_TIME, TURN, pin_key
+from framework.feeds.folder import FolderFeed
 from framework.job.directory import JobDirectory
+from framework.job.key_metadata import pin, rescale_note, rescaled
 from framework.job.metadata import pin_guarantee, pinned_settings
-from framework.logs.embedded import EmbeddedLog
+from framework.logs.embedded import EmbeddedLog, schema
+from framework.logs.kafka import admin, config, job_metadata
+from framework.logs.kafka.job_metadata import KafkaNotesReader
+from framework.logs.kafka.reader import KafkaReader
 from framework.settings import Settings
-from framework.sinks.sql import ACCOUNT, ACCOUNT_DDL
+from framework.sinks.files import FilesSink
+from framework.sinks.sink import Owner
+from framework.sinks.sql import ACCOUNT_DDL
+from framework.spark.format import options
+from framework.state.prepare import prepare
 from framework.stores import rocksdb, sst_snapshot
+from framework.stores.spill import FileSpill
+from framework.stores.store_directory import StoreDirectory
 from protocol.commit import SCHEMA_NAMES
+from protocol.ids import TopicPartition
 from tasks.word_count import job
+
+PARTITION = TopicPartition("t", 1)
+TABLES = {
+    "partition": [
+        ("id", "INTEGER"),
+        ("topic", "TEXT"),
+        ("partition", "INTEGER"),
+        ("start", "INTEGER"),
+        ("next", "INTEGER"),
+        ("fence", "INTEGER"),
+        ("append_time_ms", "INTEGER"),
+    ],
+    "message": [
+        ("id", "INTEGER"),
+        ("append_time_ms", "INTEGER"),
+        ("timestamp_ms", "INTEGER"),
+        ("key", "BLOB"),
+        ("value", "BLOB"),
+        ("headers", "BLOB"),
+        ("crc", "INTEGER"),
+    ],
+    "meta": [("key", "TEXT"), ("value", "BLOB")],
+}
+DEFINITION = (
+    b'{"format":1,"outputs":{"word-totals":1},"public":["word-totals"],"stages":[{"inputs":["sentences"],'
+    b'"name":"count-words","stores":[{"id":10,"key":{"name":"utf8"},"name":"counts","value":{"name":"int64"}}],'
+    b'"windows":[]}]}'
+)
+GRAPH = (
+    b'{"format": 1, "partitions": 1, "stages": [{"number": 0, "name": "count-words", "mode": "aligned"}], '
+    b'"streams": [], "first": "60bd3e557a47599c", "known": []}'
+)
 
 
 def test_keys_in_the_state_are_what_they_were() -> None:
     """A store of an earlier build is found under these keys."""
-    assert (STREAM_TIME, TURN, pin_key(7)) == (b"stream time", b"turn", b"store 7")
+    assert (STREAM_TIME, TURN, EVENT_TIME, pin_key(7)) == (b"stream time", b"turn", b"event time ", b"store 7")
     assert (outputs.AT, processor.CALLS) == (b"logical time", b"calls")
-    assert all(outputs.is_of_outputs(key) for key in (b"digest t[1]", b"sent t[1]", b"released t[1]", b"end t[1]"))
+    keys = [outputs._digest_key, outputs._sent_key, outputs._released_key, outputs._end_key]
+    names = [b"digest t[1]", b"sent t[1]", b"released t[1]", b"end t[1]"]
+    assert [key(PARTITION) for key in keys] == names
+    assert outputs._released_key(None) == b"released "
+    assert all(outputs.is_of_outputs(name) for name in names)
+
+
+def test_stores_have_their_numbers_and_families() -> None:
+    """Changelogs name a store by its number, RocksDB by number and name."""
+    assert RESERVED_STORES == {"_timers": 0, "_meta": 1, "_outbox": 2}
+    assert FIRST_USER_STORE == 10
+    assert rocksdb._family(10, "counts") == "10.counts"
     assert rocksdb.CHANGELOG_POSITION == b"pointer"
+
+
+def test_the_outbox_has_its_keys_and_rows() -> None:
+    """Outputs that an earlier build has committed are applied by this one."""
+    assert (outbox._BLOCK, outbox._VERSION, outbox._ACCOUNT, outbox._NONCE) == (b"b", b"v", b"account", b"nonce")
+    assert (outbox._FILES, outbox._TABLE) == ("files:", "table:")
+    assert msgspec.json.encode(outbox._Closed(5, 1, 2, 3, ["files:out"])) == b'[5,1,2,3,["files:out"]]'
 
 
 def test_names_in_commits_are_those_of_the_schema() -> None:
@@ -36,24 +112,153 @@ def test_names_in_commits_are_those_of_the_schema() -> None:
 
 def test_a_manifest_of_prebuilt_state_has_its_old_names() -> None:
     """A backfill of an earlier build may have left its files for a worker of this one."""
-    manifest = msgspec.json.decode(msgspec.json.encode(sst_snapshot._Manifest(b"", {}, [])))
-    assert sorted(manifest) == ["files", "pointer", "stores"]
+    manifest = sst_snapshot._Manifest(b"p", {10: "counts"}, [sst_snapshot.SstFile(10, "000000.sst", 3, 4)])
+    assert msgspec.json.encode(manifest) == (
+        b'{"pointer":"cA==","stores":{"10":"counts"},'
+        b'"files":[{"store":10,"name":"000000.sst","size_bytes":3,"crc32":4}]}'
+    )
+    assert sst_snapshot._MANIFEST == "manifest.json"
 
 
-def test_pinned_texts_are_what_they_were(tmp_path: Path) -> None:
+def test_topics_have_their_names() -> None:
+    """A job finds the topics, and on Kafka the metadata, that an earlier build has made."""
+    assert changelog_topic("job", "count") == "job.count.changelog"
+    assert stream_topic("job", "split", "words", "count") == "job.split.words.count"
+    notes = KafkaNotesReader(cast("KafkaReader", None), "job")
+    assert notes.topic == "job.notes"
+    assert (job_metadata.PINS, job_metadata.FEEDS) == (0, 1)
+    assert [job_metadata._partition_of(key) for key in ("guarantee", "topic t", "feed/t/a", "feed-root/t")] == [
+        0,
+        0,
+        1,
+        1,
+    ]
+
+
+def test_topics_have_their_settings() -> None:
+    """A topic that an earlier build has made is not refused for its settings."""
+    assert admin.STREAM == {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "message.timestamp.type": "LogAppendTime",
+        "max.message.bytes": "2097152",
+    }
+    assert admin.COMPACTED == {"cleanup.policy": "compact"}
+
+
+def test_clients_have_their_names() -> None:
+    """Access rules and lag tools of a cluster name them; a transactional id fences the worker before."""
+    assert config._DEFAULTS["both"]["client.id"] == "grete"
+    assert options._GROUP == "grete-spark"
+
+
+@pytest.mark.parametrize(
+    ("modes", "settings", "pinned"),
+    [
+        ("aligned", Settings(), b"exactly-once"),
+        ("aligned", Settings(processing_guarantee="at-least-once"), b"at-least-once"),
+        ("deterministic", Settings(), b"exactly-once (deterministic)"),
+        (
+            "deterministic",
+            Settings(output_delivery="sequenced"),
+            b"exactly-once (deterministic, read-back)",
+        ),
+        (
+            "deterministic,aligned",
+            Settings(output_delivery="sequenced"),
+            b"exactly-once (deterministic,aligned, read-back)",
+        ),
+    ],
+)
+def test_a_guarantee_is_pinned_as_it_was(tmp_path: Path, modes: str, settings: Settings, pinned: bytes) -> None:
     """A job that an earlier build has pinned goes on under the settings of now."""
     log = EmbeddedLog(tmp_path / "log.db")
-    sequenced = Settings(output_delivery="sequenced")
-    pin_guarantee(log, job.name, sequenced, "deterministic")
-    assert log.meta_get("guarantee") == b"exactly-once (deterministic, read-back)"
-    assert pinned_settings(job, log, Settings()) == sequenced
-    directory = JobDirectory(tmp_path)
-    assert directory.state("t-0") == tmp_path / "state" / "t-0"
-    assert directory.prebuilt("t-0") == tmp_path / "prebuilt" / "t-0"
+    pin_guarantee(log, job.name, settings, modes)
+    assert log.meta_get("guarantee") == pinned
+    pin_guarantee(log, job.name, settings, modes)
+    assert pinned_settings(job, log, Settings()) == settings
     log.close()
 
 
-def test_the_account_of_a_database_has_its_columns() -> None:
-    """Rows that are there say which checkpoint was applied last, in the column ``checkpoint_id``."""
-    assert ACCOUNT == "grete_applied"
-    assert "version BIGINT NOT NULL, PRIMARY KEY (job, task)" in ACCOUNT_DDL
+def test_keys_of_the_metadata_are_what_they_were(tmp_path: Path) -> None:
+    """A note of an earlier build is found, and read, under its key."""
+    log = EmbeddedLog(tmp_path / "log.db")
+    log.produce_with_meta([], {"rescaled": b'{"partitions": 1, "ends": [["t", 0, 7]]}'})
+    assert rescaled(log, job) == (None, {TopicPartition("t", 0): 7})
+    assert rescale_note(1, 2, {PARTITION: 7}) == {"rescaled": b'{"partitions": 1, "before": 2, "ends": [["t", 1, 7]]}'}
+    pin(log, "t", Partitioner.CRC32)
+    assert log.meta_get("partitioner t") == b'{"format": 1, "partitioner": "crc32"}'
+    log.create_topic("t", 1, plain=True)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a").write_text("x")
+    assert [step.done for step in FolderFeed(log, "t", tmp_path / "folder").scan()]
+    assert log.meta_get("feed-root/t") == str(tmp_path / "folder").encode()
+    [(key, note)] = log.meta_items("feed/")
+    assert key == "feed/t/a"
+    mtime_ns, size, digest, reason = msgspec.msgpack.decode(note)
+    assert (mtime_ns, size, len(digest), reason) == (-1, 1, 16, "")
+    log.close()
+
+
+def test_the_pinned_definition_and_graph_have_their_names(tmp_path: Path) -> None:
+    """Later releases compare them field by field."""
+    log = EmbeddedLog(tmp_path / "log.db")
+    prepare(job, log, JobDirectory(tmp_path), Settings())
+    assert log.meta_get("definition") == DEFINITION
+    assert log.meta_get("graph") == GRAPH
+    log.close()
+
+
+def test_the_log_file_is_what_it_was(tmp_path: Path) -> None:
+    """Its number of format, its tables and the files beside it."""
+    log = EmbeddedLog(tmp_path / "log.db")
+    log.create_topic("t", 1)
+    assert {path.name for path in tmp_path.iterdir()} >= {"log.db", "log.db-lock", "log.db-queue", "log.db-wal"}
+    log.close()
+    connection = sqlite3.connect(tmp_path / "log.db")
+    pragmas = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+    assert pragmas == [0x47524554, 1]
+    tables = {
+        table: [(row[1], row[2]) for row in connection.execute(f"PRAGMA table_info({table})")] for table in TABLES
+    }
+    assert tables == TABLES
+    assert schema.OFFSET_BITS == 40
+    connection.close()
+
+
+def test_a_directory_has_its_names(tmp_path: Path) -> None:
+    """State, prebuilt state, locks and logs are found where an earlier build left them."""
+    directory = JobDirectory(tmp_path)
+    assert directory.state("t-0") == tmp_path / "state" / "t-0"
+    assert directory.prebuilt("t-0") == tmp_path / "prebuilt" / "t-0"
+    assert directory.worker_log(3) == tmp_path / "logs" / "worker-3.log"
+    os.close(directory.lock_supervisor())
+    assert (tmp_path / "supervisor.lock").exists()
+    (tmp_path / "state" / "t-0.wiped-1").mkdir(parents=True)
+    StoreDirectory(directory.state("t-0")).close()
+    assert {path.name for path in (tmp_path / "state").iterdir()} == {"t-0", "t-0.lock"}
+    FileSpill(tmp_path / "t-0.early")
+    assert (tmp_path / "t-0.early" / "early.spill").exists()
+
+
+def test_sinks_have_their_names(tmp_path: Path) -> None:
+    """A file's name is the key of its application; rows say which checkpoint was applied last, in ``version``."""
+    sink = FilesSink(str(tmp_path))
+    sink.open(Owner("job", "count-0", "nonce"))
+    assert sink.begin(5)
+    sink.commit()
+    assert [path.name for path in tmp_path.iterdir()] == ["part-count-0-5.jsonl"]
+    assert ACCOUNT_DDL == (
+        "CREATE TABLE grete_applied (job VARCHAR(255) NOT NULL, task VARCHAR(255) NOT NULL, "
+        "owner VARCHAR(64) NOT NULL, version BIGINT NOT NULL, PRIMARY KEY (job, task))"
+    )
+
+
+def test_headers_have_their_names() -> None:
+    """Readers outside of the job look for them."""
+    assert (PRODUCER, SEQ, TIME) == ("grete.producer", "grete.seq", "grete.t")
+    letters = Path(inspect.getfile(process_loops)).read_text()
+    assert set(re.findall(r'"(grete\.\w+)"', letters)) == {
+        f"grete.{name}" for name in ("error", "stage", "partition", "topic", "source", "offset", "index")
+    }

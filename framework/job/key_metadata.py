@@ -14,8 +14,8 @@ from protocol.partitioner import crc32_partition_of, partition_of
 if TYPE_CHECKING:
     from framework.logs.address import JobMetadata, NotesReader
 
-JobDirectory = Callable[[bytes, int], int]  # key, partitions → partition
-Places = Mapping[int, JobDirectory]  # by stage
+Placement = Callable[[bytes, int], int]  # key, partitions → partition
+Places = Mapping[int, Placement]  # by stage
 
 RESCALED = "rescaled"  # the note of how many partitions a job got, and where its inputs ended then
 _FORMAT = 1
@@ -74,7 +74,7 @@ def placed_by(metadata: "NotesReader", job: Job) -> Places:
 
     Raises ConfigError if only the producer knows where a key belongs.
     """
-    found: dict[int, JobDirectory] = {}
+    found: dict[int, Placement] = {}
     for stage in job.stages:
         found[stage.ordinal] = partition_of
         partitioners = pinned(metadata, job.topology().externals_of(stage.ordinal)) if has_state(stage) else {}

@@ -33,7 +33,7 @@ def check_guarantee(metadata: "NotesReader", job: str, settings: Settings, modes
     """
     if "deterministic" in modes and settings.processing_guarantee != "exactly-once":
         raise ConfigError(
-            f"job {job!r} has deterministic stages, which are exactly once: drop the setting guarantee = "
+            f"job {job!r} has deterministic stages, which are exactly once: drop the setting processing_guarantee = "
             f"{settings.processing_guarantee}, or the mode"
         )
     described = modes

@@ -12,7 +12,7 @@ from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from framework.execution.build import store_names
 from framework.execution.reserved_stores import EVENT_TIME, META, OUTBOX, STREAM_TIME, TIMERS, TURN
-from framework.job.key_metadata import JobDirectory, Places, placed_by
+from framework.job.key_metadata import Placement, Places, placed_by
 from framework.job.metadata import pin_rescale
 from framework.logs.address import grow_topic, open_job_metadata, read_notes
 from framework.logs.partition_reader import rows
@@ -148,7 +148,7 @@ def spread_state(
 
 
 def _placed(
-    stores: list[int], keys: list[bytes], values: list[bytes | None], partitions: int, job_directory: JobDirectory
+    stores: list[int], keys: list[bytes], values: list[bytes | None], partitions: int, partition_for: Placement
 ) -> dict[int, tuple[list[int], list[bytes], list[bytes | None]]]:
     """Return the entries by new partition. Names of stores go everywhere; turns and event time do not."""
     placed: dict[int, tuple[list[int], list[bytes], list[bytes | None]]] = {}
@@ -156,7 +156,7 @@ def _placed(
         if store == META:
             numbers = range(0 if key in (STREAM_TIME, TURN) or key.startswith(EVENT_TIME) else partitions)
         else:
-            numbers = range(at := job_directory(_key_of(store, key), partitions), at + 1)
+            numbers = range(at := partition_for(_key_of(store, key), partitions), at + 1)
         for number in numbers:
             into = placed.setdefault(number, ([], [], []))
             into[0].append(store)

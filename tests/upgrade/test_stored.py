@@ -1,0 +1,174 @@
+"""Jobs that an earlier build has run and stopped, or lost to a kill: this build goes on with their directories.
+
+``stored.tar.xz`` was made by ``make_stored.py`` with the code of commit dccb5a1, release 0.1.
+"""
+
+import sqlite3
+import tarfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from framework.logs.embedded import EmbeddedReader
+from framework.logs.partition_reader import rows
+from framework.ports import LogRow
+from framework.sinks.sql import ACCOUNT
+from framework.state.local_reader import LocalReader
+from grete import Job, json
+from protocol.frames import decode_headers
+from protocol.ids import TopicPartition
+from tests.cli.test_run import grete
+from tests.upgrade import aligned, deterministic
+from tests.upgrade.make_stored import FIRST, HERE, KINDS, PARTITIONS, SECOND
+
+MORE = [("k0", "w0 w1"), ("k1", "w2 n0"), ("k2", "w3 n1"), ("k3", "w4 n0"), ("k4", "w5 w6")]
+SETTINGS = {
+    "at-least-once": ["--set=processing_guarantee=at-least-once"],
+    "read-back": ["--set=output_delivery=sequenced"],
+}
+
+Lines = list[tuple[str, str]]
+
+
+class Stored:
+    """One directory, taken over by this build."""
+
+    def __init__(self, kind: str, end: str, folder: Path) -> None:
+        with tarfile.open(HERE / "stored.tar.xz") as packed:
+            here = [member for member in packed if member.name.startswith(f"{kind}/{end}")]
+            packed.extractall(folder, here, filter="data")
+        self.folder, self.kind = folder / kind / end, kind
+        self.job: Job = (aligned if KINDS[kind][0] == "aligned.py" else deterministic).job
+        self.before: Lines = FIRST + (SECOND if end == "killed" else [])
+        self.topics, self.keys = self._names()
+
+    def go_on(self) -> str:
+        """Run the job with this build over more lines, to their end; return what the command printed."""
+        (self.folder / "more.txt").write_text("".join(f"{key}\t{value}\n" for key, value in MORE))
+        code = str(HERE / KINDS[self.kind][0])
+        options = ["--directory=job", "--set=event_time_idle_ms=200", *SETTINGS.get(self.kind, [])]
+        out = grete("run", code, "--input=lines=more.txt", "--keys", *options, cwd=self.folder)
+        topics, keys = self._names()
+        assert topics == self.topics
+        assert keys >= self.keys
+        return out
+
+    def state(self, name: str) -> dict[object, object]:
+        """Return all entries of a store."""
+        with LocalReader(self.folder / "job" / "state", self.job) as reader:
+            return dict(reader.all(reader.store(name)))
+
+    def outputs(self, topic: str) -> Iterator[LogRow]:
+        """Yield all records of a topic, one partition after the other."""
+        log = EmbeddedReader(self.folder / "job" / "log.db")
+        for number in range(PARTITIONS):
+            partition = TopicPartition(topic, number)
+            yield from rows(log, partition, *log.bounds(partition))
+        log.close()
+
+    def totals(self) -> dict[str, list[int]]:
+        """Return key → values of the topic with the results, in their order."""
+        found = defaultdict(list)
+        for row in self.outputs("totals"):
+            assert row[3] is not None
+            assert row[4] is not None
+            found[row[3].decode()].append(int.from_bytes(row[4], "big"))
+        return dict(found)
+
+    def _names(self) -> tuple[set[str], set[str]]:
+        log = EmbeddedReader(self.folder / "job" / "log.db")
+        names = set(log.topics()), {key for key, _ in log.meta_items("")}
+        log.close()
+        return names
+
+
+def counted(lines: Lines) -> Counter[str]:
+    """Return how often each word comes."""
+    return Counter(word for _, value in lines for word in value.split())
+
+
+def times(lines: Lines) -> dict[str, set[int]]:
+    """Return the timestamps of each word's records, as ``make_stored`` gave them."""
+    given = [1_000 + number for number in range(len(FIRST))] + [100_000 + number for number in range(len(SECOND))]
+    found = defaultdict(set)
+    for (_, value), time in zip(lines, given, strict=False):
+        for word in value.split():
+            found[word].add(time)
+    return dict(found)
+
+
+@pytest.fixture(params=["stopped", "killed"])
+def end(request: pytest.FixtureRequest) -> str:
+    """Return how the earlier build's run has ended."""
+    return str(request.param)
+
+
+def once_each(stored: Stored) -> dict[str, list[int]]:
+    """Let a job go on; check that state and running totals hold each word once. Return the rest of the outputs."""
+    out = stored.go_on()
+    assert f"all input is used up; {len(MORE) + len(stored.before) - len(FIRST)} input records committed" in out
+    everything = stored.before + MORE
+    totals = stored.totals()
+    assert stored.state("split/seen") == Counter(key for key, _ in everything)
+    assert stored.state("count/counts") == counted(everything)
+    assert {word: totals.pop(word) for word in counted(everything)} == {
+        word: list(range(1, count + 1)) for word, count in counted(everything).items()
+    }
+    return totals
+
+
+def test_an_aligned_job_goes_on(end: str, tmp_path: Path) -> None:
+    """State, windows, timers and three kinds of sinks: each line counts once."""
+    stored = Stored("aligned", end, tmp_path)
+    rest = once_each(stored)
+    before, everything = counted(stored.before), counted(stored.before + MORE)
+    for word, possible in times(stored.before).items():
+        assert rest.pop(f"window {word}") == [before[word]]
+        fired = rest.pop(f"timer {word}")
+        assert len(fired) == 1
+        assert fired[0] - aligned.LONG_MS in possible
+    assert rest == {}
+    assert stored.state("count/windows") == {(aligned.LONG_MS, word): n for word, n in counted(MORE).items()}
+    each = sorted((word, number) for word, count in everything.items() for number in range(1, count + 1))
+    database = sqlite3.connect(stored.folder / "rows.db")
+    assert sorted(database.execute("SELECT word, total FROM totals")) == each
+    assert len([*database.execute(f"SELECT job, task, owner, version FROM {ACCOUNT}")]) == PARTITIONS
+    database.close()
+    decode = json(aligned.Total).decode
+    lines = [line for path in (stored.folder / "files").iterdir() for line in path.read_bytes().splitlines()]
+    assert sorted((total.word, total.total) for total in map(decode, lines)) == each
+
+
+@pytest.mark.parametrize("kind", ["transaction", "read-back"])
+def test_a_deterministic_job_goes_on(kind: str, end: str, tmp_path: Path) -> None:
+    """The outputs that left before a kill are not made twice, whichever way they leave; timers fire once."""
+    stored = Stored(kind, end, tmp_path)
+    left = {row[4] for row in stored.outputs("dice")}
+    rest = once_each(stored)
+    assert sorted(rest) == sorted(f"timer {word}" for word in counted(stored.before))
+    assert all(len(fired) == 1 for fired in rest.values())
+    dice = list(stored.outputs("dice"))
+    assert left <= {row[4] for row in dice}
+    assert len({row[4] for row in dice}) == len(dice) == counted(stored.before + MORE).total()
+    numbers = defaultdict(list)
+    for row in dice:
+        headers = dict(decode_headers(row[5] or b""))
+        assert sorted(headers) == ["grete.producer", "grete.seq", "grete.t"]
+        numbers[headers["grete.producer"]].append(int(headers["grete.seq"]))
+    assert all(seqs == list(range(1, len(seqs) + 1)) for seqs in numbers.values())
+
+
+def test_a_job_at_least_once_goes_on(end: str, tmp_path: Path) -> None:
+    """No line is lost; the lines that were not committed at the kill may count twice."""
+    stored = Stored("at-least-once", end, tmp_path)
+    stored.go_on()
+    least, most = counted(stored.before + MORE), counted(stored.before + stored.before[len(FIRST) :] + MORE)
+    counts, totals = stored.state("count/counts"), stored.totals()
+    assert counts.keys() == least.keys()
+    for word, count in counts.items():
+        assert least[str(word)] <= int(str(count)) <= most[str(word)]
+        assert set(totals[str(word)]) == set(range(1, int(str(count)) + 1))
+    windows = {word: totals[f"window {word}"] for word in counted(stored.before)}
+    assert all(len(values) == 1 and values[0] >= counted(stored.before)[word] for word, values in windows.items())
