@@ -22,7 +22,7 @@ def plan(bootstrap: str, messages: int) -> dict[str, tuple[str, ...]]:
     """Return label → measurement, in the order of one round."""
     common = ("count", bootstrap, f"messages={messages}")
     exactly, at_least = (
-        (*common, f"checkpoint_interval_ms={INTERVAL_MS}", f"guarantee={name}")
+        (*common, f"checkpoint_interval_ms={INTERVAL_MS}", f"processing_guarantee={name}")
         for name in ("exactly-once", "at-least-once")
     )
     return {

@@ -26,8 +26,8 @@ class Mode:
 MODES = {
     mode.name: mode
     for mode in (
-        Mode("no guarantee", {"guarantee": "at-least-once", "checkpoint_interval_ms": str(HOUR_MS)}, True, False),
-        Mode("at-least-once", {"guarantee": "at-least-once"}, True),
+        Mode("no guarantee", {"processing_guarantee": "at-least-once", "checkpoint_interval_ms": str(HOUR_MS)}, True, False),
+        Mode("at-least-once", {"processing_guarantee": "at-least-once"}, True),
         Mode("exactly-once"),
         Mode("deterministic"),
         Mode("deterministic, read back", {"output_delivery": "sequenced"}),

@@ -173,7 +173,7 @@ def test_a_changed_serde_is_refused(cluster: Cluster, shell: Shell) -> None:
     told = "store total/sums: its key was utf8 and is json(str): give the changed one another name"
     for command in (["run", "totals.py"], ["up", "totals.py"], ["state", "scan", "totals.py", "sums"]):
         assert told in shell.error(*command, *log)
-    assert shell.error("state", "scan", "totals.py", "sums", "--version", "1", *log).count(told) == 1
+    assert shell.error("state", "scan", "totals.py", "sums", "--checkpoint", "1", *log).count(told) == 1
     (cluster.folder / "totals.py").write_text(same)
     cluster.order(dict.fromkeys(CUSTOMERS, 1))
     grete("run", "totals.py", *log, cwd=cluster.folder)

@@ -70,14 +70,14 @@ job = Job("NAMEwriting", [Split, Write], partitions=2, mode="MODE")
 READING = [
     ["checkpoints", "job.py"],
     ["state", "get", "job.py", "counts", "be"],
-    ["state", "get", "job.py", "counts", "be", "--version", "VERSION"],
+    ["state", "get", "job.py", "counts", "be", "--checkpoint", "VERSION"],
     ["state", "scan", "job.py", "counts"],
     ["changelog", "tail", "job.py", "write", "0"],
     ["changelog", "verify", "job.py"],
     ["topic", "read", "job.py", "NAMEout"],
     ["topic", "read", "job.py", "NAMElines", "-n", "1"],
 ]
-VERIFY = ["verify", "job.py"]
+VERIFY = ["check-determinism", "job.py"]
 
 
 @pytest.fixture(autouse=True)

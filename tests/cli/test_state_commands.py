@@ -163,7 +163,7 @@ def test_a_fork_goes_on_from_an_older_checkpoint(tmp_path: Path) -> None:
     between = next(v + 1 for v in _versions(job, directory) if v and v + 1 not in _versions(job, directory))
     assert "the nearest before it that was is" in grete(*asked, f"--checkpoint={between}", fails=REFUSED)
     every = _versions(job, directory)
-    never = grete("state", "scan", first, "counts", f"--directory={directory}", "--version=999999999", fails=REFUSED)
+    never = grete("state", "scan", first, "counts", f"--directory={directory}", "--checkpoint=999999999", fails=REFUSED)
     assert never.startswith("checkpoint 999999999 was not committed by every task of job 'pair': the nearest before it")
     assert never.endswith(f", the last {max(every)}")
     log.close()
@@ -294,5 +294,5 @@ def test_a_deterministic_job_is_forked_and_not_rescaled(tmp_path: Path) -> None:
     assert run(second, forked, ("m", WORDS)) == {f"w{number}": 3 for number in range(40)}
     assert run(second, forked, ("n", WORDS)) == {f"w{number}": 4 for number in range(40)}
     assert "has run" in grete("fork", code_of, second, where, into, fails=REFUSED)
-    grete("verify", second, f"--directory={forked}")
+    grete("check-determinism", second, f"--directory={forked}")
     assert run(code_of, directory, ("m", WORDS)) == {f"w{number}": 3 for number in range(40)}

@@ -209,7 +209,7 @@ def test_state_is_read_by_the_serdes_it_was_written_with(directory: Path, tmp_pa
     for command in (["scan", changed, "counts"], ["get", changed, "counts", "7"]):
         assert "its key was utf8 and is int64" in grete("state", *command, *asked, fails=ConfigError)
     assert "its key was utf8 and is int64" in grete(
-        "state", "scan", changed, "counts", "--version=1", *asked, fails=ConfigError
+        "state", "scan", changed, "counts", "--checkpoint=1", *asked, fails=ConfigError
     )
     unpin(directory)
     assert "store counts: serde int64 cannot decode" in grete(

@@ -69,7 +69,7 @@ def test_a_stage_is_added_after_one_of_two_workers_was_tried(changing: Changing)
 @pytest.mark.parametrize("processing_guarantee", ["exactly-once", "at-least-once"])
 def test_workers_of_the_code_before_go_on_beside_the_new_one(tmp_path: Path, processing_guarantee: str) -> None:
     """Also those that are killed and started again: the new stage waits for them, and begins where they end."""
-    job = Changing(tmp_path, f"guarantee={processing_guarantee}")
+    job = Changing(tmp_path, f"processing_guarantee={processing_guarantee}")
     old, extended = job.code(OLD), job.code(EXTENDED)
     job.feed("a", "b", "c", "d")
     with job.worker(old, 0) as zero, job.worker(old, 1) as one:

@@ -117,8 +117,8 @@ def _beyond(directory: Path) -> None:
     """
     file = left(directory) / "manifest.json"
     manifest = json.loads(file.read_text())
-    changelog_position = decode_changelog_position(base64.b64decode(manifest["changelog position"]))
-    manifest["changelog position"] = base64.b64encode(
+    changelog_position = decode_changelog_position(base64.b64decode(manifest["pointer"]))
+    manifest["pointer"] = base64.b64encode(
         encode_changelog_position(changelog_position._replace(offset=1_000_000))
     ).decode()
     file.write_text(json.dumps(manifest))

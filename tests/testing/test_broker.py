@@ -52,7 +52,7 @@ def test_an_address_in_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_broker_ends_with_its_last_user(tmp_path: Path) -> None:
     """The keeper goes on while one process uses the broker, and ends when the last has been killed."""
-    (tmp_path / READY).write_text(json.dumps({"restore": "host:1", "how": "nowhere"}))
+    (tmp_path / READY).write_text(json.dumps({"bootstrap": "host:1", "how": "nowhere"}))
     users = [start(USER, tmp_path) for _ in range(2)]
     for user in users:
         assert user.stdout is not None

@@ -30,9 +30,9 @@ RARE = {name for name in SOMETIMES if name.startswith(("crash ", "fault: "))} | 
     "rollbacks during a commit",
     "halts after a damage",
     "files found after a crash",
-    "invalid decisions",
+    "rolled-back input decisions",
     "known watermarks dropped",
-    "release messages refused by the fence",
+    "output release messages refused by the fence",
 }
 
 DIGESTS = """

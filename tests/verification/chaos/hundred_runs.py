@@ -68,7 +68,7 @@ def one_run(folder: Path, directory: Path, seed: int, kills: int) -> Run:
     )
     job_directory = JobDirectory(directory)
     started = time.monotonic()
-    counts = {"kills": 0, "early": 0, "wiped": 0, "rolled back": 0}
+    counts = {"kills": 0, "early": 0, "wiped": 0, "rolled_back": 0}
     with LocalJob(job, "tasks.inverted_index", job_directory, settings) as local:
         feed = FolderFeed(local.metadata, documents.name, folder)
         feed.batch_files_max = 1
@@ -107,7 +107,7 @@ def _kill(local: LocalJob, rng: random.Random, counts: dict[str, int]) -> None:
         return
     counts["kills"] += 1
     counts["early"] += not is_running(local, partition)
-    counts["rolled back"] += kill_worker(local, partition)
+    counts["rolled_back"] += kill_worker(local, partition)
     if rng.random() < WIPED_SHARE:
         wipe_state(local, partition)
         counts["wiped"] += 1

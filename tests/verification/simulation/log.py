@@ -203,7 +203,8 @@ class SharedLog(MemoryLogData):
             return self._apply_plain(sent, sent.plain)
         assert sent.partition is not None
         if not self._admits(sent):
-            self.seen[f"{decode_changelog_header(sent.value).type.name.lower()} messages refused by the fence"] += 1
+            kind = decode_changelog_header(sent.value).type.name.lower().replace("_", " ")
+            self.seen[f"{kind} messages refused by the fence"] += 1
             return Delivery(0, sent.token, -1, self.clock(), True)
         offset, time_ms = self.append(sent.partition, None, sent.value, None, None)
         for record in sent.outputs:

@@ -117,9 +117,10 @@ class LogicalChecker(Checker):
         super()._changelog(task, offset, value, outputs)
         if not new or kind in (ChangelogType.CLAIM, ChangelogType.DATA, ChangelogType.COMMIT):
             return
-        self.seen[f"{kind.name.lower()}s"] += 1
+        messages = f"{kind.name.lower().replace('_', ' ')}s"
+        self.seen[messages] += 1
         if generation < claims.top:
-            self.seen[f"rolled back {kind.name.lower()}s"] += 1
+            self.seen[f"rolled-back {messages}"] += 1
             if outputs:
                 raise Violation("sink", f"{history.wiring.name}: {len(outputs)} outputs left with an invalid release")
         elif kind is ChangelogType.INPUT_DECISION:

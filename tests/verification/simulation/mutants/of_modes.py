@@ -104,7 +104,7 @@ def in_doubt_goes_to_aligned_tasks(batches_done: Any) -> Any:
     return mistaken
 
 
-@mutant(Inputs, "fronts", "digest", "halted", focus=_killed, world="mixed")
+@mutant(Inputs, "frontiers", "digest", "halted", focus=_killed, world="mixed")
 def digest_of_the_start(frontiers: Any) -> Any:
     """A commit carries the digest with which the process began, not that of what was taken since (D3)."""
 
