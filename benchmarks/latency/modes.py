@@ -22,12 +22,19 @@ class Mode:
         return with_texts(Settings(), {"checkpoint_interval_ms": str(checkpoint_interval_ms), **self.fixed})
 
 
+AT_LEAST_ONCE = {"processing_guarantee": "at-least-once"}
+
 # No guarantee, the paper's baseline: state is kept in memory and never saved, so a crash loses it.
 MODES = {
     mode.name: mode
     for mode in (
-        Mode("no guarantee", {"processing_guarantee": "at-least-once", "checkpoint_interval_ms": str(HOUR_MS)}, True, False),
-        Mode("at-least-once", {"processing_guarantee": "at-least-once"}, True),
+        Mode(
+            "no guarantee",
+            {"processing_guarantee": "at-least-once", "checkpoint_interval_ms": str(HOUR_MS)},
+            True,
+            False,
+        ),
+        Mode("at-least-once", AT_LEAST_ONCE, True),
         Mode("exactly-once"),
         Mode("deterministic"),
         Mode("deterministic, read back", {"output_delivery": "sequenced"}),

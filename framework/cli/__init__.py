@@ -9,7 +9,7 @@ from framework.errors import ConfigError, Fenced, FrameworkError, Halted
 EXIT_FAILED, EXIT_CONFIG, EXIT_FENCED, EXIT_HALTED = 1, 2, 3, 4  # C5, and 2 as every command line has it
 
 
-def main() -> None:
+def command_line() -> None:
     """Run the command that the arguments name."""
     if not __debug__:  # invariants are assertions: without them, a broken one would be written to the log
         print("grete: do not run it under python -O or PYTHONOPTIMIZE: its checks would be off", file=sys.stderr)

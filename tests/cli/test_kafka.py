@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from framework.cli import main
+from framework.cli import command_line
 from framework.logs.kafka import reader as kafka_reader
 from framework.testing.broker import Broker
 from framework.testing.broker.settings import free_port
@@ -120,7 +120,7 @@ class Shell:
         """Run a command; return the lines that it prints, or with another ``code`` those of its error."""
         self._monkeypatch.setattr(sys, "argv", ["grete", *arguments])
         with pytest.raises(SystemExit) as ended:
-            main()
+            command_line()
         shown = self._capfd.readouterr()
         assert int(ended.value.code or 0) == code, shown
         # librdkafka tells of other tests' brokers that have ended, in lines of its own

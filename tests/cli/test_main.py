@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.cli import exit_code, main
+from framework.cli import command_line, exit_code
 from framework.errors import ConfigError, Fenced, FrameworkError, GraphError, Halted, TransientError
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ def grete(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["grete", *arguments])
     monkeypatch.setattr(sys, "path", list(sys.path))
     with pytest.raises(SystemExit) as ended:
-        main()
+        command_line()
     return int(ended.value.code or 0)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.cli import main
+from framework.cli import command_line
 from framework.job.loader import load_job
 from framework.state.local_reader import LocalReader
 from tests.worker.workers import LIMIT_S
@@ -78,7 +78,7 @@ class Shell:
         """Run a command; return what it printed."""
         self._monkeypatch.setattr(sys, "argv", ["grete", *arguments])
         with pytest.raises(SystemExit) as ended:
-            main()
+            command_line()
         assert int(ended.value.code or 0) == code
         return self._capfd.readouterr().out
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.cli import main
+from framework.cli import command_line
 from framework.state.commits import all_wirings
 from framework.state.snapshots import commits
 from tasks.word_count import job as word_count
@@ -27,7 +27,7 @@ class Stale:
         """Run a command; return what it printed, and what it said beside it."""
         self._monkeypatch.setattr("sys.argv", ["grete", *arguments, f"--directory={self.directory}"])
         with pytest.raises(SystemExit) as ended:
-            main()
+            command_line()
         shown = self._capfd.readouterr()
         assert int(ended.value.code or 0) == code, shown
         return shown.out, shown.err

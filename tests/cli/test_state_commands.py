@@ -128,8 +128,8 @@ def test_a_rescale_that_is_killed_is_done_again(tmp_path: Path) -> None:
     for left in (1, 5, 10, 17):  # 6 claims, 6 commits, the outcome, 5 copies; in the last one 3 rolls back, too
         script = (
             "import sys, tests.state.killed_bulk_writes as k, framework.logs.address as o;"
-            "from framework.cli import main;"
-            f"k.Deadly.left = {left}; o.EmbeddedLog = k.Deadly; main()"
+            "from framework.cli import command_line;"
+            f"k.Deadly.left = {left}; o.EmbeddedLog = k.Deadly; command_line()"
         )
         asked = ["rescale", two, "--partitions=3", f"--directory={directory}"]
         done = subprocess.run([sys.executable, "-c", script, *asked], capture_output=True, text=True, check=False)

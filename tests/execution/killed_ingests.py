@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import Any
 
-from framework.cli import main
+from framework.cli import command_line
 from framework.execution import sst_install
 from framework.stores import rocksdb
 from framework.stores.sst_ingest import hand_over
@@ -40,4 +40,4 @@ if __name__ == "__main__":
     rocksdb.RocksStore.write = write_pointer  # type: ignore[method-assign]
     vars(sst_install)["remove"] = deadly(remove, steps)
     sys.argv = ["grete", *sys.argv[2:]]
-    main()
+    command_line()

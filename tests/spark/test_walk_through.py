@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from framework.cli import main
+from framework.cli import command_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ def test_the_walk_goes_as_printed(
             if line.startswith("grete "):
                 monkeypatch.setattr(sys, "argv", line.split())
                 with pytest.raises(SystemExit) as ended:
-                    main()
+                    command_line()
                 printed, errors = capsys.readouterr()
                 assert not ended.value.code, errors
             else:

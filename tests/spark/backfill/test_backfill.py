@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from framework.cli import main
+from framework.cli import command_line
 from framework.cli.commands.audit import tell_audit
 from framework.cli.progress import Screen
 from framework.errors import ConfigError, Fenced, Halted, TaskError
@@ -88,7 +88,7 @@ def test_the_index_of_the_demonstration_is_audited(
     command = ["grete", "audit", "tasks.inverted_index", "--directory", str(past.directory)]
     monkeypatch.setattr(sys, "argv", command)
     with unchanged(past.directory), pytest.raises(SystemExit) as ended:
-        main()
+        command_line()
     printed, errors = capsys.readouterr()
     assert not ended.value.code, errors
     assert "of 2 stages: nothing differs" in printed
@@ -173,8 +173,8 @@ def test_a_backfill_whose_driver_is_killed_before_the_outcome_is_settled(spark: 
     scene.feed(live)
     scene.log.close()
     deadly = (
-        "import tests.state.killed_bulk_writes as k, framework.logs.address as o; from framework.cli import main;"
-        "k.Deadly.left = 9; o.EmbeddedLog = k.Deadly; main()"  # 4 claims, 4 commits, the outcome
+        "import tests.state.killed_bulk_writes as k, framework.logs.address as o;"
+        "from framework.cli import command_line; k.Deadly.left = 9; o.EmbeddedLog = k.Deadly; command_line()"  # 4 claims, 4 commits, the outcome
     )
     command = [sys.executable, "-c", deadly, "backfill", scene.reference, f"--from={path}", "--spark=local[1]"]
     command += [f"--directory={scene.job_directory.directory}"]
