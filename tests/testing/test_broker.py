@@ -15,13 +15,13 @@ from framework.testing.broker import NoBroker, find_broker, jars
 from framework.testing.broker.find import READY
 from framework.testing.broker.settings import KAFKA, settings
 
-# A keeper of a broker that is none, and a user of it who waits to be killed.
-KEEPER = """
+# A daemon of a broker that is none, and a user of it who waits to be killed.
+DAEMON = """
 import sys, time
 from pathlib import Path
-from framework.testing.broker import keeper
-keeper.LOOK_S = 0.01
-keeper._keep(Path(sys.argv[1]), "host:1", "nowhere")
+from framework.testing.broker import daemon
+daemon.LOOK_S = 0.01
+daemon._keep(Path(sys.argv[1]), "host:1", "nowhere")
 """
 USER = """
 import sys, time
@@ -51,13 +51,13 @@ def test_an_address_in_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_broker_ends_with_its_last_user(tmp_path: Path) -> None:
-    """The keeper goes on while one process uses the broker, and ends when the last has been killed."""
+    """The daemon goes on while one process uses the broker, and ends when the last has been killed."""
     (tmp_path / READY).write_text(json.dumps({"bootstrap": "host:1", "how": "nowhere"}))
     users = [start(USER, tmp_path) for _ in range(2)]
     for user in users:
         assert user.stdout is not None
         assert user.stdout.readline() == "host:1\n"
-    with start(KEEPER, tmp_path) as daemon:
+    with start(DAEMON, tmp_path) as daemon:
         users[0].send_signal(signal.SIGKILL)
         users[0].communicate()
         with pytest.raises(subprocess.TimeoutExpired):
