@@ -57,8 +57,8 @@ class _Reader(DataSourceReader):
 class ChangelogSource(DataSource):
     """Committed state of one store: key, value, and where each entry was written.
 
-    Options: job, store (``stage/store`` where several stages have one), checkpoint (None: the newest that all tasks
-    have committed), directory or log, kafkaConfig. A filter ``version = …`` is the same as the option.
+    Options: job, store (``stage/store`` where several stages have one), version (None: the newest checkpoint
+    that all tasks have committed), directory or log, kafkaConfig. A filter ``version = …`` is the same as the option.
     """
 
     @classmethod
