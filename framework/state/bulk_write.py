@@ -1,9 +1,10 @@
 """A bulk write: state of all tasks written from outside of the workers, by the changelog's rules (1.8, 2.5).
 
-``begin`` claims every task, task (0, 0) first. ``Attempt`` writes one task's data, several may try the same. ``commit``
-appends a commit to each changelog, checks that no other process has claimed one meanwhile (C3), and last the outcome to
-that of task (0, 0): from then on all of the commits count, and before none of them does. A process that dies on the way
-leaves something invalid: data without a commit, or commits without an outcome. ``begin`` and ``settle`` clear it up.
+``begin`` claims every task, task (0, 0) first. ``Attempt`` (bulk_write_attempt.py) writes one task's data, several may
+try the same. ``commit`` appends a commit to each changelog, checks that no other process has claimed one meanwhile (C3)
+and, last, the outcome to that of task (0, 0): from then on all of the commits count, and before none of them does. A
+process that dies on the way leaves something invalid: data without a commit, or commits without an outcome. ``begin``
+and ``settle`` clear it up.
 """
 
 import uuid
