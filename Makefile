@@ -1,7 +1,7 @@
 # Everything a newcomer or a build machine needs; each target sets itself up. Python >= 3.11 and make are enough.
 #
 #   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka|kafka://host:9092  SPARK=1
-#   make check   lint, types, import direction, then the tests without Kafka, Spark, PostgreSQL and killed workers
+#   make check   lint, types, import direction, then the tests without Kafka, Spark, PostgreSQL and many workers
 #   make test    lint, types, import direction, then all tests
 #   make coverage   branch coverage of protocol/ and framework/core by their own tests; says which lines are missing
 #   make dist    the wheel and the source distribution, into dist/

@@ -15,7 +15,7 @@ from framework.state.local_reader import DEFINITION
 from framework.state.prepare import prepare
 from tests.cli.test_state_commands import grete
 
-pytestmark = pytest.mark.timeout(300)  # many workers, one after another
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]  # many workers, one after another
 
 CODE = """
 import msgspec

@@ -14,7 +14,7 @@ from framework.testing.broker import Broker
 from tests.execution.changing_jobs import EXTENDED, OLD, Changing
 from tests.worker.workers import WorkerUnderTest
 
-pytestmark = pytest.mark.timeout(300)  # many workers, one after another
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]  # many workers, one after another
 
 DETERMINISTIC = {"partitions=2": 'partitions=2, mode="deterministic"'}
 WORLDS = {
@@ -33,7 +33,11 @@ def _fixed_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "0")
 
 
-@pytest.fixture(params=WORLDS)
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.kafka if on_kafka else ()) for name, (_, _, on_kafka) in WORLDS.items()
+    ]
+)
 def changing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Changing]:
     """A job that has not run."""
     settings, changes, on_kafka = WORLDS[request.param]

@@ -28,7 +28,7 @@ from tests.state.pair_bulk_writes import run as run_pair
 from tests.state.test_bulk_write import _Breaking
 from tests.worker.workers import LIMIT_S
 
-pytestmark = pytest.mark.timeout(240)  # workers start and end, on a broker at that
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]  # workers start and end, on a broker at that
 
 STORE = 10
 SETTINGS = Settings(checkpoint_interval_ms=50)
