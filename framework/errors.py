@@ -34,7 +34,7 @@ class Halted(FrameworkError):
 
 
 class StoreCorrupted(FrameworkError):
-    """The local store cannot be read or contradicts the changelog: wipe it (by rename) and bootstrap."""
+    """The local store cannot be read or contradicts the changelog: wipe it (by rename) and restore."""
 
 
 class OffsetOutOfRange(FrameworkError):

@@ -1,4 +1,4 @@
-"""What the outside must offer to a task driver: a log, a state store, a place to spill. Back ends implement these.
+"""The ports of a task driver: a log, a state store, a spill for early frames. Back ends implement these.
 
 Contract suites in tests/contracts run over every implementation. Nothing here knows the protocol: values are bytes.
 """
@@ -25,7 +25,7 @@ class ExternalRecord(NamedTuple):
 class Delivery(NamedTuple):
     """The log's answer to one send: it is in the log at ``offset``, or was refused because of a higher fence.
 
-    ``trailing``: so many offsets right behind it are the log's own and hold no message (the end of a transaction).
+    ``trailing``: the number of offsets behind it that are the log's own and hold no message (a transaction's end).
     ``ends``: of plain records, the offset behind the last one in each of their partitions.
     """
 
@@ -74,7 +74,7 @@ class LogReader(Protocol):
 
 
 class Log(LogReader, Protocol):
-    """A partitioned log, as one process sees it. Not thread safe. Sends queue up; ``poll`` reports what became of them.
+    """A partitioned log, as one process sees it. Not thread safe. Sends queue up; ``poll`` reports their delivery.
 
     1. Messages that one process sends to one partition are appended in the order of the sends; after one that is not
        reported, no later one is.
@@ -131,7 +131,7 @@ class Log(LogReader, Protocol):
     def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
         """Return when something new may be readable or deliverable, at the latest after ``timeout_ms``.
 
-        Without ``answers`` deliveries need not end it: nobody waits for them, the next ``poll`` tells of them.
+        Without ``answers`` deliveries need not end it: no task waits for them, the next ``poll`` tells of them.
         """
         ...
 
@@ -189,7 +189,7 @@ class StateStore(Protocol):
 
 
 class SpillStore(Protocol):
-    """Where payloads of early frames go that do not fit in memory (A5): a cache, emptied at start and rollback."""
+    """Holds payloads of early frames that do not fit in memory (A5): a cache, emptied at start and rollback."""
 
     def put(self, payload: bytes) -> tuple[int, int]:
         """Write a payload, return where it is."""

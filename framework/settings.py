@@ -56,12 +56,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     # changelog kept for as-of reads after it is no longer needed for restore (K2)
     changelog_retention_ms: int = 86_400_000
     misplaced_keys: Literal["halt", "warn"] = "halt"  # a key in a partition that its input's partitioner does not give
-    progress_interval_ms: int = 5  # deterministic mode: a source says this often how far time has got (D1)
+    progress_interval_ms: int = 5  # deterministic mode: a source emits a progress message this often (D1)
     # deterministic mode: how outputs leave the job (D5)
     output_delivery: Literal["transactional", "sequenced"] = "transactional"
-    time_lease_ms: int = 200  # deterministic mode: so far ahead a source notes the time that it may announce (D2)
+    time_lease_ms: int = 200  # deterministic mode: how far ahead a source reserves the time that it may announce (D2)
     event_time_idle_ms: int = (
-        5_000  # an input partition without a new record for so long holds no timer or window back (E4); producers'
+        5_000  # an input partition without a new record for this long holds no timer or window back (E4); producers'
         # retries and changes of a broker's leader take less
     )
     checkpoint_ahead_ms: int = 60_000  # a checkpoint id this far ahead of its append time is reported (A1)

@@ -87,7 +87,7 @@ def unpack_text(what: str, message: bytes, at: int) -> tuple[str, int]:
 
 
 def seal(flags: int, count: int, rest: bytes) -> bytes:
-    """Put flags INT8, count INT32 and crc32 INT32 in front of what they describe."""
+    """Put flags INT8, count INT32 and crc32 INT32 before the bytes that they describe."""
     return _PREFIX.pack(flags, count, zlib.crc32(rest)) + rest
 
 

@@ -1,4 +1,4 @@
-"""Keeps an inverted index of documents that come, change and go: which word stands where in which of them.
+"""Keeps an inverted index of documents that come, change and go: which word is where in which of them.
 
 Split turns a document into one posting for each of its words, and goes on knowing its words: a changed or deleted
 document takes its old postings out. Index keeps the postings by (word, document), so no value grows with the number of
@@ -19,7 +19,7 @@ END = "\0"  # ends the word in a key of the index: no word has it, and it sorts 
 
 
 class Posting(msgspec.Struct, array_like=True, gc=False):
-    """Where the record's key, a word, stands in a document. It did ``before`` times; no positions: not any more."""
+    """The positions of the record's key, a word, in a document. It did ``before`` times; no positions: not any more."""
 
     document: str
     positions: list[int]  # the document's words are numbered from 0
@@ -27,7 +27,7 @@ class Posting(msgspec.Struct, array_like=True, gc=False):
 
 
 class Count(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """In how many documents a word stands, and how often in all of them."""
+    """In how many documents a word occurs, and how often in all of them."""
 
     documents: int = 0
     occurrences: int = 0
@@ -91,7 +91,7 @@ class Lookup(Protocol):
     """What a search asks: anything that knows the postings of a word."""
 
     def postings(self, word: str) -> Mapping[str, Sequence[int]]:
-        """Return document → positions of the word; empty if it stands nowhere."""
+        """Return document → positions of the word; empty if there are none."""
         ...
 
 
@@ -129,7 +129,7 @@ def plain_index(documents: Mapping[str, str]) -> dict[str, dict[str, list[int]]]
 
 
 def _find(lookup: Lookup, phrase: list[str]) -> dict[str, int]:
-    """Return document → how often these words stand in it one after another."""
+    """Return document → how often these words follow one another in it."""
     starts: dict[str, set[int]] | None = None
     for step, word in enumerate(phrase):
         found = lookup.postings(word)

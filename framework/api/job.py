@@ -18,7 +18,7 @@ TOPIC_CHARS_MAX = 249  # Kafka's limit on a topic name
 class Job:
     """Named stages that form an acyclic graph. ``partitions``: tasks per stage, and partitions per internal stream.
 
-    A stage's place in ``stages`` is its ordinal, part of every producer id: between two runs, add new stages last
+    A stage's index in ``stages`` is its ordinal, part of every producer id: between two runs, add new stages last
     (docs/UPGRADES.md).
     ``mode="deterministic"`` lets outputs leave at once instead of with the next commit (docs/DETERMINISTIC.md).
     Raises GraphError, naming what to change, for a graph that cannot run. Nothing is opened or written.
@@ -80,7 +80,7 @@ class Job:
     def pin(self, ids: Mapping[str, Mapping[str, int]], counts: Mapping[str, int]) -> None:
         """Take over what a job's first start has settled: ``ids`` by stage and store, partition counts by topic.
 
-        What was pinned before is replaced. Whoever reads or writes state of a job that has run calls this first.
+        What was pinned before is replaced. Call this before reading or writing state of a job that has run.
         """
         self.stages = tuple(
             replace(stage, pinned_ids=dict(ids.get(stage.name, {})), pinned_counts=dict(counts))
@@ -160,7 +160,10 @@ class Job:
 
     @property
     def modes(self) -> str:
-        """Return the modes of its stages, as the log notes them: "aligned", "deterministic", or one for each stage."""
+        """Return the modes of its stages as the metadata has them.
+
+        "aligned", "deterministic", or one for each stage.
+        """
         modes = [stage.mode for stage in self.stages]
         return modes[0] if len(set(modes)) == 1 else ",".join(modes)
 

@@ -1,4 +1,4 @@
-"""What ``process`` gets."""
+"""The record that ``process`` gets."""
 
 from typing import Generic, TypeVar
 
@@ -15,7 +15,7 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
 
     key: K
     value: V
-    timestamp: int  # ms since 1970, set by whoever wrote the record into the job's first topic; children inherit it
+    timestamp: int  # ms since 1970, set by the producer of the job's first topic; children inherit it
     headers: Headers
     topic: str  # as declared in Topic
     partition: int  # of the topic, or of the internal stream

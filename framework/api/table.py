@@ -21,7 +21,7 @@ POSTGRES = ("postgresql", "postgres")
 class Table(Generic[V]):
     """Rows of a table that exists already, in SQLite or PostgreSQL: to send is to insert, or with ``key`` to upsert.
 
-    ``url``: a file's path (SQLite), ``postgresql://user@host/database``, or ``env:NAME`` for one that stands in an
+    ``url``: a file's path (SQLite), ``postgresql://user@host/database``, or ``env:NAME`` for one in an
     environment variable when the task starts. ``table`` may be ``schema.table``. ``value`` holds a row while it waits
     for its checkpoint. The fields of a json(Struct) or json(dataclass) are the columns; for anything else, or other
     names,
@@ -90,7 +90,7 @@ def without_password(url: str) -> str:
 
 
 def is_malformed(url: str) -> bool:
-    """Tell whether a url's parts are not where they seem to be: then its password may stand in any of them."""
+    """Tell whether a url's parts are not where they seem to be: then its password may be in any of them."""
     try:
         parts = urlsplit(url)
         return (parts.port or 0) < 0 or url.count("@") > ("@" in parts.netloc)

@@ -1,8 +1,8 @@
-"""In which order a task takes a recorded past: each channel first in, first out, channels merged by event time.
+"""The order of a task's history in batch: each channel first in, first out, channels merged by event time.
 
 A live task takes its channels as they come; any interleaving is right. Here it is one that can be repeated: by the
-highest timestamp that a channel has reached, then by channel, then by place in it. So windows see all channels at one
-time, where a live task that reads them one after the other would call the second one's records late.
+highest timestamp that a channel has reached, then by channel, then by position in it. So windows see all channels at
+one time, where a live task that reads them one after the other would call the second one's records late.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ from protocol.ids import TopicPartition
 
 RECORDS_MAX = 1_000  # of one piece; also the batch that process_batch is given
 
-Taken = tuple[int, int, int, RecordBatch, int]  # order, channel, number in the channel, where the record stands
+Taken = tuple[int, int, int, RecordBatch, int]  # order, channel, number in the channel, where the record is
 
 
 class Piece(NamedTuple):

@@ -1,7 +1,7 @@
-"""One task over a recorded past: the live task's own processor and overlay, without a log and without checkpoints.
+"""One task over its history in batch: the live task's own processor and overlay, without a log and without checkpoints.
 
-All of the past is one checkpoint. What the live task keeps beside the user's stores (pins, stream time, turns, timers,
-the outbox) comes out of the same code, so a live task that takes over finds what it would have made itself.
+All of the history is one checkpoint. What the live task keeps beside the user's stores (pins, stream time, turns,
+timers, the outbox) comes out of the same code, so a live task that takes over finds what it would have made itself.
 """
 
 import random
@@ -37,7 +37,7 @@ _CHUNK_KEYS = 10_000
 
 
 class Frame(NamedTuple):
-    """What a task sent to one partition of a stream, as it would stand there; ``start`` as of a Piece."""
+    """The records of a task for one partition of a stream, as it would hold them; ``start`` as of a Piece."""
 
     partition: TopicPartition
     start: int
@@ -47,7 +47,7 @@ class Frame(NamedTuple):
 
 
 class _NoContext(Context):
-    """The context of a deterministic task in batch: nobody has taken its records in, so they have no logical time."""
+    """The context of a deterministic task in batch: its records have no logical time yet."""
 
     def now_us(self) -> int:
         """Raise ConfigError."""
@@ -74,7 +74,7 @@ def check_batch(job: Job) -> None:
             raise ConfigError(
                 f"stage {stage.name} is deterministic, with {'windows' if stage.windows else 'timers'}: they go by "
                 "logical time, which records have only once a live job has taken them in; such a stage cannot be "
-                "recomputed in batch (grete check-determinism runs its recent past again)"
+                "recomputed in batch (grete check-determinism replays its recent history)"
             )
 
 
@@ -117,7 +117,7 @@ class BatchTask:
         self._done = False
 
     def run(self, pieces: Iterable[Piece]) -> Iterator[list[Frame] | list[ExternalRecord]]:
-        """Process all of the past; yield what is sent, as it comes. Raises TaskError.
+        """Process all of the history; yield what is sent, as it comes. Raises TaskError.
 
         ``pieces``: of all channels, sorted; each channel from its beginning.
         """
@@ -144,7 +144,7 @@ class BatchTask:
 
     def state(self, checkpoint_id: int, *, outbox: bool) -> Iterator[StateRow]:
         """Yield the state after all records, by store and key; ``outbox``: with what waits for files and tables."""
-        assert self._done, "state: the past has not been processed to its end"
+        assert self._done, "state: the history has not been processed to its end"
         self._processor.before_freeze(checkpoint_id)
         self._processor.close()
         self._overlay.freeze()
@@ -185,7 +185,7 @@ class BatchTask:
 
 
 def channels_of(topology: Topology, stage: int, partition: int) -> dict[tuple[int, TopicPartition], int]:
-    """Return (producer id, -1: none of ours; where it stands) → channel, of all that a task reads."""
+    """Return (producer id, -1: none of ours; its partition) → channel, of all that a task reads."""
     wiring = wire(topology, stage, partition)
     external = {(OUTSIDE, source): -1 - index for index, source in enumerate(wiring.external)}
     return external | {channel: index for index, channel in enumerate(wiring.channels)}

@@ -1,4 +1,4 @@
-"""Where a batch task's state goes that its memory has no room for: a RocksDB that is made when it is first needed."""
+"""The store of a batch task's state that does not fit in memory: a RocksDB that is made when it is first needed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby

@@ -39,7 +39,7 @@ class StopSignal:
 
 
 class Feeding:
-    """The feeds of a run: a folder, lines, both or none. ``step`` does a little: workers must be watched meanwhile."""
+    """The feeds of a run: a folder, lines, both or none. ``step`` feeds a little: workers must be watched meanwhile."""
 
     def __init__(self, local: LocalJob, folder: FolderFeed | None, lines: list[Iterator[int]], *, follow: bool) -> None:
         self.folder = folder

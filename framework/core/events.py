@@ -176,7 +176,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed; ``open_bytes`` as in Processed. ``heard``: a logical time that others wait for, or 0."""
+    """Time has passed; ``open_bytes`` as in Processed. ``observed``: a logical time that others wait for, or 0."""
 
     mono_ms: int
     open_bytes: int = 0

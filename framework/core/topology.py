@@ -68,7 +68,7 @@ class Topology:
         for topic in topics:
             if topics.count(topic) > 1:
                 raise ValueError(
-                    f"stream topic {topic!r} stands for two edges: each (producer, topic, consumer) needs its own"
+                    f"stream topic {topic!r} is that of two edges: each (producer, topic, consumer) needs its own"
                 )
 
     def fingerprint(self) -> int:

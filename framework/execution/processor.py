@@ -305,7 +305,7 @@ class Processor:
         return {i: name for name, i in self._stage.store_ids().items() if i >= FIRST_USER_STORE}
 
     def _check_pins(self) -> None:
-        """Raise ConfigError if a store id stood for another store when the state was written."""
+        """Raise ConfigError if a store id meant another store when the state was written."""
         for store_id, name in self._pins().items():
             before = self._meta.get(pin_key(store_id))
             if before is not None and before != name.encode():

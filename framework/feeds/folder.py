@@ -1,7 +1,7 @@
 """Feeds a folder's text files into a topic: name → text, None when a file is gone. Each change once, whatever crashes.
 
-What was fed stands in a manifest in the log's own file, written in the transaction that appends the documents. So a
-second run over an unchanged folder appends nothing, and a crash loses and repeats nothing.
+The log's own file holds a manifest of the files that were fed, written in the transaction that appends the documents.
+So a second run over an unchanged folder appends nothing, and a crash loses and repeats nothing.
 """
 
 import errno
@@ -39,7 +39,7 @@ SPECIAL = "not a regular file, not opened"
 
 
 class FeedLog(Protocol):
-    """What a feed asks of a log: records and its own notes in one transaction. The embedded log has it."""
+    """What a feed asks of a log: records and its own metadata in one transaction. The embedded log has it."""
 
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions, or None if there is no such topic."""
@@ -86,7 +86,7 @@ class ScanReport:
 
 @dataclass
 class _Batch:
-    """What the next transaction appends and notes."""
+    """The records and metadata that the next transaction appends."""
 
     records: list[ExternalRecord] = field(default_factory=list)
     entries: dict[str, Entry | None] = field(default_factory=dict)  # None: no such file any more
@@ -147,7 +147,7 @@ class FolderFeed:
 
     @property
     def documents(self) -> int:
-        """Documents that stand in the topic now."""
+        """Documents that the topic holds now."""
         return sum(1 for entry in self._manifest.values() if entry.digest)
 
     def scan(self) -> Iterator[ScanReport]:
@@ -318,7 +318,7 @@ def _status(entry: "os.DirEntry[bytes]") -> os.stat_result | None:
 
 
 def _contents(path: bytes, bytes_max: int) -> tuple[bytes | None, os.stat_result, bool]:
-    """Return (bytes, status, whether it stood still while it was read); no bytes if there are more than ``bytes_max``.
+    """Return (bytes, status, whether it did not change meanwhile); no bytes if there are more than ``bytes_max``.
 
     Raises OSError; _NotRegular without having waited for a fifo's other end or woken a device.
     """

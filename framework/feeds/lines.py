@@ -1,4 +1,4 @@
-"""Feeds the lines of a file or pipe into a topic: each line a record, as it stands."""
+"""Feeds the lines of a file or pipe into a topic: each line becomes a record."""
 
 import os
 import select
@@ -32,7 +32,7 @@ def feed_lines(log: LineLog, topic: Topic[Any, Any], handle: int, *, keys: bool 
     """Append every line of an open file; yield the number of lines so far, also when there is nothing to read just now.
 
     A line's bytes are the value, checked by the topic's serde: text and JSON have lines, binary serdes do not. With
-    ``keys``, what stands before the first tab is the key. Without, lines have none and go to the partitions in turn.
+    ``keys``, the text before the first tab is the key. Without, lines have none and go to the partitions in turn.
     Raises ConfigError naming the line.
     """
     partitions = log.partitions(topic.name)

@@ -1,4 +1,4 @@
-"""What a job pins in its metadata: guarantee, modes, the partitions of a rescale."""
+"""The pins in a job's metadata: processing guarantee, modes, the partitions of a rescale."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -77,6 +77,6 @@ def pin_rescale(log: Log, job: Job, before: int, ends: Mapping[TopicPartition, i
 
 
 def placed_from(log: LogReader, job: Job) -> dict[TopicPartition, int]:
-    """Return, of a job that was rescaled, from which offsets on records stand where their keys belong now."""
+    """Return, of a job that was rescaled, the offsets from which on records are in their keys' present partitions."""
     found = rescaled(read_notes(log, job.name), job)
     return {} if found is None else found.ends

@@ -108,7 +108,7 @@ def open_job_metadata(log: Log, job: str) -> "JobMetadata":
 
 
 def grow_topic(log: Log, topic: str, partitions: int, *, plain: bool = False) -> None:
-    """Make sure that a topic has so many partitions; what is in it stays where it is. Raises ConfigError: it has more.
+    """Make sure that a topic has this many partitions; its records stay. Raises ConfigError: it has more.
 
     On Kafka, workers that watch it halt.
     """
@@ -120,7 +120,7 @@ def grow_topic(log: Log, topic: str, partitions: int, *, plain: bool = False) ->
 
 
 def pin_topics(log: Log, metadata: "JobMetadata", topics: Sequence[str]) -> None:
-    """Pin which topics these are at the first run. Raises Halted if one of them was deleted and made anew since."""
+    """Pin which topics these are at the first run. Raises Halted if one of them was deleted and created again since."""
     fresh = check_topics(log, metadata, topics)
     if fresh:
         metadata.produce_with_meta([], fresh)
@@ -129,10 +129,10 @@ def pin_topics(log: Log, metadata: "JobMetadata", topics: Sequence[str]) -> None
 def check_topics(log: Log, metadata: "NotesReader", topics: Sequence[str]) -> dict[str, bytes | None]:
     """Return what is to be pinned of these topics, which are there; write nothing.
 
-    Raises Halted if one of them was deleted and made anew since the first run.
+    Raises Halted if one of them was deleted and created again since the first run.
     """
     if isinstance(log, EmbeddedLog):
-        return {}  # nobody deletes a topic of a file
+        return {}  # the topics of a file are never deleted
     from framework.logs.kafka import KafkaLog
     from framework.logs.kafka.admin import MADE_ANEW
 
@@ -145,7 +145,7 @@ def check_topics(log: Log, metadata: "NotesReader", topics: Sequence[str]) -> di
         if pinned is None:
             fresh[f"topic {topic}"] = identity.encode()
         elif pinned != identity.encode():
-            raise Halted(f"topic {topic} was deleted and made anew since the job first ran: {MADE_ANEW}")
+            raise Halted(f"topic {topic} was deleted and created again since the job first ran: {MADE_ANEW}")
     return fresh
 
 
@@ -166,7 +166,7 @@ def refuse_compacted(log: Log, topics: Mapping[str, str]) -> None:
 def read_options(path: Path) -> dict[str, str]:
     """Return the options in a file of lines NAME=VALUE, with librdkafka's names; # begins a comment line.
 
-    Raises ConfigError naming the line, never what stands in it.
+    Raises ConfigError naming the line, never its text.
     """
     try:
         text = path.read_text("utf-8")
@@ -181,7 +181,7 @@ def read_options(path: Path) -> dict[str, str]:
         if not equals or not name:
             raise ConfigError(f"--kafka-config {path}, line {number} (not shown, it may be secret): write NAME=VALUE")
         if name in options:
-            raise ConfigError(f"--kafka-config {path}, line {number}: {name} stands there twice: leave one")
+            raise ConfigError(f"--kafka-config {path}, line {number}: {name} is given twice: leave one")
         options[name] = value
     from framework.logs.kafka.config import hidden
 

@@ -12,7 +12,7 @@ ROW_BYTES = 48  # what a row counts beside its blobs, as in the embedded log
 
 
 class MemoryPartition:
-    """One partition: ``rows`` in the order of their offsets, from ``start`` on. An input may have holes, as Kafka's."""
+    """One partition: ``rows`` in the order of their offsets, from ``start`` on. An input may have gaps, as Kafka's."""
 
     __slots__ = ("append_time_ms", "fence", "rows", "start")
 
@@ -35,7 +35,7 @@ class MemoryPartition:
             return len(rows)
         if 0 <= index < len(rows) and rows[index][0] == offset:
             return index
-        return bisect_left(rows, offset, key=itemgetter(0))  # there are holes, which is rare
+        return bisect_left(rows, offset, key=itemgetter(0))  # there are gaps, which is rare
 
 
 class MemoryLogData:

@@ -1,4 +1,4 @@
-"""What a deterministic job's log holds of its past: decisions, commits and the state at one of them, outputs by seq."""
+"""A deterministic job's history in its log: input decisions, commits and the state at one of them, outputs by seq."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from protocol.envelope import MessageType, decode_header
 from protocol.frames import decode_columns, decode_headers
 from protocol.ids import TopicPartition
 
-NOT_COMPARED = {"grete.offset"}  # where a dead letter stood in a stream: another replay cuts it otherwise
+NOT_COMPARED = {"grete.offset"}  # the offset of a dead letter in a stream: a replay cuts frames otherwise
 
 State = dict[tuple[int, bytes], bytes]  # (store id, key) → value
 
@@ -41,7 +41,7 @@ class RecordedTask:
 
 
 def rows_of(log: LogReader, partition: TopicPartition) -> Iterator[LogRow]:
-    """Yield what stands in a partition up to its present end."""
+    """Yield the rows of a partition up to its present end."""
     return rows_left(log, partition, *log.bounds(partition))
 
 
@@ -86,7 +86,7 @@ def state_at(log: LogReader, changelog: TopicPartition, checkpoint_id: int) -> S
 
 
 def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[JobDirectory, dict[int, MadeOutput]]:
-    """Return what of deterministic tasks stands in the streams that a task reads: (partition, producer) → seq → record.
+    """Return the records of deterministic tasks in the streams that a task reads: (partition, producer) → seq → record.
 
     Of an aligned task these are the channels of its ``logical`` producers.
     """
@@ -116,7 +116,7 @@ def made_outside(log: LogReader, topic: str) -> dict[JobDirectory, dict[int, Mad
             pairs = decode_headers(cell) if cell else ()
             ours = dict(pairs)
             if "grete.seq" not in ours:
-                continue  # somebody else's
+                continue  # another job's
             headers = tuple((name, text) for name, text in pairs if name not in NOT_COMPARED)
             records = found.setdefault((partition, ours["grete.producer"].decode()), {})
             records.setdefault(int(ours["grete.seq"]), MadeOutput(key, value, timestamp, headers, int(ours["grete.t"])))

@@ -1,7 +1,7 @@
-"""Runs a stretch of a deterministic job's past again, in memory, and compares the outputs with those in the log (D3).
+"""Replays a stretch of a deterministic job's history in memory, and compares the outputs with those in the log (D3).
 
 The same driver, core and code run over a log in memory. Its changelogs hold the state of one commit of each task, and
-of each source the decisions that follow: no choice is left, and every output must come out as it stands in the log.
+of each source the input decisions that follow: no choice is left, and every output must equal the one in the log.
 The replay only reads what belongs to the job: it holds the log by its ``LogReader`` half, which has no method that
 writes, and what the tasks send to files and tables is dropped (``no_sinks``).
 """
@@ -54,7 +54,7 @@ class Found(NamedTuple):
     """What a replay has shown. ``halted``: why it did not get to its end."""
 
     records: int  # taken in by sources
-    compared: int  # outputs that stand in the log and were made again
+    compared: int  # outputs that the log holds and that were made again
     difference: Difference | None
     halted: str | None
 
@@ -67,7 +67,7 @@ class _Untrimmed(MemoryLog):
 
 
 def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Found:
-    """Run the past of a job again, from the commits of its sources at checkpoint ``since`` or the first ones after it.
+    """Replay the history of a job, from the commits of its sources at checkpoint ``since`` or the first ones after it.
 
     Raises ConfigError if the log does not hold enough of it.
     """
@@ -224,7 +224,7 @@ def _task_name(job: Job, producer: int | str) -> str:
 def _compare(
     job: Job, wirings: list[TaskWiring], real: LogReader, again: LogReader, records: int, halted: str | None
 ) -> Found:
-    """Compare what stands in both logs, record by record; the first difference is that of the least logical time."""
+    """Compare both logs, record by record; the first difference is that of the least logical time."""
     compared = 0
     differences: list[tuple[int, int, Difference]] = []
     readers = [wiring for wiring in wirings if wiring.channels]

@@ -1,1 +1,1 @@
-"""Where outputs go that are not a log: applied after the commit, once (S2)."""
+"""Sinks other than a log: outputs are applied after the commit, once (S2)."""

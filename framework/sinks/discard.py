@@ -1,4 +1,4 @@
-"""In place of files and tables where a task's past is run again: everything is taken, and nothing is opened or kept."""
+"""Replaces files and tables where a task's history is replayed: it takes everything, and opens and keeps nothing."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from framework.sinks.sink import Entry, Owner
 
 
 class DiscardSink:
-    """A Sink that drops what it is given. ``name``: of the target that it stands for."""
+    """A Sink that drops what it is given. ``name``: of the target that it replaces."""
 
     def __init__(self, name: str) -> None:
         """Open nothing."""

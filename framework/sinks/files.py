@@ -56,7 +56,7 @@ class FilesSink:
         return None
 
     def begin(self, checkpoint_id: int) -> bool:
-        """Begin a draft: hidden, and without the suffix, so that whoever lists the files sees whole ones only."""
+        """Begin a draft: hidden, and without the suffix, so that a listing shows whole files only."""
         self._target = self._directory / f"{self._stem}{checkpoint_id}.jsonl"
         try:
             if self._target.exists():

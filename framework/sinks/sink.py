@@ -1,4 +1,4 @@
-"""What the outbox asks of a place where outputs go. tests/contracts/test_sink.py runs over every implementation."""
+"""The port of a sink, as the outbox uses it. tests/contracts/test_sink.py runs over every implementation."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -19,8 +19,8 @@ class Sink(Protocol):
     """One destination of one task. Calls come one at a time; after one has raised, ``open`` is the next.
 
     ``begin``, ``write`` and ``commit`` apply a checkpoint as a whole or not at all, however often they are repeated,
-    and whoever else does the same: another instance of the task, alive or only asleep (S2). They raise TransientError
-    for trouble that may pass, and Halted for what a person must heal.
+    and even if another instance does the same: an instance of the task, alive or only asleep (S2). They raise
+    TransientError for trouble that may pass, and Halted for what a person must heal.
     """
 
     name: str  # for people: no secrets

@@ -28,9 +28,9 @@ class Dialect(Protocol):
     errors: tuple[type[Exception], ...]  # what its client raises
     mark: str  # for a parameter
     begin: str  # begins a transaction that writes
-    lock: str  # at the end of a SELECT: nobody else may begin on this row
+    lock: str  # at the end of a SELECT: no other process may begin on this row
     has_account: str  # returns a row if the account's table is there
-    alone: str  # nobody else makes that table until this transaction ends
+    alone: str  # no other process makes that table until this transaction ends
 
     def connect(self) -> Any:
         """Return a connection without implicit transactions. Raises TransientError, ConfigError."""
@@ -134,7 +134,7 @@ class SqlSink:
         return checkpoint_id
 
     def begin(self, checkpoint_id: int) -> bool:
-        """Begin a transaction that holds the task's account: nobody else applies anything meanwhile."""
+        """Begin a transaction that holds the task's account: no other process applies anything meanwhile."""
         self._checkpoint_id = checkpoint_id
         if self._begin() >= checkpoint_id:
             self._execute("ROLLBACK", doing="reading what is applied")
@@ -195,7 +195,7 @@ class SqlSink:
         if found[0] != nonce:
             raise Halted(
                 f"{self.name}: {ACCOUNT} says that another job named {job!r} has applied checkpoint {found[1]} of "
-                f"{task}: two jobs of one name must not share a database; if this job was started anew and the rows "
+                f"{task}: two jobs of one name must not share a database; if this job was started afresh and the rows "
                 f"of its earlier life may stay, delete the rows of {ACCOUNT} with job = '{job}' and start again"
             )
         return int(found[1])

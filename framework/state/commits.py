@@ -121,7 +121,7 @@ def external_ends(log: LogReader, job: Job) -> dict[TopicPartition, int]:
 
 
 def uncommitted_records(log: LogReader, wiring: TaskWiring) -> int:
-    """Return how many records of this task stand in its streams beyond its last commit: a kill rolls them back."""
+    """Return how many records of this task its streams hold beyond its last commit: a kill rolls them back."""
     last, generation = end_of(log, wiring.changelog)
     checkpoint_id = 0 if last is None else last.commit.checkpoint_id
     return sum(

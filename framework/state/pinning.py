@@ -179,7 +179,7 @@ def _ids_of_state(job: Job, log: LogReader) -> dict[str, dict[str, int]]:
 
 
 def _noted_ids(job: Job, log: LogReader, ordinal: int) -> dict[str, int]:
-    """Return store name → id as the first task of a stage that has committed notes it; one task's state is read."""
+    """Return store name → id as the first task of a stage that has committed names it; one task's state is read."""
     for number in range(min(job.partitions, log.partitions(job.topology().changelog(ordinal)) or 0)):
         wiring = wire(job.topology(), ordinal, number)
         found = _last_snapshot(log, wiring)

@@ -84,7 +84,7 @@ def unknown_store(store: int, names: Mapping[int, str]) -> ConfigError:
 
 
 def check_same_name(store: int, before: str, now: str) -> None:
-    """Raise ConfigError if a store id now stands for another store: its data would be read as the other's."""
+    """Raise ConfigError if a store id now means another store: its data would be read as the other's."""
     if before != now:
         raise ConfigError(
             f"store id {store} is {before!r} on disk and {now!r} in the job: "

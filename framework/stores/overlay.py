@@ -2,7 +2,7 @@
 
 User code writes into the open write batch. At a freeze it becomes immutable and a fresh one is put on top; once its
 commit is valid it is written to the state store in chunks, and goes away with the last one. Dropping a write batch is
-the whole revert.
+the whole rollback.
 """
 
 from bisect import bisect_left
@@ -22,7 +22,7 @@ _NOTHING = bytes(bytearray(b"no entry"))  # told apart by identity, so no stored
 
 
 class OverlayStore:
-    """One store as the task sees it: the newest layer that knows a key answers."""
+    """One store as the task sees it: the newest write batch that knows a key answers."""
 
     __slots__ = ("_base", "_cache", "_cache_old", "_frozen", "_frozen_keys", "_id", "_open", "_overlay", "_view")
 
@@ -168,7 +168,7 @@ class OverlayStore:
 
 
 class Overlay:
-    """The layers of all stores of one task. Not thread safe.
+    """The write batches of all stores of one task. Not thread safe.
 
     Order obligations: ``freeze``, then data and commit in the changelog, valid by C3, then ``apply_chunk`` until True.
     Until the last chunk the frozen write batch goes on answering, so reads are right at every moment in between.
@@ -284,7 +284,7 @@ class Overlay:
         self._reset_open()
 
     def drop_all(self) -> None:
-        """Forget all layers and read cache: what answers now is the state store alone.
+        """Forget all write batches and the read cache: then the state store alone answers.
 
         After some but not all chunks were applied that is no checkpoint at all: redo from the changelog position, or
         wipe (R1).
@@ -320,7 +320,8 @@ class Overlay:
                 f"uncommitted_state_bytes_max = {self._layer_bytes_max}: raise it, or make checkpoints smaller (lower "
                 "checkpoint_interval_ms, more partitions)"
             )
-        # The layer may grow a sixteenth beyond its bound unseen, so that close to it not every put counts all keys.
+        # The write batch may grow a sixteenth beyond its bound unseen, so that close to it not every put counts all
+        # keys.
         self.recount_bytes = max(self._layer_bytes_max, self.open_bytes + self._layer_bytes_max // 16)
 
     def make_room(self, size: int) -> bool:

@@ -27,11 +27,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 START_MS = 1_700_000_000_000  # where virtual time begins: a moment in 2023
-INTERVALS_MAX = 1_000  # a job that is not at rest after so many checkpoints never will be
+INTERVALS_MAX = 1_000  # a job that is not at rest after this many checkpoints never will be
 
 
 class Kit:
-    """A job in this process, each task as if in a process of its own. Time stands still unless a method says otherwise.
+    """A job in this process, each task as if in a process of its own. Time passes only where a method says so.
 
     A stage is given as its Task class or by its name. What the task's code raises comes out of ``run``, ``process``,
     ``advance`` and ``stop`` (TaskError); the task is dead then, and started again by the next of these calls.
@@ -102,7 +102,7 @@ class Kit:
         With timers or windows over several input partitions, until all of these are idle (docs/EVENT_TIME.md), as
         `grete run` does.
 
-        With ``crashes``, so many times a task dies between two steps, about every third time with its disk: ``seed``
+        A task dies ``crashes`` times between two steps, about every third time with its disk: ``seed``
         chooses. Raises AssertionError if the job does not come to rest.
         """
         self._faults = Faults(crashes, seed)
@@ -118,15 +118,15 @@ class Kit:
         raise AssertionError(f"the job is not at rest after {INTERVALS_MAX} checkpoints ({restless})")
 
     def process(self) -> None:
-        """Process what can be processed while time stands still.
+        """Process the records that can be processed while time does not pass.
 
-        It is not committed, so a crash will rolled back it.
+        It is not committed, so a crash rolls it back.
         """
         while sum(task.work(self._data, self._faults) for task in self._tasks.values()):
             pass
 
     def advance(self, ms: int) -> None:
-        """Let time pass, and do what falls due: checkpoints close and commit. Event time is another: the records'.
+        """Let time pass: checkpoints close and commit, timeouts fire. Event time is another: the records'.
 
         An input partition that was fed nothing for the setting event_time_idle_ms holds no timer or window back.
         """
@@ -210,7 +210,7 @@ class Kit:
 
     @property
     def counters(self) -> Counter[str]:
-        """What all tasks have counted, dead ones too: commits, rollbacks, restores and others."""
+        """The counters of all tasks, dead ones included: commits, rollbacks, restores and others."""
         return sum((task.counters for task in self._tasks.values()), Counter[str]())
 
     # --- Break ---
@@ -235,17 +235,17 @@ class Kit:
         task = self._task(stage, partition)
         self.process()
         senders = task.senders()
-        assert senders, f"{task.name} has no uncommitted records of another stage to give up: feed some, then rollback"
+        assert senders, f"{task.name} has no uncommitted records of another stage to give up: feed some, then roll back"
         before = task.counters["rollbacks"]
         ordinal, sender = split_producer_id(senders[0])
         self.crash(self.job.stages[ordinal].name, sender)
         self.process()
-        assert task.counters["rollbacks"] == before + 1, f"{task.name} did not rollback"
+        assert task.counters["rollbacks"] == before + 1, f"{task.name} did not roll back"
 
     def _steps(self) -> int:
-        """Return how often time goes on in an interval: in deterministic mode with each heartbeat."""
-        beats = self.settings.checkpoint_interval_ms // self.settings.progress_interval_ms
-        return 1 + beats if "deterministic" in self.job.modes else 1
+        """Return how often time goes on in an interval: in deterministic mode with each progress message."""
+        messages = self.settings.checkpoint_interval_ms // self.settings.progress_interval_ms
+        return 1 + messages if "deterministic" in self.job.modes else 1
 
     def _passed(self) -> bool:
         """Whether logical time has taken everything with it (D1); aligned tasks know by themselves."""
@@ -259,7 +259,7 @@ class Kit:
         return inputs > 1 and bool(self.job.topology().timed)
 
     def _intervals(self) -> int:
-        """Return after how many checkpoints a job that is not at rest never will be."""
+        """Return the number of checkpoints after which a job that is not at rest never will be."""
         idle_ms = self.settings.event_time_idle_ms if self._waits_for_idle else 0
         return INTERVALS_MAX + idle_ms // self.settings.checkpoint_interval_ms
 

@@ -1,4 +1,4 @@
-"""Whether a job has used up its input: everything before given offsets, and what came of it, is committed."""
+"""Tells whether a job has processed its input: all before given offsets, and its outputs, is committed."""
 
 from functools import partial
 
@@ -10,10 +10,10 @@ from protocol.ids import TopicPartition
 
 
 def used_up(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:
-    """Tell whether everything before ``ends`` of the external inputs, and all that came of it, is committed.
+    """Tell whether all records before ``ends`` of the external inputs, and all their outputs, are committed.
 
     For at-least-once mode, which has no checkpoints to compare (1.5) and no markers in the streams: once all inputs of
-    all tasks are used up, nothing can follow.
+    all tasks are processed, nothing can follow.
     """
     commits = [(last or partial(last_commit, log))(wiring.changelog) for wiring in all_wirings(job)]
     for found in commits:
@@ -25,7 +25,7 @@ def used_up(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: Las
 
 
 def passed(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:
-    """Tell whether everything before ``ends`` of the external inputs, and all that came of it, is committed.
+    """Tell whether all records before ``ends`` of the external inputs, and all their outputs, are committed.
 
     For deterministic mode, where checkpoints are local (D4): all that came of it has the logical time of its sources,
     and each task's commit says up to which time it has everything of its channels (D1). So do commits of aligned tasks

@@ -18,7 +18,7 @@ from framework.worker.supervisor import Supervisor
 from framework.worker.worker import EXIT_DONE, EXIT_FENCED
 from protocol.ids import TopicPartition
 
-STILL_S = 0.5  # nothing was committed for so long, and the ends stood still
+STILL_S = 0.5  # seconds without a commit while the ends did not move
 
 
 class LocalJob:
@@ -118,7 +118,7 @@ class LocalJob:
         return counts
 
     def checkpoint_ids(self) -> dict[str, int]:
-        """Return task → last committed checkpoint, as the workers last said; -1: nothing heard yet."""
+        """Return task → last committed checkpoint, as the workers last said; -1: no status yet."""
         self.committed()
         return self._checkpoint_ids
 
@@ -131,7 +131,7 @@ class LocalJob:
         return self._through
 
     def drained(self, ends: dict[TopicPartition, int]) -> bool:
-        """Tell whether everything before ``ends`` is used up and committed (A2b). The log decides, not the statuses."""
+        """Tell whether all before ``ends`` is processed and committed (A2b). The log decides, not the statuses."""
         ends = self._readable(ends)
         committed = self.committed()
         if any(committed.get(partition, 0) < end for partition, end in ends.items()):
@@ -166,7 +166,7 @@ class LocalJob:
         return None if None in idle else max(idle, default=None)
 
     def _readable(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the ends without what nobody can read there, as the marks of a producer's transactions on Kafka (S1).
+        """Return the ends without trailing offsets that hold no record, as Kafka's transaction markers (S1).
 
         That is looked for only once nothing moves: it costs a look back.
         """

@@ -1,6 +1,6 @@
 """A worker's process as a supervisor starts it: nothing is imported that only people need.
 
-``python -m framework.worker.process_main SPEC`` runs a worker at once. Without orders the process is a prewarmed
+``python -m framework.worker.process_main SPEC`` runs a worker at once. Without a spec the process is a prewarmed
 worker: it imports everything, opens nothing, and waits for a line with its spec. Most of a start is Python's imports.
 """
 
@@ -64,7 +64,7 @@ def open_worker(
 
 
 def main(arguments: list[str]) -> int:
-    """Run a worker by its spec, or wait for them first; return its exit code (C5)."""
+    """Run a worker by its spec, or wait for one first; return its exit code (C5)."""
     line = arguments[0].encode() if arguments else _wait_for_spec()
     if not line:
         return 0  # the supervisor is gone

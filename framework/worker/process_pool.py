@@ -32,7 +32,7 @@ class ProcessPool:
         self._environment = {**os.environ, "PYTHONHASHSEED": "0"} if fixed_hashes else None
 
     def start(self, spec: WorkerSpec) -> Started:
-        """Start a worker; ``status_fd`` of the spec is filled in here. The spare takes them, if there is one."""
+        """Start a worker, the prewarmed one if there is one; ``status_fd`` of the spec is filled in here."""
         prewarmed, self._prewarmed = self._prewarmed, None
         if prewarmed is not None:
             stdin = prewarmed.started.process.stdin
@@ -65,12 +65,12 @@ class ProcessPool:
 
 
 def _start(spec: WorkerSpec | None, environment: dict[str, str] | None) -> _Prewarmed:
-    """Start a process with its spec, or without: a prewarmed worker has nobody to talk to until it has them."""
+    """Start a process with its spec, or without: a prewarmed worker waits for it."""
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     arguments = [] if spec is None else [_encoded(spec, write_end).decode()]
     with Path(os.devnull if spec is None else spec.output).open("ab") as output:
-        process = subprocess.Popen(  # noqa: S603  # our own interpreter, and orders of the same user
+        process = subprocess.Popen(  # noqa: S603  # our own interpreter, and a spec of the same user
             [sys.executable, "-m", "framework.worker.process_main", *arguments],
             stdin=subprocess.PIPE if spec is None else subprocess.DEVNULL,
             stdout=output,

@@ -57,7 +57,7 @@ class Supervisor:
         *,
         fixed_hashes: bool = False,
     ) -> None:
-        """Become the supervisor of this place; ``fixed_hashes``: for deterministic jobs, see Spawner.
+        """Become the supervisor of this directory; ``fixed_hashes``: for deterministic jobs, see Spawner.
 
         Raises ConfigError if there is one already.
         """
@@ -85,7 +85,7 @@ class Supervisor:
             if worker.process is not None and worker.process.poll() is not None:
                 self._died(worker, worker.process.returncode)
         if not self._stopping and all(_takes_input(worker) for worker in self.workers.values()):
-            self._spawner.warm()  # for the next restart; now it is in nobody's way
+            self._spawner.warm()  # for the next restart; now it delays no start
 
     def stop(self) -> None:
         """Ask every worker to stop gracefully (R6) and wait; what does not end in time is killed, which is safe."""
@@ -110,7 +110,7 @@ class Supervisor:
             worker.process.wait()
 
     def close(self) -> None:
-        """End what still runs, and give up the place."""
+        """End the processes that still run, and give up the directory."""
         self._stopping = True
         self._spawner.close()
         for worker in self.workers.values():

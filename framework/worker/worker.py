@@ -36,7 +36,7 @@ EXIT_DONE, EXIT_CRASHED, EXIT_FENCED, EXIT_HALTED = 0, 1, 3, 4  # C5
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
 STATUS_MS = 100
 LATE_LOG_MS = 60_000  # between two lines about late records
-STATUS_RESTORING_MS = 20  # a restore may be over soon, and somebody watches its bar
+STATUS_RESTORING_MS = 20  # a restore may be over soon, and a person watches its bar
 
 logger = logging.getLogger("grete")
 
@@ -104,7 +104,7 @@ class Worker:
             )
 
         self._logical = [driver for driver in self.drivers if isinstance(driver, DeterministicDriver)]
-        # sources come last in a turn: what has reached the others lets them promise at once
+        # sources come last in a turn: the records that reached the others let them advance at once
         self._sources = [driver for driver in self.drivers if driver.wiring.is_source]
         self._behind = [driver for driver in self.drivers if not driver.wiring.is_source]
 
@@ -148,7 +148,7 @@ class Worker:
         return len(self._logical) < len(self.drivers) or any(driver.awaits_answers for driver in self._logical)
 
     def _tell(self) -> None:
-        """Let the sources here know of the last logical time: somebody waits for them."""
+        """Tell the sources here the last logical time: a task waits for them."""
         observed = max((driver.observed for driver in self._logical), default=0)
         if observed > self._observed:
             self._observed = observed
@@ -156,7 +156,7 @@ class Worker:
                 driver.observe(observed)
 
     def _poll(self) -> bool:
-        """Let what was sent leave, and tell of what has arrived; return whether a task can do something about it."""
+        """Push out the sends, and report the deliveries; return whether a task can do something about it."""
         more = False
         for delivery in self._log.poll():
             more |= self.drivers[delivery.owner].delivered(delivery)
@@ -289,9 +289,10 @@ def run_worker(make: Callable[[], Worker]) -> int:
 
 
 def report_to(handle: int, gone: Callable[[], None]) -> Callable[[dict[str, object]], None]:
-    """Return a reporter that writes JSON lines to a supervisor's pipe; ``gone`` is called when nobody reads it.
+    """Return a reporter that writes JSON lines to a supervisor's pipe; ``gone`` is called when no process reads it.
 
-    A supervisor that is slow is no reason to wait. One that is gone has a successor that needs this worker's place.
+    A supervisor that is slow is no reason to wait. One that is gone has a successor that needs to start this worker's
+    successor.
     """
     os.set_blocking(handle, False)
 

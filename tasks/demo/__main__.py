@@ -161,7 +161,7 @@ def _index(local: LocalJob, feed: FolderFeed, screen: Screen, stop: StopSignal, 
 def _prove(
     local: LocalJob, reader: LocalReader, screen: Screen, work: Work, settings: Settings, *, default: bool
 ) -> bool:
-    """Show a summary and some searches, then compare the index with a plain pass; return whether all is as promised."""
+    """Show a summary and some searches, then compare the index with a plain pass; return whether all is right."""
     note = screen.note
     done, chaos = work.kills.done, work.kills
     rate = f" ({work.documents / work.seconds:,.0f} documents/s)" if work.documents else ""
@@ -175,7 +175,9 @@ def _prove(
             f"{what}; {restores} in a restore"
         )
     if chaos.missed:
-        note(f"{chaos.missed} more kills were planned, but nobody had anything to lose any more: the folder is small")
+        note(
+            f"{chaos.missed} more kills were planned, but no worker had anything to lose any more: the folder is small"
+        )
     lookup = Lookup(reader)
     for query in QUERIES if default else _queries(local):
         note(f"  {found(lookup, query)}")

@@ -106,7 +106,7 @@ class Chaos:
             return done < (1 - RESERVE) * planned and backlog < max(BACKLOG_MIN, BACKLOG * planned)
         if time.monotonic() - self._fed_s < HUNGER_S:
             return False
-        self._fed_s = time.monotonic()  # nobody has anything to lose: this batch is bait
+        self._fed_s = time.monotonic()  # no worker has anything to lose: this batch is bait
         return True
 
     def step(self, share: float) -> None:
@@ -126,7 +126,7 @@ class Chaos:
                 pass
 
     def _strike(self) -> None:
-        """Kill the worker that was killed least and has something to lose; the last victim only if nobody else has."""
+        """Kill the worker that was killed least and has something to lose; the last victim only if no other has."""
         alone = time.monotonic() - self._armed_s > ALONE_S or len(self._local.supervisor.workers) == 1
         workers = sorted(self._local.supervisor.workers, key=lambda p: sum(kill.partition == p for kill in self.done))
         for partition in workers:
@@ -172,7 +172,7 @@ class Chaos:
             self._phase = _Phase.CONFIRMING
 
     def _confirm(self) -> None:
-        """The next start must bootstrap.
+        """The next start must restore.
 
         A finished restore would have left a changelog position, and only be redone (R1).
         """

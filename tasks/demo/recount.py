@@ -113,7 +113,7 @@ class _Slice:
             expected = pop(key, None)
             if expected is None:
                 found.extra += 1
-                found.differs(f"{word!r} in {document}: {_short(positions)}, but it does not stand there")
+                found.differs(f"{word!r} in {document}: {_short(positions)}, but it is not there")
             elif expected != _packed(positions):
                 found.wrong += 1
                 found.differs(f"{word!r} in {document}: {_short(positions)}, not {_short(_unpacked(expected))}")

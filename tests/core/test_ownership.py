@@ -188,7 +188,7 @@ def test_a_gap_is_read_back_before_the_store_is_written() -> None:
     asked = [action for action in task.release() if isinstance(action, do.ReadChangelog | do.ApplyFrozen | do.Send)]
     assert asked[0] == do.ReadChangelog(own_start)
     assert [type(action) for action in asked] == [do.ReadChangelog, do.ApplyFrozen, do.Send, do.Send]
-    assert task.core.seen["read back"] == 1
+    assert task.core.seen["tails verified"] == 1
     assert 1 in task.checkpoint_ids
 
 

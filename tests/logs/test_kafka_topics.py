@@ -77,7 +77,7 @@ def test_a_topic_made_anew_halts_the_next_start(kafka_broker: Broker, client: Ad
     delete(client, topic)
     with closing(KafkaLog(kafka_broker.bootstrap)) as third:
         filled(third, topic)
-        with pytest.raises(Halted, match=rf"topic {topic} was deleted and made anew since the job first ran"):
+        with pytest.raises(Halted, match=rf"topic {topic} was deleted and created again since the job first ran"):
             pin_topics(third, KafkaJobMetadata(third, topic), [topic])
 
 

@@ -18,7 +18,7 @@ SMALL = World("chain", CHAIN, Bounds(crashes=1))
 SOMETIMES = {
     "chain": {
         "fenced",
-        "read back",
+        "tails verified",
         "stale rollback markers",
         "rollback markers ahead of the task",
         "restores",

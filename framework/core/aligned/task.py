@@ -231,7 +231,7 @@ class TaskCore(Committing):
             assert pending is not None and pending.step is CommitStep.COMMIT
             pending.offset, pending.append_time_ms, pending.step = event.offset, event.append_time_ms, CommitStep.VERIFY
         if back is not None:
-            self.seen["read back"] += 1
+            self.seen["tails verified"] += 1
             return [ReadChangelog(back)]
         return self._rolled_back() if reclaiming else self._verified()
 

@@ -61,7 +61,7 @@ from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
 
-REST = 3  # between two commits, at least so many times as long as one took: input decisions wait for commits
+REST = 3  # between two commits, at least this many times as long as one took: input decisions wait for commits
 
 
 class DeterministicCore(SourceCore):
@@ -269,7 +269,7 @@ class DeterministicCore(SourceCore):
             pending.offset, pending.append_time_ms, pending.step = event.offset, event.append_time_ms, CommitStep.VERIFY
             self._rest_until_ms = event.mono_ms + REST * (event.mono_ms - self._frozen_ms)
         if back is not None:
-            self.seen["read back"] += 1
+            self.seen["tails verified"] += 1
             return [ReadChangelog(back)]
         return self._valid()
 

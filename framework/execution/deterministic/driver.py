@@ -67,7 +67,7 @@ class DeterministicDriver(TaskDriver):
     def delivered(self, delivery: Delivery) -> bool:
         """Take the log's answer to one of our sends; return whether a ``tick`` can do something now."""
         for partition, end in delivery.ends:
-            self._code.stands(partition, end)
+            self._code.note_end(partition, end)
         if delivery.token != CHANGELOG:
             super().delivered(delivery)
             return bool(self._todo) or self._held_up

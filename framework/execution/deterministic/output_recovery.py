@@ -37,7 +37,7 @@ class OutputRecovery:
         for partition, place in self._code.places.items():
             start, end = self._log.bounds(partition)
             if is_first:
-                self._code.stands(partition, end)
+                self._code.note_end(partition, end)
             elif place < end:  # else the topic was created again, and nothing of ours is in it
                 self._left.append(PartitionReader(self._log, partition, max(place, start), end))
 
@@ -54,7 +54,7 @@ class OutputRecovery:
             self._turn.extend(self._code.places)
         if self._turn:
             partition = self._turn.popleft()
-            self._code.stands(partition, self._log.bounds(partition)[1])
+            self._code.note_end(partition, self._log.bounds(partition)[1])
 
     @property
     def pending(self) -> bool:

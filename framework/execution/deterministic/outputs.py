@@ -159,7 +159,7 @@ class LogicalOutputs(Outputs):
         """Return the offset from which on there may be outputs that the state does not know; -1: it knows none."""
         return {partition: place.end for partition, place in self._outside.items()}
 
-    def stands(self, partition: TopicPartition, end: int) -> None:
+    def note_end(self, partition: TopicPartition, end: int) -> None:
         """Note that all records sent to a partition so far are before ``end``.
 
         Not while recovered records are still to be made again: a successor must read them, too.

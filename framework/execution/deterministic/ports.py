@@ -23,7 +23,7 @@ class LogicalRunner(Runner, Protocol):
         """The offset, by external partition, from which on there may be outputs unknown to the state; -1: unknown."""
         ...
 
-    def stands(self, partition: TopicPartition, end: int) -> None:
+    def note_end(self, partition: TopicPartition, end: int) -> None:
         """Note that all records sent to an external partition are before ``end``."""
         ...
 

@@ -60,9 +60,9 @@ class LogicalProcessor(Processor):
         """The offset, by external partition, from which on there may be outputs unknown to the state (D5)."""
         return self._logical.places
 
-    def stands(self, partition: TopicPartition, end: int) -> None:
+    def note_end(self, partition: TopicPartition, end: int) -> None:
         """Note that all records sent to an external partition are before ``end``."""
-        self._logical.stands(partition, end)
+        self._logical.note_end(partition, end)
 
     def go_on_after(
         self, released: Mapping[TopicPartition, int], digests: Mapping[TopicPartition, Sequence[Check]]

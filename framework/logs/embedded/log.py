@@ -51,7 +51,7 @@ class EmbeddedLog(EmbeddedReader):
         Raises ConfigError (no such directory or log, another format), Halted (corrupt), TransientError (disk full).
         """
         super().__init__(path, partial(self._connect, create))
-        self._full = False  # PRAGMA synchronous as it stands
+        self._full = False  # the present PRAGMA synchronous
         self._queue: list[_Queued] = []
         self._queue_sync = False
         self._version = -1  # PRAGMA data_version when wait() returned last

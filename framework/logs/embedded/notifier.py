@@ -1,4 +1,4 @@
-"""The bell: wakes the processes that wait for a commit of another one, without burning a core.
+"""The notifier: wakes the processes that wait for a commit of another one, without burning a core.
 
 Where the kernel can watch files (Linux's inotify) waiters sleep until somebody rings: 0.1 ms to wake, next to nothing
 when idle. A look every 2 ms instead cost 3 % of a core for each idle process where a timer interrupt is dear (a virtual
@@ -18,7 +18,7 @@ PAUSE_MIN_S, PAUSE_MAX_S = 0.0002, 0.002  # without inotify: a busy log answers 
 
 
 class Notifier:
-    """One process's end of the bell. The file only carries the ringing; its content means nothing."""
+    """One process's end of the notifier. The file only carries the wake-up; its content means nothing."""
 
     def __init__(self, path: Path) -> None:
         """Open or make the file, mode 0600. Raises OSError."""

@@ -1,4 +1,4 @@
-"""The reading half of an embedded log: no lock, no bell, and a connection to SQLite that refuses every write."""
+"""The reading half of an embedded log: no lock, no notifier, and a connection to SQLite that refuses every write."""
 
 import sqlite3
 from collections.abc import Callable, Sequence

@@ -15,8 +15,9 @@ PAUSE_MIN_S, PAUSE_MAX_S = 0.00002, 0.001  # between tries of the process that i
 class WriterLock:
     """Two file locks, released by the kernel when their process dies. Not re-entrant.
 
-    Waiters sleep in the kernel for the queue lock; its holder alone is next for the writer lock. So whoever has just
-    written cannot overtake it, and only one process tries again and again, which is what makes a time-out possible.
+    Waiters sleep in the kernel for the queue lock; its holder alone is next for the writer lock. So a process that has
+    just written cannot overtake it, and only one process tries again and again, which is what makes a time-out
+    possible.
     """
 
     def __init__(self, path: Path) -> None:

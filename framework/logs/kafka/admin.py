@@ -24,8 +24,8 @@ from protocol.ids import TopicPartition
 
 ANSWER_S_MAX = 60.0
 CLOSE_S_MAX = 1.0
-BEHIND_S = 0.05  # between two questions to brokers that have not heard of a topic yet
-WATCH_S = 10.0  # topics are looked at again this often: one that was made anew must not be read for long
+BEHIND_S = 0.05  # between two questions to brokers that do not know a topic yet
+WATCH_S = 10.0  # topics are looked at again this often: one that was created again must not be read for long
 
 # Setting of a stream or changelog → (its value, why).
 _REQUIRED = {
@@ -37,7 +37,7 @@ _REQUIRED = {
     "retention.bytes": ("-1", "only its one reader knows what is no longer needed (K1, K3)"),
     "message.timestamp.type": ("LogAppendTime", "versions are made from the log's clock, not from a host's (A1)"),
 }
-_UNCLEAN = "unclean.leader.election.enable"  # not set by us, as some services let nobody set it: false by default
+_UNCLEAN = "unclean.leader.election.enable"  # not set by us, as some services refuse it: false by default
 _IN_SYNC = "min.insync.replicas"
 _SIZE = "max.message.bytes"
 _SIZE_LEAST = 1 * MiB  # a frame or a data message of 512 KiB, and one large record
@@ -45,8 +45,8 @@ _SIZE_LEAST = 1 * MiB  # a frame or a data message of 512 KiB, and one large rec
 STREAM = {name: value for name, (value, _) in _REQUIRED.items()} | {_SIZE: str(MESSAGE_BYTES_MAX)}
 COMPACTED = {"cleanup.policy": "compact"}
 MADE_ANEW = (
-    "offsets in it begin anew, so what the job has read and what it has not cannot be told. Bring the topic back, or "
-    "begin anew yourself: give the job another name, or delete all of its topics"
+    "offsets in it begin from 0, so the job cannot tell which records it has read. Bring the topic back, or "
+    "begin from the start yourself: give the job another name, or delete all of its topics"
 )
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of a topic on a broker older than ids
@@ -139,7 +139,7 @@ class Topics:
             )
 
     def _settings(self, topic: str) -> dict[str, Any]:
-        """Return the settings of a topic that is there; a broker may hear of it later than the one that told us."""
+        """Return the settings of a topic that is there; a broker may know it later than the one that told us."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         deadline = time.monotonic() + ANSWER_S_MAX
         while True:
@@ -182,13 +182,14 @@ class Topics:
         )
         if in_sync == 1 and risk not in self._warned:
             self._warned.add(risk)
-            level = logging.WARNING if len(listed.brokers) > 1 else logging.INFO  # one broker: nobody expects more
+            level = logging.WARNING if len(listed.brokers) > 1 else logging.INFO  # one broker: more cannot be expected
             logger.log(level, "topic %s has %s (said once, of the first such topic)", topic, risk)
 
     def identities(self, topics: Sequence[str]) -> dict[str, tuple[str, int]]:
-        """Return topic → (id, number of partitions): a topic that is deleted and made anew has another id.
+        """Return topic → (id, number of partitions): a topic that is deleted and created again has another id.
 
-        They are looked at again from time to time: ``poll`` raises Halted if one was made anew, deleted or extended.
+        They are looked at again from time to time: ``poll`` raises Halted if one was created again, deleted or
+        extended.
         """
         deadline = time.monotonic() + ANSWER_S_MAX
         left = list(topics)
@@ -229,10 +230,10 @@ class Topics:
             return  # the broker is away, or just starting: the next look will tell
         before = self._watched[topic]
         if found[0] != before[0]:
-            raise Halted(f"topic {topic} was deleted and made anew under the job: {MADE_ANEW}")
+            raise Halted(f"topic {topic} was deleted and created again under the job: {MADE_ANEW}")
         if found[1] != before[1]:
             raise Halted(
-                f"topic {topic} has {found[1]} partitions now, {before[1]} when this worker started: nobody reads the "
+                f"topic {topic} has {found[1]} partitions now, {before[1]} when this worker started: no task reads the "
                 "new ones, and keys go elsewhere. Write to a new topic with the number that the job has"
             )
 
@@ -292,7 +293,7 @@ class Topics:
             ]
 
     def settle(self, partition: TopicPartition) -> None:
-        """Wait until the trims of a partition are done, so that its start is what the caller was promised."""
+        """Wait until the trims of a partition are done, so that its start is the one that the caller asked for."""
         deadline = time.monotonic() + ANSWER_S_MAX
         while partition in self._trims or partition in self._trimming:
             self.poll()

@@ -10,7 +10,7 @@ from framework.settings import KiB, MiB
 
 MESSAGE_BYTES_MAX = 2 * MiB  # K1: a frame is 512 KiB; a changelog message of one huge value still fits
 
-# Option → (its value, why). Another value is refused, not overridden: whoever asked for it must know.
+# Option → (its value, why). Another value is refused, not overridden: the person who asked for it must know.
 _FIXED = {
     "producer": {
         "acks": ("all", "what is acknowledged must survive a broker (A7)"),
@@ -58,7 +58,7 @@ _OURS = {
     "transactional.id": "each sink task has its own (S1)",
 }
 _NOT_IN_TRANSACTIONS = {"enable.gapless.guarantee", "message.timeout.ms"}
-BATCH_LINGER_MS = 1  # many records at once, one by one: larger batches, and nobody waits long
+BATCH_LINGER_MS = 1  # many records at once, one by one: larger batches, and no task waits long
 
 _SECRET = re.compile(r"password|secret|\.key|\.pem|token|jaas|oauthbearer\.config|sasl\.username", re.IGNORECASE)
 _HIDDEN = "***"
@@ -111,7 +111,7 @@ def _refuse_half_security(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for options of a security protocol that is not the one asked for: they would do nothing."""
     chosen = protocol(config)
     if chosen not in {"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"}:
-        return  # librdkafka says so; what stands there may be a secret in the wrong place
+        return  # librdkafka says so; the text may be a misplaced secret
     for prefix in ("sasl", "ssl"):
         unused = [name for name in config if name.startswith(f"{prefix}.")]
         if unused and prefix not in chosen:

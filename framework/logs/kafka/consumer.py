@@ -56,7 +56,7 @@ class _Ahead:
         self.failure: FrameworkError | None = None
 
     def add(self, offsets: Sequence[int], messages: Sequence[Message]) -> None:
-        """Take messages that stand behind all others."""
+        """Take messages that come after all others."""
         keys, values = list(map(_KEY, messages)), list(map(_VALUE, messages))
         times = list(map(_TIME_MS, map(Message.timestamp, messages)))
         cells = [
@@ -117,7 +117,7 @@ class Reader:
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         """Return rows from ``offset`` on. Empty only if there was nothing when the bounds were last looked at.
 
-        It waits for the broker after a seek, or when less was fetched than ``bounds`` has promised.
+        It waits for the broker after a seek, or when less was fetched than ``bounds`` has shown.
         Raises OffsetOutOfRange.
         """
         ahead = self._ahead.get(partition)
@@ -128,7 +128,7 @@ class Reader:
         return ahead.take(max_bytes)
 
     def leave(self, partition: TopicPartition) -> None:
-        """Drop what was fetched ahead of a partition, and fetch no more; a later read begins anew."""
+        """Drop what was fetched ahead of a partition, and fetch no more; a later read begins afresh."""
         ahead = self._ahead.pop(partition, None)
         if ahead is not None and not ahead.asleep:
             self._consumer.incremental_unassign([KafkaPartition(*partition)])
@@ -136,7 +136,7 @@ class Reader:
     def wait(self, seconds: float) -> None:
         """Return when a message has come, at the latest after ``seconds``."""
         message = self._consumer.poll(seconds)
-        if message is not None:  # and what came with it, so that nobody is woken for each
+        if message is not None:  # and what came with it, so that no thread is woken for each
             self._take((message, *self._consumer.consume(BATCH, 0)))
 
     def close(self) -> None:
@@ -197,7 +197,7 @@ class Reader:
                 self._take((message, *self._consumer.consume(BATCH, 0)))
 
     def _raise(self, partition: TopicPartition, ahead: _Ahead) -> None:
-        """Raise what went wrong in a partition; a later read begins anew."""
+        """Raise what went wrong in a partition; a later read begins afresh."""
         self._consumer.incremental_unassign([KafkaPartition(*partition)])
         del self._ahead[partition]
         error = ahead.failure
@@ -251,7 +251,7 @@ class Reader:
     def _is_sure(self, key: tuple[str, int], ahead: _Ahead, offset: int) -> bool:
         """Judge the first answer after a seek (R5).
 
-        If there are transaction markers, it may stand further on than the offset sought; so may something stale. What
+        If there are transaction markers, it may have a higher offset than the one sought; so may something stale. What
         is there comes again when asked again, at the same offset.
         """
         if offset in (ahead.fetched, ahead.doubt):

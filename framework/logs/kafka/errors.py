@@ -120,7 +120,7 @@ class Troubles:
         self.last = ""
         self.refused: KafkaError | None = None  # trying again will not help
 
-    def heard(self, error: KafkaError) -> None:
+    def on_error(self, error: KafkaError) -> None:
         """Take librdkafka's error callback."""
         if not self.last or error.code() != KafkaError._ALL_BROKERS_DOWN:  # what comes before that says why
             self.last = self._scrub(error.str())
@@ -142,7 +142,7 @@ class Troubles:
         """Return a client that reports here. Raises ConfigError for an option that librdkafka does not take."""
         self._config = config
         try:
-            return client(config | {"error_cb": self.heard}, logger=self)
+            return client(config | {"error_cb": self.on_error}, logger=self)
         except (KafkaException, ValueError, TypeError) as error:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
             raise ConfigError(f"a Kafka option is refused: {self._scrub(text)}") from None  # the cause may show secrets

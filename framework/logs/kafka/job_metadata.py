@@ -1,7 +1,7 @@
 """What a job on Kafka remembers beside its data: its guarantee, and what a feed has fed. A compacted topic of its own.
 
-Records and the notes about them go out one after the other, not in one transaction: if a feed is killed in between, it
-feeds that batch again.
+Records and the metadata about them go out one after the other, not in one transaction: if a feed is killed in between,
+it feeds that batch again.
 """
 
 from collections.abc import Mapping, Sequence

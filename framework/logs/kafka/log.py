@@ -83,9 +83,9 @@ class KafkaLog(KafkaReader):
         self._counts[topic] = found
 
     def identities(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return topic → its id, "" on an old broker: a topic made anew has another one. And watch these topics.
+        """Return topic → its id, "" on an old broker: a topic created again has another one. And watch these topics.
 
-        From here on ``poll`` raises Halted when one of them was made anew, deleted or given more partitions.
+        From here on ``poll`` raises Halted when one of them was created again, deleted or given more partitions.
         """
         return {topic: identity for topic, (identity, _) in self._topics.identities(topics).items()}
 
@@ -179,7 +179,7 @@ class KafkaLog(KafkaReader):
         return deliveries
 
     def publish(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Commit positions to the consumer group, for lag tools only: nobody here reads them. Never raises."""
+        """Commit positions to the consumer group, for lag tools only: Grete never reads them. Never raises."""
         self._topics.publish(positions)
 
     def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
@@ -201,7 +201,7 @@ class KafkaLog(KafkaReader):
             elif not self._transactions.keys() >= set(self._ends.values()):  # a task waits for this answer
                 self._writer.wait(min(left, step))
                 reader.wait(0)
-            else:  # nobody is in a hurry to know that a frame or a transaction's outputs have arrived
+            else:  # no task is in a hurry to know that a frame or a transaction's outputs have arrived
                 reader.wait(min(left, step) if any(each.waits for each in senders) else left)
             step = min(step * STEP_GROWTH, STEP_S_MAX)
         reader.news = False

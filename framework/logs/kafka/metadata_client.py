@@ -33,7 +33,7 @@ RETRIED = {
     KafkaError.REQUEST_TIMED_OUT,
 }
 
-SPREAD_S_MAX = 10.0  # until every broker has heard of a topic: the one that is asked may be the last to hear
+SPREAD_S_MAX = 10.0  # until every broker knows a topic: the one that is asked may be the last
 
 _UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
@@ -53,7 +53,7 @@ class MetadataClient:
         try:
             self._consumer.list_topics("__consumer_offsets", timeout=seconds)  # of one topic: a cluster may have many
         except KafkaException:
-            self._consumer.poll(0)  # hear of errors
+            self._consumer.poll(0)  # for its errors
             return False
         return True
 
@@ -84,7 +84,7 @@ class MetadataClient:
             except KafkaException as error:
                 if error.args[0].code() not in _UNKNOWN:
                     raise
-                # the client forgets topics when it loses its last broker, and a broker may not have heard of a new one
+                # the client forgets topics when it loses its last broker, and a broker may not know a new one yet
                 if self.partitions(topic) is None and (topic not in self._found or time.monotonic() > spread):
                     raise
                 return None

@@ -65,7 +65,7 @@ class Writer:
             answered = bool(self._producer.cluster_id(timeout=seconds))
         except KafkaException:
             answered = False
-        self._serve(0)  # hear of errors
+        self._serve(0)  # for its errors
         if self._failure is not None:  # a fatal one
             raise self._failure
         return answered

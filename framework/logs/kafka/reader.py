@@ -25,7 +25,7 @@ class KafkaReader:
         troubles: Troubles,
         answers: Callable[[float], bool] | None = None,
     ) -> None:
-        """Connect; ``answers`` asks a broker, for so many seconds. See ``connect`` for the arguments of people.
+        """Connect; ``answers`` asks a broker, for some seconds. See ``connect`` for the arguments of people.
 
         Raises ConfigError (an option, who we are), TransientError (no broker answers).
         """

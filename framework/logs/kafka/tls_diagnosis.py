@@ -26,7 +26,7 @@ def diagnosis(bootstrap: str, config: Mapping[str, Any]) -> str:
             with socket.create_connection((host.strip("[]"), int(port)), ANSWER_S_MAX) as raw:
                 return _shake_hands(raw, host.strip("[]"), config)
         except (OSError, ValueError):
-            continue  # the next one; librdkafka says itself that nobody listens
+            continue  # the next one; librdkafka says itself that no broker listens
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Writing a sink's changelog in transactions: a version's data, commit and outputs become visible at once (S1).
+"""Writing a sink's changelog in transactions: a checkpoint's data, commit and outputs become visible at once (S1).
 
 One producer with a transactional id of its own for each changelog partition. librdkafka's transaction calls block, so a
 thread makes them; the log's other work goes on meanwhile. A transaction is begun when all that goes into it is at hand,
@@ -191,6 +191,6 @@ class _Refusal(Exception):
 
 
 def _placed(placed: list[Delivery], owner: int, token: int, error: KafkaError | None, message: Message) -> None:
-    """Note where a message of the changelog stands; one that failed fails the commit."""
+    """Note the offset of a message of the changelog; one that failed fails the commit."""
     if error is None:
         placed.append(Delivery(owner, token, message.offset() or 0, append_time(message)))

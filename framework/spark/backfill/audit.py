@@ -53,9 +53,9 @@ def audit(spark: "SparkSession", wanted: Wanted, log: LogReader, telling: Tellin
     found = snapshots(log, job, aligned=aligned)
     if "deterministic" in job.modes:  # no checkpoint spans its tasks: they are of one moment when all is used up
         check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), found, strict=True)])
-    stood = Until(now=False, offsets=_positions(found))
+    at_checkpoint = Until(now=False, offsets=_positions(found))
     ends = {topic: past.ends for topic, past in pasts.items()}
-    covered = cover(log, [(wiring, None) for wiring in all_wirings(job)], ends, stood)
+    covered = cover(log, [(wiring, None) for wiring in all_wirings(job)], ends, at_checkpoint)
     check_whole(log, wanted, covered.resume)
     check_placed(log, job, covered, ends)
     checkpoint_id = max(snapshot.commit.checkpoint_id for snapshot in found)

@@ -1,8 +1,8 @@
 """``grete backfill``: a job's state from its history, by its own task classes, in Spark; live tasks go on from there.
 
 The driver claims every task first, so nothing moves any more; then it decides how far the history goes. Executors run
-the tasks and write their state as attempts of a run (``framework.state.bulk_write``); the driver commits and decides.
-Before that nothing counts: a backfill that dies is run again.
+the tasks and write their state as attempts of a bulk write (``framework.state.bulk_write``); the driver commits and
+decides. Before that nothing counts: a backfill that dies is run again.
 """
 
 import shutil
@@ -48,7 +48,7 @@ class Wanted(NamedTuple):
     settings: Settings
     sources: Mapping[str, str]
     work: str
-    outputs: bool = False  # of the past are sent, too
+    outputs: bool = False  # of the history are sent, too
 
 
 class Done(NamedTuple):
@@ -111,7 +111,7 @@ def _publish(
     reports: list[TaskReport],
     telling: Telling,
 ) -> None:
-    """Leave the tasks' files where workers look; nothing that fails here takes anything from the run."""
+    """Leave the tasks' files where workers look; a failure here does not harm the bulk write."""
     job_directory = JobDirectory(wanted.where.directory)
     for report in reports:
         if report.written is None or not report.built:
@@ -139,7 +139,7 @@ def outputs_of(stages: Stages, wanted: Wanted) -> Iterator[ExternalRecord]:
                 raise ConfigError(
                     f"--outputs: more than uncommitted_state_bytes_max = "
                     f"{wanted.settings.uncommitted_state_bytes_max} bytes, which go out in "
-                    "one transaction: raise it, or leave the outputs of the past out"
+                    "one transaction: raise it, or leave the outputs of the history out"
                 )
             yield ExternalRecord(TopicPartition(row["topic"], row["partition"]), key, value, row["timestamp"], headers)
 
@@ -160,7 +160,7 @@ class Plans(NamedTuple):
         run: BulkWrite | None = None,
         snapshots: tuple[Snapshot, ...] | None = None,
     ) -> StagePlan:
-        """Return the plan of a stage whose state is written by a run, or compared with snapshots."""
+        """Return the plan of a stage whose state a bulk write writes, or compared with snapshots."""
         wanted = self.wanted
         return StagePlan(
             job=wanted.reference,

@@ -1,4 +1,4 @@
-"""What runs in Spark's executors: one task of the job over its past, and what comes out of it as Arrow batches.
+"""Runs in Spark's executors: one task of the job over its history, and its results as Arrow batches.
 
 Plain functions over iterators of batches, so that they can be tested without Spark.
 """

@@ -21,10 +21,10 @@ _NESTED = ("struct", "map", "array")
 
 
 class TopicHistory(NamedTuple):
-    """The rows of one external input: where they stand, timestamp, key, value, refused.
+    """The rows of one external input: where they are, timestamp, key, value, refused.
 
-    ``ends``: by partition, the offset after its last row; then they stand at a partition and an offset. None if the
-    files have no offsets: they stand in a file.
+    ``ends``: by partition, the offset after its last row; then each has a partition and an offset. None if the
+    files have no offsets: then each has a file.
     """
 
     rows: "DataFrame"

@@ -18,7 +18,7 @@ LOG = "kafka"  # where history may come from, beside files: the log's own past
 
 
 class Until(NamedTuple):
-    """What ``--until`` says: now, offsets by partition, or neither: to where the job stands, or the history ends."""
+    """The value of ``--until``: now, offsets by partition, or neither: the job's last commit, or the history's end."""
 
     now: bool
     offsets: Mapping[TopicPartition, int]
@@ -64,46 +64,50 @@ def cover(log: LogReader, tasks: list[tuple[TaskWiring, Commit | None]], ends: E
     """
     found = Cover({}, {}, [])
     for wiring, last in tasks:
-        stands = {TopicPartition(e.topic, e.partition): e.offset for e in (() if last is None else last.external)}
+        positions = {TopicPartition(e.topic, e.partition): e.offset for e in (() if last is None else last.external)}
         for partition in wiring.external:
             start, end = log.bounds(partition)
             archived = partition.topic in ends and ends[partition.topic] is not None
             known = (ends.get(partition.topic) or {}).get(partition.partition, 0)
             begin = known if archived else start
-            stand = stands.get(partition) if last is not None and last.checkpoint_id > 0 else None
-            resume = _resume(partition, until, stand, begin, (start, end), from_files=partition.topic in ends)
-            _check(partition, resume, begin, (start, end), stand)
+            position = positions.get(partition) if last is not None and last.checkpoint_id > 0 else None
+            resume = _resume(partition, until, position, begin, (start, end), from_files=partition.topic in ends)
+            _check(partition, resume, begin, (start, end), position)
             if begin < resume:
                 found.tails[partition] = Tail(begin, resume)
             if not archived and start > 0 and partition not in found.resume:
                 found.metadata.append(
                     f"{partition} starts at offset {start:,}: what was before is not in the log any more"
                 )
-            if stand is not None and resume > stand:
+            if position is not None and resume > position:
                 found.metadata.append(
-                    f"{partition}: the job had come to offset {stand:,}; what it would have sent from there to "
+                    f"{partition}: the job had come to offset {position:,}; what it would have sent from there to "
                     f"{resume:,} is not sent"
                 )
             if found.resume.setdefault(partition, resume) != resume:
-                raise ConfigError(
-                    f"{partition} is read by several stages, which stand at different offsets: use --until"
-                )
+                raise ConfigError(f"{partition} is read by several stages, which are at different offsets: use --until")
     return found
 
 
 def _resume(
-    partition: TopicPartition, until: Until, stand: int | None, begin: int, bounds: tuple[int, int], *, from_files: bool
+    partition: TopicPartition,
+    until: Until,
+    position: int | None,
+    begin: int,
+    bounds: tuple[int, int],
+    *,
+    from_files: bool,
 ) -> int:
     if until.now:
         return bounds[1]
     if partition in until.offsets:
         return until.offsets[partition]
-    if stand is not None:
-        return stand
+    if position is not None:
+        return position
     return begin if from_files else bounds[1]
 
 
-def _check(partition: TopicPartition, resume: int, begin: int, bounds: tuple[int, int], stand: int | None) -> None:
+def _check(partition: TopicPartition, resume: int, begin: int, bounds: tuple[int, int], position: int | None) -> None:
     start, end = bounds
     if not start <= resume <= end:
         raise ConfigError(
@@ -115,21 +119,21 @@ def _check(partition: TopicPartition, resume: int, begin: int, bounds: tuple[int
             f"{partition}: the files end at offset {begin:,}, and the log starts at {start:,}: what is in neither "
             "would be missing; add the files in between"
         )
-    if stand is not None and resume < stand:
+    if position is not None and resume < position:
         raise ConfigError(
-            f"{partition}: the job has committed up to offset {stand:,}, beyond {resume:,}: it would send its outputs "
-            "from there on twice; leave --until out, or use --until now"
+            f"{partition}: the job has committed up to offset {position:,}, beyond {resume:,}: it would send its "
+            "outputs from there on twice; leave --until out, or use --until now"
         )
 
 
 def check_placed(log: LogReader, job: Job, covered: Cover, ends: Ends) -> None:
-    """Refuse the past of before a rescale: its records stand where their keys do not belong any more. ConfigError."""
+    """Raise ConfigError for history from before a rescale: records are in the former partitions of their keys."""
     for partition, placed in placed_from(log, job).items():
         archived = ends.get(partition.topic) is not None
         tail = covered.tails.get(partition)
         if placed and (archived or (tail is not None and tail.begin < placed)):
             raise ConfigError(
-                f"{partition}: up to offset {placed:,} records stand where their keys belonged before the job was "
-                f"rescaled to {job.partitions} partitions; their state would be made in the wrong tasks: run the whole "
-                "history, as files without offsets, through a job of another name"
+                f"{partition}: up to offset {placed:,} records are in the partitions of their keys from before the "
+                f"job was rescaled to {job.partitions} partitions; their state would be made in the wrong tasks: run "
+                "the whole history, as files without offsets, through a job of another name"
             )

@@ -1,4 +1,4 @@
-"""What is done with the state that a task's past has made: written to its changelog, compared with it, or handed on."""
+"""The results of a task's history: state is written to its changelog or compared with it, records are handed on."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -32,7 +32,7 @@ SCHEMA = pa.schema([(name, _ARROW[kind]) for name, kind in FIELDS.items()])
 
 
 def batch(count: int, **columns: Any) -> Any:
-    """Return a batch of SCHEMA: lists are columns, anything else stands in each row, what is not named is null."""
+    """Return a batch of SCHEMA: lists are columns, anything else goes into each row, other columns are null."""
     arrays = []
     for field in SCHEMA:
         value = columns.get(field.name)

@@ -1,4 +1,4 @@
-"""All stages of a job over its past, on Spark: a task runs in an executor, what it sends goes to the next stage.
+"""All stages of a job over its history, on Spark: a task runs in an executor, its records go to the next stage.
 
 What a stage gives is written down (Parquet in a working directory that all executors share) before the next one reads
 it: user code may give something else when it runs again, and the state of one attempt must not meet another's output.
@@ -33,7 +33,7 @@ Progress = Callable[[str, int, int], None]  # what, done, total
 
 
 class Stages(NamedTuple):
-    """A job's past, ready to be run."""
+    """A job's history, ready to be run."""
 
     spark: "SparkSession"
     job: Job

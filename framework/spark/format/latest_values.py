@@ -1,6 +1,6 @@
 """The newest value of each key out of data messages, column by column: no Python object for an entry.
 
-What the fold of a changelog hands over is verified already (count and digest, R1), so the bytes are cut as they stand.
+What the fold of a changelog hands over is verified already (count and digest, R1), so the bytes are cut as they are.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from framework.core.changelog_fold import Segment
 from protocol.changelog import CHANGELOG_HEADER_SIZE
 
 _PREFIX = 9  # flags, count, crc32 (protocol/README.md, "Data")
-_TIDY_ROWS = 1 << 20  # at least so many before what was overwritten is thrown away
+_TIDY_ROWS = 1 << 20  # at least this many before overwritten values are dropped
 
 
 class Newest:
@@ -91,7 +91,7 @@ class Newest:
 
 
 def _cut(data: Any, at: int, sizes: Any) -> Any:
-    """Return the large binary array of cells that stand one after another; a size of -1 is a null."""
+    """Return the large binary array of consecutive cells; a size of -1 is a null."""
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(np.maximum(sizes, 0), out=offsets[1:])
     nulls = sizes < 0

@@ -87,7 +87,7 @@ class StateWriter(DataSourceArrowWriter):
             log.close()
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit what the attempts that Spark chose have written, and decide the run."""
+        """Commit the data of the attempts that Spark chose, and write the outcome."""
         written = [each for message in messages if isinstance(message, TaskWrites) for each in message.written]
         log = self._where.open_to_write()
         try:

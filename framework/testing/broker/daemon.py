@@ -1,7 +1,7 @@
 """The process that owns a broker which was started for tests: ``python -m framework.testing.broker.daemon DIR [keep]``.
 
-Users hold a shared lock on a file, which the kernel takes from them when they end, however they end. When the keeper
-can have it for itself, nobody is left: it ends the broker and itself.
+Users hold a shared lock on a file, which the kernel takes from them when they end, however they end. When the daemon
+can have it for itself, no user is left: it ends the broker and itself.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ LOOK_S = 0.25
 
 
 def main(directory: Path, *, keep: bool) -> int:
-    """Start a broker, say where it is, and keep it while somebody uses it. 1 if none could be started."""
+    """Start a broker, say where it is, and keep it while a process uses it. 1 if none could be started."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     for kind in (docker_broker, jar_broker):
         try:
@@ -48,7 +48,7 @@ def _said(ready: Path, bootstrap: str, how: str) -> Iterator[None]:
 
 
 def _keep(directory: Path, bootstrap: str, how: str) -> None:
-    """Return, with the lock, when nobody uses the broker any more."""
+    """Return, with the lock, once no process uses the broker any more."""
     users = os.open(directory / USERS, os.O_RDWR | os.O_CREAT, 0o600)
     with _said(directory / READY, bootstrap, how):
         while True:

@@ -17,7 +17,7 @@ from framework.errors import ConfigError
 
 ADDRESS = "GRETE_KAFKA"
 READY_S_MAX = 300.0  # the first time, jars or an image are fetched
-READY, USERS, STARTING, LOG = "ready.json", "users.lock", "starting.lock", "keeper.log"
+READY, USERS, STARTING, LOG = "ready.json", "users.lock", "starting.lock", "daemon.log"
 KEEP = "keep"
 
 
@@ -62,7 +62,7 @@ def find_broker(directory: Path | None = None, *, keep: bool = False) -> Broker:
     with _locked(directory / STARTING):
         users = os.open(directory / USERS, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(users, fcntl.LOCK_SH)  # waits while a keeper that found nobody is ending its broker
+            fcntl.flock(users, fcntl.LOCK_SH)  # waits while a daemon without users is ending its broker
             ready = directory / READY
             daemon = None if ready.exists() else _start_daemon(directory, keep=keep)
             found = _wait_for(ready, daemon, directory / LOG)

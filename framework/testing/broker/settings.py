@@ -1,4 +1,4 @@
-"""What both kinds of broker share: version, settings, a free port, and whether one answers."""
+"""Shared by both kinds of broker: version, settings, a free port, and whether one answers."""
 
 import logging
 import socket
@@ -20,7 +20,7 @@ def settings() -> dict[str, str]:
 
 
 def free_port() -> int:
-    """Return a port of this host that nobody listens at now."""
+    """Return a port of this host that no process listens at now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

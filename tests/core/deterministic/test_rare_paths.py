@@ -73,7 +73,7 @@ def test_a_message_of_nobody_new_before_an_own_one_changes_nothing() -> None:
     task.take("x")
     task.log.claim(SOURCE, 0)
     task.release()
-    assert task.core.seen["read back"] == 1
+    assert task.core.seen["tails verified"] == 1
     assert task.frames(SOURCE.outputs[0]) == [(1, [1_050_000])]
 
 

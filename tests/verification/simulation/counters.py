@@ -25,7 +25,7 @@ SOMETIMES = {
     "commit messages refused by the fence": "the log refuses a zombie's commit (C3)",
     "zombie commits that are rolled back": "a zombie's commit lands, and does not count (C2)",
     "fenced": "a process finds out that it was replaced (C5)",
-    "read back": "a commit's offset is not the expected one (C3)",
+    "tails verified": "a commit's offset is not the expected one (C3)",
     "lost acknowledgements of a commit that won": "a process dies without knowing that its commit counts (C4)",
     "lost acknowledgements of a commit that lost": "a process dies without knowing that its commit does not count (C4)",
     "redos over later commits": "a stale store is brought up to date from its changelog position (R1)",

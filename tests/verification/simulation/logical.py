@@ -99,7 +99,7 @@ class LogicalSimRunner(Timeless):
         """From where on outputs may stand of which the state does not tell."""
         return self._ends
 
-    def stands(self, partition: TopicPartition, end: int) -> None:
+    def note_end(self, partition: TopicPartition, end: int) -> None:
         """All that was sent stands before ``end``."""
         if not self._made[partition].is_remaking:
             self._ends[partition] = end

@@ -60,7 +60,7 @@ def recovered_in_part(step: Any) -> Any:
     return mistaken
 
 
-@mutant(LogicalSimRunner, "stands", "outside twice", focus=_reading_back, world="deterministic")
+@mutant(LogicalSimRunner, "note_end", "outside twice", focus=_reading_back, world="deterministic")
 def place_ahead_of_acknowledged(stands: Any) -> Any:
     """The state takes more to stand outside than was acknowledged: a restarted task begins to look too late."""
     return lambda self, partition, end: stands(self, partition, end + 3)
