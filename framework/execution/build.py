@@ -67,9 +67,9 @@ def _check_guarantee(graph: StageGraph, settings: Settings) -> None:
 
 
 def _overlay(graph: StageGraph, store: StateStore, settings: Settings) -> Overlay:
-    layer_bytes, clean_bytes = settings.uncommitted_state_bytes_max, settings.read_cache_bytes_max
+    uncommitted_bytes, cache_bytes = settings.uncommitted_state_bytes_max, settings.read_cache_bytes_max
     return Overlay(
-        store, list(store_names(graph)), uncommitted_state_bytes_max=layer_bytes, read_cache_bytes_max=clean_bytes
+        store, list(store_names(graph)), uncommitted_state_bytes_max=uncommitted_bytes, read_cache_bytes_max=cache_bytes
     )
 
 

@@ -192,7 +192,7 @@ class Overlay:
             raise ConfigError(f"store ids {list(store_ids)}: must be different and within 0 to 32767")
         self._base = store
         self._stores = {store_id: OverlayStore(self, store, store_id) for store_id in sorted(store_ids)}
-        self._layer_bytes_max = uncommitted_state_bytes_max
+        self._uncommitted_bytes_max = uncommitted_state_bytes_max
         self._cache_half = read_cache_bytes_max // 2  # two generations, each at most this
         self._cache_bytes = 0
         self.open_bytes = 0  # never too low; a key that is put again counts again until the next recount
@@ -313,16 +313,16 @@ class Overlay:
         """Count the open write batch exactly. Raises Halted if it has outgrown its bound (A9)."""
         sizes = [store.open_size() for store in self._stores.values()]
         self.open_bytes = sum(size[1] for size in sizes)
-        if self.open_bytes > self._layer_bytes_max:
+        if self.open_bytes > self._uncommitted_bytes_max:
             keys = sum(size[0] for size in sizes)
             raise Halted(
                 f"uncommitted state of {keys} keys takes {self.open_bytes} bytes, more than setting "
-                f"uncommitted_state_bytes_max = {self._layer_bytes_max}: raise it, or make checkpoints smaller (lower "
-                "checkpoint_interval_ms, more partitions)"
+                f"uncommitted_state_bytes_max = {self._uncommitted_bytes_max}: raise it, or make checkpoints smaller "
+                "(lower checkpoint_interval_ms, more partitions)"
             )
         # The write batch may grow a sixteenth beyond its bound unseen, so that close to it not every put counts all
         # keys.
-        self.recount_bytes = max(self._layer_bytes_max, self.open_bytes + self._layer_bytes_max // 16)
+        self.recount_bytes = max(self._uncommitted_bytes_max, self.open_bytes + self._uncommitted_bytes_max // 16)
 
     def make_room(self, size: int) -> bool:
         """Account for a clean read, or return False if it is too large to keep.
@@ -359,7 +359,7 @@ class Overlay:
 
     def _reset_open(self) -> None:
         self.open_bytes = 0
-        self.recount_bytes = self._layer_bytes_max
+        self.recount_bytes = self._uncommitted_bytes_max
 
 
 def _bytes_of(write_batch: WriteBatch) -> int:

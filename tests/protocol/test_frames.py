@@ -174,7 +174,7 @@ def test_a_digest_does_not_depend_on_the_cut(written: Columns, at: int, before: 
 
 
 def test_the_digest_of_a_record_is_that_of_its_bytes() -> None:
-    """Digests are compared across checkpoints: their bytes are fixed as README.md says (D3)."""
+    """Digests are compared across builds: their bytes are fixed as README.md says (D3)."""
     written = Columns([None, b"k"], [b"v", None], (-1, 2), [None, b"head"], ((10, 11), (1, 2)))
     first = struct.pack(">iiiqqi", -1, 1, -1, -1, 10, 1) + b"v"
     second = struct.pack(">iiiqqi", 1, -1, 4, 2, 11, 2) + b"k" + b"head"

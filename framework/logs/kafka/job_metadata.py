@@ -13,12 +13,12 @@ from framework.logs.partition_reader import rows
 from framework.ports import ExternalRecord
 from protocol.ids import TopicPartition
 
-PINS, FEEDS = 0, 1  # partitions: a worker reads the few pins, not the many notes of a feed
+PINS, FEEDS = 0, 1  # partitions: a worker reads the few pins, not the many entries of a feed
 _FEED = "feed"
 
 
 class KafkaNotesReader:
-    """Notes by name, as they were when they were first asked for; none where the job has no topic for them yet."""
+    """Metadata by name, as of the first read; none where the job has no topic for it yet."""
 
     def __init__(self, log: KafkaReader, job: str) -> None:
         """Read nothing yet."""
@@ -36,7 +36,7 @@ class KafkaNotesReader:
         return sorted((key, note) for key, note in metadata.items() if key.startswith(prefix))
 
     def _read(self, number: int) -> dict[str, bytes]:
-        """Return the notes in a partition, read at the first call: one process feeds a job."""
+        """Return the entries of a partition, read at the first call: one process feeds a job."""
         if number in self._known:
             return self._known[number]
         metadata: dict[str, bytes] = {}
@@ -53,7 +53,7 @@ class KafkaNotesReader:
 
 
 class KafkaJobMetadata(KafkaNotesReader):
-    """Notes by name. What ``framework.feeds`` and the pinned guarantee need of a log."""
+    """Metadata by name: the port of ``framework.feeds`` and of the pins to a log."""
 
     def __init__(self, log: KafkaLog, job: str) -> None:
         """Make the topic. Raises ConfigError."""
@@ -68,7 +68,7 @@ class KafkaJobMetadata(KafkaNotesReader):
     def produce_with_meta(
         self, records: Sequence[ExternalRecord], meta: Mapping[str, bytes | None], *, sync: bool = False
     ) -> int:
-        """Append plain records, then put notes (None: delete); return when all are acknowledged.
+        """Append plain records, then put metadata (None: delete); return when all are acknowledged.
 
         Return the offset of the last record, -1 if there are none. ``sync`` changes nothing: what is acknowledged is
         on all replicas in sync.

@@ -181,7 +181,10 @@ class Transactions:
         return failed(exception, f"{doing}, in a transaction of {self.id}")
 
     def _abort(self) -> None:
-        """Spare the readers of the outputs the transaction's time-out; where that fails, the next claim aborts it."""
+        """End the open transaction, as an abort.
+
+        Readers need not wait for its time-out; where that fails, the next claim aborts it.
+        """
         with suppress(KafkaException):
             self._producer.abort_transaction(ABORT_S_MAX)
 
