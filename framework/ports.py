@@ -177,9 +177,9 @@ class StateStore(Protocol):
         ...
 
     def wipe(self) -> None:
-        """Empty all stores and the changelog position (a directory is renamed first.
+        """Empty all stores and the changelog position.
 
-        A crash never leaves half a store).
+        A directory is renamed first, so a crash never leaves half a store.
         """
         ...
 

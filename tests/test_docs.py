@@ -76,7 +76,7 @@ def test_every_rule_is_told() -> None:
 def test_the_table_of_counterexamples_is_that_of_the_code() -> None:
     """The page tells each counterexample in the words of the code.
 
-    Literal rule, what closes it, the invariant that notices.
+    The words are the literal rule, the rule that closes it, and the invariant that notices it.
     """
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGES["PROTOCOL.md"], re.MULTILINE))
     assert set(rows) == set(COUNTEREXAMPLES)

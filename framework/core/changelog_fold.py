@@ -213,7 +213,7 @@ def extend_rollback_history(
 ) -> tuple[RollbackEntry, ...]:
     """Append an incarnation and drop what it makes superfluous.
 
-    (g, R) rolled back everything that an older (g1, R) rolls back.
+    (g, R) rolls back everything that an older (g1, R) rolls back.
     """
     kept = tuple(e for e in rollback_history if e.checkpoint_id < entry.checkpoint_id)
     return (*kept, entry)

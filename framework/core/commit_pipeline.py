@@ -81,7 +81,7 @@ class BaseCore(ABC):
     def _open_batch_is_full(self) -> bool:
         """Whether the open write batch is near its bound.
 
-        Its checkpoint must be closed (A9); a source can wait for that.
+        Its checkpoint must then be closed (A9); a source can wait for that.
         """
         return self._open_bytes > self.limits.uncommitted_state_bytes_max // 2
 

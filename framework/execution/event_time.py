@@ -85,9 +85,9 @@ class EventTime:
             yield _key(partition), b"".join(entry)
 
     def load(self, now: int, get: Callable[[bytes], bytes | None]) -> None:
-        """Go back to a saved state. ``now``.
+        """Go back to a saved state; ``now`` is the time that was saved.
 
-        The time that was saved; a source that is not in the state begins afresh.
+        A source that is not in the state begins afresh.
         """
         self.now = now
         self._idle = set()

@@ -118,9 +118,9 @@ def commit(
 
 
 def abort(log: Log, bulk_write: BulkWrite) -> None:
-    """Roll back a bulk write that is in doubt, for good, unless that has happened.
+    """Roll back a bulk write that is in doubt, for good, unless that has happened already.
 
-    It leaves nothing but an invalid tail.
+    It leaves only an invalid tail.
     """
     wirings = [task.wiring for task in bulk_write.tasks]
     left = [wiring for wiring in wirings if _in_doubt(log, wiring) == bulk_write.bulk_write_id]

@@ -322,9 +322,9 @@ def _nearest_before(log: LogReader, wirings: list[TaskWiring], checkpoint_id: in
 
 
 def _nearest_after(log: LogReader, wirings: list[TaskWiring], checkpoint_id: int, *, by_all: bool) -> int | None:
-    """Return the lowest checkpoint that all of these tasks, or one of them, have committed.
+    """Return the lowest checkpoint, not below ``checkpoint_id``, that these tasks have committed.
 
-    It is not below ``checkpoint_id``.
+    ``by_all``: that all of them have; otherwise one is enough.
     """
     while True:
         found = [_first_from(log, wiring, checkpoint_id) for wiring in wirings]

@@ -131,9 +131,9 @@ class OverlayStore:
         self.drop_open()
 
     def drop_open(self) -> None:
-        """Forget the open write batch. A scan that has begun keeps what it saw.
+        """Forget the open write batch.
 
-        The dict is left behind, not emptied.
+        A scan that has begun keeps what it saw, because the dict is left behind, not emptied.
         """
         self._open = {}
         if self._view is not None:
@@ -240,9 +240,9 @@ class Overlay:
         return self._frozen_count
 
     def freeze(self) -> None:
-        """Make the open write batch immutable, put a fresh one on top (A8).
+        """Make the open write batch immutable and put a fresh one on top (A8).
 
-        Only if nothing is frozen and no undo is open.
+        This is allowed only if nothing is frozen and no undo is open.
         """
         assert not self.has_frozen, "freeze: the last frozen write batch has not been applied or dropped"
         assert self.journal is None, "freeze: within begin_undo and end_undo"

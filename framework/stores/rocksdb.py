@@ -264,7 +264,7 @@ class RocksStore:
     def wipe(self) -> None:
         """Empty all stores and the changelog position.
 
-        Close, rename the directory, delete it, open a new one, all under lock.
+        It closes, renames the directory, deletes it and opens a new one, all under the lock.
         """
         self._close_database()
         self._directory.wipe()

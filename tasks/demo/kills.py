@@ -19,10 +19,7 @@ ALONE_S = 1.0  # after so long the last victim may be the next one
 
 
 class Kill(NamedTuple):
-    """One SIGKILL and the records that it made rolled back; ``restoring``.
-
-    It hit a worker that was restoring its state.
-    """
+    """One SIGKILL and the records that it rolled back. ``restoring``: it hit a worker that was restoring its state."""
 
     partition: int
     rolled_back: int
@@ -172,9 +169,9 @@ class Chaos:
             self._phase = _Phase.CONFIRMING
 
     def _confirm(self) -> None:
-        """The next start must restore.
+        """Check that the next start restores again.
 
-        A finished restore would have left a changelog position, and only be redone (R1).
+        A finished restore would have left a changelog position, and its start would only redo (R1).
         """
         if not is_running(self._local, self._victim):
             return

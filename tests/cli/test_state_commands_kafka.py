@@ -1,7 +1,4 @@
-"""What a job has committed on a real Kafka broker, read as of a checkpoint, rebuilt, forked, rescaled.
-
-By the commands.
-"""
+"""The commands read a job's commits on a real Kafka broker as of a checkpoint; they rebuild, fork and rescale it."""
 
 import shutil
 from pathlib import Path
@@ -81,9 +78,9 @@ def all_have(total: int) -> dict[str, int]:
 
 
 def test_the_past_on_a_broker_is_read_rebuilt_and_forked(moving: Moving) -> None:
-    """State as of a checkpoint, the stores anew from the changelogs.
+    """State is read as of a checkpoint, the stores are rebuilt from the changelogs.
 
-    And a second job that reads on from a checkpoint.
+    A second job reads on from a checkpoint.
     """
     name = moving.cluster.name
     assert moving.run("totals.py", 1) == all_have(1)

@@ -72,9 +72,9 @@ def test_a_sink_opened_again_forgets_what_was_half_done(place: SinkWorld) -> Non
 
 
 def test_an_instance_that_sleeps_over_its_checkpoint_changes_nothing(place: SinkWorld) -> None:
-    """Two instances apply the same checkpoint, the first one falls asleep before any step.
+    """Two instances apply the same checkpoint, and the first one falls asleep before any step.
 
-    Each output is there once.
+    Each output is there once all the same.
     """
     for asleep_at in range(3):
         checkpoint_id, numbers = 10 * asleep_at + 10, [10 * asleep_at + 1, 10 * asleep_at + 2]

@@ -76,9 +76,9 @@ class Producer:
         self.labels: dict[TopicPartition, list[int]] = {partition: [] for partition in self.partitions}
 
     def rollback_marker(self, checkpoint_id: int, *partitions: TopicPartition, generation: int | None = None) -> None:
-        """Become a new incarnation that went back to ``checkpoint_id``, and say so in these partitions (default.
+        """Become a new incarnation that went back to ``checkpoint_id``.
 
-        All).
+        Announce that in these partitions, by default in all.
         """
         self.generation = self.generation + 1 if generation is None else generation
         self.rollback_history = (*self.rollback_history, RollbackEntry(self.generation, checkpoint_id))

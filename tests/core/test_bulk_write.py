@@ -19,9 +19,9 @@ DATA, COMMIT = ChangelogType.DATA, ChangelogType.COMMIT
 
 
 def bulk_write_after_two_checkpoints() -> tuple[list[bytes], Writer]:
-    """Return checkpoints 1 and 2 of generation 1, then a run of generation 2 that commits checkpoint 9.
+    """Return checkpoints 1 and 2 of generation 1, then a bulk write of generation 2 that commits checkpoint 9.
 
-    And its writer.
+    Its writer is returned, too.
     """
     first, run = Writer(1), Writer(2)
     messages = [first.claim(), first.data(), first.commit(1), first.data(), first.commit(2, previous=1)]
@@ -65,9 +65,9 @@ def test_the_next_commit_proves_the_outcome(previous: int, expected: list[int]) 
 
 
 def test_a_outcome_that_comes_late_sets_the_rollback_history_right() -> None:
-    """Generations that began between commit and outcome went back to the run's checkpoint.
+    """The outcome tells where a generation went back to that began between commit and outcome (R3).
 
-    Or to the one before (R3).
+    It is the bulk write's checkpoint, or the one before.
     """
     messages, _ = bulk_write_after_two_checkpoints()
     resumed = Writer(3)

@@ -32,7 +32,7 @@ def exchanged(job: Topology, one: int, other: int) -> Topology:
     ],
 )
 def test_a_start_that_is_refused_writes_nothing(job: Topology, stage: int, text: str, *, aligned: bool) -> None:
-    """No claim, no rollback marker.
+    """A refused start writes no claim and no rollback marker.
 
     The code of before, also one that is at work, goes on as if nothing had been (1.2, C1).
     """

@@ -328,9 +328,9 @@ def test_validity_never_changes_once_read(events: list[tuple[str, int, int]], cu
 @settings(max_examples=60)
 @given(EVENTS)
 def test_reading_from_any_valid_commit_gives_the_same(events: list[tuple[str, int, int]]) -> None:
-    """Redo from a changelog position, or from a base.
+    """Redo starts at a changelog position or at a base (R1, K2).
 
-    Last commit, rollback history and generation are those of the whole log (R1, K2).
+    Last commit, rollback history and generation are those of the whole log.
     """
     messages = history(events)
     whole, segments = fold(messages)

@@ -80,7 +80,7 @@ def test_a_source_closes_once_per_interval() -> None:
 def test_the_checkpoint_id_is_last_plus_one_not_the_next_boundary() -> None:
     """Records after checkpoint 1,000 carry 1,001.
 
-    With the boundary every record would go through early buffers (A1).
+    With the boundary, every record would go through early buffers (A1).
     """
     task = source()
     task.emit(T, "x")
@@ -112,10 +112,7 @@ def test_a_source_that_was_paused_closes_one_checkpoint_for_all_intervals() -> N
 
 
 def test_a_clock_that_went_back_never_lowers_a_checkpoint() -> None:
-    """If the log's clock is behind the last checkpoint.
-
-    The next one waits for the interval of its checkpoint id (A1).
-    """
+    """If the log's clock is behind the last checkpoint, the next one waits for the interval of its id (A1)."""
     task = source()
     task.tick(10_000)
     task.log.now_ms = 3_000
@@ -156,9 +153,9 @@ def test_one_commit_at_a_time() -> None:
 
 
 def test_a_full_write_batch_closes_a_checkpoint_early() -> None:
-    """Near the write batch's bound a source closes by count.
+    """Near the write batch's bound a source closes by count (A9).
 
-    V is its checkpoint id, before its interval is over (A9).
+    V is then the current checkpoint id, before its interval is over.
     """
     task = source(uncommitted_state_bytes_max=100)
     task.take_external("1", "2", "3", "4", "5")
@@ -204,9 +201,9 @@ def test_a_stage_with_only_external_inputs_is_a_source() -> None:
 
 
 def test_the_genesis_pins_start_offsets_before_anything() -> None:
-    """The first commit holds numeric offsets of what is there now.
+    """The first commit holds the numeric offsets of what is there now.
 
-    And is committed before the rollback marker is sent (A2).
+    It is committed before the rollback marker is sent (A2).
     """
     log = Log()
     log.append(IN, *[b"old"] * 7)

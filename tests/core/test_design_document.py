@@ -68,9 +68,9 @@ def test_step_1_everything_so_far_is_of_v1() -> None:
 
 
 def test_step_2_a_record_of_v2_does_not_go_into_v1() -> None:
-    """At {(S3, 24), (S4, 53)}.
+    """At {(S3, 24), (S4, 53)} the early record waits in the buffer of checkpoint 2.
 
-    The early record waits in the buffer of checkpoint 2 (solution 3, not a second layer).
+    That is solution 3, not a second write batch.
     """
     task, *_ = figure_2()
     to(task, 24, 53)
@@ -157,7 +157,7 @@ def committed_v1() -> tuple[Scenario, Producer, Producer]:
 def test_fig_1_either_the_old_or_the_new_output_counts_never_both() -> None:
     """n1 goes back to its first checkpoint and makes [40-45] of what was [21-30].
 
-    N3 reverts, and takes only the new.
+    Then n3 reverts, and takes only the new output.
     """
     task, n1, n2 = committed_v1()
     assert "21-30 of S3" in task.open

@@ -194,9 +194,9 @@ def test_a_gap_is_read_back_before_the_store_is_written() -> None:
 
 @pytest.mark.parametrize("message", ["claim", "data"])
 def test_a_higher_generation_before_a_commit_fences(message: str) -> None:
-    """A message of any type of a higher generation before the commit makes it rolled back.
+    """A message of any type of a higher generation before the commit makes the commit invalid (C2, C3).
 
-    No store, no marker (C2, C3).
+    The task then writes no store and sends no marker.
     """
     task = ready_to_commit()
     if message == "claim":

@@ -43,9 +43,9 @@ def reads(task: Scenario) -> list[int]:
 
 
 def test_the_same_host_redoes_from_its_changelog_position() -> None:
-    """A changelog position to a valid commit that is still in the log.
+    """A changelog position names a valid commit that is still in the log.
 
-    Nothing is wiped, nothing before it is read (R1).
+    So nothing is wiped, and nothing before it is read (R1).
     """
     task = committed()
     assert task.changelog_position is not None
@@ -57,9 +57,9 @@ def test_the_same_host_redoes_from_its_changelog_position() -> None:
 
 
 def test_what_was_committed_after_the_changelog_position_is_applied() -> None:
-    """A crash between commit and store is redone from the changelog; the changelog position is the last commit (A7.
+    """A crash between commit and store is redone from the changelog (A7, R1).
 
-    R1).
+    The changelog position is then that of the last commit.
     """
     task, a0, a1 = running()
     task.hold.add(do.ApplyFrozen)
@@ -144,9 +144,9 @@ def test_an_uncommitted_tail_is_not_applied() -> None:
 
 
 def test_an_old_changelog_position_is_used_although_its_claim_was_trimmed() -> None:
-    """Commits repeat the nonce, so that a changelog position can be checked in a log that begins after its claim (R1.
+    """Commits repeat the nonce (R1, K2).
 
-    K2).
+    So a changelog position can be checked in a log that begins after its claim.
     """
     task = committed(changelog_retention_ms=0)
     assert task.log.start[CHANGELOG] > 1
@@ -225,7 +225,7 @@ def test_a_changelog_that_ends_before_the_own_claim_halts() -> None:
 
 
 def test_a_changelog_position_at_damage_is_no_changelog_position() -> None:
-    """What the changelog position points at cannot be read.
+    """The message at the changelog position cannot be read.
 
     The store is wiped; the restore then finds the damage (R1, 1.2).
     """

@@ -125,7 +125,7 @@ def test_an_early_watermark_is_dropped_by_a_restore() -> None:
 
 
 def test_a_watermark_alone_makes_the_task_rollback() -> None:
-    """A timer may have fired by it.
+    """A timer may have fired by the watermark.
 
     The state that holds a watermark is rolled back with it, without any record (R4).
     """
@@ -203,9 +203,9 @@ def _source(job: Topology = TIMED, stage: int = 1) -> Scenario:
 
 
 def test_event_time_is_sent_behind_the_frames_into_every_partition() -> None:
-    """With generation, checkpoint id and seq of the channel.
+    """A watermark carries generation, checkpoint id and seq of the channel.
 
-    What stands before it may be older than what it says (E2).
+    A record before it may be older than the time that it gives (E2).
     """
     task = _source()
     task.step(on.OutputFrames([(OUT[0], 2, b"")], (100, False)))

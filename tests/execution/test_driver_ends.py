@@ -43,9 +43,9 @@ def test_a_source_says_when_its_inputs_have_ended() -> None:
 
 
 def test_a_source_pauses_while_its_consumers_are_far_behind() -> None:
-    """More than downstream_lag_messages_max untrimmed messages in a stream.
+    """More than downstream_lag_messages_max untrimmed messages in a stream pause the source (B1).
 
-    No more input, but checkpoints are still closed (B1).
+    It takes no more input, but still closes checkpoints.
     """
     task = Driven(SOURCE, checkpoint_interval_ms=100, downstream_lag_messages_max=3, batch_bytes_max=1).start()
     for number in range(100):
@@ -137,9 +137,9 @@ def test_a_fenced_sinks_outputs_never_appear() -> None:
 
 
 def test_a_sink_waits_at_its_bound_for_the_commit_in_flight() -> None:
-    """More than sink_buffer_bytes_max held back for the next checkpoint.
+    """A sink that holds back more than sink_buffer_bytes_max for the next checkpoint waits.
 
-    No input until the transaction has ended (A8).
+    It takes no input until the transaction has ended (A8).
     """
     task, producers = sink(sink_buffer_bytes_max=3, batch_bytes_max=1)
     for producer in producers:

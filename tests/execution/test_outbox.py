@@ -42,10 +42,7 @@ def feed(rig: Rig, *lines: str, key: bytes = b"") -> None:
 
 
 def test_a_checkpoint_is_a_file(tmp_path: Path) -> None:
-    """Nothing shows before the commit.
-
-    Then the checkpoint's lines stand in one file named after task and checkpoint.
-    """
+    """Nothing shows before the commit. Then the checkpoint's lines are in one file, named after task and checkpoint."""
     rig = Rig(job(tmp_path))
     feed(rig, "a", "b")
     rig.freeze()

@@ -143,9 +143,9 @@ def test_fail_names_the_record_that_cannot_be_decoded(key: bytes, value: bytes) 
 
 
 def test_errors_of_the_machine_pass_unchanged() -> None:
-    """An open write batch beyond its bound is Halted, not the record's fault.
+    """An open write batch beyond its bound is Halted, because it is not the record's fault.
 
-    Neither TaskError nor dead letter (A9).
+    It is neither a TaskError nor a dead letter (A9).
     """
 
     class Hoard(Task):

@@ -83,9 +83,9 @@ def test_an_empty_disk_takes_the_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", ["first file", "some file", "changelog position", "deletion"])
 def test_a_kill_meanwhile_costs_nothing(tmp_path: Path, step: str) -> None:
-    """Killed before any file, between two, before the changelog position: it is done again. Before the deletion.
+    """After a kill before any file, between two, or before the changelog position, the work is done again.
 
-    It is done.
+    After a kill before the deletion it is done already.
     """
     log = backfilled(tmp_path / "job")
     files = len(list(left(tmp_path / "job").glob("*.sst")))
@@ -113,7 +113,7 @@ def _foreign(directory: Path) -> None:
 def _beyond(directory: Path) -> None:
     """Say that they are of a commit that the log does not reach.
 
-    Such a changelog position alone would halt the task.
+    A changelog position that says so would halt the task.
     """
     file = left(directory) / "manifest.json"
     manifest = json.loads(file.read_text())

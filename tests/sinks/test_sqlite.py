@@ -77,9 +77,9 @@ def orders(path: Path) -> list[Any]:
 
 
 def test_rows_of_a_struct_are_inserted_with_their_checkpoint(shop: Path) -> None:
-    """The struct's fields are the columns; nothing shows before the commit.
+    """The struct's fields are the columns.
 
-    And checkpoint and rows show together (S2).
+    Nothing shows before the commit; then checkpoint and rows show together (S2).
     """
     rig = Rig(job(Table(str(shop), "orders", json(Order))))
     feed(rig, {"id": 1, "item": "bread", "price": "2.50"}, {"id": 2, "item": "salt"})

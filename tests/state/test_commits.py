@@ -51,9 +51,9 @@ def test_sources_reach_the_ends_before_all_tasks_have_committed_them() -> None:
 
 
 def test_records_are_at_stake_until_their_checkpoint_is_committed() -> None:
-    """What a crash rolls back.
+    """A crash rolls back the records that were sent and are not covered by a commit.
 
-    Sent, and not covered by a commit; an earlier life's rolled-back records do not count again.
+    An earlier life's rolled-back records do not count again.
     """
     kit, log = fed_kit()
     kit.process()

@@ -20,7 +20,7 @@ def memory() -> RocksMemory:
 def filled(tmp_path: Path, memory: RocksMemory) -> Path:
     """Return the directory of a closed store.
 
-    2,000 keys in an SST file, one more key and a changelog position in the log.
+    It has 2,000 keys in an SST file, and one more key and a changelog position in the log.
     """
     path = tmp_path / "task"
     store = RocksStore(path, NAMES, memory)

@@ -1,6 +1,6 @@
 """The overlay against a model of plain dicts.
 
-Reads, scans, freezes, chunks, undo, rollback and rewrite in any order.
+Reads, scans, freezes, chunks, undo, rollback and rewrite come in any order.
 """
 
 import struct
@@ -149,7 +149,7 @@ class OverlayMachine(RuleBasedStateMachine):
     def apply_chunk(self, keys_max: int, full: bool) -> None:
         """Write a chunk, perhaps after a first attempt that failed.
 
-        The changelog position comes with the last one only.
+        The changelog position comes only with the last one.
         """
         assert self.frozen is not None
         old = self.disk.changelog_position
@@ -197,9 +197,9 @@ class OverlayMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.frozen is not None)
     @rule(keys_max=st.integers(1, 6), bytes_max=st.integers(1, 12))
     def rewrite(self, keys_max: int, bytes_max: int) -> None:
-        """A slice is the live, clean part of the frozen checkpoint between two cursors.
+        """Check a slice: the live, clean part of the frozen checkpoint between two cursors.
 
-        Whatever has been applied (K2).
+        It is that whatever has been applied (K2).
         """
         assert self.frozen is not None
         start = self.cursor

@@ -165,7 +165,7 @@ def test_after_a_kill_a_changelog_position_covers_all_that_was_loaded(
 ) -> None:
     """Loading is not logged.
 
-    Without a changelog position the restore starts over, with one everything is there (R1).
+    Without a changelog position the restore starts over; with one, everything is there (R1).
     """
     killed_after(tmp_path / "task", "load", steps)
     store = RocksStore(tmp_path / "task", NAMES, memory)

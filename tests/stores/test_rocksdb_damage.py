@@ -102,9 +102,9 @@ def test_a_damaged_block_is_an_error_never_a_short_scan(filled: Path, memory: Ro
 
 
 def test_after_a_torn_or_damaged_log_changelog_position_and_data_agree(tmp_path: Path, memory: RocksMemory) -> None:
-    """Wherever RocksDB's log is cut or damaged, each store holds what the changelog position says.
+    """RocksDB's log is cut or damaged at any place.
 
-    Or the open is refused.
+    Each store then holds what the changelog position says, or the open is refused.
     """
     path, copy = tmp_path / "task", tmp_path / "copy"
     store = RocksStore(path, NAMES, memory)

@@ -45,7 +45,7 @@ def test_every_interleaving_of_a_small_job_is_clean(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(COUNTEREXAMPLES))
 def test_a_literal_rule_is_found_out(name: str) -> None:
-    """Each counterexample of the design document shows, on the invariant named for it.
+    """Each counterexample of the design document breaks the invariant named for it.
 
     Without it the same world is clean.
     """

@@ -77,15 +77,15 @@ def test_seeds_that_have_found_something_are_clean(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [6, 9, 20001631, 20000300, 20018091, 720085])
 def test_deterministic_seeds_that_have_found_something_are_clean(seed: int) -> None:
-    """What is outside is state (6); timers fire before a first progress message (9): decision 0015. Zombies (720085).
+    """What is outside is state (6), and timers fire before a first progress message (9): decision 0015.
 
-    0021.
+    Zombies come back (720085): decision 0021.
     """
     assert run_seed(seed, world="deterministic").violation is None
 
 
 def test_a_mixed_seed_that_has_found_something_is_clean() -> None:
-    """A reader that hears of a lost acknowledgement late has many progress messages to catch up with.
+    """A reader that learns late of a lost acknowledgement has many progress messages to catch up with.
 
     It takes its time.
     """

@@ -20,9 +20,9 @@ from protocol.ids import TopicPartition
 
 @dataclass(slots=True)
 class LogicalChannel:
-    """A function of the last commit and of what was read since.
+    """A function of the last commit and of the records read since.
 
-    What was taken is in the state or the open write batch.
+    The records that were taken are in the state or in the open write batch.
     """
 
     task: str  # for errors

@@ -80,7 +80,7 @@ class LogicalClock:
     def emit_due(self, mono_us: int) -> bool:
         """Tell whether a progress message is due, and note it.
 
-        Unprompted, all sources emit at the same times of the log's clock.
+        Without a request, all sources emit at the same times of the log's clock.
         """
         due = self.next_emit_ms(mono_us) <= 0
         if due:

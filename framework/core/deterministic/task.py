@@ -76,9 +76,9 @@ class DeterministicCore(SourceCore):
 
     @property
     def released_digests(self) -> Mapping[TopicPartition, Sequence[tuple[int, int]]]:
-        """Last seq, and digest up to it, of each output release since the last commit.
+        """The last seq of each output release since the last commit, and the digest up to it.
 
-        What is made again must agree.
+        Outputs that are made again must agree with it.
         """
         return self.start_up.fold.released_digests
 

@@ -84,7 +84,7 @@ def test_a_skipping_channel_skips_even_what_would_fit() -> None:
 
 
 def test_markers_of_a_skipping_channel_prove_less() -> None:
-    """They prove only what lies below the first skipped checkpoint id.
+    """Such markers prove only what lies below the first skipped checkpoint id.
 
     A checkpoint with skipped records is not closed (A5).
     """
@@ -141,10 +141,7 @@ def test_the_seek_back_is_to_the_positions_of_the_commit() -> None:
 def test_each_checkpoint_holds_exactly_its_records(
     labels: tuple[list[int], list[int]], turns: Random, bound: int, memory: int
 ) -> None:
-    """For any interleaving of two producers and any bound, a commit adds the records of its checkpoints.
-
-    Once (A4-A6).
-    """
+    """For any interleaving of two producers and any bound, a commit adds its checkpoints' records once (A4-A6)."""
     task, *producers = running(early_bytes_max=bound, early_memory_bytes_max=memory)
     todo = [
         sorted([*((open_checkpoint, "send") for open_checkpoint in of), *((v, "then mark") for v in range(1, 5))])[::-1]
@@ -233,7 +230,7 @@ def test_a_commit_may_cover_several_checkpoints() -> None:
 def test_all_checkpoints_up_to_the_alignment_are_drained() -> None:
     """Buffers drain checkpoint by checkpoint, lowest first, before the commit.
 
-    Deleting them would lose records (1.8 A6).
+    To delete them would lose records (1.8 A6).
     """
     task, a0, a1 = running()
     a0.send(3, "third")
@@ -340,9 +337,9 @@ def three_versions(uncommitted_state_bytes_max: int) -> Scenario:
 
 
 def test_near_its_bound_a_write_batch_is_closed_between_checkpoints() -> None:
-    """The commit is of the greatest checkpoint that is drained, not of the alignment's.
+    """When the write batch is half full, the commit is of the greatest drained checkpoint (A9).
 
-    When the write batch is half full (A9).
+    It does not wait for the alignment's.
     """
     task = three_versions(uncommitted_state_bytes_max=38)
     assert task.checkpoint_ids == {0: [], 1: ["1a", "1b"], 2: ["2a", "2b"], 3: ["3a", "3b"]}

@@ -23,9 +23,9 @@ def local() -> tuple[Scenario, Producer, Producer]:
 
 
 def test_records_are_processed_as_they_come() -> None:
-    """No checkpoint ids, no alignment, no buffer.
+    """There are no checkpoint ids, no alignment and no buffer.
 
-    Whatever checkpoint a record carries, it is processed at once (1.5).
+    Each record is processed at once, whatever checkpoint it carries (1.5).
     """
     task, a0, a1 = local()
     a0.send(5_000, "late checkpoint id")
@@ -68,9 +68,9 @@ def test_a_producers_rollback_marker_leads_to_repeats_not_to_a_rollback() -> Non
 
 
 def test_a_rollback_marker_sets_generation_rollback_history_and_seq() -> None:
-    """The channel goes on at the rollback marker's seq; a zombie's late records are rolled back; a gap halts (1.5.
+    """The channel goes on at the rollback marker's seq.
 
-    R3).
+    A zombie's late records are rolled back, and a gap halts the task (1.5, R3).
     """
     task, a0, _ = local()
     a0.send(1, "x")

@@ -104,7 +104,7 @@ def test_an_idle_one_closes_too() -> None:
 
 
 def test_checkpoint_ids_of_deterministic_records_say_nothing() -> None:
-    """Their producer's checkpoints are its own.
+    """The checkpoints of their producer are its own.
 
     A record of any checkpoint id belongs to the checkpoint that is open (A4).
     """

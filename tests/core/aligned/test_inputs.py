@@ -83,9 +83,9 @@ def test_a_marker_beyond_the_next_seq_halts() -> None:
 
 
 def test_a_record_lost_before_a_rollback_marker_halts() -> None:
-    """What a producer has committed stands before its rollback marker.
+    """The records that a producer has committed lie before its rollback marker.
 
-    A gap is a loss, not a rollback (decision 0011).
+    So a gap is a loss, not a rollback (decision 0011).
     """
     task, a0, _ = running()
     a0.labels[T] = [0, 0, 0]  # three records that the log does not hold
@@ -114,10 +114,7 @@ def test_a_marker_behind_later_records_is_fine() -> None:
 
 
 def test_a_generation_that_was_never_announced_halts() -> None:
-    """A frame of a generation whose rollback marker has not been read means that the rollback marker was lost (R2.
-
-    A3).
-    """
+    """A frame of a generation whose rollback marker has not been read proves that the marker was lost (R2, A3)."""
     task, a0, _ = running()
     a0.generation = 2
     a0.send(1, "x")
@@ -272,9 +269,9 @@ def test_errors_name_task_and_channel() -> None:
 
 
 def test_a_rollback_marker_that_is_read_again_still_implies_its_markers() -> None:
-    """A commit below a rollback marker knows its generation, and must not forget what it proves.
+    """A commit below a rollback marker knows its generation.
 
-    Markers up to 2 (R2, 0013).
+    It must not forget what the marker proves: markers up to 2 (R2, decision 0013).
     """
     task, a0, a1 = running()
     a0.send(1, "x")

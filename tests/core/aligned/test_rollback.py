@@ -141,7 +141,7 @@ def test_a_rollback_forgets_what_markers_have_proved() -> None:
 
 
 def test_a_rollback_takes_back_the_seqs_of_outputs() -> None:
-    """What was sent for the dropped checkpoint is rolled back by the rollback marker.
+    """The rollback marker rolls back what was sent for the dropped checkpoint.
 
     Its seqs are given out again (R2, R4).
     """

@@ -34,7 +34,7 @@ HISTORIES = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5)), max_size=8
 def all_incarnations(steps: list[tuple[int, int]]) -> list[RollbackEntry]:
     """Return a rollback history without any pruning.
 
-    Generations grow by the first, checkpoints are the second of each pair.
+    The first numbers of the pairs are growing generations, the second ones are checkpoints.
     """
     entries, generation = [], 0
     for more, restored in steps:
@@ -47,7 +47,7 @@ def all_incarnations(steps: list[tuple[int, int]]) -> list[RollbackEntry]:
 def test_rolled_back_by_any_known_later_incarnation(
     steps: list[tuple[int, int]], generation: int, checkpoint_id: int
 ) -> None:
-    """(u, g, v) is rolled back iff some later generation restored to a checkpoint < v.
+    """(u, g, v) is rolled back iff some later generation restored a checkpoint < v.
 
     The pruned rollback history says the same (R3).
     """
@@ -62,7 +62,7 @@ def test_rolled_back_by_any_known_later_incarnation(
 
 @given(HISTORIES)
 def test_a_pruned_rollback_history_is_short(steps: list[tuple[int, int]]) -> None:
-    """Both generations and checkpoints grow.
+    """Both generations and checkpoints grow in a pruned rollback history.
 
     It has at most one entry for each checkpoint that was ever restored (R3).
     """
@@ -77,7 +77,7 @@ def test_a_pruned_rollback_history_is_short(steps: list[tuple[int, int]]) -> Non
 def test_rolled_back_records_still_in_the_stream_are_dropped() -> None:
     """In another partition the dead incarnation's records are still to be read.
 
-    Rollback history rolls them back (R3).
+    The rollback history rolls them back (R3).
     """
     task, streams, producer = diamond()
     first, second = streams
@@ -92,7 +92,7 @@ def test_rolled_back_records_still_in_the_stream_are_dropped() -> None:
 def test_the_whole_rollback_history_counts_not_only_the_newest_generation() -> None:
     """Generation 2 went back to 1, generation 3 to 2.
 
-    What 1 made for checkpoint 2 stays rolled back, what 2 made counts (R3).
+    What 1 made for checkpoint 2 stays rolled back; what 2 made counts (R3).
     """
     task, (first, second), producer = diamond()
     producer.send(2, "rolled back", to=second)
@@ -151,9 +151,9 @@ def test_a_diamonds_second_channel_may_commit_before_it_learns_of_the_rollback_m
 
 
 def test_rollback_histories_survive_a_restart() -> None:
-    """What is known of the producers is part of the commit.
+    """The producers' rollback histories are part of the commit.
 
-    Rolled-back records read after a restart stay rolled back (R3, 1.2).
+    Rolled-back records that are read after a restart stay rolled back (R3, 1.2).
     """
     task, a0, a1 = running()
     a0.rollback_marker(0)
@@ -165,9 +165,9 @@ def test_rollback_histories_survive_a_restart() -> None:
 
 
 def test_an_own_rollback_history_grows_with_each_start_and_each_rollback() -> None:
-    """Every incarnation is announced with all that still roll back something.
+    """Every incarnation is announced with all those that still roll something back (R2).
 
-    (generation, checkpoint it went back to) (R2).
+    Each is a pair: the generation, and the checkpoint that it went back to.
     """
     task, a0, a1 = running()
     task.commit(1, a0, a1)

@@ -63,9 +63,9 @@ def test_processing_does_not_wait_for_decisions() -> None:
 
 
 def test_a_checkpoint_is_frozen_between_batches() -> None:
-    """When a checkpoint is due no batch is taken until those on their way are done.
+    """When a checkpoint is due, no batch is taken until those on their way are done.
 
-    A commit is never put off for ever.
+    So a commit is never put off for ever.
     """
     task = source()
     task.hold = {do.AppendChangelog}
@@ -179,9 +179,9 @@ def test_progress_messages_stay_within_a_lease_that_is_known_to_count() -> None:
 
 
 def test_a_batch_is_not_overtaken_by_progress_messages() -> None:
-    """While a batch waits for its decision no progress message passes it.
+    """While a batch waits for its input decision, no progress message overtakes it.
 
-    With it all channels hear of its time (D1).
+    With it, all channels learn of its time (D1).
     """
     task = source()
     task.hold = {do.AppendChangelog}

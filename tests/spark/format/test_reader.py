@@ -107,9 +107,9 @@ def test_the_commits_are_a_table(spark: "SparkSession", past: TopicHistory) -> N
 
 @pytest.mark.spark
 def test_a_stream_shows_committed_records_once(spark: "SparkSession", past: TopicHistory) -> None:
-    """A stream that was used up is trimmed (K3).
+    """A stream whose records are processed is trimmed (K3).
 
-    What is left has no record twice and none beyond the last checkpoint.
+    The rest has no record twice and none beyond the last checkpoint.
     """
     rows = table(spark, past, "stream", topic="postings").collect()
     places = [(row.producer, row.partition, row.seq) for row in rows]

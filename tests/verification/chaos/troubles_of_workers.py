@@ -65,7 +65,7 @@ def zombie(directory: Path, log: str, seed: int, rounds: int = ROUNDS) -> str:
 def older_state(directory: Path, log: str, seed: int, rounds: int = ROUNDS) -> str:
     """Bring the state directory of an older commit back.
 
-    The changelog position tells, and what is missing is redone (R1).
+    The changelog position tells its age, and the missing commits are redone (R1).
     """
     with scene(directory, log, seed, "changelog_retention_ms=3000") as stage:
         stage.running()
@@ -97,7 +97,7 @@ def older_state(directory: Path, log: str, seed: int, rounds: int = ROUNDS) -> s
 def trimmed_changelog(directory: Path, log: str, seed: int, rounds: int = 1) -> str:  # one is enough
     """Trim a changelog while its worker is down.
 
-    What a rollback marker can do without is no loss; beyond, it must refuse.
+    A trim of what a restore can do without is no loss; beyond that, the worker must refuse.
     """
     with scene(directory, log, seed) as stage:
         stage.running()

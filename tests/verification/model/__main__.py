@@ -18,9 +18,9 @@ COLUMNS = ("world", "bounds", "states", "transitions", "depth", "ends", "s", "re
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 if all that was asked for is clean and complete (or each counterexample was found), 1 if not.
+    """Return 0 if all that was asked for is clean and complete (or each counterexample was found).
 
-    2 for no sense.
+    1: it is not. 2: the request makes no sense.
     """
     asked = _parse(arguments)
     console = Console()

@@ -65,7 +65,7 @@ class Judged:
     def sent(self, partition: TopicPartition, checkpoint_id: int) -> list[bytes]:
         """Return all committed output to a partition with checkpoint ids up to a checkpoint.
 
-        A checkpoint id is the last checkpoint + 1.
+        The checkpoint id of a record is the last checkpoint + 1.
         """
         return [v for c, w in self.commits if c.previous < checkpoint_id for p, v in w.outputs if p == partition]
 

@@ -25,9 +25,10 @@ Patch = tuple[Any, str, Callable[[Any], Any]]  # owner, attribute, from the orig
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """``says``: the literal rule. ``missing``: the rule that closes the counterexample. ``invariant``.
+    """A literal rule of the design document that does not hold.
 
-    What must notice it.
+    ``says``: the literal rule. ``missing``: the rule that closes the counterexample. ``invariant``: the one that
+    must notice it.
     """
 
     says: str

@@ -39,9 +39,9 @@ class Step(NamedTuple):
 
 
 class Witness(NamedTuple):
-    """What an attempt did for the checkpoint that a commit closes; it lies beside the message.
+    """The work of an attempt for the checkpoint that a commit closes.
 
-    Outside of the protocol.
+    It lies beside the message, outside of the protocol.
     """
 
     steps: tuple[Step, ...]

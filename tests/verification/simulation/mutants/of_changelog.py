@@ -1,6 +1,6 @@
 """Mistakes with the changelog and the store.
 
-Ownership, validity, rewrite, trim, changelog position (C1 to C6, R1, K1 to K3, A9).
+They concern ownership, validity, rewrite, trim and changelog position (C1 to C6, R1, K1 to K3, A9).
 """
 
 from dataclasses import replace

@@ -42,9 +42,9 @@ def made_again_taken_again(frame: Any) -> Any:
 
 @mutant(LogicalChannel, "reset", "seq", "lost", "rolled back", "resume", shows=_between, focus=busier, world="mixed")
 def kept_on_roll_back(reset: Any) -> Any:
-    """A roll back drops the write batch.
+    """A rollback drops the write batch, but the task keeps its positions in deterministic channels (R4).
 
-    And still holds what it had taken of deterministic producers to be in it (R4).
+    It still holds that their records are in the batch.
     """
     return lambda self, seq, frontiers: reset(self, max(seq, self.taken), frontiers)
 

@@ -86,7 +86,7 @@ def failed_send_ignored(perform_next: Any) -> Any:
 def frozen_batch_shared(freeze: Any) -> Any:
     """The frozen write batch and the open one are the same object.
 
-    Later writes change a checkpoint that is closed (A8).
+    So later writes change a checkpoint that is closed (A8).
     """
 
     def mistaken(self: OverlayStore) -> None:
