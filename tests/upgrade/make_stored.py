@@ -3,7 +3,8 @@
     git worktree add --detach ../before dccb5a1
     python tests/upgrade/make_stored.py ../before tests/upgrade/stored.tar.xz
 
-Each kind of job is stopped gracefully after its first lines, and then killed while the next ones are not committed.
+Each kind of job is stopped gracefully after its first lines, and then killed while the next ones are not committed. An
+aligned one is also killed when they are committed, but its database has not taken them.
 The options are those of release 0.1.
 """
 
@@ -35,7 +36,7 @@ KINDS = {  # directory → code, options of release 0.1
     "read-back": ("deterministic.py", ["--set=release=read-back"]),
 }
 DROPPED = ("LOG*", "OPTIONS-*", "*.lock", "LOCK", "*.early", "logs", "*.db-queue", "*.db-lock", "*-shm", "*.py", "__*")
-LIMIT_S = 120.0
+LIMIT_S = 60.0
 
 held: list[EmbeddedLog] = []  # never closed: closing would empty the WAL that the killed workers leave
 
@@ -55,7 +56,10 @@ def make(out: Path) -> None:
         killed = out / kind / "killed"
         shutil.copytree(stopped, killed)
         feed(killed, SECOND, at=100_000)
-        kill(killed, code, *options)
+        kill(killed, code, "--set=interval_ms=600000", *options)
+    unapplied = out / "aligned" / "unapplied"
+    shutil.copytree(out / "aligned" / "stopped", unapplied)
+    kill(unapplied, "aligned.py", unapplied=True)
 
 
 def grete(folder: Path, *arguments: str) -> None:
@@ -75,9 +79,9 @@ def feed(folder: Path, lines: list[tuple[str, str]], *, at: int) -> None:
     log.close()
 
 
-def kill(folder: Path, code: str, *options: str) -> None:
-    """Run the workers until their frames are in the log, and kill them long before a checkpoint."""
-    command = [sys.executable, "-m", "framework.cli", "worker", code, "--directory=job", "--set=interval_ms=600000"]
+def kill(folder: Path, code: str, *options: str, unapplied: bool = False) -> None:
+    """Run the workers until their frames are in the log, and kill them; ``unapplied``: the outputs, but no rows."""
+    command = [sys.executable, "-m", "framework.cli", "worker", code, "--directory=job"]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}  # as the supervisor starts deterministic workers
     log = EmbeddedLog(folder / "job" / "log.db")
     held.append(log)
@@ -87,11 +91,20 @@ def kill(folder: Path, code: str, *options: str) -> None:
         for number in range(PARTITIONS)
     ]
     try:
-        still, ends = 0, before
-        while still < 10 or any(end == start for end, start in zip(ends[:PARTITIONS], before, strict=False)):
+        if unapplied:
+            time.sleep(5)  # the workers open their sinks
+            rows = sqlite3.connect(folder / "rows.db", isolation_level=None)
+            rows.execute("BEGIN IMMEDIATE")
+            feed(folder, SECOND, at=100_000)
+        looked = slice(PARTITIONS, None) if unapplied else slice(PARTITIONS)
+        still, ends, ends_at = 0, before, time.monotonic() + LIMIT_S
+        while still < 10 or any(end == start for end, start in zip(ends[looked], before[looked], strict=True)):
             time.sleep(0.2)
             now = work(log)
-            still = still + 1 if now == ends or "deterministic" in code else 0  # progress messages go on there
+            if time.monotonic() > ends_at:
+                raise TimeoutError(f"{folder}: {before} → {now}")
+            markers = unapplied or "deterministic" in code  # they go on, or progress messages do
+            still = still + 1 if now == ends or markers else 0
             ends = now
             assert all(worker.poll() is None for worker in workers), "a worker has ended"
     finally:

@@ -41,7 +41,8 @@ class Stored:
             packed.extractall(folder, here, filter="data")
         self.folder, self.kind = folder / kind / end, kind
         self.job: Job = (aligned if KINDS[kind][0] == "aligned.py" else deterministic).job
-        self.before: Lines = FIRST + (SECOND if end == "killed" else [])
+        self.before: Lines = FIRST + ([] if end == "stopped" else SECOND)
+        self.uncommitted = len(SECOND) if end == "killed" else 0
         self.topics, self.keys = self._names()
 
     def go_on(self) -> str:
@@ -108,7 +109,7 @@ def end(request: pytest.FixtureRequest) -> str:
 def once_each(stored: Stored) -> dict[str, list[int]]:
     """Let a job go on; check that state and running totals hold each word once. Return the rest of the outputs."""
     out = stored.go_on()
-    assert f"all input is used up; {len(MORE) + len(stored.before) - len(FIRST)} input records committed" in out
+    assert f"all input is used up; {len(MORE) + stored.uncommitted} input records committed" in out
     everything = stored.before + MORE
     totals = stored.totals()
     assert stored.state("split/seen") == Counter(key for key, _ in everything)
@@ -119,9 +120,12 @@ def once_each(stored: Stored) -> dict[str, list[int]]:
     return totals
 
 
+@pytest.mark.parametrize("end", ["stopped", "killed", "unapplied"])
 def test_an_aligned_job_goes_on(end: str, tmp_path: Path) -> None:
-    """State, windows, timers and three kinds of sinks: each line counts once."""
+    """State, windows, timers and three kinds of sinks: each line counts once, also one that waits for a sink."""
     stored = Stored("aligned", end, tmp_path)
+    database = sqlite3.connect(stored.folder / "rows.db")
+    assert database.execute("SELECT count(*) FROM totals").fetchone() == (counted(FIRST).total(),)
     rest = once_each(stored)
     before, everything = counted(stored.before), counted(stored.before + MORE)
     for word, possible in times(stored.before).items():
@@ -132,7 +136,6 @@ def test_an_aligned_job_goes_on(end: str, tmp_path: Path) -> None:
     assert rest == {}
     assert stored.state("count/windows") == {(aligned.LONG_MS, word): n for word, n in counted(MORE).items()}
     each = sorted((word, number) for word, count in everything.items() for number in range(1, count + 1))
-    database = sqlite3.connect(stored.folder / "rows.db")
     assert sorted(database.execute("SELECT word, total FROM totals")) == each
     assert len([*database.execute(f"SELECT job, task, owner, version FROM {ACCOUNT}")]) == PARTITIONS
     database.close()
