@@ -1,8 +1,8 @@
 """History through a job's own tasks: ``make bench EXPERIMENT=backfill``, ``python -m benchmarks.backfill [--help]``.
 
 Counting (W1): JSON messages of about 95 bytes in Parquet, 10,000 keys, 4 partitions, counts with a changelog.
-From the call to the outcome; the session is there. Restoring: workers start with nothing on their disks, from the files
-that a backfill leaves, and from the changelogs; with LOG=kafka there, and beside Kafka Streams.
+Timed from the call to the outcome; the session is there already. Restoring: workers start with nothing on their disks,
+from the files that a backfill leaves, and from the changelogs; with LOG=kafka there, and beside Kafka Streams.
 """
 
 import argparse

@@ -37,7 +37,7 @@ job = Job("reading", stages=[Keep], partitions=PARTITIONS)
 
 
 def written(directory: Path, records: int, rewritten: int) -> JobDirectory:
-    """Write so many records into changelogs, each key ``rewritten`` times, a checkpoint each."""
+    """Write records into changelogs, each key ``rewritten`` times, with a checkpoint for each time."""
     job_directory = JobDirectory(directory / "job")
     log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)

@@ -21,10 +21,9 @@ POSTGRES = ("postgresql", "postgres")
 class Table(Generic[V]):
     """Rows of a table that exists already, in SQLite or PostgreSQL: to send is to insert, or with ``key`` to upsert.
 
-    ``url``: a file's path (SQLite), ``postgresql://user@host/database``, or ``env:NAME`` for one in an
-    environment variable when the task starts. ``table`` may be ``schema.table``. ``value`` holds a row while it waits
-    for its checkpoint. The fields of a json(Struct) or json(dataclass) are the columns; for anything else, or other
-    names,
+    ``url``: a file's path (SQLite), ``postgresql://user@host/database``, or ``env:NAME`` for one in an environment
+    variable when the task starts. ``table`` may be ``schema.table``. ``value`` holds a row while it waits for its
+    checkpoint. The fields of a json(Struct) or json(dataclass) are the columns; for anything else, or other names,
     ``columns`` gives them, as names or as field → column. ``key``: the columns of a primary key or unique index.
 
     All tables of a task in one database change in one transaction per checkpoint. Raises GraphError for a declaration

@@ -181,10 +181,8 @@ class Freeze:
 class WriteData:
     """Send the dirty keys of the frozen write batch and the next slice of the rewrite as data messages.
 
-    Answer DataWritten.
-
-    After all outputs of the checkpoint are acknowledged, before the commit. ``first_seq``: ChangelogSeq of the first
-    one.
+    Answer DataWritten. After all outputs of the checkpoint are acknowledged, before the commit. ``first_seq``:
+    ChangelogSeq of the first one.
     """
 
     generation: int

@@ -13,11 +13,9 @@ class TaskWiring:
     Of an aligned task, ``logical`` are the producers in deterministic mode: they send no markers, and what they send is
     never rolled back, so their channels are none of the alignment's (A2b). ``is_source``: the task waits for no task's
     markers, so it closes checkpoints by its own clock (A1, 1.8). ``keeps_time``: event time is part of the task's
-    state;
-    ``timed_outputs``: where it must be told, because the consumer, or a stage behind it, goes by event time (E1, E2).
-    ``fingerprint`` goes into all that the task sends, and
-    ``fingerprints`` are those that it takes from others: of the graphs that the job has had, each an extension of the
-    one before it (1.2).
+    state; ``timed_outputs``: where it must be told, because the consumer, or a stage behind it, goes by event time (E1,
+    E2). ``fingerprint`` goes into all that the task sends, and ``fingerprints`` are those that it takes from others: of
+    the graphs that the job has had, each an extension of the one before it (1.2).
     """
 
     name: str

@@ -1,9 +1,9 @@
 """Pins the graph of a job in its metadata, and holds its code against it and against the last commits at each start.
 
 A graph may grow: stages are added after the others, which may read what those write. Tasks of both codes work side by
-side then, so the earlier code may go on as before. Everything else is refused, before anything is
-written. The core also checks the task's own commit (framework.core.graph_check): here all tasks of a
-process are looked at before the first of them writes.
+side then, so the earlier code may go on as before. Everything else is refused, before anything is written. The core
+also checks the task's own commit (framework.core.graph_check): here all tasks of a process are looked at before the
+first of them writes.
 """
 
 import json

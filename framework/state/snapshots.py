@@ -106,12 +106,11 @@ def newest(log: LogReader, wiring: TaskWiring) -> Snapshot | None:
 def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, aligned: bool = True) -> list[Snapshot]:
     """Return every task at ``checkpoint_id``, in the order of ``all_wirings``.
 
-    None is the newest that all have committed.
-
-    A source closes its checkpoints by its own clock: it is at its first one that is not lower. Without alignment
-    (1.5, D4) there is no common checkpoint, and such a task is at its last one that is not higher. Some task has
-    committed exactly ``checkpoint_id``. Raises ConfigError: nothing is committed yet, not this checkpoint (names the
-    nearest), by another graph, or not retained any more.
+    ``checkpoint_id`` None: the newest that all have committed. Some task has committed exactly this checkpoint. A
+    source closes its checkpoints by its own clock: it is at its first one that is not lower. Without alignment
+    (1.5, D4) there is no common checkpoint, and such a task is at its last one that is not higher. Raises
+    ConfigError: nothing is committed yet, not this checkpoint (names the nearest), by another graph, or not retained
+    any more.
     """
     wirings = all_wirings(job)
     there = log.partitions(wirings[0].changelog.topic) or job.partitions

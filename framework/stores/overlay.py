@@ -148,11 +148,11 @@ class OverlayStore:
         self._cache, self._cache_old = {}, {}
 
     def age_cache(self) -> None:
-        """Make the recent read cache the old ones; the old ones go."""
+        """Make the recent part of the read cache the old one; the old one goes."""
         self._cache_old, self._cache = self._cache, {}
 
     def frozen_to_cache(self, part: float) -> None:
-        """Turn the frozen write batch, now in the state store, into read cache. Before a part < 1, drop the others."""
+        """Move the frozen write batch, now in the state store, to the read cache: all of it, or only a ``part`` < 1."""
         kept = self._frozen if part >= 1 else islice(self._frozen.items(), int(part * len(self._frozen)))
         self._cache.update(kept)  # a copy: a scan may still be reading the frozen dict
         self.drop_frozen()
@@ -184,9 +184,8 @@ class Overlay:
     ) -> None:
         """``uncommitted_state_bytes_max`` bounds the open write batch (as much again may be frozen).
 
-        ``read_cache_bytes_max`` the read cache.
-
-        Raises ConfigError for store ids that are not different INT16s ≥ 0.
+        ``read_cache_bytes_max`` bounds the read cache. Raises ConfigError for store ids that are not different INT16s
+        ≥ 0.
         """
         if len(set(store_ids)) != len(store_ids) or not all(0 <= store_id < 1 << 15 for store_id in store_ids):
             raise ConfigError(f"store ids {list(store_ids)}: must be different and within 0 to 32767")

@@ -120,7 +120,7 @@ class Kit:
     def process(self) -> None:
         """Process the records that can be processed while time does not pass.
 
-        Nothing of it is committed, so a crash will roll it back.
+        None of them is committed, so a crash will roll them back.
         """
         while sum(task.work(self._data, self._faults) for task in self._tasks.values()):
             pass

@@ -1,4 +1,4 @@
-"""Two checkpoints of a job's code over one log, as a person deploys them: refused with a way, and each way works."""
+"""Two versions of a job's code over one log, as a person deploys them: refused with a way, and each way works."""
 
 import shutil
 import sqlite3

@@ -1,4 +1,4 @@
-"""Runs: commits from outside of the workers, which count once their outcome stands (1.8)."""
+"""Bulk writes: commits from outside of the workers, which count once their outcome is written (1.8)."""
 
 import zlib
 
@@ -44,7 +44,7 @@ def test_a_run_counts_once_its_outcome_stands() -> None:
 
 
 def test_a_run_that_is_invalid_leaves_nothing() -> None:
-    """What comes next builds on the checkpoint before it, and may be lower than the run's (1.8)."""
+    """What comes next builds on the checkpoint before it, and may be lower than the bulk write's (1.8)."""
     messages, run = bulk_write_after_two_checkpoints()
     after = Writer(3)
     tail = [run.outcome(counts=False), after.claim(), after.data(), after.commit(3, previous=2)]
@@ -55,7 +55,7 @@ def test_a_run_that_is_invalid_leaves_nothing() -> None:
 
 @pytest.mark.parametrize(("previous", "expected"), [(9, [1, 2, 10]), (2, [1, 2, 10])])
 def test_the_next_commit_proves_the_outcome(previous: int, expected: list[int]) -> None:
-    """Nobody builds on an in doubt run, nor passes one over: so what the next commit follows says it all (1.8)."""
+    """No task builds on a bulk write in doubt, or passes one over: the next commit tells its outcome (1.8)."""
     messages, _ = bulk_write_after_two_checkpoints()
     after = Writer(3)
     into, segments = fold([*messages, after.claim(), after.data(b"after"), after.commit(10, previous=previous)])
@@ -88,7 +88,7 @@ def test_what_was_decided_after_a_run_is_kept() -> None:
 
 
 def test_a_invalid_outcome_decides_nothing() -> None:
-    """An outcome that a higher generation stands before is rolled back, as any message (C2)."""
+    """An outcome behind a message of a higher generation is invalid, as any message is (C2)."""
     messages, run = bulk_write_after_two_checkpoints()
     late = run.outcome(counts=True)
     into, segments = fold([*messages, Writer(3).claim(), late])

@@ -166,7 +166,7 @@ def test_a_full_write_batch_closes_a_checkpoint_early() -> None:
 
 
 def test_a_checkpoint_closed_early_is_closed_once() -> None:
-    """The layer is empty after the freeze: no further checkpoint is closed before there is a reason (A9)."""
+    """The write batch is empty after the freeze: no further checkpoint is closed before there is a reason (A9)."""
     task = source(uncommitted_state_bytes_max=100)
     task.hold.add(do.AppendChangelog)
     task.open_bytes = 51

@@ -231,7 +231,7 @@ def test_whatever_was_trimmed_a_restore_finds_the_state(
 
 @pytest.mark.parametrize("rewrite_keys", [1, 3, 1_000])
 def test_the_changelog_stays_bounded(rewrite_keys: int) -> None:
-    """An idle task with state goes on sweeping and trimming: the log does not grow with time (K2)."""
+    """An idle task with state goes on rewriting and trimming: the log does not grow with time (K2)."""
     task, a0, a1 = running(changelog_retention_ms=0)
     advance(task, 1, a0, a1, names=("p", "q", "r"))
     task.rewrite_keys = rewrite_keys

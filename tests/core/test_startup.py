@@ -92,7 +92,7 @@ def test_another_host_restores() -> None:
 def test_a_changelog_position_that_is_not_a_commit_of_this_log_is_wiped(
     change: Callable[[ChangelogPosition], ChangelogPosition],
 ) -> None:
-    """Offset, generation, checkpoint and nonce must all be those of the commit there: else wipe and bootstrap (R1)."""
+    """Offset, generation, checkpoint and nonce must all be those of the commit there: else wipe and restore (R1)."""
     task = committed()
     after = task.successor()
     assert task.changelog_position is not None

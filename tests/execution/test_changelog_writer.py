@@ -102,7 +102,7 @@ def test_large_checkpoints_are_cut_into_numbered_messages(monkeypatch: pytest.Mo
 
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sweep at most two keys with an idle checkpoint."""
+    """Rewrite at most two keys with an idle checkpoint."""
     monkeypatch.setattr(changelog_writer, "REWRITE_KEYS_MIN", 2)
 
 

@@ -235,7 +235,7 @@ def test_the_users_task_is_made_when_the_state_is_there() -> None:
 
 
 def test_a_rollback_discards_what_was_read_ahead() -> None:
-    """Void records, layer and outputs go; the batch in memory is dropped, and the stream is read again (R4, R5)."""
+    """Rolled-back records, write batch, outputs and read-ahead are dropped, and the stream is read again (R4, R5)."""
     task, a0, a1 = driven()
     a0.send(1, "rolled back")
     task.run()

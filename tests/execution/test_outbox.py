@@ -224,7 +224,7 @@ def test_a_rollback_while_a_checkpoint_is_applied_applies_it_once(tmp_path: Path
 
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "no more declared"])
 def test_without_sinks_a_restored_checkpoint_is_not_applied_to_files(tmp_path: Path, *, declared: bool) -> None:
-    """A past that is run again restores checkpoints that wait for their files, and leaves the files alone."""
+    """A replay brings back checkpoints that wait for their files, and leaves the files alone."""
     rig = Rig(job(tmp_path))
     feed(rig, "a")
     rig.freeze()

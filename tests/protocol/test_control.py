@@ -1,4 +1,4 @@
-"""Markers, restores and heartbeats."""
+"""Checkpoint markers, rollback markers and progress messages."""
 
 import pytest
 from hypothesis import given

@@ -63,7 +63,7 @@ def test_the_past_of_a_topic_sends_its_outputs_once(spark: "SparkSession", scene
 
 
 def test_a_run_whose_outputs_died_with_it_cannot_count(scene: Scene) -> None:
-    """All of its commits stand, its outputs are nowhere: ``--resume`` is refused, ``--abort`` makes it rolled back."""
+    """All of its commits stand, its outputs are nowhere: ``--resume`` is refused, ``--abort`` rolls it back."""
     run = begin(scene.log, scene.job, SETTINGS, outputs=True)
     lost = TopicPartition("no-such-topic", 0)
     with pytest.raises(ConfigError, match="there is no partition no-such-topic"):  # dies at the outcome

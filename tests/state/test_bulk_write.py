@@ -121,7 +121,7 @@ def test_only_the_attempt_that_is_named_counts(log: Log) -> None:
 
 
 def test_a_commit_that_the_log_repeats_counts_once(log: Log) -> None:
-    """As-of reads, a look back and the fold agree where a run's commit stands twice before its outcome (C2)."""
+    """As-of reads, a look back and the fold agree if a bulk write's commit comes twice before its outcome (C2)."""
     run = begin(log, job, SETTINGS)
     repeating: Any = _Repeating(log)
     commit(repeating, run, [write(log, run, task, {b"a": b"1"}) for task in range(4)], settings=SETTINGS, full=True)
@@ -160,7 +160,7 @@ def test_two_attempts_of_one_task_are_not_both_committed(log: Log) -> None:
 
 @pytest.mark.parametrize("taken", range(4))
 def test_a_task_that_is_claimed_meanwhile_makes_invalid_the_run(log: Log, taken: int) -> None:
-    """A later claim of any task: nothing of the run counts, nor stays in doubt when it is aborted (C2, C3, 1.8)."""
+    """After a later claim of any task nothing of the bulk write counts, or stays in doubt at an abort (C2, C3, 1.8)."""
     before = whole(log, {b"a": b"1"})
     run = begin(log, job, SETTINGS)
     written = [write(log, run, task, {b"b": b"2"}) for task in range(4)]

@@ -197,7 +197,10 @@ def test_a_worker_that_starts_meanwhile_makes_invalid_the_run(scene: Scene) -> N
 
 
 def test_a_worker_does_not_guess_what_becomes_of_a_run(tmp_path: Path) -> None:
-    """Its task was rewritten by a run without an outcome: it exits 4 and says what to do; settled, it works (1.8)."""
+    """A bulk write without an outcome has rewritten its task (1.8): it exits 4 and says what to do.
+
+    Once the bulk write is settled, the worker works.
+    """
     directory, reference = tmp_path / "job", "tests.state.pair_job"
     job = load_job(reference)
     assert run_pair(reference, directory, ("a", "x")) == {"x": 1}

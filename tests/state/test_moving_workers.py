@@ -100,7 +100,7 @@ def test_what_a_worker_commits_between_the_read_and_the_claim_is_kept(
 def test_an_input_that_comes_between_the_read_and_the_claim_is_refused(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has read it: the run does not count, and the job goes on as it was, with all of its input."""
+    """Nobody has read it: the bulk write does not count, and the job goes on as it was, with all of its input."""
     monkeypatch.setattr(rescale_module, "refuse_if_owned", lambda *_: None)
     scene.order(1)
     scene.work(1)

@@ -28,7 +28,7 @@ def overlay_of(
 
 
 def test_a_write_batch_beyond_its_bound_stops_the_task_naming_the_setting(base: MemoryStore) -> None:
-    """No layer grows without end; over all stores together, deletes included (A9)."""
+    """No write batch grows without end; over all stores together, deletes included (A9)."""
     overlay = overlay_of(base, uncommitted_state_bytes_max=100_000)
     written = 0
 
@@ -161,7 +161,7 @@ def test_chunks_are_as_large_as_asked() -> None:
 
 
 def test_clean_reads_stay_within_their_bound() -> None:
-    """Reads and applied layers are kept up to read_cache_bytes_max, whichever way they come."""
+    """Reads and applied write batches are kept up to read_cache_bytes_max, whichever way they come."""
     asked = []
 
     class Counting(MemoryStore):

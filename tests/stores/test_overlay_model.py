@@ -45,7 +45,7 @@ class OverlayMachine(RuleBasedStateMachine):
 
     @initialize(read_cache_bytes_max=st.sampled_from([0, 300, 1000, 1 << 20]))
     def start(self, read_cache_bytes_max: int) -> None:
-        """Begin with an empty state store; a small cache of read cache ages often."""
+        """Begin with an empty state store; a small read cache ages often."""
         self.read_cache_bytes_max = read_cache_bytes_max
         self.disk = MemoryDisk()
         self.checkpoint_id = 0
@@ -53,7 +53,7 @@ class OverlayMachine(RuleBasedStateMachine):
         self.open_overlay()
 
     def open_overlay(self) -> None:
-        """Start as after a crash: what is on disk, no layers."""
+        """Start as after a crash: what is on disk, no write batches."""
         self.base = FullDisk({store: str(store) for store in IDS}, self.disk)
         self.overlay = Overlay(
             self.base, IDS, uncommitted_state_bytes_max=1 << 20, read_cache_bytes_max=self.read_cache_bytes_max

@@ -90,7 +90,7 @@ def test_table_and_timers_survive_a_crash(other_host: bool) -> None:
 
 
 def test_a_rollback_takes_the_answer_back() -> None:
-    """What was recommended for a rolled back visit is never seen; the visit comes again and is answered once (R4)."""
+    """What was recommended for a rolled-back visit is never seen; the visit comes again and is answered once (R4)."""
     kit = Kit(job, partitions=1)
     kit.feed(forecasts, "hill", Forecast("cloudy", NOON))
     kit.run()

@@ -144,7 +144,7 @@ def test_an_aligned_stage_rolls_back_and_takes_deterministic_records_again() -> 
 
 
 def test_the_end_is_passed_by_time_and_then_reached_by_checkpoints() -> None:
-    """A2b: fronts tell that aligned tasks hold all that deterministic ones make; behind them checkpoints do."""
+    """A2b: frontiers tell that aligned tasks hold all that deterministic ones make; behind them checkpoints do."""
     kit = Kit(JOB, settings=Settings(checkpoint_interval_ms=50))
     log = kit._log
     kit.feed(LINES, None, "to be")

@@ -174,7 +174,7 @@ def producers_of(log: LogReader, job: Job, stream: Stream) -> dict[int, Producer
 
 
 def stream(where: Where, plan: StreamPlan, partition: TopicPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the committed records of one partition, a batch a frame: no rolled back ones (R3), none twice (K1)."""
+    """Yield the committed records of one partition, a batch a frame: no rolled-back ones (R3), none twice (K1)."""
     log = where.open()
     try:
         start, end = log.bounds(partition)

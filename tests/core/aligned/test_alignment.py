@@ -212,7 +212,7 @@ def test_markers_are_cumulative() -> None:
 
 
 def test_a_commit_may_cover_several_checkpoints() -> None:
-    """The barrier fires when the least marker reaches cur, and the commit is of that least marker (A6)."""
+    """The alignment ends when the least marker reaches cur, and the commit is of that least marker (A6)."""
     task, a0, a1 = running()
     a0.send(1, "1")
     a0.send(2, "2")
@@ -326,7 +326,7 @@ def test_the_first_record_of_a_checkpoint_is_not_early_after_the_freeze() -> Non
 
 
 def three_versions(uncommitted_state_bytes_max: int) -> Scenario:
-    """Return a task that had to wait for three checkpoints' barrier at once, with two records (20 bytes) in each."""
+    """Return a task that had to align three checkpoints at once, with two records (20 bytes) in each."""
     task, a0, a1 = running(uncommitted_state_bytes_max=uncommitted_state_bytes_max)
     for checkpoint_id in (1, 2, 3):
         a0.send(checkpoint_id, f"{checkpoint_id}a", f"{checkpoint_id}b")
@@ -346,7 +346,7 @@ def test_near_its_bound_a_write_batch_is_closed_between_checkpoints() -> None:
 
 
 def test_far_from_its_bound_all_checkpoints_are_one_commit() -> None:
-    """The barrier's checkpoint, unless the write batch nears its bound (1.8 A6)."""
+    """It is the alignment's checkpoint, unless the write batch nears its bound (1.8 A6)."""
     assert list(three_versions(uncommitted_state_bytes_max=200).checkpoint_ids) == [0, 3]
     assert list(three_versions(uncommitted_state_bytes_max=78).checkpoint_ids) == [0, 2, 3]
 

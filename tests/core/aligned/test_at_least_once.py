@@ -96,7 +96,7 @@ def test_a_rollback_marker_below_the_own_checkpoint_is_normal() -> None:
 
 
 def test_commits_and_fencing_are_the_same() -> None:
-    """A7 and C hold: a higher generation before the commit makes it rolled back (1.5)."""
+    """A7 and C hold: a higher generation before the commit makes it invalid (1.5)."""
     task, a0, _ = local()
     a0.send(1, "x")
     task.read()

@@ -63,7 +63,7 @@ def test_a_rollback_marker_that_rolls_back_what_was_processed_rolls_back() -> No
 
 
 def test_after_a_rollback_only_what_counts_is_committed() -> None:
-    """Each record that was not taken back is in the state once; rolled back ones are not (R4)."""
+    """Each record that was not taken back is in the state once; rolled-back ones are not (R4)."""
     task, a0, a1 = running()
     a0.send(1, "x")
     a0.send(2, "rolled back, early")
@@ -76,7 +76,7 @@ def test_after_a_rollback_only_what_counts_is_committed() -> None:
 
 
 def test_buffered_rolled_back_records_are_dropped_without_a_rollback() -> None:
-    """Void records that wait in the early buffer are taken out; nothing they did is in the write batch (R4)."""
+    """Rolled-back records that wait in the early buffer are taken out; nothing they did is in the write batch (R4)."""
     task, a0, a1 = running()
     a0.send(1, "x")
     a0.send(2, "rolled back")

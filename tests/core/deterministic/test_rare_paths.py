@@ -19,7 +19,7 @@ OTHER = TopicPartition("j.other.t.b", 0)  # a second stream that INNER reads
 
 
 def source() -> Logical:
-    """Return SOURCE, running, with a lease."""
+    """Return SOURCE, running, with a time lease."""
     return Logical(Log(), SOURCE).start()
 
 

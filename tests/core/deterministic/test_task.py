@@ -80,7 +80,7 @@ def test_a_checkpoint_is_frozen_between_batches() -> None:
 
 
 def test_nothing_is_sent_for_a_decision_behind_anothers_claim() -> None:
-    """A decision that a newer generation's claim precedes is rolled back, and its sender gives up (D2, C3)."""
+    """An input decision that a newer generation's claim precedes is invalid, and its sender gives up (D2, C3)."""
     task = source()
     task.hold = {do.AppendChangelog}
     task.take("x")
@@ -234,7 +234,7 @@ def test_slow_commits_leave_time_for_the_rest() -> None:
 
 
 def test_a_idle_source_emits_less_often_and_advances_ahead() -> None:
-    """Without records for a second there is a progress message each 20 ms, but nobody waits for it (D1)."""
+    """Without records for a second there is a progress message each 20 ms, but no task waits for it (D1)."""
     task = source()
     task.take("x")
     task.tick(5)

@@ -163,7 +163,7 @@ def test_a_backfill_whose_driver_is_killed_is_run_again(spark: "SparkSession", t
 def test_a_backfill_whose_driver_is_killed_before_the_outcome_is_settled(spark: "SparkSession", tmp_path: Path) -> None:
     """A real ``grete backfill`` dies with all commits written.
 
-    ``--resume`` lets it count, ``--abort`` makes it rolled back.
+    ``--resume`` lets it count, ``--abort`` rolls it back.
 
     Workers refuse to guess until then; afterwards they go on from the one state or the other.
     """

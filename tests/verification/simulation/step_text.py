@@ -81,7 +81,7 @@ ACTIONS: dict[type[do.Action], Callable[[Any, TaskName], str]] = {
     do.Produce: lambda a, _: f"send {a.count} of the outputs that wait to topics outside of the job",
     do.Seek: lambda a, _: f"read {a.partition} from offset {a.offset}",
     do.Spill: lambda a, _: f"move to disk: {records_text(a.value)}",
-    do.DropSpilled: lambda _, __: "drop rolled back frames from disk",
+    do.DropSpilled: lambda _, __: "drop rolled-back frames from disk",
     do.Process: lambda a, _: f"process {records_text(a.value, a.skip)}",
     do.ProcessRecords: lambda a, _: f"process {sum(len(r.keys) for r in a.runs)} records, time reaches {a.upto} µs",
     do.ProcessExternal: _external_text,

@@ -174,7 +174,7 @@ def work(
 
 
 class SimRunner:
-    """runtime.driver.Runner over the real overlay. ``froze`` gets the steps of each frozen checkpoint, in order."""
+    """The driver's Runner over the real overlay. ``froze`` gets the steps of each frozen checkpoint, in order."""
 
     late_records = 0  # they are part of the state here
 

@@ -25,7 +25,7 @@ def _unfenced(plan: Plan) -> bool:
 
 
 def _rounds_in_progress(plan: Plan) -> Plan:
-    """Sweeps of several commits, seen by restores in the middle of a round."""
+    """Rewrite rounds of several commits, seen by restores in the middle of a round."""
     knobs = replace(plan.knobs, rewrite_keys=4, rewrite_bytes=40, tail=64)
     return replace(busier(plan), keys=12, knobs=knobs)
 
@@ -106,7 +106,7 @@ def own_repeat_is_foreign(verify_tail: Any) -> Any:
 
 @mutant(TaskCore, "_begin_rollback", "generation")
 def generation_kept(begin: Any) -> Any:
-    """A roll back goes on as the generation before (C6)."""
+    """A rollback goes on as the generation before (C6)."""
 
     def mistaken(self: TaskCore) -> list[Action]:
         ownership = self.start_up.ownership
@@ -240,5 +240,5 @@ def store_not_wiped(probe: Any) -> Any:
 
 @mutant(Overlay, "drop_open", "output", "uncommitted", shows=lambda plan: bool(plan.topology.streams))
 def batch_kept(drop_open: Any) -> Any:
-    """A roll back keeps the open write batch (R4)."""
+    """A rollback keeps the open write batch (R4)."""
     return lambda self: None

@@ -56,7 +56,7 @@ def only_the_own_graph_taken(check: Any) -> Any:
 
 @mutant(Inputs, "reset", "duplicate", "halted", "rolled back", "lost", shows=_aligned)
 def buffers_kept(reset: Any) -> Any:
-    """A roll back keeps the early buffer."""
+    """A rollback keeps the early buffer."""
 
     def mistaken(self: Inputs, commit: Any) -> None:
         kept, self.early = self.early, EarlyBuffer(self.early.memory_bytes_max, self.early.bytes_max)
@@ -81,7 +81,7 @@ def markers_kept(rewind: Any) -> Any:
 
 @mutant(module, "is_rolled_back", "rolled back", "halted", "lost", "duplicate", shows=_aligned)
 def newest_generation_only(is_rolled_back: Any) -> Any:
-    """Only the newest restore decides what is rolled back, not the whole rollback history (R3)."""
+    """Only the newest rollback marker decides what is rolled back, not the whole rollback history (R3)."""
 
     def mistaken(rollback_history: tuple[RollbackEntry, ...], generation: int, checkpoint_id: int) -> bool:
         return (
@@ -95,7 +95,7 @@ def newest_generation_only(is_rolled_back: Any) -> Any:
 
 @mutant(Inputs, "least_marker", "closure", "lost", shows=_aligned)
 def barrier_by_count(least_marker: Any) -> Any:
-    """The barrier counts markers instead of asking for one of each channel (A6)."""
+    """The alignment counts markers instead of asking for one of each channel (A6)."""
 
     def mistaken(self: Inputs) -> int:
         markers = [channel.marker for channel in self.channels.values()]

@@ -18,7 +18,7 @@ _killed = full_of("crash", "crash at a boundary", "crash of several", "zombie")
 
 
 def _between(plan: Plan) -> bool:
-    """Tell whether an aligned task has producers of both modes: it closes by markers, and may rollback."""
+    """Tell whether an aligned task has producers of both modes: it closes by markers, and may roll back."""
     return any(0 < len(w.logical) < len({producer for producer, _ in w.channels}) for w in plan.wirings.values())
 
 
@@ -122,7 +122,7 @@ def digest_of_the_start(frontiers: Any) -> Any:
 
 @mutant(Inputs, "least_marker", "liveness", shows=_between, world="mixed")
 def barrier_of_all_channels(_least_marker: Any) -> Any:
-    """The barrier waits for markers of deterministic producers, too, which never come (A6)."""
+    """The alignment waits for markers of deterministic producers, too, which never come (A6)."""
     return lambda self: 0 if self.logical else min(channel.marker for channel in self.channels.values())
 
 

@@ -1,4 +1,4 @@
-"""Mistakes with what is around a task: claims left out, errors passed over, layers, logs and sinks misunderstood."""
+"""Mistakes with what is around a task: claims left out, errors passed over; write batches, logs and sinks misused."""
 
 from typing import Any
 

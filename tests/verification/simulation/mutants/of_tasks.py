@@ -74,7 +74,7 @@ def external_position_late(data_written: Any) -> Any:
 
 @mutant(TaskDriver, "_perform_next", "output", shows=_aligned)
 def outputs_kept(perform_next: Any) -> Any:
-    """A roll back keeps what a sink holds back (R4)."""
+    """A rollback keeps what a sink holds back (R4)."""
 
     def mistaken(self: TaskDriver) -> bool:
         kept = self._runner.take_external() if self._todo and isinstance(self._todo[0], DropOpen) else []
