@@ -122,7 +122,7 @@ def test_the_log_of_before_a_rescale_is_refused(tmp_path: Path) -> None:
     archive: Ends = {"heard": dict.fromkeys(range(3), 1)}
     for ends in ({}, archive, {"heard": None}):
         covered = cover(log, wirings, ends, parse_until(None, rescaled))
-        with pytest.raises(ConfigError, match=r"heard\[\d\]: up to offset \d+ records are in the partitions of their keys"):
+        with pytest.raises(ConfigError, match=r"heard\[\d\]: up to offset \d+ records are in the partitions of"):
             check_placed(log, rescaled, covered, ends)
     covered = cover(log, wirings, {}, parse_until(None, rescaled))
     for partition in covered.resume:
