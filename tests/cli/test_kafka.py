@@ -222,7 +222,7 @@ def test_options_come_from_a_file(shell: Shell, cluster: Cluster, monkeypatch: p
     monkeypatch.setenv("GRETE_KAFKA_CONFIG", str(config))
     for text, words in [
         ("# ours\n\nsasl.password hunter-2", "line 3 (not shown, it may be secret): write NAME=VALUE"),
-        ("acks=all\nacks = 1", "line 2: acks stands there twice"),
+        ("acks=all\nacks = 1", "line 2: acks is given twice"),
         ("acks = 1", "must be all"),
         ("bootstrap.servers=x:1", "give it as kafka://host:port"),
         ("security.protocol=SASL_PLAINTEXT\nsasl.pass=hunter-2", "a Kafka option is refused"),
