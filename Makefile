@@ -2,7 +2,7 @@
 #
 #   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka|kafka://host:9092  SPARK=1
 #   make check   lint, types, import direction, then the tests without Kafka, Spark, PostgreSQL and many workers
-#   make test    lint, types, import direction, then all tests
+#   make test    lint, types, import direction, coverage of the core, then all tests
 #   make coverage   branch coverage of protocol/ and framework/core by their own tests; says which lines are missing
 #   make dist    the wheel and the source distribution, into dist/
 #   make bench   the benchmarks           LOG=kafka (a broker of its own) or kafka://host:9092
@@ -49,7 +49,7 @@ help:
 demo: $(VENV)/.installed $(if $(SPARK),$(VENV)/.installed-spark)
 	@$(BIN)/python -m tasks.demo
 
-test: lint
+test: lint coverage
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal
 
 check: lint
