@@ -255,7 +255,7 @@ class Outbox:
             raise Halted(
                 f"{sink.name} has checkpoint {applied} of job {job!r}, task {task!r} (-1: none), but checkpoint "
                 f"{known} was applied and is no longer kept here: was it restored from a backup, or is it another "
-                f"database? Restore what it lacks; if that may be missing, set checkpoint = {known} in that row of "
+                f"database? Restore what it lacks; if that may be missing, set version = {known} in that row of "
                 "grete_applied"
             )
 

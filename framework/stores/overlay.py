@@ -260,9 +260,8 @@ class Overlay:
     def apply_chunk(self, changelog_position: bytes, keys_max: int = 1000) -> bool:
         """Write the next dirty keys to the state store, the changelog position with the last.
 
-        Return True when all are written.
-
-        Only after the commit is valid (A7, A9). When it raises, nothing of the chunk was written: call it again.
+        Return True when all are written. Call it only after the commit is valid (A7, A9). When it raises, nothing of
+        the chunk was written: call it again.
         """
         assert self.has_frozen, "apply_chunk: nothing is frozen"
         if not self._chunk:

@@ -310,8 +310,8 @@ class RocksStore:
 class _Scan:
     """Holds the iterator of one scan, so that close can take it away.
 
-    And its options: RocksDB only points to the bytes of the bound, which rocksdict frees with the options. Without them
-    a scan ended early, or went on beyond its end.
+    It holds its options, too: RocksDB only points to the bytes of the bound, which rocksdict frees with the options.
+    Without them a scan ended early, or went on beyond its end.
     """
 
     __slots__ = ("__weakref__", "iterator", "options")

@@ -137,8 +137,10 @@ def test_files_that_are_wrong_cost_time_and_no_truth(tmp_path: Path, damage: Cal
 
 @pytest.mark.parametrize("files", [True, False])
 def test_a_store_that_is_behind_takes_them_and_what_follows(tmp_path: Path, files: bool) -> None:
-    """A second backfill over a job that has run: by its files, or by the changelog. With the files of the first one
-    left over, which no worker has seen, the state is still that of the second."""
+    """A second backfill over a job that has run comes by its files, or by the changelog.
+
+    The state is that of the second one, also if files of the first are left over that no worker has seen.
+    """
     log = backfilled(tmp_path / "job")
     if files:
         go_live(tmp_path / "job", log)

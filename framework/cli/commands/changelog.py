@@ -49,8 +49,8 @@ def changelog_verify(reference: str, directory: Path | None, address: LogAddress
         in_doubt = "" if fold.in_doubt is None else f", then the bulk write {printable(fold.in_doubt)}, in doubt"
         checkpoint_id = "nothing committed" if fold.last is None else f"checkpoint {fold.last.checkpoint_id}"
         print(
-            f"{wiring.name}\tok\t{commits:,} commits, {messages:,} other messages, {fold.invalid_messages:,} rolled "
-            f"back, generation {fold.top}, {checkpoint_id}{in_doubt}, offsets {start:,} to {end:,}"
+            f"{wiring.name}\tok\t{commits:,} commits, {messages:,} other messages, {fold.invalid_messages:,} invalid, "
+            f"generation {fold.top}, {checkpoint_id}{in_doubt}, offsets {start:,} to {end:,}"
         )
 
 

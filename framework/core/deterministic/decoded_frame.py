@@ -68,7 +68,7 @@ def difference(before: Received | None, received: int, digest: int, frame: Recei
 
 
 _WHAT_TO_DO = (
-    "a deterministic task must make the same outputs of the same input: no clock, no randomness, no order of a set;  "
+    "a deterministic task must make the same outputs of the same input: no clock, no randomness, no order of a set; "
     "`grete check-determinism` finds the record"
 )
 

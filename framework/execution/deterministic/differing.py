@@ -12,7 +12,7 @@ from protocol.ids import TopicPartition
 ROWS_MAX = 100_000  # from the end of a partition that are searched
 _BYTES = 1 << 20
 _WHAT_TO_DO = (
-    "A deterministic task must make the same outputs of the same input: no clock, no randomness, no order of a set;  "
+    "A deterministic task must make the same outputs of the same input: no clock, no randomness, no order of a set; "
     "`grete check-determinism` finds the record. Once its code is deterministic, start the job under another name: "
     "what is visible does not follow from the committed state"
 )

@@ -162,7 +162,7 @@ class LogicalOutputs(Outputs):
     def note_end(self, partition: TopicPartition, end: int) -> None:
         """Note that all records sent to a partition so far are before ``end``.
 
-        Not while recovered records are still to be made again: a successor must read them, too.
+        It does nothing while recovered records are still to be made again: a successor must read them, too.
         """
         if not self._made[partition].is_remaking:
             self._outside[partition].end = end
