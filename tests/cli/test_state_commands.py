@@ -90,7 +90,7 @@ def test_a_job_is_rescaled_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_rescaled_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
-    """Records that are not used up, keys that do not tell their partition, few keys, a job at work, one never run."""
+    """Records that are not processed, keys that do not tell their partition, few keys, a job at work, one never run."""
     two, directory = code(tmp_path, "two.py"), tmp_path / "job"
     asked = ["rescale", two, "--partitions=3", f"--directory={directory}"]
     assert "no job has run" in grete(*asked, fails=REFUSED)

@@ -71,7 +71,7 @@ def test_claims_survive(header: ChangelogHeader, claim: Claim) -> None:
     rows=st.none() | st.builds(TakenRows, naturals64, uint32s),
 )
 def test_decisions_survive(header: ChangelogHeader, decision: InputDecision, rows: TakenRows | None) -> None:
-    """A decision is read back as it was written, in both formats; cut short or with a byte more it is refused (D2)."""
+    """An input decision is read back as it was written, in both formats; a byte less or more is refused (D2)."""
     if rows is not None:
         rows = rows._replace(last_offset=max(rows.last_offset, decision.first_offset))
     decision = decision._replace(rows=rows)
@@ -85,7 +85,7 @@ def test_decisions_survive(header: ChangelogHeader, decision: InputDecision, row
 
 @given(header=changelog_headers(ChangelogType.TIME_LEASE), t=int64s)
 def test_leases_survive(header: ChangelogHeader, t: int) -> None:
-    """A lease is read back as it was written (D2)."""
+    """A time lease is read back as it was written (D2)."""
     assert TimeLease(t) == decode_time_lease(encode_time_lease(header, TimeLease(t)))
 
 

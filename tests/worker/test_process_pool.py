@@ -18,7 +18,7 @@ from tests.worker.workers import LIMIT_S, say, totals
 
 @pytest.fixture
 def spec(tmp_path: Path) -> WorkerSpec:
-    """Return orders for a worker of a job that does not exist: it ends with exit code 4 and says so in its log."""
+    """Return the spec of a worker of a job that does not exist: it ends with exit code 4 and says so in its log."""
     return WorkerSpec(
         job="tasks.missing",
         partition=0,
@@ -68,7 +68,7 @@ def test_a_prewarmed_worker_whose_supervisor_is_gone_ends() -> None:
 
 @pytest.mark.parametrize("prewarmed", ["none", "waits", "dead"])
 def test_a_worker_starts_with_or_without_a_prewarmed_worker(prewarmed: str, spec: WorkerSpec) -> None:
-    """A spare saves time and nothing else: output, exit code and status pipe are the same."""
+    """A prewarmed worker saves time and nothing else: output, exit code and status pipe are the same."""
     spawner = ProcessPool()
     if prewarmed != "none":
         spawner.warm()

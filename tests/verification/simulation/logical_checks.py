@@ -134,7 +134,7 @@ class LogicalChecker(Checker):
                     raise Violation("release", f"{history.wiring.name}: says seq {last} of {partition} is out")
 
     def _let_out(self, task: int, outputs: Sequence[ExternalRecord]) -> None:
-        """Check outputs that leave the job, with a release or a commit: in order, each once."""
+        """Check outputs that leave the job, with an output release or a commit: in order, each once."""
         for record in outputs:
             headers = dict(decode_headers(record.headers or b""))
             released = self.outside.setdefault((task, record.partition), [])

@@ -94,7 +94,7 @@ def last_record_ends_its_time(frame: Any) -> Any:
     world="mixed",
 )
 def in_doubt_goes_to_aligned_tasks(batches_done: Any) -> Any:
-    """What a deterministic source makes of a batch is sent to aligned tasks before its decision is in the log (D2)."""
+    """Outputs of a deterministic source go to aligned tasks before its input decision is in the log (D2)."""
 
     def mistaken(self: SourceCore) -> Any:
         for batch in self._batches:

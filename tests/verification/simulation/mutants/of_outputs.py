@@ -91,7 +91,7 @@ def committed_before_they_are_out(freeze: Any) -> Any:
     world="deterministic",
 )
 def out_before_decision(ran: Any) -> Any:
-    """What a source makes for the outside leaves before its decision is in the changelog (D2)."""
+    """A source's outputs to the outside leave before its input decision is in the changelog (D2)."""
 
     def mistaken(self: DeterministicCore, event: Ran) -> Any:
         if self.releases or not (self._batches and event.outputs):

@@ -59,7 +59,7 @@ def no_lease(start: Any) -> Any:
 
 @mutant(SourceCore, "_batches_done", *_WRONG, shows=_streams, focus=_killed, world="deterministic")
 def emit_before_decision(batches_done: Any) -> Any:
-    """What is made of a batch is sent before its decision is in the changelog (D2)."""
+    """The outputs of a batch are sent before its input decision is in the changelog (D2)."""
 
     def mistaken(self: DeterministicCore) -> Any:
         for batch in self._batches:
@@ -71,7 +71,7 @@ def emit_before_decision(batches_done: Any) -> Any:
 
 @mutant(Ownership, "appended", *_WRONG, "lease", shows=_unfenced, focus=_two_at_once, world="deterministic")
 def decision_not_checked(appended: Any) -> Any:
-    """A decision counts once it is acknowledged, whatever stands before it (D2, C3)."""
+    """An input decision counts once it is acknowledged, whatever is before it (D2, C3)."""
 
     def mistaken(self: Ownership, offset: int, highest_own: int, trailing: int = 0) -> Any:
         self.settle(offset, trailing)
@@ -81,7 +81,7 @@ def decision_not_checked(appended: Any) -> Any:
 
 @mutant(ChangelogFold, "feed", *_WRONG, focus=_two_at_once, shows=_unfenced, world="deterministic")
 def void_decisions_replayed(feed: Any) -> Any:
-    """A decision is replayed though a higher generation stands before it (D2, C2)."""
+    """An input decision is replayed though a higher generation is before it (D2, C2)."""
 
     def mistaken(self: ChangelogFold, offset: int, value: bytes) -> Any:
         kind, generation, _, _ = decode_changelog_header(value)
@@ -105,7 +105,7 @@ def decisions_dropped(resume: Any) -> Any:
 
 @mutant(DeterministicCore, "_append_next", *_WRONG, "frontier", "position", focus=_killed, world="deterministic")
 def decided_during_a_commit(append_next: Any) -> Any:
-    """A decision goes into the changelog between a freeze and its commit: a restart reads from the commit (D2, D4)."""
+    """An input decision is appended between a freeze and its commit: a restart reads from the commit (D2, D4)."""
 
     def mistaken(self: DeterministicCore) -> Any:
         run = self.pending_commit
@@ -121,7 +121,7 @@ def decided_during_a_commit(append_next: Any) -> Any:
 
 @mutant(SourceCore, "_batches_done", "time", "lease", "halted", shows=_streams, world="deterministic")
 def advanced_over_a_batch(batches_done: Any) -> Any:
-    """A progress message goes out while a batch of a lower time waits for its decision (D1)."""
+    """A progress message goes out while a batch of a lower time waits for its input decision (D1)."""
 
     def mistaken(self: DeterministicCore) -> Any:
         actions = batches_done(self)
