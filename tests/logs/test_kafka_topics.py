@@ -65,7 +65,7 @@ def watch(reader: KafkaLog) -> None:
 
 
 def test_a_topic_made_anew_halts_the_next_start(kafka_broker: Broker, client: AdminClient, topic: str) -> None:
-    """A topic that was deleted and made anew while nobody looked is not read on from an old offset, even if it could.
+    """A topic that was deleted and created again between two starts is not read on from an old offset.
 
     It has as many messages as before: nothing but its id tells.
     """
@@ -81,11 +81,11 @@ def test_a_topic_made_anew_halts_the_next_start(kafka_broker: Broker, client: Ad
             pin_topics(third, KafkaJobMetadata(third, topic), [topic])
 
 
-@pytest.mark.parametrize("change", ["deleted", "made anew", "partitions"])
+@pytest.mark.parametrize("change", ["deleted", "created again", "partitions"])
 def test_a_topic_that_changes_under_a_job_halts_it(
     kafka_broker: Broker, client: AdminClient, topic: str, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A running worker notices soon that a topic was deleted, made anew or given more partitions, and stops."""
+    """A running worker notices soon that a topic was deleted, created again or given more partitions, and stops."""
     monkeypatch.setattr(admin, "WATCH_S", 0.05)
     with closing(KafkaLog(kafka_broker.bootstrap)) as reader:
         filled(reader, topic)
@@ -93,9 +93,9 @@ def test_a_topic_that_changes_under_a_job_halts_it(
         if change == "partitions":
             client.create_partitions([NewPartitions(topic, 3)])[topic].result()
         else:
-            monkeypatch.setattr(admin, "WATCH_S", 3600 if change == "made anew" else 0.05)
+            monkeypatch.setattr(admin, "WATCH_S", 3600 if change == "created again" else 0.05)
             delete(client, topic)
-            if change == "made anew":
+            if change == "created again":
                 with closing(KafkaLog(kafka_broker.bootstrap)) as other:
                     filled(other, topic)
         with pytest.raises(Halted, match=rf"topic {topic} .*{change}"):
