@@ -13,7 +13,7 @@ from framework.settings import Settings
 from protocol.ids import TopicPartition
 
 EVERY_MS = 5  # between two watermarks, or a ms for each partition: more often costs more than it brings
-A_VERSION = 20  # watermarks at most: what they lead to leaves the job with its checkpoint
+PER_CHECKPOINT = 20  # watermarks at most: what they lead to leaves the job with its checkpoint
 NEVER_MS = float("inf")
 Watermark = tuple[int, bool]  # event time in ms, whether the task is idle
 
@@ -29,7 +29,7 @@ class EventTimeOut:
     ) -> None:
         task, self._core, self._runner, self._input_reader = core.task, core, runner, input_reader
         partitions = len(task.timed_outputs)
-        every_ms = max(EVERY_MS, partitions, settings.checkpoint_interval_ms // A_VERSION)
+        every_ms = max(EVERY_MS, partitions, settings.checkpoint_interval_ms // PER_CHECKPOINT)
         self._every_ms = every_ms if partitions else NEVER_MS
         self._told_ms = -NEVER_MS
         self._told: Watermark = BEFORE_ALL, False
