@@ -10,8 +10,9 @@ from tests.verification.simulation.mutants import MUTANTS
 from tests.verification.simulation.rules import INVARIANTS
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 LINE_MAX = 120
-PAGES = {name: (ROOT / "docs" / name).read_text("utf-8") for name in ("PROTOCOL.md", "TRACEABILITY.md", "kafka.md")}
+PAGES = {name: (DOCS / name).read_text("utf-8") for name in ("PROTOCOL.md", "TRACEABILITY.md", "guides/kafka.md")}
 KINDS = {"inv.": set(INVARIANTS), "mut.": set(MUTANTS), "counterexample": set(COUNTEREXAMPLES)}
 
 
@@ -34,7 +35,7 @@ def test_paths_are_there(name: str) -> None:
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", PAGES[name])]
     assert paths
     assert [path for path in paths if not (ROOT / path).exists()] == []
-    assert [link for link in links if link and not (ROOT / "docs" / link).exists()] == []
+    assert [link for link in links if link and not ((DOCS / name).parent / link).exists()] == []
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -87,9 +88,9 @@ def test_the_table_of_counterexamples_is_that_of_the_code() -> None:
 
 
 def documents() -> list[Path]:
-    """Return the Markdown files that people read: those of the root, docs/, docs/decisions/, protocol/ and tasks/."""
-    folders = (ROOT, ROOT / "docs", ROOT / "docs" / "decisions", ROOT / "protocol", ROOT / "tasks")
-    return sorted(path for folder in folders for path in folder.glob("*.md"))
+    """Return the Markdown files that people read: those of the root, of docs/ and its folders, protocol/, tasks/."""
+    folders = (ROOT, ROOT / "protocol", ROOT / "tasks")
+    return sorted([*DOCS.rglob("*.md"), *(path for folder in folders for path in folder.glob("*.md"))])
 
 
 def test_all_links_lead_somewhere() -> None:

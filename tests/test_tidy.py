@@ -208,7 +208,7 @@ def test_one_name_for_each_thing(word: str) -> None:
 
 def test_documents_use_the_same_words() -> None:
     """No document but the glossary has the words that the field's words replaced."""
-    paths = [path for path in tracked("README.md", "docs/*.md") if path.parent in (ROOT, ROOT / "docs")]
+    paths = [path for path in tracked("README.md", "docs/*.md") if path.parent != ROOT / "docs" / "decisions"]
     paths.remove(ROOT / "docs" / "GLOSSARY.md")
     pattern = re.compile("|".join(word for word, say in BANNED.items() if say in IN_DOCUMENTS), re.IGNORECASE)
     assert matches(pattern, paths) == []

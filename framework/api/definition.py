@@ -1,7 +1,7 @@
 """The definition of a job: all that a job's code may not change between two starts, as JSON text, and its comparison.
 
-The first start of a job writes it into the job metadata (framework.state.pinning); docs/UPGRADES.md is the table of
-the changes. Every refusal names a way that works.
+The first start of a job writes it into the job metadata (framework.state.pinning); docs/guides/upgrade.md is the table
+of the changes. Every refusal names a way that works.
 """
 
 from collections.abc import Mapping
@@ -97,7 +97,7 @@ def refuse_changes(job: Job, changes: list[Change]) -> None:
         texts = "; ".join(f"{', and '.join(whats)}: {way}" for way, whats in ways.items())
         raise ConfigError(
             f"the code of job {job.name!r} does not fit the state that it has: {texts} "
-            "(docs/UPGRADES.md lists what may change)"
+            "(docs/guides/upgrade.md lists what may change)"
         )
 
 

@@ -19,8 +19,9 @@ class Job:
     """Named stages that form an acyclic graph. ``partitions``: tasks per stage, and partitions per internal stream.
 
     A stage's index in ``stages`` is its ordinal, part of every producer id: between two runs, add new stages last
-    (docs/UPGRADES.md).
-    ``mode="deterministic"`` lets outputs leave at once instead of with the next commit (docs/DETERMINISTIC.md).
+    (docs/guides/upgrade.md).
+    ``mode="deterministic"`` lets outputs leave at once instead of with the next commit
+    (docs/explanation/deterministic.md).
     Raises GraphError, naming what to change, for a graph that cannot run. Nothing is opened or written.
     """
 

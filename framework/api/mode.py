@@ -1,4 +1,4 @@
-"""How a stage gets exactly once: by aligned checkpoints, or by being deterministic (docs/DETERMINISTIC.md)."""
+"""How a stage gets exactly once: by aligned checkpoints, or deterministic (docs/explanation/deterministic.md)."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""For consumers outside of a deterministic job to which a record may come twice (docs/DETERMINISTIC.md)."""
+"""For consumers outside of a deterministic job to which a record may come twice (docs/explanation/deterministic.md)."""
 
 from collections.abc import Iterable, Mapping
 

@@ -20,7 +20,7 @@ class Store(Generic[K, V]):
     """
 
     def __init__(self, name: str, key: Serde[K], value: Serde[V]) -> None:
-        """Declare the store. The first start pins its name and serdes; docs/UPGRADES.md says what may change."""
+        """Declare the store. The first start pins its name and serdes; docs/guides/upgrade.md says what may change."""
         self.name = name
         self.key = key_serde(key)
         self.value = value

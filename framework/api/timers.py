@@ -16,10 +16,11 @@ class Timers:
     """A class attribute of a task, at most one: timers that are part of its state, and survive and roll back with it.
 
     Time is the task's event time: the minimum over its inputs, and over the producers of each stream, of the timestamps
-    that they have reached (docs/EVENT_TIME.md). A timer fires once, after the record (or batch, or news of a producer's
-    time) with which event time reaches ``at``, in the order of (at, key). An overdue timer fires after the current
-    record. What ``on_timer`` sends carries ``at`` unless a timestamp is given. An input without records holds time back
-    for the setting event_time_idle_ms; if all are without, nothing fires. In deterministic mode time is logical time.
+    that they have reached (docs/explanation/event-time.md). A timer fires once, after the record (or batch, or news of
+    a producer's time) with which event time reaches ``at``, in the order of (at, key). An overdue timer fires after the
+    current record. What ``on_timer`` sends carries ``at`` unless a timestamp is given. An input without records holds
+    time back for the setting event_time_idle_ms; if all are without, nothing fires. In deterministic mode time is
+    logical time.
     """
 
     def schedule(self, at: int, key: str = "") -> None:

@@ -66,7 +66,7 @@ class Screen:
         parts = ", ".join(f"{task}: {count:,}" for task, count in sorted(late.items()) if count)
         self.note(
             f"{sum(late.values()):,} records came too late for their windows and were dropped ({parts}): "
-            "raise grace_ms of the window, or event_time_idle_ms (docs/EVENT_TIME.md)"
+            "raise grace_ms of the window, or event_time_idle_ms (docs/explanation/event-time.md)"
         )
 
     def note(self, text: str) -> None:

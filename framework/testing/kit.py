@@ -99,8 +99,8 @@ class Kit:
     def run(self, *, crashes: int = 0, seed: int = 0) -> None:
         """Run until everything fed is processed and committed; time passes as it must.
 
-        With timers or windows over several input partitions, until all of these are idle (docs/EVENT_TIME.md), as
-        `grete run` does.
+        With timers or windows over several input partitions, until all of these are idle
+        (docs/explanation/event-time.md), as `grete run` does.
 
         A task dies ``crashes`` times between two steps, about every third time with its disk: ``seed``
         chooses. Raises AssertionError if the job does not come to rest.

@@ -30,7 +30,7 @@ from tests.logs.guarded_job import job, rejected, sentences, totals
 STORE_PASSWORD = "changeit-in-tests"
 USER, PASSWORD = "grete-worker", "canary-d41d8cd98f00b204"
 
-_DOCUMENT = Path(__file__).parents[2] / "docs" / "kafka.md"
+_DOCUMENT = Path(__file__).parents[2] / "docs" / "guides" / "kafka.md"
 _ROW = re.compile(r"^\| (Topic|Group|TransactionalId|Cluster) \| ([^|]+) \| ([^|]+) \|", re.MULTILINE)
 
 Entry = tuple[ResourceType, str, AclOperation]  # of an access list
@@ -81,7 +81,7 @@ def _access(kind: ResourceType, name: str, operation: AclOperation) -> tuple[Any
 
 
 def listed() -> list[Entry]:
-    """Return what docs/kafka.md lists as the access that a worker needs, for the job in guarded_job.py."""
+    """Return what docs/guides/kafka.md lists as the access that a worker needs, for the job in guarded_job.py."""
     names = {
         "JOB.STAGE.changelog": ["guarded.split.changelog", "guarded.count.changelog"],
         "JOB.STAGE.TOPIC.STAGE": ["guarded.split.guarded-words.count"],

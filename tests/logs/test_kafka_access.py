@@ -1,4 +1,4 @@
-"""Least privilege: a job works with exactly the access that docs/kafka.md lists, and says which one it lacks."""
+"""Least privilege: a job works with exactly the access that docs/guides/kafka.md lists, and says which one it lacks."""
 
 import time
 from collections.abc import Iterator

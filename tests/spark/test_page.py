@@ -1,4 +1,4 @@
-"""docs/SPARK.md does what it says."""
+"""docs/guides/spark.md does what it says."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "SPARK.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "guides" / "spark.md").read_text("utf-8")
 
 
 @pytest.mark.spark

@@ -1,4 +1,4 @@
-"""docs/BACKFILL.md does what it says: its files are written, its commands typed, its output compared."""
+"""docs/guides/backfill.md does what it says: its files are written, its commands typed, its output compared."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come starts Spark
 
-PAGE = (Path(__file__).parents[2] / "docs" / "BACKFILL.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "backfill.md").read_text("utf-8")
 JOB, HISTORY, TABLE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 WALK = re.sub(r"```.*?```", "", PAGE.split("## What there is")[0], flags=re.DOTALL)
 BLOCKS = [

@@ -1,4 +1,4 @@
-"""docs/CRASHES.md is true: a row for each touch of the outside, and a kill at both sides of each, all recovered."""
+"""docs/explanation/crashes.md is true: a row for each touch of the outside, a kill at its two sides, all recovered."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ SHOWS: dict[str, Callable[[Plan], bool]] = {
 
 def rows() -> list[list[str]]:
     """Return the cells of the table's rows."""
-    lines = (ROOT / "docs" / "CRASHES.md").read_text().splitlines()
+    lines = (ROOT / "docs" / "explanation" / "crashes.md").read_text().splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")][1:]
 
 

@@ -45,7 +45,7 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
         (ConfigError, "no secure connection: check security.protocol and the options ssl.*", (KafkaError._SSL,)),
         (
             ConfigError,
-            "no permission: grant this user {access} (docs/kafka.md has all that is needed)",
+            "no permission: grant this user {access} (docs/guides/kafka.md has all that is needed)",
             tuple(_ACCESS),
         ),
         (

@@ -23,7 +23,7 @@ SENDS = {
     ChangelogType.OUTPUT_RELEASE: "send release",
 }
 
-# In the order of a task's life. docs/CRASHES.md has a row for each; a test holds it to this table.
+# In the order of a task's life. docs/explanation/crashes.md has a row for each; a test holds it to this table.
 CALLS = (
     "read changelog position",
     "clear spill",
