@@ -1,5 +1,27 @@
 """The error tree: a class names what a caller or an operator must do; the text gives values and the next step."""
 
+from enum import IntEnum
+from typing import Self
+
+
+class ExitCode(IntEnum):
+    """How a process of Grete ends (C5). ``meaning``: why it ended; ``advice``: what a service manager should do."""
+
+    meaning: str
+    advice: str
+
+    DONE = 0, "asked to stop (SIGTERM), and did; or the command has done its work", "leave it"
+    FAILED = 1, "crashed, the broker did not answer, or a command found a difference", "restart it, with a pause"
+    USAGE = 2, "the command line, a setting or the job's code is wrong; nothing was started", "leave it"
+    FENCED = 3, "fenced: another process has the partition", "leave it"
+    HALTED = 4, "halted: an assumption is broken, or a worker found a wrong configuration", "call a person"
+
+    def __new__(cls, code: int, meaning: str, advice: str) -> Self:
+        """Keep what is known about the code beside it."""
+        member = int.__new__(cls, code)
+        member._value_, member.meaning, member.advice = code, meaning, advice
+        return member
+
 
 class FrameworkError(Exception):
     """Root of every error that Grete raises on purpose."""
@@ -39,3 +61,16 @@ class StoreCorrupted(FrameworkError):
 
 class OffsetOutOfRange(FrameworkError):
     """A read or trim named an offset that the log does not hold (before its start or beyond its end)."""
+
+
+def exit_code(error: Exception, *, worker: bool = False) -> ExitCode:
+    """Return how a process ends after an error. A ``worker`` halts on a ConfigError: a restart would not help it."""
+    match error:
+        case ConfigError():
+            return ExitCode.HALTED if worker else ExitCode.USAGE
+        case Fenced():
+            return ExitCode.FENCED
+        case Halted():
+            return ExitCode.HALTED
+        case _:
+            return ExitCode.FAILED

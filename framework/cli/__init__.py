@@ -4,16 +4,14 @@ import logging
 import sys
 from collections.abc import Callable
 
-from framework.errors import ConfigError, Fenced, FrameworkError, Halted
-
-EXIT_FAILED, EXIT_CONFIG, EXIT_FENCED, EXIT_HALTED = 1, 2, 3, 4  # C5, and 2 as every command line has it
+from framework.errors import ExitCode, FrameworkError, exit_code
 
 
 def command_line() -> None:
     """Run the command that the arguments name."""
     if not __debug__:  # invariants are assertions: without them, a broken one would be written to the log
         print("grete: do not run it under python -O or PYTHONOPTIMIZE: its checks would be off", file=sys.stderr)
-        sys.exit(EXIT_CONFIG)
+        sys.exit(ExitCode.USAGE)
     from framework.cli.main import app
 
     report_errors(app)
@@ -30,16 +28,3 @@ def report_errors(app: Callable[[], object]) -> None:
     except FrameworkError as error:
         print(f"grete: {error}", file=sys.stderr)
         sys.exit(exit_code(error))
-
-
-def exit_code(error: FrameworkError) -> int:
-    """Return the exit code for an error."""
-    match error:
-        case ConfigError():
-            return EXIT_CONFIG
-        case Fenced():
-            return EXIT_FENCED
-        case Halted():
-            return EXIT_HALTED
-        case _:
-            return EXIT_FAILED

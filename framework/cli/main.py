@@ -8,7 +8,7 @@ import typer
 
 from framework.cli.main_state import fork, replay, rescale, state_app
 from framework.cli.options import Directory, JobName, KafkaConfig, Log, Set
-from framework.errors import ConfigError
+from framework.errors import ConfigError, ExitCode
 from framework.logs.address import LogAddress
 
 app = typer.Typer(
@@ -97,7 +97,7 @@ def worker(
     set: Set = None,  # noqa: A002
     status_fd: Annotated[int, typer.Option(hidden=True)] = -1,
 ) -> None:
-    """Run one worker process, as a supervisor does. Exit codes: 0 done, 1 crashed, 3 fenced, 4 halted."""
+    """Run one worker process, as a supervisor does. Exit codes: 0 done, 1 failed, 3 fenced, 4 halted."""
     from framework.cli.commands.worker import work
 
     code = work(
@@ -199,7 +199,7 @@ def audit(
 
     address = LogAddress(log, kafka_config)
     if not compare(job, directory, address, source or [], set, cluster=cluster, work=work):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command()

@@ -227,9 +227,8 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The task is done: 0 after a graceful stop, 3 fenced (C5)."""
+    """The task has stopped gracefully (R6). A task that is fenced or halts raises an error instead (C5)."""
 
-    code: int
     reason: str
 
 

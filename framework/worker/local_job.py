@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from framework.api.job import Job
-from framework.errors import Fenced, FrameworkError
+from framework.errors import ExitCode, Fenced, FrameworkError
 from framework.job.directory import JobDirectory
 from framework.settings import Settings
 from framework.state.commits import all_wirings, count_commits, external_ends, last_commit
@@ -15,7 +15,6 @@ from framework.state.prepare import prepare
 from framework.worker.completion import all_committed, passed, reached, used_up
 from framework.worker.progress import CommitProgress
 from framework.worker.supervisor import Supervisor
-from framework.worker.worker import EXIT_DONE, EXIT_FENCED
 from protocol.ids import TopicPartition
 
 STILL_S = 0.5  # seconds without a commit while the ends did not move
@@ -73,12 +72,12 @@ class LocalJob:
         """Let the supervisor work. Raises Halted, Fenced, FrameworkError if a worker is gone and will not come back."""
         self.supervisor.poll(timeout_ms)
         for worker in self.supervisor.workers.values():
-            if worker.exit_code == EXIT_FENCED:
+            if worker.exit_code == ExitCode.FENCED:
                 raise Fenced(
                     f"worker {worker.partition} was fenced: another process has taken its partition; "
                     "look for a second supervisor or worker on this job"
                 )
-            if worker.exit_code == EXIT_DONE:
+            if worker.exit_code == ExitCode.DONE:
                 raise FrameworkError(f"worker {worker.partition} was stopped from outside: start the job again")
 
     def ends(self) -> dict[TopicPartition, int]:

@@ -13,7 +13,7 @@ import msgspec
 
 from framework.api.job import Job
 from framework.core.task_topology import wire
-from framework.errors import ConfigError
+from framework.errors import ConfigError, ExitCode
 from framework.execution.deterministic.determinism_lint import check_worker
 from framework.job.directory import JobDirectory
 from framework.job.key_check import JobKeys
@@ -63,11 +63,11 @@ def open_worker(
     return worker
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> ExitCode:
     """Run a worker by its spec, or wait for one first; return its exit code (C5)."""
     line = arguments[0].encode() if arguments else _wait_for_spec()
     if not line:
-        return 0  # the supervisor is gone
+        return ExitCode.DONE  # the supervisor is gone
     spec = msgspec.json.decode(line, type=WorkerSpec)
     output = os.open(spec.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for stream in (1, 2):

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from framework.errors import Halted
+from framework.errors import ExitCode, Halted
 from framework.job.directory import JobDirectory
 from framework.settings import Settings, changed
 from framework.worker.process_main import WorkerSpec
 from framework.worker.process_pool import ProcessPool
-from framework.worker.worker import EXIT_CRASHED, EXIT_DONE, EXIT_FENCED, EXIT_HALTED
 
 LINE_BYTES_MAX = 64 * 1024  # of a status that never ends; then it is dropped
 NEWS_MAX = 100
@@ -160,9 +159,9 @@ class Supervisor:
         if worker.pipe >= 0:
             self._read(worker)
         self._forget(worker)
-        if code in (EXIT_DONE, EXIT_FENCED):
+        if code in (ExitCode.DONE, ExitCode.FENCED):
             worker.exit_code = code
-        elif code == EXIT_HALTED:
+        elif code == ExitCode.HALTED:
             worker.exit_code = code
             raise Halted(f"worker {worker.partition} halted: {self.last_words(worker.partition)}")
         elif not self._stopping:
@@ -173,7 +172,7 @@ class Supervisor:
         settings = self._settings
         worker.crashes += 1
         if worker.crashes > settings.restarts_max:
-            worker.exit_code = EXIT_CRASHED
+            worker.exit_code = ExitCode.FAILED
             raise Halted(
                 f"worker {worker.partition} crashed {worker.crashes} times without a commit between (code {code}): "
                 f"{self.last_words(worker.partition)}"

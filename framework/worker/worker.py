@@ -16,7 +16,7 @@ from pythonjsonlogger.json import JsonFormatter
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
-from framework.errors import ConfigError, Fenced, FrameworkError, Halted, StoreCorrupted
+from framework.errors import ConfigError, ExitCode, Fenced, FrameworkError, Halted, StoreCorrupted, exit_code
 from framework.execution.build import assemble, store_names
 from framework.execution.deterministic.driver import DeterministicDriver
 from framework.execution.driver import TaskDriver
@@ -32,7 +32,6 @@ from framework.stores.spill import FileSpill
 from framework.stores.store_directory import wipe_directory
 from protocol.ids import TopicPartition
 
-EXIT_DONE, EXIT_CRASHED, EXIT_FENCED, EXIT_HALTED = 0, 1, 3, 4  # C5
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
 STATUS_MS = 100
 LATE_LOG_MS = 60_000  # between two lines about late records
@@ -108,8 +107,8 @@ class Worker:
         self._sources = [driver for driver in self.drivers if driver.wiring.is_source]
         self._behind = [driver for driver in self.drivers if not driver.wiring.is_source]
 
-    def run(self) -> int:
-        """Run until stopped; return the exit code (C5)."""
+    def run(self) -> ExitCode:
+        """Run until stopped; return how it ended (C5)."""
         for driver in self.drivers:
             driver.start(
                 nonce=os.urandom(16), host=platform.node()[:200], pid=os.getpid(), wall_ms=int(time.time() * 1000)
@@ -125,12 +124,12 @@ class Worker:
             more |= self._poll()
             self._status()
             if self._stop_by is not None and self._stop_timed_out(self._stop_by):
-                return EXIT_DONE  # a crash is always safe (R6)
+                return ExitCode.DONE  # a crash is always safe (R6)
             if not more:
                 timeout_ms = min(STATUS_MS, *(max(0.5, driver.due_in_ms()) for driver in self.drivers))
                 self._log.wait(timeout_ms, answers=self._awaits_answers())
         self._status(force=True)
-        return EXIT_DONE
+        return ExitCode.DONE
 
     def _turn(self, driver: TaskDriver) -> bool:
         """Let a task do what it can, for a while; return whether there is more to do at once."""
@@ -249,7 +248,7 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
     }
 
 
-def run_worker(make: Callable[[], Worker]) -> int:
+def run_worker(make: Callable[[], Worker]) -> ExitCode:
     """Make and run a worker with signals, logs and exit codes."""
     worker: Worker | None = None
     gc.freeze()  # what is imported stays: no collection need look at it
@@ -266,26 +265,29 @@ def run_worker(make: Callable[[], Worker]) -> int:
         logger.info("worker started", extra={"tasks": [driver.wiring.name for driver in worker.drivers]})
         code = worker.run()
         logger.info("worker done", extra={"code": code})
-    except Fenced as error:
-        logger.warning("fenced", extra={"error": str(error)})
-        code = EXIT_FENCED
-    except (Halted, ConfigError) as error:
-        logger.error("halted", extra={"error": str(error)})  # noqa: TRY400  # the text says it all
-        code = EXIT_HALTED
-    except StoreCorrupted as error:
-        logger.error("store corrupted, wiped: the next start restores", extra={"error": str(error)})  # noqa: TRY400  # as above
-        if worker is not None:
+    except Exception as error:  # noqa: BLE001  # whatever it is, it decides how the process ends
+        _log_end(error)
+        if isinstance(error, StoreCorrupted) and worker is not None:
             worker.wipe()
-        code = EXIT_CRASHED
-    except FrameworkError as error:
-        logger.error("crashed", extra={"error": str(error), "cause": repr(error.__cause__)})  # noqa: TRY400  # as above
-        code = EXIT_CRASHED
-    except Exception:
-        logger.exception("crashed by an error that Grete did not foresee")
-        code = EXIT_CRASHED
-    if code == EXIT_DONE and worker is not None:
+        code = exit_code(error, worker=True)
+    if code is ExitCode.DONE and worker is not None:
         worker.close()
     return code
+
+
+def _log_end(error: Exception) -> None:
+    """Log what ends the worker: one line for an error of ours, a traceback for any other."""
+    match error:
+        case Fenced():
+            logger.warning("fenced", extra={"error": str(error)})
+        case Halted() | ConfigError():
+            logger.error("halted", extra={"error": str(error)})
+        case StoreCorrupted():
+            logger.error("store corrupted, wiped: the next start restores", extra={"error": str(error)})
+        case FrameworkError():
+            logger.error("crashed", extra={"error": str(error), "cause": repr(error.__cause__)})
+        case _:
+            logger.error("crashed by an error that Grete did not foresee", exc_info=error)
 
 
 def report_to(handle: int, gone: Callable[[], None]) -> Callable[[dict[str, object]], None]:

@@ -18,7 +18,7 @@ from framework.cli.feeding import Feeding, StopSignal, described, show
 from framework.cli.job_target import JobTarget, digest, settings_of
 from framework.cli.options import Directory, KafkaConfig, Set
 from framework.cli.progress import Screen
-from framework.errors import ConfigError
+from framework.errors import ConfigError, ExitCode
 from framework.feeds.folder import FolderFeed
 from framework.job.directory import JobDirectory
 from framework.logs.address import KAFKA, LogAddress, check_address
@@ -62,7 +62,7 @@ def demo(
     kills: int,
     sets: Sequence[str] | None,
 ) -> None:
-    """Run the demonstration. Raises typer.Exit(1) if the index differs although exactly once was asked for."""
+    """Run the demonstration. Raises typer.Exit if the index differs although exactly once was asked for."""
     if address.url != OWN_BROKER:
         check_address(address)
     audited = _spark() if spark not in ("", "0") else None
@@ -100,7 +100,7 @@ def demo(
             screen.note("stopping …")
             local.stop()
     if not ok:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _spark() -> ModuleType:

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
-from framework.cli import EXIT_HALTED
 from framework.core.partitioners import Partitioner
+from framework.errors import ExitCode
 from framework.job.key_metadata import pinned
 from framework.logs.address import LogAddress, open_address, open_job_metadata
 from framework.testing.broker import Broker
@@ -64,7 +64,7 @@ class Shop:
         """Let workers run until one halts; return what is said."""
         process = start("run", code, self.log, cwd=self.cluster.folder, stdin=subprocess.DEVNULL)
         out, err = process.communicate(timeout=2 * LIMIT_S)
-        assert process.returncode == EXIT_HALTED, (out, err)
+        assert process.returncode == ExitCode.HALTED, (out, err)
         return " ".join(str(err).split())
 
     def pinned(self) -> Partitioner | None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.cli import command_line, exit_code
-from framework.errors import ConfigError, Fenced, FrameworkError, GraphError, Halted, TransientError
+from framework.cli import command_line
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,15 +70,6 @@ def test_wrong_usage_is_explained(monkeypatch: pytest.MonkeyPatch, capfd: pytest
     """An option that does not exist, as every command line has it."""
     assert grete(monkeypatch, "run", "tasks.word_count", "--sped") == 2
     assert "--sped" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [(ConfigError, 2), (GraphError, 2), (Fenced, 3), (Halted, 4), (TransientError, 1), (FrameworkError, 1)],
-)
-def test_exit_codes_tell_errors_apart(error: type[FrameworkError], code: int) -> None:
-    """As for workers (C5), and 2 for what is wrong before the start."""
-    assert exit_code(error("x")) == code
 
 
 def test_without_assertions_nothing_starts(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ def test_a_source_closes_commits_and_exits() -> None:
     task.take_external("x")
     task.emit(T, "out")
     task.step(on.Stop())
-    assert (task.core.status, task.exit) == (TaskStatus.STOPPED, do.Exit(0, "stopped at checkpoint 1001"))
+    assert (task.core.status, task.exit) == (TaskStatus.STOPPED, do.Exit("stopped at checkpoint 1001"))
     assert task.checkpoint_ids[1_001] == ["x"]
     assert [(h.type, h.checkpoint_id) for h in task.sent(T)][-2:] == [
         (MessageType.FRAME, 1_001),
@@ -79,7 +79,7 @@ def test_an_inner_task_waits_for_its_alignment() -> None:
     a0.mark(1)
     a1.mark(1)
     task.read()
-    assert task.exit == do.Exit(0, "stopped at checkpoint 1")
+    assert task.exit == do.Exit("stopped at checkpoint 1")
     assert task.checkpoint_ids[1] == ["x"]
     assert task.sent(OUT[0])[-1].type is MessageType.MARKER
 
@@ -97,7 +97,7 @@ def test_an_inner_task_waits_for_the_checkpoints_in_its_buffer() -> None:
     a0.mark(2)
     a1.mark(2)
     task.read()
-    assert task.exit == do.Exit(0, "stopped at checkpoint 2")
+    assert task.exit == do.Exit("stopped at checkpoint 2")
     assert task.state == ["early"]
 
 
@@ -105,7 +105,7 @@ def test_an_inner_task_with_nothing_open_exits_at_once() -> None:
     """Nothing processed since the last commit: nothing to wait for (R6)."""
     task, *_ = running()
     task.step(on.Stop())
-    assert task.exit == do.Exit(0, "stopped at checkpoint 0")
+    assert task.exit == do.Exit("stopped at checkpoint 0")
     assert not task.core.wants_input
 
 

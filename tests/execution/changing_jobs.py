@@ -5,12 +5,12 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from framework.errors import ExitCode
 from framework.logs.address import open_job_metadata, read_notes
 from framework.logs.embedded import EmbeddedLog
 from framework.logs.kafka import KafkaLog
 from framework.ports import ExternalRecord, Log
 from framework.state.commits import last_commit
-from framework.worker.worker import EXIT_DONE, EXIT_HALTED
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 from tests.worker.workers import WorkerUnderTest
@@ -67,7 +67,7 @@ class Changing:
         for worker in workers:
             worker.process.terminate()
         for worker in workers:
-            assert worker.ends() == EXIT_DONE, worker.log_path.read_text()
+            assert worker.ends() == ExitCode.DONE, worker.log_path.read_text()
 
     def feed(self, *words: str) -> None:
         """Append records to the input, each with its word as key."""
@@ -87,7 +87,7 @@ class Changing:
         """Start a worker that must be refused and must have written nothing; return what it said."""
         before = self.everything()
         with self.worker(code, partition, *options) as worker:
-            assert worker.ends() == EXIT_HALTED, worker.log_path.read_text()
+            assert worker.ends() == ExitCode.HALTED, worker.log_path.read_text()
         after = self.everything()
         assert after[0] == before[0]
         moved = {at: (before[1][at], found) for at, found in after[1].items() if found != before[1][at]}

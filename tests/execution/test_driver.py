@@ -301,7 +301,7 @@ def test_a_stop_ends_with_an_exit() -> None:
     a1.mark(1)
     task.run()
     assert task.driver.exit is not None
-    assert (task.driver.exit.code, task.keys(), task.driver.tick()) == (0, {"x"}, False)
+    assert (task.driver.exit.reason, task.keys(), task.driver.tick()) == ("stopped at checkpoint 1", {"x"}, False)
     assert [step.what for step in task.trace][-3:] == ["marker acknowledged", "marker acknowledged", "close"]
 
 

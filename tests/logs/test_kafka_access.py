@@ -11,7 +11,7 @@ from framework.cli.commands import changelog, state
 from framework.cli.commands import checkpoints as checkpoints_module
 from framework.cli.commands import topic as topic_module
 from framework.core.partitioners import Partitioner
-from framework.errors import ConfigError
+from framework.errors import ConfigError, ExitCode
 from framework.execution.deterministic.differing import explained
 from framework.execution.deterministic.remade import OutputsDiffer
 from framework.job.directory import JobDirectory
@@ -21,7 +21,7 @@ from framework.logs.kafka import KafkaLog
 from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.state.prepare import prepare
-from framework.worker.worker import EXIT_DONE, Worker
+from framework.worker.worker import Worker
 from grete import int64
 from protocol.ids import TopicPartition
 from tests.logs.guarded_job import job, rejected, sentences, totals
@@ -66,7 +66,7 @@ def work(broker: SecureBroker, directory: Path) -> int:
 def test_what_is_listed_is_enough(guarded: SecureBroker, tmp_path: Path) -> None:
     """With exactly the listed access a job reads, keeps state, sends on, writes, sets aside and trims."""
     say(guarded, "rare word", "", "rare")
-    assert work(guarded, tmp_path) == EXIT_DONE
+    assert work(guarded, tmp_path) == ExitCode.DONE
     log = KafkaLog(guarded.plain)
     rows = log.read(TopicPartition(totals.name, 0), 0, 1 << 20)
     assert [int64.decode(row[4] or b"") for row in rows if row[3] == b"rare"] == [1, 2]
@@ -85,7 +85,7 @@ def test_what_is_missing_is_named(
     try:
         say(guarded, "a b", "", "a")
         if kind is ResourceType.GROUP:  # for lag tools only
-            assert work(guarded, tmp_path) == EXIT_DONE
+            assert work(guarded, tmp_path) == ExitCode.DONE
             assert "group guarded needs the operation Read" in caplog.text
             return
         needed = operation.name.replace("_", "")
@@ -116,7 +116,7 @@ def test_to_read_is_enough_for_commands_that_read(
 ) -> None:
     """A user who may only read looks at everything, and a worker of that user is refused."""
     say(guarded, "often seen", "often")
-    assert work(guarded, tmp_path) == EXIT_DONE
+    assert work(guarded, tmp_path) == ExitCode.DONE
     broker: SecureBroker = request.getfixturevalue("read_only")
     config = tmp_path / "client.properties"
     config.write_text("".join(f"{name}={value}\n" for name, value in broker.options().items()))

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError
+from framework.errors import ConfigError, ExitCode
 from framework.logs.address import read_options
 from framework.logs.kafka import KafkaLog, KafkaReader, reader
 from framework.logs.kafka.config import split_options
 from framework.logs.kafka.errors import Troubles
-from framework.worker.worker import EXIT_HALTED
 from protocol.ids import TopicPartition
 from tests.logs.secure_broker import PASSWORD, SecureBroker
 
@@ -124,7 +123,7 @@ def test_a_job_runs_and_shows_no_secret(guarded: SecureBroker, tmp_path: Path) -
                 supervisor.terminate()
         write_options(config, guarded.options(sasl_password=CANARY))
         failed = subprocess.run([*grete, "worker", "--partition=0", *arguments], stdout=out, stderr=out, check=False)
-        assert failed.returncode == EXIT_HALTED
+        assert failed.returncode == ExitCode.HALTED
     assert "sasl.password" in log_path.read_text()
     assert b"kafka.properties" in shown
     assert b"framework.worker.process_main" in shown  # the worker's

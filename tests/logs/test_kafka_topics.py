@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from framework.errors import ConfigError, Halted
+from framework.errors import ConfigError, ExitCode, Halted
 from framework.job.directory import JobDirectory
 from framework.logs.address import LogAddress, pin_topics
 from framework.logs.kafka import KafkaLog, admin, reader
@@ -23,7 +23,7 @@ from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.state.prepare import prepare
 from framework.testing.broker import Broker
-from framework.worker.worker import EXIT_DONE, Worker
+from framework.worker.worker import Worker
 from grete import Input, Job, Record, Store, Task, Topic, utf8
 from protocol.ids import TopicPartition
 
@@ -161,7 +161,7 @@ def test_input_that_expired_unread_halts(kafka_broker: Broker, client: AdminClie
     """K3: records that the retention deleted before a job read them are not stepped over; both offsets are named."""
     job = keeping(topic)
     say(kafka_broker, topic, 3)
-    assert work(kafka_broker, job, tmp_path, 3) == EXIT_DONE
+    assert work(kafka_broker, job, tmp_path, 3) == ExitCode.DONE
     say(kafka_broker, topic, 3)
     expired = KafkaPartition(topic, 0, 5)
     client.delete_records([expired])[expired].result()

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from framework.errors import ExitCode
 from framework.job.directory import JobDirectory
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.state.commits import last_commit
 from framework.state.prepare import prepare
-from framework.worker.worker import EXIT_DONE, EXIT_FENCED
 from grete import Files
 from protocol.ids import TopicPartition
 from tests.contracts.sinks import SinkWorld, files_world, postgres_world, sqlite_world
@@ -122,7 +122,7 @@ def test_killed_at_every_point_each_output_is_there_once(story: Story) -> None:
         life = story.live()
         story.until_committed()
         life.send_signal(signal.SIGTERM)
-        assert story.ends(life) == EXIT_DONE
+        assert story.ends(life) == ExitCode.DONE
         assert story.world.content() == {"a": list(range(story.fed))}
 
 
@@ -139,12 +139,12 @@ def test_a_worker_that_sleeps_over_its_application_changes_nothing(story: Story)
     story.feed()
     story.until_committed()
     successor.send_signal(signal.SIGTERM)
-    assert story.ends(successor) == EXIT_DONE
+    assert story.ends(successor) == ExitCode.DONE
     before = story.world.content()
     zombie.stdin.write(b"\n")
     zombie.stdin.flush()
     zombie.send_signal(signal.SIGCONT)
-    assert story.ends(zombie) == EXIT_FENCED
+    assert story.ends(zombie) == ExitCode.FENCED
     assert story.world.content() == before == {"a": list(range(story.fed))}
 
 

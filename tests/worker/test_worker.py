@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError
+from framework.errors import ConfigError, ExitCode
 from framework.job.directory import JobDirectory
 from framework.settings import Settings
-from framework.worker.worker import EXIT_CRASHED, EXIT_DONE, EXIT_FENCED, EXIT_HALTED, Worker
+from framework.worker.worker import Worker
 from tasks.word_count import job
 from tests.worker.workers import TASK, WorkerUnderTest, say, totals, until_committed, word_log
 
@@ -72,7 +72,7 @@ def test_a_paused_worker_that_wakes_up_gives_way(tmp_path: Path) -> None:
             until_committed(log, 100)
             say(log, *["a b"] * 50)
             zombie.signal(signal.SIGCONT)
-            assert zombie.ends() == EXIT_FENCED
+            assert zombie.ends() == ExitCode.FENCED
             until_committed(log, 150)
     assert totals(log) == [(word, number) for number in range(1, 151) for word in "ab"]
 
@@ -84,7 +84,7 @@ def test_a_second_worker_on_the_same_state_is_kept_out(tmp_path: Path) -> None:
     with WorkerUnderTest(directory) as first:
         first.running()
         with WorkerUnderTest(directory) as second:
-            assert second.ends() == EXIT_CRASHED
+            assert second.ends() == ExitCode.FAILED
         assert "in use by another process" in second.log_path.read_text()
         assert first.process.poll() is None
 
@@ -98,7 +98,7 @@ def test_a_graceful_stop_commits_what_was_processed(tmp_path: Path) -> None:
         say(log, "a b c")
         worker.until(lambda status: status["counters"].get("external records") == 1)
         worker.signal(signal.SIGTERM)
-        assert worker.ends() == EXIT_DONE
+        assert worker.ends() == ExitCode.DONE
     assert totals(log) == [("a", 1), ("b", 1), ("c", 1)]
     with WorkerUnderTest(directory) as again:
         assert again.running()["positions"] == {"sentences[0]": 1}
@@ -111,7 +111,7 @@ def test_a_worker_ends_with_its_supervisor(tmp_path: Path) -> None:
     with WorkerUnderTest(directory) as worker:
         worker.running()
         worker.leave()
-        assert worker.ends() == EXIT_DONE
+        assert worker.ends() == ExitCode.DONE
 
 
 def test_a_damaged_store_is_wiped_and_restored(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_worker_that_cannot_work_halts_with_a_reason(tmp_path: Path, options: 
     log = word_log(directory)
     log.produce_with_meta([], {"guarantee": b"exactly-once"})
     with WorkerUnderTest(directory, *options) as worker:
-        assert worker.ends() == EXIT_HALTED
+        assert worker.ends() == ExitCode.HALTED
     (entry,) = [json.loads(line) for line in worker.log_path.read_text().splitlines()]
     assert words in entry["error"]
 

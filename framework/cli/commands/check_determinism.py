@@ -5,6 +5,7 @@ from pathlib import Path
 
 from framework.api.job import Job
 from framework.cli.job_target import existing_log, settings_of
+from framework.errors import ExitCode
 from framework.execution.deterministic.determinism_lint import suspicious_lines
 from framework.logs.address import LogAddress
 from framework.replay.recorded import MadeOutput
@@ -13,15 +14,15 @@ from framework.replay.replay import replay
 
 def check_determinism(
     reference: str, since: int, directory: Path | None, address: LogAddress, sets: Sequence[str] | None
-) -> int:
-    """Replay, compare, print; return 1 if something differs."""
+) -> ExitCode:
+    """Replay, compare, print; return FAILED if something differs."""
     job, log = existing_log(reference, directory, address)
     found = replay(job, log, settings_of(sets), since)
     log.close()
     print(f"{found.records:,} input records replayed, {found.compared:,} outputs compared")
     if found.difference is None and found.halted is None:
         print("all of them are the same")
-        return 0
+        return ExitCode.DONE
     if found.halted is not None:
         print(f"the replay stopped: {found.halted}")
     if found.difference is not None:
@@ -30,7 +31,7 @@ def check_determinism(
         print(f"  in the log:  {_shown(before)}")
         print(f"  made again:  {'nothing' if now is None else _shown(now)}")
     _hint(job)
-    return 1
+    return ExitCode.FAILED
 
 
 def _shown(made: MadeOutput) -> str:

@@ -7,6 +7,7 @@ from rich.console import Console
 from framework.cli.job_target import directory_of, existing_log
 from framework.cli.moved_state import at_checkpoint, say
 from framework.cli.reading import from_text, to_text
+from framework.errors import ExitCode
 from framework.logs.address import LogAddress
 from framework.state.newest import NewestReader
 from framework.state.snapshot_reader import SnapshotReader
@@ -24,14 +25,14 @@ def _reader(
 
 def state_get(
     reference: str, store: str, key: str, checkpoint_id: int | None, directory: Path | None, address: LogAddress
-) -> int:
-    """Print the value of a key as each partition has it; return 1 if none has."""
+) -> ExitCode:
+    """Print the value of a key as each partition has it; return FAILED if none has."""
     with _reader(reference, directory, address, checkpoint_id) as reader:
         declared = reader.store(store)
         values = [value for _, value in reader.find(declared, from_text(declared.key, key))]
     for value in values:
         print(to_text(value))
-    return 0 if values else 1
+    return ExitCode.DONE if values else ExitCode.FAILED
 
 
 def state_scan(

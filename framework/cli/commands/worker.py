@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from framework.cli.job_target import target
+from framework.errors import ExitCode
 from framework.logs.address import LogAddress
 from framework.worker.process_main import open_worker
 from framework.worker.worker import Worker, configure_logs, run_worker
@@ -19,7 +20,7 @@ def work(
     address: LogAddress,
     sets: Sequence[str] | None,
     status_fd: int,
-) -> int:
+) -> ExitCode:
     """Run a worker to its end; return its exit code (C5)."""
     configure_logs()
 

@@ -276,4 +276,4 @@ class TaskCore(Committing):
         if self._acked < self._token:
             return []
         self.status = TaskStatus.STOPPED
-        return [Exit(0, f"stopped at checkpoint {self.frozen}")]
+        return [Exit(f"stopped at checkpoint {self.frozen}")]

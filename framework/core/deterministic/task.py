@@ -367,4 +367,4 @@ class DeterministicCore(SourceCore):
         if self._acked < self._token or self._appending is not None or self._held:
             return []  # pragma: no cover  # the last commit has waited for all of it; an exit would lose it
         self.status = TaskStatus.STOPPED
-        return [Exit(0, f"stopped at checkpoint {self.frozen}")]
+        return [Exit(f"stopped at checkpoint {self.frozen}")]

@@ -130,4 +130,4 @@ def test_a_stop_commits_what_is_open() -> None:
     a0.send(1, "x")
     task.read()
     task.step(on.Stop())
-    assert (task.state, task.exit) == (["x"], do.Exit(0, "stopped at checkpoint 1001"))
+    assert (task.state, task.exit) == (["x"], do.Exit("stopped at checkpoint 1001"))

@@ -129,7 +129,7 @@ def test_a_stop_waits_until_all_is_acknowledged() -> None:
     assert not task.held
     task.ack()
     task.tick(100)
-    assert task.holding(do.Exit).code == 0
+    assert task.holding(do.Exit).reason.startswith("stopped at checkpoint")
 
 
 # --- what time asks for -----------------------------------------------------------------------------------------------

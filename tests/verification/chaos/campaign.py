@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from framework.core.task_topology import wire
+from framework.errors import ExitCode
 from framework.state.commits import uncommitted_records
 from framework.state.local_reader import LocalReader
 from tests.verification.chaos.chain import PARTITIONS, Chain, Given, Spread, Tail
@@ -31,7 +32,6 @@ MODES = ["haste", "calm", "calm", "progress"]  # strike at once, when all run, w
 HASTE_S_MAX, CALM_INTERVALS_MAX = 0.12, 1.5
 STALL_S = 60.0  # without what a round waits for: nothing goes on any more
 CRASHES_MAX = 30  # that were no kills, in a row without an output
-CODE_FENCED, CODE_HALTED = 3, 4
 
 
 @dataclass
@@ -143,17 +143,19 @@ class Campaign:
                     self._change_state(death)
         elif death.code in self.may_end_with:
             self.held.add(partition)
-        elif death.code == CODE_FENCED:
+        elif death.code == ExitCode.FENCED:
             tally.others["zombies fenced" if death.zombie else "successors fenced"] += 1
-        elif death.code in (0, -signal.SIGTERM):
-            tally.others["graceful stops" if death.code == 0 else "ended by SIGTERM before they could stop"] += 1
+        elif death.code in (ExitCode.DONE, -signal.SIGTERM):
+            stopped = death.code == ExitCode.DONE
+            tally.others["graceful stops" if stopped else "ended by SIGTERM before they could stop"] += 1
         else:
-            what = {CODE_HALTED: "halted", 1: "crashed"}.get(death.code, f"ended with {death.code}")
+            names: dict[int, str] = {ExitCode.HALTED: "halted", ExitCode.FAILED: "crashed"}
+            what = names.get(death.code, f"ended with {death.code}")
             words = self.crew.last_words(partition)
             tally.others[what] += 1
             self._crashes += 1
             wait_s = 0.2
-            if death.code != 1 or self._crashes > CRASHES_MAX:
+            if death.code != ExitCode.FAILED or self._crashes > CRASHES_MAX:
                 self.checker.violated(f"worker {partition} {what} ({death.phase}): {words}")
             elif tally.others[what] <= 3:
                 self._note(f"worker {partition} {what} ({death.phase}): {words}")

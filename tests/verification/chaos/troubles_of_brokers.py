@@ -16,12 +16,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from framework.errors import ExitCode
 from framework.logs.address import KAFKA
 from tests.verification.chaos.chain import PARTITIONS
 from tests.verification.chaos.cluster import Cluster
 from tests.verification.chaos.scene import Failed, Scene, scene
 
-CRASHED, HALTED = 1, 4
 # Short ones, so that a broker can be frozen for longer than all of them.
 TIME_OUTS = ["socket.timeout.ms=3000", "producer.request.timeout.ms=3000", "producer.transaction.timeout.ms=4000"]
 FROZEN_S = 6.0
@@ -106,7 +106,7 @@ def transaction_outlived(directory: Path, seed: int) -> str:
         stage.back(0)
         stage.crew.wake(stage.crew.members[0])
         stage.campaign.feed(100)
-        code = stage.ends(0, CRASHED)
+        code = stage.ends(0, ExitCode.FAILED)
         return _goes_on(stage, f"the sink ended with {code} and came back")
 
 
@@ -114,7 +114,7 @@ def oversized(directory: Path, seed: int) -> str:
     """The sink's topic takes no message of that size: the worker halts and names the setting; nothing is half out."""
     with on_cluster(directory, seed) as (cluster, stage):
         _set_size(cluster, stage.entries, SMALL_BATCH)
-        stage.campaign.may_end_with = {HALTED}
+        stage.campaign.may_end_with = {ExitCode.HALTED}
         stage.campaign.feed(100)
         stage.until(lambda: bool(stage.campaign.held), "halts")
         partition = min(stage.campaign.held)

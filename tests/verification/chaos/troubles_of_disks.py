@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from framework.errors import ExitCode
 from tests.verification.chaos.chain import PARTITIONS
 from tests.verification.chaos.scene import Failed, Scene, scene
 
-CRASHED, HALTED = 1, 4
 STATE_MIB, LOG_MIB = 24, 48
 DAMAGES = 4
 LIMIT_BYTES, CRASHES = 8192, 3
@@ -92,7 +92,7 @@ def limited_files(directory: Path, seed: int) -> str:
         stage.campaign.feed(100)
         for _ in range(CRASHES):
             stage.crew.start(0)
-            stage.ends(0, CRASHED)
+            stage.ends(0, ExitCode.FAILED)
         stage.crew.file_bytes_max = None
         stage.back(0)
         stage.drained()
@@ -108,7 +108,7 @@ def _fill_until_crashes(stage: Scene, disk: Path, whose: set[int]) -> int:
     stage.until(lambda: any(_ran_out(stage, death.partition) for death in stage.campaign.deaths), "crashes")
     ballast.unlink()
     stage.running()
-    crashed = [death for death in stage.campaign.deaths if death.code == CRASHED]
+    crashed = [death for death in stage.campaign.deaths if death.code == ExitCode.FAILED]
     if {death.partition for death in crashed} - whose:
         raise Failed(f"others crashed, too: {crashed}")
     return len(crashed)
@@ -170,7 +170,7 @@ def _runs_or_halts(directory: Path, seed: int, fed: int, numbers: list[int]) -> 
     try:
         with scene(directory, "embedded", seed) as stage:
             stage.campaign.fed, stage.campaign.numbers = fed, numbers
-            stage.campaign.may_end_with = {HALTED}
+            stage.campaign.may_end_with = {ExitCode.HALTED}
             stage.campaign.feed(100)
             stage.until(
                 lambda: bool(stage.campaign.held) or stage.campaign.checker.entries >= stage.campaign.fed,

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from framework.errors import ExitCode
 from protocol.ids import TopicPartition
 from tests.verification.chaos.chain import PARTITIONS
 from tests.verification.chaos.scene import Failed, Scene, scene
 from tests.verification.chaos.worker import POINTS
 
 ROUNDS = 4
-FENCED, HALTED = 3, 4
 
 
 def flushed_store(directory: Path, log: str, seed: int, rounds: int = ROUNDS) -> str:
@@ -56,7 +56,7 @@ def zombie(directory: Path, log: str, seed: int, rounds: int = ROUNDS) -> str:
             stage.drained()
             stage.campaign.feed(100)
             stage.crew.wake(member)
-            codes.append(stage.ends(partition, FENCED))
+            codes.append(stage.ends(partition, ExitCode.FENCED))
         stage.drained()
         stage.judge()
         return f"{len(codes)} workers frozen, succeeded and woken: they ended with codes {codes} and wrote nothing"
@@ -115,9 +115,9 @@ def trimmed_changelog(directory: Path, log: str, seed: int, rounds: int = 1) -> 
         stage.crew.wipe(1)
         for changelog in stage.changelogs(1):
             _trim(stage, changelog, stage.outside.log.bounds(changelog)[1])
-        stage.campaign.may_end_with = {FENCED, HALTED}
+        ends = stage.campaign.may_end_with = {ExitCode.FENCED, ExitCode.HALTED}
         stage.back(1)
-        stage.until(lambda: any(d.partition == 1 and d.code in (FENCED, HALTED) for d in stage.campaign.deaths), "ends")
+        stage.until(lambda: any(d.partition == 1 and d.code in ends for d in stage.campaign.deaths), "ends")
         stage.verdict()
         return f"restored from the last round; with everything trimmed it refused: {stage.crew.last_words(1)[:160]}"
 

@@ -96,7 +96,7 @@ ACTIONS: dict[type[do.Action], Callable[[Any, TaskName], str]] = {
     do.ClearSpill: lambda _, __: "empty the early buffer on disk",
     do.Trim: lambda a, _: f"trim {a.partition} before offset {a.offset}",
     do.Committed: lambda a, _: f"checkpoint {a.checkpoint_id} is committed",
-    do.Exit: lambda a, _: f"exit with {a.code}: {a.reason}",
+    do.Exit: lambda a, _: f"exit with 0: {a.reason}",
 }
 
 
