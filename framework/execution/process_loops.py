@@ -1,13 +1,14 @@
 """The loops over the records of an input, one per error policy and form of ``process``, each compiled for its input.
 
-With "fail" nothing is kept per record: which one failed is worked out afterwards, from how far the keys were read.
+With "fail" nothing is kept per record: which one failed is worked out afterwards, from how far the keys were read. Time
+moves at two points: a task's ``RecordClock``, if it has one, before each record, and event time after each record.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from operator import length_hint
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from framework.api.methods import ReturnError, refuse_return
 from framework.api.record import Record
@@ -44,10 +45,23 @@ class RecordBatch(NamedTuple):
 
 Loop = Callable[[RecordBatch], None]
 Process = Callable[[Any], object]
+RecordsOf = Callable[[RecordBatch, Iterator[bytes | None]], Iterator[Record[Any, Any]]]
 
 
 class TimerError(TaskError):
     """A timer or window failed, not the record that moved the time: no dead letter, and it says itself where."""
+
+
+class RecordClock(Protocol):
+    """A time that each record has, and that the task is to be at before the record is processed."""
+
+    def each(self, columns: RecordBatch, items: Iterator[T]) -> Iterator[T]:
+        """Yield ``items``, one for each record of the batch: an item once time is at its record."""
+        ...
+
+    def whole(self, columns: RecordBatch) -> None:
+        """Move time to a batch that is processed in one turn."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +76,7 @@ class Site:
     timers: TimerQueue
     fire: Callable[[], None] | None
     time: EventTime | None  # None: nothing here or behind the task goes by event time
+    clock: RecordClock | None = None  # logical time in deterministic mode (D1)
 
     def advance(self, timestamp: int) -> None:
         """Let event time follow a record's timestamp as far as the other sources allow (E1), and fire what is due."""
@@ -79,10 +94,15 @@ class Site:
 def compile_loop(site: Site, declared: Input[Any, Any], process: Process, *, batch: bool) -> Loop:
     """Return the loop for an input. ``process`` takes a record, or with ``batch`` a list of them."""
     if isinstance(declared.errors, DeadLetter):
-        return _guarded_batches(site, declared, process) if batch else _guarded(site, declared, process)
+        if not batch:
+            return _guarded(site, declared, process)
+        one_by_one = _guarded(site, declared, lambda record: process([record]), "process_batch")
+        # a clock does not go back: what a batch has moved it to cannot be undone
+        return _guarded_batches(site, declared, process, one_by_one) if site.clock is None else one_by_one
     if batch:
         return _batches(site, declared, process)
-    return _plain(site, declared, process) if site.fire is None else _timed(site, declared, process)
+    by_event_time = site.fire is not None and site.time is not None
+    return _timed(site, declared, process) if by_event_time else _plain(site, declared, process)
 
 
 def compile_refusal(site: Site, declared: Input[Any, Any]) -> Callable[[RecordBatch, Exception], None]:
@@ -98,8 +118,8 @@ def compile_refusal(site: Site, declared: Input[Any, Any]) -> Callable[[RecordBa
 
 
 def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
-    """Return the loop of a task without timers: decode and call."""
-    outputs, records_of, timed = site.outputs, decoder(declared), site.time is not None
+    """Return the loop of a task without timers of event time: decode and call."""
+    outputs, records_of, timed = site.outputs, _paced(site, declared), site.time is not None
 
     def loop(columns: RecordBatch) -> None:
         keys = iter(columns.keys)
@@ -118,7 +138,7 @@ def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
 
 def _timed(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop of a task with timers or windows: event time may move with each record."""
-    outputs, records_of, advance = site.outputs, decoder(declared), site.advance
+    outputs, records_of, advance = site.outputs, _paced(site, declared), site.advance
 
     def loop(columns: RecordBatch) -> None:
         keys = iter(columns.keys)
@@ -136,10 +156,12 @@ def _timed(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
 
 def _batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop, of one turn, of a task with process_batch."""
-    outputs, records_of = site.outputs, decoder(declared)
+    outputs, records_of, clock = site.outputs, decoder(declared), site.clock
 
     def loop(columns: RecordBatch) -> None:
         keys = iter(columns.keys)
+        if clock is not None:
+            clock.whole(columns)
         outputs.timestamp = latest = max(columns.timestamps)
         try:
             records = list(records_of(columns, keys))
@@ -157,16 +179,16 @@ def _batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
 
 def _guarded(site: Site, declared: Input[Any, Any], process: Process, method: str = "process") -> Loop:
     """Return the loop of an input with a dead-letter topic: a record that fails leaves nothing but its letter."""
-    overlay, outputs = site.overlay, site.outputs
+    overlay, outputs, clock = site.overlay, site.outputs, site.clock
     topic, (key_of, value_of) = declared.topic.name, decoders(declared)
     write = letter_writer(site, declared)
 
     def loop(columns: RecordBatch) -> None:
         headers = repeat(None) if columns.headers is None else columns.headers
         partition = columns.source.partition
-        for index, (key, value, timestamp, cell) in enumerate(
-            zip(columns.keys, columns.values, columns.timestamps, headers, strict=False)
-        ):
+        rows = zip(columns.keys, columns.values, columns.timestamps, headers, strict=False)
+        paced = rows if clock is None else clock.each(columns, rows)
+        for index, (key, value, timestamp, cell) in enumerate(paced):
             mark(site)
             outputs.timestamp = timestamp
             try:
@@ -184,10 +206,9 @@ def _guarded(site: Site, declared: Input[Any, Any], process: Process, method: st
     return loop
 
 
-def _guarded_batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
+def _guarded_batches(site: Site, declared: Input[Any, Any], process: Process, one_by_one: Loop) -> Loop:
     """Return the loop of batches with a dead-letter topic: one that fails is undone and goes record by record."""
     outputs, records_of = site.outputs, decoder(declared)
-    one_by_one = _guarded(site, declared, lambda record: process([record]), "process_batch")
 
     def loop(columns: RecordBatch) -> None:
         mark(site)
@@ -212,7 +233,16 @@ def _guarded_batches(site: Site, declared: Input[Any, Any], process: Process) ->
 # --- Decoding ---
 
 
-def decoder(declared: Input[Any, Any]) -> Callable[[RecordBatch, Iterator[bytes | None]], Iterator[Record[Any, Any]]]:
+def _paced(site: Site, declared: Input[Any, Any]) -> RecordsOf:
+    """Return what makes the records of a batch, each when the task's clock is at it."""
+    records_of = decoder(declared)
+    if site.clock is None:
+        return records_of
+    each = site.clock.each
+    return lambda columns, keys: each(columns, records_of(columns, keys))
+
+
+def decoder(declared: Input[Any, Any]) -> RecordsOf:
     """Return what makes the records of a batch, lazily: column by column, so that no Python code runs per record."""
     topic, nullable = declared.topic.name, decoders(declared)
     bare = functions_of(declared.topic.key)[1], functions_of(declared.topic.value)[1]

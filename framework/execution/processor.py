@@ -19,7 +19,15 @@ from framework.execution.binding import bind_store, bind_window, bound
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE, EventTime, Source
 from framework.execution.outbox import MakeSinks, Outbox, sinks_of
 from framework.execution.outputs import Outputs
-from framework.execution.process_loops import Loop, RecordBatch, Site, TimerError, compile_loop, compile_refusal
+from framework.execution.process_loops import (
+    Loop,
+    RecordBatch,
+    RecordClock,
+    Site,
+    TimerError,
+    compile_loop,
+    compile_refusal,
+)
 from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN, pin_key
 from framework.execution.timers import Due, TimerQueue
 from framework.ports import ExternalRecord, LogRow
@@ -65,6 +73,8 @@ class Processor:
         self._meta = overlay.store(META)
         self._timers = TimerQueue(overlay.store(TIMERS))
         self._time = event_time_of(wire(topology, stage.ordinal, partition))
+        self._fires = bool(stage.windows) or stage.timers is not None
+        self._clock: RecordClock | None = None
         self._grace_ms = max((window.grace_ms for window in stage.windows.values()), default=0)
         self._late_before = 0  # records that windows dropped before the last reset
         task = f"{stage.name}-{partition}"
@@ -265,11 +275,17 @@ class Processor:
     def _compile(self, task: Task) -> dict[str, Loop]:
         stage = self._stage
         process = getattr(task, "process_batch" if stage.batch else "process")
-        fire = self._fire if stage.windows or stage.timers is not None else None
-        site = Site(
-            stage.name, self._partition, self._overlay, self._outputs, self._outbox, self._timers, fire, self._time
+        site = self._site = Site(
+            stage.name,
+            self._partition,
+            self._overlay,
+            self._outputs,
+            self._outbox,
+            self._timers,
+            self._fire if self._fires else None,
+            self._time,
+            self._clock,
         )
-        self._site = site
         return {
             topic: compile_loop(site, declared, process, batch=stage.batch) for topic, declared in self._inputs.items()
         }

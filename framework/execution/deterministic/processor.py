@@ -11,10 +11,10 @@ from framework.api.task import Task
 from framework.core.actions import RecordRun
 from framework.core.topology import Topology
 from framework.execution.deterministic.outputs import LogicalOutputs
-from framework.execution.deterministic.process_loops import LogicalSite, compile_logical
+from framework.execution.deterministic.record_clock import LogicalTime, TimedLogicalTime
 from framework.execution.deterministic.remade import Check, Visible
 from framework.execution.outbox import MakeSinks, sinks_of
-from framework.execution.process_loops import Loop, RecordBatch
+from framework.execution.process_loops import RecordBatch
 from framework.execution.processor import Processor
 from framework.execution.timers import Due
 from framework.ports import ExternalRecord, LogRow
@@ -48,7 +48,7 @@ class LogicalProcessor(Processor):
         self._producer = producer_id(stage.ordinal, partition)
         name = f"{topology.job}/{stage.name}/{partition}"
         self._context = LogicalContext(name, lambda: outputs.at)
-        self._fires = bool(stage.windows) or stage.timers is not None
+        self._clock = TimedLogicalTime(outputs, self._before_record) if self._fires else LogicalTime(outputs)
 
     @property
     def producer_name(self) -> bytes:
@@ -122,25 +122,6 @@ class LogicalProcessor(Processor):
     def _bind_state(self, task: Task) -> None:
         super()._bind_state(task)
         task.ctx = self._context
-
-    def _compile(self, task: Task) -> dict[str, Loop]:
-        stage = self._stage
-        process = getattr(task, "process_batch" if stage.batch else "process")
-        site = LogicalSite(
-            stage.name,
-            self._partition,
-            self._overlay,
-            self._logical,
-            self._outbox,
-            self._timers,
-            self._fire if self._fires else None,
-            None,
-            self._before_record,
-        )
-        return {
-            topic: compile_logical(site, declared, process, batch=stage.batch)
-            for topic, declared in self._inputs.items()
-        }
 
     def _before_record(self, time_us: int) -> None:
         """Advance time to just before a record: fire the timers due by then, and close the windows that end by then."""

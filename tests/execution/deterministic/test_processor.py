@@ -87,6 +87,28 @@ class Reads(Task):
         """Do nothing."""
 
 
+class Batches(Task):
+    """A source of batches, with a timer."""
+
+    lines = Input(LINES)
+    timers = Timers()
+    out = Output(MIDDLE)
+
+    def process_batch(self, records: list[Record[str, str]]) -> None:
+        self.timers.schedule(1, "later")
+        self.out.send(None, f"{len(records)} lines")
+
+    def on_timer(self, timer: Timer) -> None:
+        self.out.send(None, timer.key)
+
+
+class ReadsMiddle(Task):
+    middle = Input(MIDDLE)
+
+    def process(self, record: Record[str, str]) -> None:
+        """Do nothing."""
+
+
 JOB = Job("j", [Splits, Everything, Reads], mode="deterministic")
 
 
@@ -104,8 +126,8 @@ class Given(NamedTuple):
 class LogicalRig:
     """One task over a disk; what it sends is kept as what stands outside, and in its stream."""
 
-    def __init__(self, stage: int, disk: MemoryDisk, released: Released | None = None) -> None:
-        graph, topology, settings = JOB.stages[stage], JOB.topology(), Settings()
+    def __init__(self, stage: int, disk: MemoryDisk, released: Released | None = None, job: Job = JOB) -> None:
+        graph, topology, settings = job.stages[stage], job.topology(), Settings()
         names = {store_id: name for name, store_id in graph.store_ids().items()}
         self.overlay = Overlay(
             MemoryStore(names, disk), list(names), uncommitted_state_bytes_max=1 << 28, read_cache_bytes_max=1 << 20
@@ -244,3 +266,18 @@ def test_a_source_gives_its_own_time() -> None:
     (found,) = sent(rig.processor.take_frames()).values()
     assert found == [(None, b"to", 40, 900, 0), (None, b"be", 40, 900, 0), (None, b"or", 41, 901, 0)]
     assert rig.processor.next_timer == NO_TIMER
+
+
+def test_a_batch_has_its_own_timestamp_whatever_timer_fires_before_it() -> None:
+    """A timer that is due between two batches fires before the second, which sends with its latest timestamp."""
+    rig = LogicalRig(0, MemoryDisk(), job=Job("batches", [Batches, ReadsMiddle], mode="deterministic"))
+    lines = TopicPartition("lines", 0)
+    rig.processor.process_decided(lines, [(0, 0, 40, None, b"one", None)], 900)
+    rig.processor.process_decided(lines, [(1, 0, 41, None, b"two", None), (2, 0, 42, None, b"three", None)], 1_500)
+    (found,) = sent(rig.processor.take_frames()).values()
+    assert found == [
+        (None, b"1 lines", 40, 900, 0),
+        (None, b"later", 1, 1_000, 0),
+        (None, b"2 lines", 42, 1_501, 0),
+        (None, b"later", 1, 1_501, 0),  # the second batch has set it again, and it is due at once
+    ]
