@@ -23,6 +23,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if CI else "dev"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add our flags."""
     parser.addoption("--rewrite-scenarios", action="store_true", help="write tests/core/scenarios as they go now")
+    parser.addoption(
+        "--rewrite-lifecycle", action="store_true", help="draw the tables of docs/explanation/lifecycle.md"
+    )
 
 
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from framework.core.lifecycle import CommitStep
+from framework.core.lifecycle import COMMIT, CommitStep
 from protocol.commit import DeterministicCommit, ExternalInput, InputCommit, OutputCommit, ProducerRollbacks
 
 
@@ -19,6 +19,6 @@ class PendingCommit:
     at_end: bool
     deterministic: DeterministicCommit | None = None
     held: int = 0  # records for the outside that were collected before the freeze and wait for an output release (D5)
-    step: CommitStep = CommitStep.OUTPUTS
+    step: CommitStep = COMMIT.first
     offset: int = -1
     append_time_ms: int = 0

@@ -13,7 +13,7 @@ from framework.core.checkpoint_clock import CheckpointClock
 from framework.core.commit import PendingCommit
 from framework.core.events import ChangelogEnd, ChangelogRow, DataWritten, OutcomeFound
 from framework.core.graph_check import check_commit
-from framework.core.lifecycle import CommitStep, StartupPhase, TaskStatus
+from framework.core.lifecycle import COMMIT, CommitStep, Lifecycle, StartupPhase, TaskStatus
 from framework.core.limits import Limits
 from framework.core.startup import StartUp
 from framework.core.task_topology import TaskWiring
@@ -27,10 +27,12 @@ from protocol.ids import RollbackEntry, TopicPartition
 class BaseCore(ABC):
     """The state of a core, and the steps that do not depend on its mode."""
 
+    lifecycle: Lifecycle[TaskStatus]  # of the mode
+
     def __init__(self, task: TaskWiring, limits: Limits) -> None:
         self.task = task
         self.limits = limits
-        self.status = TaskStatus.STARTING
+        self.status = self.lifecycle.first
         self.clock = CheckpointClock(limits.checkpoint_interval_ms)
         self.external: dict[TopicPartition, int] = {}
         self.ended: dict[TopicPartition, bool] = dict.fromkeys(task.external, False)
@@ -89,6 +91,12 @@ class BaseCore(ABC):
         self._token += 1
         return Send(self._token, partition, value)
 
+    def _become(self, status: TaskStatus) -> None:
+        self.status = self.lifecycle.change(self.task.name, self.status, status)
+
+    def _advance(self, pending: PendingCommit, step: CommitStep) -> None:
+        pending.step = COMMIT.change(self.task.name, pending.step, step)
+
     # --- start ---
 
     def _start_read(self, event: ChangelogRow | ChangelogEnd | OutcomeFound) -> list[Action]:
@@ -113,7 +121,8 @@ class BaseCore(ABC):
                     "delete the whole job's topics"
                 )
             self.external = {p: bounds[p][0] for p in self.task.external}
-            self.status, self.frozen = TaskStatus.GENESIS, -1
+            self._become(TaskStatus.GENESIS)
+            self.frozen = -1
             return self._freeze(0)
         last = fold.last
         self.rewrite = ChangelogRewrite(last.cursor, last.round_start, last.base, last.round_started_ms, last.rounds)
@@ -154,14 +163,14 @@ class BaseCore(ABC):
     def _write_data(self, pending: PendingCommit) -> list[Action]:
         if self._acked < pending.last_token:
             return []
-        pending.step = CommitStep.DATA
+        self._advance(pending, CommitStep.DATA)
         return [WriteData(self.generation, self.start_up.ownership.next_seq, self.rewrite.cursor)]
 
     def _commit_message(self, event: DataWritten) -> bytes:
         """Return the commit of the checkpoint that is frozen, now that its data is sent."""
         pending, ownership = self.pending_commit, self.start_up.ownership
         assert pending is not None and pending.step is CommitStep.DATA
-        pending.step = CommitStep.COMMIT
+        self._advance(pending, CommitStep.COMMIT)
         ownership.count(event.count)
         previous = self.committed
         self._commit_sent = Commit(
@@ -193,7 +202,8 @@ class BaseCore(ABC):
         """The commit is valid (C2): it is the truth from now on."""
         pending = self.pending_commit
         assert pending is not None and pending.step is CommitStep.VERIFY
-        pending.step, self.committed = CommitStep.APPLY, self._commit_sent
+        self._advance(pending, CommitStep.APPLY)
+        self.committed = self._commit_sent
         return [
             ApplyFrozen(
                 ChangelogPosition(

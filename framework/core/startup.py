@@ -13,7 +13,7 @@ from framework.core.actions import (
 )
 from framework.core.changelog_fold import ChangelogFold, Segment
 from framework.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, OutcomeFound, Start
-from framework.core.lifecycle import StartupPhase
+from framework.core.lifecycle import START, StartupPhase
 from framework.core.ownership import Ownership
 from framework.errors import Fenced, Halted
 from protocol.changelog import ChangelogType, Claim, decode_changelog_header
@@ -33,7 +33,7 @@ class StartUp:
         self.name = name
         self.ownership = Ownership(str(changelog), Claim(event.nonce, event.host, event.pid, event.wall_ms))
         self._check = check
-        self.phase = StartupPhase.READING
+        self.phase = START.first
         self.restored = False
         self.segments = 0
         self._changelog = changelog
@@ -66,7 +66,7 @@ class StartUp:
     def _probe(self) -> list[Action]:
         self.restored = True
         wipe: list[Action] = [WipeStore()] if self._changelog_position is not None or self._log_end > 0 else []
-        self.phase = StartupPhase.PROBING
+        self._become(StartupPhase.PROBING)
         return [*wipe, ReadChangelog(max(self._log_start, self._log_end - TAIL))]
 
     def row(self, event: ChangelogRow) -> list[Action]:
@@ -110,7 +110,8 @@ class StartUp:
             return self._probe()  # what the changelog position names was never committed to this log
         if self.phase is StartupPhase.PROBING:
             begin = max(self._log_start, self._base)
-            self.phase, self.fold = StartupPhase.READING, ChangelogFold(str(self._changelog), begin)
+            self._become(StartupPhase.READING)
+            self.fold = ChangelogFold(str(self._changelog), begin)
             return [ReadChangelog(begin)]
         if self.fold.in_doubt is not None:
             self._read_to = event.offset
@@ -124,16 +125,18 @@ class StartUp:
                 return self._finish()
         if self.fold.last is not None:
             self._check(self.fold.last)
-        self.phase, self._lost = StartupPhase.CLAIMING, False
+        self._become(StartupPhase.CLAIMING)
+        self._lost = False
         generation = self.fold.top + 1
         return [AppendChangelog(self.ownership.claim_message(generation), generation)]
 
     def appended(self, event: ChangelogAppended) -> list[Action]:
         """The claim is in the log, or was refused because of a claim that was not seen yet."""
         if event.fenced:
-            self.phase = StartupPhase.READING
+            self._become(StartupPhase.READING)
         else:
-            self.phase, self._own_offset, self._trailing = StartupPhase.VERIFYING, event.offset, event.trailing
+            self._become(StartupPhase.VERIFYING)
+            self._own_offset, self._trailing = event.offset, event.trailing
         return [ReadChangelog(self.fold.next_offset)]
 
     def _finish(self) -> list[Action]:
@@ -142,7 +145,7 @@ class StartUp:
                 f"{self.name}: the changelog was trimmed while it was read from offset {self.fold.start}: "
                 "a newer generation is at work"
             )
-        self.phase = StartupPhase.DONE
+        self._become(StartupPhase.DONE)
         self.ownership.settle(self._own_offset, self._trailing)
         last = self.fold.last
         if last is None:
@@ -152,6 +155,9 @@ class StartUp:
                 ChangelogPosition(self.fold.last_offset, last.generation, last.checkpoint_id, last.nonce)
             )
         ]
+
+    def _become(self, phase: StartupPhase) -> None:
+        self.phase = START.change(self.name, self.phase, phase)
 
     def _look_for_base(self, event: ChangelogRow) -> None:
         try:

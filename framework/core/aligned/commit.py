@@ -25,7 +25,7 @@ class Committing(TaskState):
 
     def _announce(self) -> list[Action]:
         """Send the rollback marker of this generation everywhere (R2); records follow when it is acknowledged."""
-        self.status = TaskStatus.ANNOUNCING
+        self._become(TaskStatus.ANNOUNCING)
         actions: list[Action] = [
             self._send(
                 partition,
@@ -39,7 +39,7 @@ class Committing(TaskState):
 
     def _on_acked(self) -> list[Action]:
         if self.status is TaskStatus.ANNOUNCING and self._acked >= self._token:
-            self.status = TaskStatus.RUNNING
+            self._become(TaskStatus.RUNNING)
             return self._seek()
         if self.pending_commit is not None and self.pending_commit.step is CommitStep.OUTPUTS:
             return self._write_data(self.pending_commit)

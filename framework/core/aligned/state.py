@@ -6,7 +6,7 @@ from framework.core.actions import Action, Seek
 from framework.core.aligned.early_buffer import EarlyBuffer
 from framework.core.aligned.inputs import Inputs
 from framework.core.commit_pipeline import BaseCore
-from framework.core.lifecycle import TaskStatus
+from framework.core.lifecycle import ALIGNED_TASK, TaskStatus
 from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
@@ -18,6 +18,8 @@ __all__ = ["TaskState", "TaskStatus"]
 
 class TaskState(BaseCore):
     """The state of a TaskCore, and what only reads or resets it."""
+
+    lifecycle = ALIGNED_TASK
 
     def __init__(self, task: TaskWiring, limits: Limits, *, aligned: bool) -> None:
         super().__init__(task, limits)

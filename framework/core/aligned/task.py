@@ -228,8 +228,9 @@ class TaskCore(Committing):
             return [ReadChangelog(self.start_up.ownership.refused(highest_own))]
         back = self.start_up.ownership.appended(event.offset, highest_own, event.trailing)
         if not reclaiming:
-            assert pending is not None and pending.step is CommitStep.COMMIT
-            pending.offset, pending.append_time_ms, pending.step = event.offset, event.append_time_ms, CommitStep.VERIFY
+            assert pending is not None
+            self._advance(pending, CommitStep.VERIFY)
+            pending.offset, pending.append_time_ms = event.offset, event.append_time_ms
         if back is not None:
             self.seen["tails verified"] += 1
             return [ReadChangelog(back)]
@@ -250,7 +251,7 @@ class TaskCore(Committing):
     def _begin_rollback(self) -> list[Action]:
         """Drop the open write batch and claim the next generation (R4, C6)."""
         self.seen["rollbacks"] += 1
-        self.status = TaskStatus.RECLAIMING
+        self._become(TaskStatus.RECLAIMING)
         generation = self.generation + 1
         return [
             DropOpen(),
@@ -275,5 +276,5 @@ class TaskCore(Committing):
     def _exit(self) -> list[Action]:
         if self._acked < self._token:
             return []
-        self.status = TaskStatus.STOPPED
+        self._become(TaskStatus.STOPPED)
         return [Exit(f"stopped at checkpoint {self.frozen}")]

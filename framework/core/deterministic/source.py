@@ -9,7 +9,7 @@ from framework.core.commit_pipeline import BaseCore
 from framework.core.deterministic.logical_clock import LogicalClock
 from framework.core.deterministic.merge import ALL, Merge
 from framework.core.events import ExternalBatch, Ran
-from framework.core.lifecycle import TaskStatus
+from framework.core.lifecycle import DETERMINISTIC_TASK, TaskStatus
 from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring
 from framework.errors import Halted
@@ -37,6 +37,8 @@ class Batch:
 
 class SourceCore(BaseCore):
     """The state of a DeterministicCore, what it sends, and the part of it that is a source."""
+
+    lifecycle = DETERMINISTIC_TASK
 
     def __init__(self, task: TaskWiring, limits: Limits, *, releases: bool) -> None:
         super().__init__(task, limits)

@@ -265,8 +265,9 @@ class DeterministicCore(SourceCore):
             return [ReadChangelog(ownership.refused(self.generation))]
         back = ownership.appended(event.offset, self.generation, event.trailing)
         if self._appending is ChangelogType.COMMIT:
-            assert pending is not None and pending.step is CommitStep.COMMIT
-            pending.offset, pending.append_time_ms, pending.step = event.offset, event.append_time_ms, CommitStep.VERIFY
+            assert pending is not None
+            self._advance(pending, CommitStep.VERIFY)
+            pending.offset, pending.append_time_ms = event.offset, event.append_time_ms
             self._rest_until_ms = event.mono_ms + REST * (event.mono_ms - self._frozen_ms)
         if back is not None:
             self.seen["tails verified"] += 1
@@ -358,13 +359,13 @@ class DeterministicCore(SourceCore):
             and self.committed.bulk_write_id is not None
         )
         if pending and not self._replay:
-            self.status = TaskStatus.GENESIS  # a bulk write does not know where the outputs of this job will begin (D5)
+            self._become(TaskStatus.GENESIS)  # a bulk write does not know where the outputs of this job will begin (D5)
             return self._freeze(max(self.frozen + 1, self.clock.boundary(self._mono_ms)))
-        self.status = TaskStatus.RUNNING
+        self._become(TaskStatus.RUNNING)
         return [*(Seek(partition, offset) for partition, offset in self.merge.position.items()), *self._replay_next()]
 
     def _exit(self) -> list[Action]:
         if self._acked < self._token or self._appending is not None or self._held:
             return []  # pragma: no cover  # the last commit has waited for all of it; an exit would lose it
-        self.status = TaskStatus.STOPPED
+        self._become(TaskStatus.STOPPED)
         return [Exit(f"stopped at checkpoint {self.frozen}")]

@@ -38,7 +38,7 @@ def claim_left_out(end: Any) -> Any:
             return end(self, event)
         ownership = self.ownership
         ownership.generation, ownership.next_seq = self.fold.top, self.fold._seqs.get(0, 0) + 1
-        self._own_offset = self.fold.next_offset - 1
+        self._own_offset, self.phase = self.fold.next_offset - 1, StartupPhase.VERIFYING
         return self._finish()
 
     return mistaken
