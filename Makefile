@@ -5,6 +5,7 @@
 #   make test    lint, types, import direction, coverage of the core, then all tests
 #   make coverage   branch coverage of protocol/ and framework/core by their own tests; says which lines are missing
 #   make dist    the wheel and the source distribution, into dist/
+#   make docs    the site, into site/; fails on a broken link     SERVE=1 (look at it while you write)
 #   make bench   the benchmarks           LOG=kafka (a broker of its own) or kafka://host:9092
 #                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)  WRITE=1 (tables and pictures into docs)
 #                                         PEERS=1 (Flink, quixstreams, Kafka Streams beside it; needs Maven and a JDK)
@@ -41,7 +42,7 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo check test coverage dist simulate model chaos bench lint format venv clean
+.PHONY: help demo check test coverage docs dist simulate model chaos bench lint format venv clean
 
 help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
@@ -57,6 +58,9 @@ check: lint
 
 coverage: $(VENV)/.installed-dev
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 tests/protocol tests/core --cov --cov-report=term-missing
+
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(SERVE),serve,build --strict)
 
 dist: $(VENV)/.installed-dev
 	$(BIN)/python -m build --no-isolation --outdir dist .
@@ -88,7 +92,7 @@ format: $(VENV)/.installed-dev
 venv: $(VENV)/.installed-dev
 
 clean:
-	rm -rf $(VENV) build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: newer than pyproject.toml and constraints.txt means nothing to do.
@@ -96,8 +100,11 @@ $(VENV)/.installed: $(PINS) | $(BIN)/python
 	$(call install,)
 
 $(VENV)/.installed-dev: $(PINS) | $(BIN)/python
-	$(call install,[dev$(comma)spark])
-	@touch $(VENV)/.installed $(VENV)/.installed-spark
+	$(call install,[dev$(comma)docs$(comma)spark])
+	@touch $(VENV)/.installed $(VENV)/.installed-docs $(VENV)/.installed-spark
+
+$(VENV)/.installed-docs: $(PINS) | $(BIN)/python
+	$(call install,[docs])
 
 $(VENV)/.installed-bench: $(PINS) | $(BIN)/python
 	$(call install,[bench])

@@ -1,0 +1,40 @@
+"""Mermaid in the text becomes an SVG in the page when the site is built: no script, no network, and an error fails."""
+
+import hashlib
+import html
+import re
+from pathlib import Path
+
+from mkdocs.exceptions import PluginError
+
+CACHE = Path("build/diagrams")  # a diagram takes a second or two to draw
+
+
+def drawn(source: str, language: str, css_class: str, options: object, md: object, **kwargs: object) -> str:
+    """Return the HTML of a fence, as pymdownx.superfences asks for it."""
+    name = "d" + hashlib.sha256(source.encode()).hexdigest()[:12]
+    kept = CACHE / f"{name}.svg"
+    if not kept.is_file():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        kept.write_text(_svg(source).replace("my-svg", name), "utf-8")
+    svg = kept.read_text("utf-8")
+    (width,) = re.findall(r'viewBox="[-\d.]+ [-\d.]+ ([\d.]+) ', svg)[:1]
+    svg = re.sub(r'width="100%"', f'width="{float(width):.0f}"', svg, count=1)
+    return f'<div class="diagram" role="img" aria-label="{html.escape(_words(source))}">{svg}</div>'
+
+
+def _svg(source: str) -> str:
+    """Return the drawing. Raises PluginError, with the parser's words, for text that is not Mermaid."""
+    import mermaidx
+
+    theme = '%%{init: {"theme": "neutral", "fontFamily": "DejaVu Sans, Verdana, sans-serif"}}%%\n'
+    try:
+        return str(mermaidx.render(theme + source).svg())
+    except RuntimeError as error:
+        raise PluginError(f"a diagram cannot be drawn: {error}\n{source}") from error
+
+
+def _words(source: str) -> str:
+    """Return the first words of a diagram, for readers who do not see it: its title, or its kind."""
+    title = re.search(r"accTitle: (.*)", source)
+    return title[1] if title else source.split("\n", 1)[0]

@@ -1,0 +1,68 @@
+"""Links and lists of the documents, which are written for GitHub, as the site needs them."""
+
+import os
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+# pages whose text is elsewhere in the repository: the file, and its place on the site
+OUTSIDE = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "protocol/README.md": "reference/formats.md",
+    "tasks/README.md": "examples.md",
+    "tests/core/scenarios/README.md": "explanation/scenarios.md",
+}
+PLACES = {**OUTSIDE, "README.md": "index.md"}
+_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s#]*)(#[^()\s]*)?\)")
+_FENCE = re.compile(r"^ *(```|~~~)")
+_ITEM = re.compile(r"^( *)([-*]|\d+\.) ")
+
+
+def source_of(page: str) -> str:
+    """Return the file in the repository that a page of the site is made from."""
+    return next((source for source, place in OUTSIDE.items() if place == page), f"docs/{page}")
+
+
+def for_site(text: str, page: str) -> str:
+    """Return the text of a page with links that lead to pages of the site, and lists as Python-Markdown reads them."""
+    lines: list[str] = []
+    fenced = False
+    for line in text.split("\n"):
+        if _FENCE.match(line):
+            fenced = not fenced
+        elif not fenced and not line.startswith("    "):
+            if _begins_list(line, lines):
+                lines.append("")
+            lines.append(_LINK.sub(lambda link: _link(link, page), line))
+            continue
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _begins_list(line: str, before: list[str]) -> bool:
+    """Whether the line is the first item of a list right below a paragraph: GitHub sees a list there."""
+    item = _ITEM.match(line)
+    if item is None or item[1] or not before or not before[-1].strip():
+        return False
+    paragraph = next((n for n in range(len(before) - 1, -1, -1) if not before[n].strip()), -1)
+    return not any(_ITEM.match(each) for each in before[paragraph + 1 :])
+
+
+def _link(link: re.Match[str], page: str) -> str:
+    """Return the link, led to its place on the site; a file that is not a page there keeps its name only."""
+    picture, label, to, anchor = link[1], link[2], link[3], link[4] or ""
+    if not to or "://" in to or to.startswith("mailto:"):
+        return link[0]
+    target = os.path.normpath(Path(source_of(page)).parent / to)
+    if (ROOT / target).is_dir() and (ROOT / target / "README.md").is_file():
+        target = f"{target}/README.md"
+    if target in PLACES:
+        place = PLACES[target]
+    elif target.startswith("docs/") and target != "docs/decisions/0000-template.md":
+        place = target.removeprefix("docs/")
+    elif (ROOT / target).exists():
+        return label
+    else:
+        return link[0]  # the strict build names it
+    return f"{picture}[{label}]({os.path.relpath(place, Path(page).parent)}{anchor})"

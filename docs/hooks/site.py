@@ -1,0 +1,33 @@
+"""The hooks of mkdocs: pages from elsewhere in the repository, links, and the parts that are generated."""
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from docs.hooks import links
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put each decision below the index of the decisions."""
+    (project,) = [
+        section for tab in config.nav or [] for section in tab.values() if "decisions/README.md" in str(section)
+    ]
+    (decisions,) = [entry["Decisions"] for entry in project if "Decisions" in entry]
+    decisions += [
+        {record.stem[:4]: f"decisions/{record.name}"}
+        for record in sorted((links.ROOT / "docs/decisions").glob("0*.md"))
+        if record.name != "0000-template.md"
+    ]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages whose text is elsewhere in the repository."""
+    for source, place in links.OUTSIDE.items():
+        files.append(File.generated(config, place, content=(links.ROOT / source).read_text("utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill in what is generated, and lead the links to pages of the site."""
+    return links.for_site(markdown, page.file.src_uri)
