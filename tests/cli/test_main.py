@@ -42,7 +42,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["run", "tasks.word_count", "--input", "letters=x"], "TOPIC one of sentences"),
         (["run", "tasks.word_count", "--input", "sentences=missing.txt"], "No such file"),
         (["run", "tasks.word_count", "--input-dir", "missing"], "no folder missing"),
-        (["run", "tasks.recommendations", "--input-dir", "."], "--input-dir needs one"),
+        (["run", "tasks.join", "--input-dir", "."], "--input-dir needs one"),
         (["run", "tasks.word_count", "--directory", "file"], "file is not a directory"),
         (["up", "tasks.word_count", "--log", "kafka"], "write embedded or kafka://host:port"),
         (["checkpoints", "tasks.word_count"], "run it first: grete run tasks.word_count"),

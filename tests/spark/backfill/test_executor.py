@@ -19,7 +19,7 @@ from framework.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, STATE
 from framework.spark.backfill.stages import has_one_channel
 from framework.spark.format.options import Where
 from protocol.ids import TopicPartition
-from tasks import recommendations
+from tests.support import recommendations
 from tests.support.local_batch import run_job
 
 SUMS = str(Path(__file__).parents[1] / "sums.py")
@@ -109,7 +109,7 @@ def test_a_row_that_is_no_record_fails_a_task_that_says_so() -> None:
     """With "fail" it is an error that says where it stands and why."""
     rows = rows_of({"timestamp": [None], "key": [b"a"], "value": [b"b"]}, refused=["the row has no timestamp"])
     with pytest.raises(TaskError, match=r"locations\[1\].*the row has no timestamp"):
-        given(run_stage(plan_of("tasks.recommendations", 0, from_rows=True), 1, 1, [rows]))
+        given(run_stage(plan_of("tests.support.recommendations", 0, from_rows=True), 1, 1, [rows]))
 
 
 def test_pieces_of_files_and_frames_are_the_local_merge() -> None:
@@ -133,9 +133,11 @@ def test_pieces_of_files_and_frames_are_the_local_merge() -> None:
                 "value": [value for _, value, _ in places],
             }
         )
-        frames += given(run_stage(plan_of("tasks.recommendations", 0, from_rows=True), partition, 1, [rows]))[FRAME]
+        frames += given(run_stage(plan_of("tests.support.recommendations", 0, from_rows=True), partition, 1, [rows]))[
+            FRAME
+        ]
     for partition in range(2):
-        plan = plan_of("tasks.recommendations", 1, from_rows=False)
+        plan = plan_of("tests.support.recommendations", 1, from_rows=False)
         rows = rows_of(
             {
                 "timestamp": [time for *_, time in weather],
@@ -162,7 +164,7 @@ def test_what_follows_the_files_in_the_log_is_read_once(files: bool, tmp_path: P
     log.produce(0, 0, [ExternalRecord(place, b"place-%d" % n, text, n) for n, text in enumerate(texts)])
     log.poll()
     begin = 5 if files else 0
-    plan = plan_of("tasks.recommendations", 1, from_rows=False)._replace(
+    plan = plan_of("tests.support.recommendations", 1, from_rows=False)._replace(
         where=Where("embedded", "", str(tmp_path / "log.db")),
         tails={place: Tail(begin, 15)},
         files=frozenset({"forecasts"} if files else ()),

@@ -19,8 +19,9 @@ from framework.state.rescale import rescale
 from framework.state.snapshots import fold_to_end
 from protocol.commit import Commit, ExternalInput
 from protocol.ids import TopicPartition
-from tasks import recommendations, word_count
+from tasks import word_count
 from tests.state import pair_bulk_writes, pair_job
+from tests.support import recommendations
 
 PLACE = TopicPartition("sentences", 0)
 ANY = Until(now=False, offsets={})

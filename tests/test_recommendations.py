@@ -3,7 +3,7 @@
 import pytest
 
 from framework.testing import Kit
-from tasks.recommendations import (
+from tests.support.recommendations import (
     WAIT_MS,
     Forecast,
     Recommend,

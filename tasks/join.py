@@ -1,0 +1,60 @@
+"""Joins a stream with a table: each order goes out with the city of its customer.
+
+A table is a store that one of the inputs fills. The first stage sends each order to the partition of its customer.
+"""
+
+import msgspec
+
+from grete import Input, Job, Output, Record, Store, Task, Topic, json, utf8
+
+
+class Order(msgspec.Struct, frozen=True):
+    """Who has ordered what."""
+
+    customer: str
+    item: str
+
+
+orders = Topic("orders", key=utf8, value=json(Order))  # number of the order → order
+customers = Topic("customers", key=utf8, value=utf8)  # customer → city; no text (None): the customer is gone
+by_customer = Topic("orders-by-customer", key=utf8, value=utf8)  # customer → item
+shipments = Topic("shipments", key=utf8, value=utf8)  # city → item
+
+
+class ByCustomer(Task):
+    """Sends each order to the partition of its customer."""
+
+    orders = Input(orders)
+    out = Output(by_customer)
+
+    def process(self, record: Record[str, Order]) -> None:
+        self.out.send(record.value.customer, record.value.item)
+
+
+class Ship(Task):
+    """Looks up the city. An order that comes before its customer waits in a store of its own."""
+
+    orders = Input(by_customer)
+    customers = Input(customers)
+    cities = Store("cities", key=utf8, value=utf8)
+    waiting = Store("waiting", key=utf8, value=json(list[str]))  # customer → items
+    out = Output(shipments)
+
+    def process(self, record: Record[str, str | None]) -> None:
+        customer, value = record.key, record.value
+        city = self.cities.get(customer)
+        if record.topic == customers.name:
+            if value is None:
+                self.cities.delete(customer)
+                return
+            self.cities.put(customer, value)
+            for item in self.waiting.get(customer, []):
+                self.out.send(value, item)
+            self.waiting.delete(customer)
+        elif city is None:
+            self.waiting.put(customer, [*self.waiting.get(customer, []), str(value)])
+        else:
+            self.out.send(city, value)
+
+
+job = Job("shipments", stages=[ByCustomer, Ship], partitions=2)

@@ -1,0 +1,94 @@
+"""Walks through a page as its reader does: writes its files, types its commands, compares what they print."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+MARK = "@@ end of command"
+BROKER = "localhost:9092"
+
+
+class Written(NamedTuple):
+    """A block with a title: a file that the reader saves."""
+
+    name: str
+    text: str
+
+
+class Typed(NamedTuple):
+    """A line behind ``$`` of a console block, and the lines that it prints ("" if the page shows none)."""
+
+    command: str
+    printed: str
+
+
+def steps(page: str) -> list[Written | Typed]:
+    """Return what a reader of the page does, in order."""
+    found: list[Written | Typed] = []
+    for language, title, text in FENCE.findall(page):
+        if title:
+            found.append(Written(title, text))
+        elif language == "console":
+            for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+                command, _, printed = part.partition("\n")
+                found.append(Typed(command, printed.strip()))
+    return found
+
+
+def walk(page: str, directory: Path, *, broker: str | None = None) -> list[str]:
+    """Do what the page says in a directory, in one shell; return what differs from the page.
+
+    "…" on the page stands for any text. Without ``broker``, the walk ends at the first step that needs one; with it,
+    the address takes the place of localhost:9092.
+    """
+    todo = steps(page)
+    if broker is None:
+        needs = [number for number, step in enumerate(todo) if BROKER in step[1 if isinstance(step, Written) else 0]]
+        todo = todo[: min(needs, default=len(todo))]
+    else:
+        todo = [type(step)(*(text.replace(BROKER, broker) for text in step)) for step in todo]
+    typed = [step for step in todo if isinstance(step, Typed)]
+    script = "".join(_lines(step) for step in todo) + "kill $(jobs -p) 2>/dev/null; wait\n"
+    done = subprocess.run(
+        ["bash"], input=script, cwd=directory, env=_environment(directory), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, check=False,
+    )  # fmt: skip
+    pieces = re.split(rf"{MARK} (\d+)\n", done.stdout)
+    wrong = []
+    for number, (step, output, code) in enumerate(zip(typed, pieces[::2], pieces[1::2], strict=False)):
+        shows_code = typed[number + 1 : number + 2] and typed[number + 1].command == "echo $?"
+        if (code != "0" and not shows_code) or (step.printed and not _agrees(step.printed, output)):
+            wrong.append(f"$ {step.command}\nexit code {code}, printed:\n{output}\nthe page says:\n{step.printed}")
+    return wrong + ([] if len(pieces) > 2 * len(typed) else ["the shell ended before the page"])
+
+
+def _lines(step: Written | Typed) -> str:
+    """Return a step as lines of a script. The mark has the exit code, and leaves it for the next command."""
+    if isinstance(step, Written):
+        return f"mkdir -p $(dirname {step.name}); cat > {step.name} <<'END-OF-FILE'\n{step.text}END-OF-FILE\n"
+    return f"{step.command}\ncode=$?; echo '{MARK}' $code; (exit $code)\n"
+
+
+def _agrees(printed: str, output: str) -> bool:
+    pattern = ".*?".join(re.escape(part) for part in printed.split("…"))
+    return re.fullmatch(pattern, output.strip(), re.DOTALL) is not None
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    """Return an environment in which ``grete``, ``python`` and ``pytest`` are those of the tests."""
+    programs = directory / ".programs"
+    programs.mkdir()
+    for name, start in (("grete", "-m framework.cli"), ("python", ""), ("pytest", "-m pytest -p no:cacheprovider")):
+        path = programs / name
+        path.write_text(f'#!/bin/sh\nexec {sys.executable} {start} "$@"\n', "utf-8")
+        path.chmod(0o755)
+    return os.environ | {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "120",
+    }
