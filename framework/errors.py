@@ -1,7 +1,12 @@
 """The error tree: a class names what a caller or an operator must do; the text gives values and the next step."""
 
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Self
+from typing import Any, Self
+
+from protocol.ids import TopicPartition
+
+FIELDS = ("task", "stage", "topic", "partition", "offset", "checkpoint_id", "setting")  # of an error, where known
 
 
 class ExitCode(IntEnum):
@@ -24,7 +29,45 @@ class ExitCode(IntEnum):
 
 
 class FrameworkError(Exception):
-    """Root of every error that Grete raises on purpose."""
+    """Root of every error that Grete raises on purpose.
+
+    Its fields say where, as far as the place that raises it knows: for log lines and for callers, who need not read
+    the text. They survive pickling. ``setting``: the name of the setting that decides.
+    """
+
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        task: str | None = None,
+        stage: str | None = None,
+        topic: str | None = None,
+        partition: TopicPartition | None = None,
+        offset: int | None = None,
+        checkpoint_id: int | None = None,
+        setting: str | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.task, self.stage = task, stage
+        self.topic = partition.topic if partition is not None else topic
+        self.partition, self.offset, self.checkpoint_id = partition, offset, checkpoint_id
+        self.setting = setting
+
+    def plain(self) -> dict[str, str | int]:
+        """Return the text as ``error`` and the fields that are known, as JSON has them: partition is a number."""
+        known = {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not None}
+        if self.partition is not None:
+            known["partition"] = self.partition.partition
+        return {"error": str(self), **known}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any], text: str | None = None) -> Self:
+        """Return an error of this class with the fields of ``plain``, which may hold other things, too."""
+        fields = {name: plain[name] for name in FIELDS if name in plain}
+        if "partition" in fields:
+            topic = fields.pop("topic", None)
+            fields["partition"] = None if topic is None else TopicPartition(topic, fields["partition"])
+        return cls(plain["error"] if text is None else text, **fields)
 
 
 class ConfigError(FrameworkError):

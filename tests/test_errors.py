@@ -1,10 +1,13 @@
 """The error tree and the exit codes: one mapping, one table, and fields that survive a process boundary."""
 
+import json
+import pickle
 import re
 from pathlib import Path
 
 import pytest
 
+from framework import errors
 from framework.errors import (
     ConfigError,
     ExitCode,
@@ -16,7 +19,11 @@ from framework.errors import (
     TransientError,
     exit_code,
 )
+from framework.spark.backfill.carried_errors import CarriedError, carried, unpacked
+from protocol.errors import DecodeError
+from protocol.ids import TopicPartition
 
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, FrameworkError)]
 ROOT = Path(__file__).parents[1]
 ROW = re.compile(r"^\| (\d) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 
@@ -56,3 +63,73 @@ def test_no_exit_code_is_written_as_a_number() -> None:
     sources = [*(ROOT / "framework").rglob("*.py"), *(ROOT / "tasks").rglob("*.py")]
     broker = ROOT / "framework/testing/broker/daemon.py"  # the broker's daemon is no command of Grete
     assert {str(path) for path in sources if path != broker and number.search(path.read_text())} == set()
+
+
+def full(kind: type[FrameworkError]) -> FrameworkError:
+    """Return an error with every field."""
+    return kind(
+        "count-0: it is broken",
+        task="count-0",
+        stage="count",
+        partition=TopicPartition("words", 3),
+        offset=17,
+        checkpoint_id=9,
+        setting="early_bytes_max",
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fields_survive_pickling_and_json(kind: type[FrameworkError]) -> None:
+    """A caller in another process gets the class, the text and the fields, and parses no text."""
+    error = full(kind)
+    pickled = pickle.loads(pickle.dumps(error))  # our own
+    plain = kind.from_plain(json.loads(json.dumps(error.plain())))
+    for again in (pickled, plain):
+        assert (type(again), str(again), vars(again)) == (kind, str(error), vars(error))
+    assert error.plain() == {
+        "error": "count-0: it is broken",
+        "task": "count-0",
+        "stage": "count",
+        "topic": "words",
+        "partition": 3,
+        "offset": 17,
+        "checkpoint_id": 9,
+        "setting": "early_bytes_max",
+    }
+
+
+def test_unknown_fields_are_left_out() -> None:
+    """A line of another program's log may have a partition without a topic, and keys that are none of ours."""
+    assert Halted("x", offset=0).plain() == {"error": "x", "offset": 0}
+    found = Halted.from_plain({"level": "ERROR", "partition": 3, "offset": 4}, "the text")
+    assert (str(found), found.partition, found.topic, found.offset) == ("the text", None, None, 4)
+
+
+class TooOld(Halted):
+    """A class that the other side does not know."""
+
+
+@pytest.mark.parametrize("kind", [*KINDS, TooOld])
+def test_spark_carries_an_error_with_its_fields(kind: type[FrameworkError]) -> None:
+    """Spark gives its driver the text of a traceback. A subclass from elsewhere arrives as the class that we have."""
+    with pytest.raises(CarriedError) as sent, carried():
+        raise full(kind)
+    told = f"PythonException: Traceback (most recent call last):\n  File x\n{CarriedError.__module__}.CarriedError: "
+    with pytest.raises(FrameworkError) as got, unpacked():
+        raise RuntimeError(f"{told}{sent.value}\n")
+    expected = Halted if kind is TooOld else kind
+    assert (type(got.value), str(got.value), vars(got.value)) == (expected, str(full(kind)), vars(full(kind)))
+
+
+def test_spark_carries_bytes_that_cannot_be_decoded_and_nothing_else() -> None:
+    """An error that is not ours keeps Spark's text: its trace is all that explains it."""
+    with pytest.raises(CarriedError) as sent, carried():
+        raise DecodeError("frame: 3 bytes")
+    with pytest.raises(FrameworkError, match="frame: 3 bytes"), unpacked():
+        raise RuntimeError(f"CarriedError: {sent.value}")
+    with pytest.raises(ZeroDivisionError), carried():
+        raise ZeroDivisionError
+    with pytest.raises(RuntimeError, match="no space"), unpacked():
+        raise RuntimeError("executor lost: no space")
+    with pytest.raises(Halted), unpacked():
+        raise full(Halted)

@@ -128,18 +128,26 @@ def _check_names(stage: StageGraph) -> None:
 def _check_ends(stage: StageGraph) -> None:
     """Refuse a stage without inputs, and two inputs or two outputs that are one."""
     if not stage.inputs:
-        raise GraphError(f"stage {stage.name!r} has no input: declare one as a class attribute, lines = Input(topic)")
+        raise GraphError(
+            f"stage {stage.name!r} has no input: declare one as a class attribute, lines = Input(topic)",
+            stage=stage.name,
+        )
     for attribute, source in stage.inputs.items():
         if not isinstance(source.topic, Topic):
-            raise GraphError(f"stage {stage.name!r}: input {attribute!r} is of {source.topic!r}: need a Topic")
+            raise GraphError(
+                f"stage {stage.name!r}: input {attribute!r} is of {source.topic!r}: need a Topic", stage=stage.name
+            )
         if source.errors != "fail" and not isinstance(source.errors, DeadLetter):
             raise GraphError(
-                f"stage {stage.name!r}: input {attribute!r}: errors={source.errors!r}: need 'fail' or DeadLetter(topic)"
+                f"stage {stage.name!r}: input {attribute!r}: errors={source.errors!r}: need 'fail' or "
+                "DeadLetter(topic)",
+                stage=stage.name,
             )
     for attribute, sink in stage.outputs.items():
         if not isinstance(sink.target, (Topic, Files, Table)):
             raise GraphError(
-                f"stage {stage.name!r}: output {attribute!r} is of {sink.target!r}: need a Topic, Files or a Table"
+                f"stage {stage.name!r}: output {attribute!r} is of {sink.target!r}: need a Topic, Files or a Table",
+                stage=stage.name,
             )
     refuse_clashes(
         f"stage {stage.name!r}: input topic", (topic.name for topic in stage.topics_read()), "declare the input once"
@@ -149,7 +157,7 @@ def _check_ends(stage: StageGraph) -> None:
     tables = [sink.target for sink in stage.outputs.values() if isinstance(sink.target, Table)]
     for table in tables:
         if tables.count(table) > 1:
-            raise GraphError(f"stage {stage.name!r}: two outputs are {table!r}: declare it once")
+            raise GraphError(f"stage {stage.name!r}: two outputs are {table!r}: declare it once", stage=stage.name)
 
 
 def checked_name(kind: str, name: str) -> str:

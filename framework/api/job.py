@@ -60,7 +60,7 @@ class Job:
             if stage.name == name:
                 return stage
         raise GraphError(
-            f"job {self.name!r} has no stage {name!r}: it has {', '.join(stage.name for stage in self.stages)}"
+            f"job {self.name!r} has no stage {name!r}: it has {', '.join(stage.name for stage in self.stages)}",
         )
 
     def external_sinks(self) -> dict[str, Topic[Any, Any]]:
@@ -100,18 +100,21 @@ class Job:
                     if ours != theirs:
                         raise GraphError(
                             f"topic {topic.name!r} has two {end} serdes, {theirs.name} and {ours.name} "
-                            f"(stage {stage.name!r}): declare the Topic once and share it"
+                            f"(stage {stage.name!r}): declare the Topic once and share it",
+                            stage=stage.name,
                         )
                 if topic.public != known.public:
                     raise GraphError(
                         f"topic {topic.name!r} is public in one declaration and not in another (stage {stage.name!r}): "
-                        "declare the Topic once and share it"
+                        "declare the Topic once and share it",
+                        stage=stage.name,
                     )
             for topic in stage.dead_letters():
                 if topic.name in read:
                     raise GraphError(
                         f"dead-letter topic {topic.name!r} of stage {stage.name!r} is an input of stage "
-                        f"{read[topic.name]!r}: use a topic that this job does not read"
+                        f"{read[topic.name]!r}: use a topic that this job does not read",
+                        stage=stage.name,
                     )
         refuse_clashes("topic", topics, "use names that differ in more than case")
 
@@ -206,7 +209,8 @@ class Job:
         for topic in internal:
             if len(topic) > TOPIC_CHARS_MAX:
                 raise GraphError(
-                    f"internal topic {topic!r} has {len(topic)} characters, over {TOPIC_CHARS_MAX}: use shorter names"
+                    f"internal topic {topic!r} has {len(topic)} characters, over {TOPIC_CHARS_MAX}: use shorter names",
+                    topic=topic,
                 )
         external = {topic for topics in topology.external_inputs.values() for topic in topics} | set(
             self.external_sinks()

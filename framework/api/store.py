@@ -58,5 +58,5 @@ class Store(Generic[K, V]):
     def _unbound(self) -> TaskError:
         return TaskError(
             f"store {self.name!r} is a declaration here: it holds data only on a task that Grete runs "
-            "(self.<attribute> in init, process, on_timer, …); in tests use framework.testing"
+            "(self.<attribute> in init, process, on_timer, …); in tests use framework.testing",
         )

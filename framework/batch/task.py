@@ -74,7 +74,8 @@ def check_batch(job: Job) -> None:
             raise ConfigError(
                 f"stage {stage.name} is deterministic, with {'windows' if stage.windows else 'timers'}: they go by "
                 "logical time, which records have only once a live job has taken them in; such a stage cannot be "
-                "recomputed in batch (grete check-determinism replays its recent history)"
+                "recomputed in batch (grete check-determinism replays its recent history)",
+                stage=stage.name,
             )
 
 

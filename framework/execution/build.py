@@ -62,7 +62,9 @@ def _check_guarantee(graph: StageGraph, settings: Settings) -> None:
     if graph.mode == "deterministic" and settings.processing_guarantee != "exactly-once":
         raise ConfigError(
             f"stage {graph.name!r} is deterministic, which is exactly once: drop the setting processing_guarantee = "
-            f"{settings.processing_guarantee}, or the mode"
+            f"{settings.processing_guarantee}, or the mode",
+            stage=graph.name,
+            setting="processing_guarantee",
         )
 
 

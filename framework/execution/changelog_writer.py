@@ -96,6 +96,10 @@ def find_outcome(log: LogReader, outcome_changelog: TopicPartition, bulk_write_i
                 if outcome.bulk_write_id == bulk_write_id:
                     return outcome.counts
         except DecodeError as error:
-            raise Halted(f"{outcome_changelog} offset {offset}: {error}; the changelog is damaged") from error
+            raise Halted(
+                f"{outcome_changelog} offset {offset}: {error}; the changelog is damaged",
+                partition=outcome_changelog,
+                offset=offset,
+            ) from error
         top = max(top, generation)
     return None

@@ -233,7 +233,9 @@ class TaskDriver:
             raise Halted(
                 f"{self.wiring.name}: {held} bytes of output in one checkpoint (setting uncommitted_state_bytes_max = "
                 f"{settings.uncommitted_state_bytes_max}): raise it, or shorten checkpoint_interval_ms = "
-                f"{settings.checkpoint_interval_ms}"
+                f"{settings.checkpoint_interval_ms}",
+                task=self.wiring.name,
+                setting="uncommitted_state_bytes_max",
             )
         return self.wiring.is_source and self._backpressure.behind(self._mono_ms())
 

@@ -256,7 +256,8 @@ class Outbox:
                 f"{sink.name} has checkpoint {applied} of job {job!r}, task {task!r} (-1: none), but checkpoint "
                 f"{known} was applied and is no longer kept here: was it restored from a backup, or is it another "
                 f"database? Restore what it lacks; if that may be missing, set version = {known} in that row of "
-                "grete_applied"
+                "grete_applied",
+                task=task,
             )
 
     def _tables_of(self, sink: Sink) -> list[str]:
@@ -273,7 +274,8 @@ class Outbox:
             if sink is None:
                 raise ConfigError(
                     f"task {self._owner[1]}: committed rows of output {target.removeprefix(_TABLE)!r} are not applied "
-                    "yet: declare the table under this name again, until they are"
+                    "yet: declare the table under this name again, until they are",
+                    task=self._owner[1],
                 )
             found.setdefault(id(sink), (sink, {}))[1][index] = target.removeprefix(_TABLE)
         yield from found.values()

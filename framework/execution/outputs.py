@@ -269,7 +269,7 @@ class Outputs:
         """Return (append to a partition of the external topic, the targets). Raises ConfigError if there is none."""
         count = self._partitions(topic)
         if not count:
-            raise ConfigError(f"output topic {topic!r} does not exist: create it, then start the job")
+            raise ConfigError(f"output topic {topic!r} does not exist: create it, then start the job", topic=topic)
         outputs, add = self, self._external.append
 
         def append(

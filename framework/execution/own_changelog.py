@@ -54,7 +54,9 @@ class OwnChangelog:
             except OffsetOutOfRange as error:
                 if starting:
                     raise
-                raise Fenced(f"{self._name}: its changelog was trimmed by a newer generation: {error}") from error
+                raise Fenced(
+                    f"{self._name}: its changelog was trimmed by a newer generation: {error}", task=self._name
+                ) from error
             if found is None:
                 return None
             self._rows.extend(found)

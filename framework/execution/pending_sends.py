@@ -66,5 +66,7 @@ class PendingSends:
     def _late(self, what: str, waited_ms: float) -> TransientError:
         return TransientError(
             f"{self.name}: {what} is unacknowledged for {waited_ms / 1000:.0f} s "
-            f"(setting send_timeout_ms = {self.send_timeout_ms}): is the log up?"
+            f"(setting send_timeout_ms = {self.send_timeout_ms}): is the log up?",
+            task=self.name,
+            setting="send_timeout_ms",
         )

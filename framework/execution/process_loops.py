@@ -299,7 +299,12 @@ def failure(
         which = f"offset {columns.offset_at(index)}, record {columns.first + index}"
         cause = _cause(declared, columns, index, error)
     where = f"stage {site.stage}, partition {site.partition}: topic {declared.topic.name} ({columns.source}), {which}"
-    return TaskError(f"{where}: {type(cause).__name__}: {cause}")
+    return TaskError(
+        f"{where}: {type(cause).__name__}: {cause}",
+        stage=site.stage,
+        partition=columns.source,
+        offset=None if index is None else columns.offset_at(index),
+    )
 
 
 def _cause(declared: Input[Any, Any], columns: RecordBatch, index: int, error: Exception) -> Exception:

@@ -129,7 +129,9 @@ class Processor:
             keys, values, timestamps, headers, _, _ = decode_columns(message)
         except DecodeError as error:
             raise Halted(
-                f"{partition} at offset {offset}: {error}: the log is damaged, or of another release"
+                f"{partition} at offset {offset}: {error}: the log is damaged, or of another release",
+                partition=partition,
+                offset=offset,
             ) from error
         if skip:
             keys, values, timestamps = keys[skip:], values[skip:], timestamps[skip:]
@@ -301,7 +303,8 @@ class Processor:
                 if isinstance(error, FrameworkError) and not isinstance(error, TaskError):
                     raise
                 whose = f"window {due.owner}" if due.owner else f"timer {due.key!r}"
-                raise TimerError(f"{self._where}: {whose} at {due.at}: {type(error).__name__}: {error}") from error
+                text = f"{self._where}: {whose} at {due.at}: {type(error).__name__}: {error}"
+                raise TimerError(text, stage=self._stage.name) from error
 
     def _fire_one(self, due: Due) -> None:
         task: Any = self._task
@@ -313,7 +316,9 @@ class Processor:
             self._outputs.timestamp = due.at - window.grace_ms - 1  # the window's last ms
             window.close(due.at, task.on_window)
         else:
-            raise ConfigError(f"{self._where}: the state has timers of window {due.owner!r}: declare it again")
+            raise ConfigError(
+                f"{self._where}: the state has timers of window {due.owner!r}: declare it again", stage=self._stage.name
+            )
 
     # --- State of our own ---
 
@@ -327,7 +332,8 @@ class Processor:
             if before is not None and before != name.encode():
                 raise ConfigError(
                     f"{self._where}: store {name!r} has id {store_id}, which was {before.decode()!r} when the state "
-                    f"was written: declare {before.decode()!r} again as it was, it may stay unused"
+                    f"was written: declare {before.decode()!r} again as it was, it may stay unused",
+                    stage=self._stage.name,
                 )
 
     def _saved_number(self, key: bytes, default: int) -> int:
@@ -339,7 +345,8 @@ class Processor:
         try:
             return function()
         except Exception as error:
-            raise TaskError(f"{self._where}: {what} raised {type(error).__name__}: {error}") from error
+            text = f"{self._where}: {what} raised {type(error).__name__}: {error}"
+            raise TaskError(text, stage=self._stage.name) from error
 
 
 def event_time_of(task: TaskWiring) -> EventTime | None:

@@ -57,5 +57,7 @@ def _check_commit(log: LogReader, changelog: TopicPartition, changelog_position:
         pass  # the start will say it
     raise StoreCorrupted(
         f"{changelog}, which has offsets {start} to {end}, has no commit of checkpoint "
-        f"{changelog_position.checkpoint_id} at {changelog_position.offset}: they are of another log, or out of date"
+        f"{changelog_position.checkpoint_id} at {changelog_position.offset}: they are of another log, or out of date",
+        partition=changelog,
+        checkpoint_id=changelog_position.checkpoint_id,
     )

@@ -118,7 +118,7 @@ class FolderFeed:
         self._topic = topic
         partitions = log.partitions(topic)
         if partitions is None:
-            raise ConfigError(f"no topic {topic!r} to feed a folder into: create the job's topics first")
+            raise ConfigError(f"no topic {topic!r} to feed a folder into: create the job's topics first", topic=topic)
         self._partitions = partitions
         try:
             self.root = root.resolve(strict=True)
@@ -135,7 +135,8 @@ class FolderFeed:
         if before is not None and before != root_value:
             raise ConfigError(
                 f"topic {topic!r} holds the documents of {os.fsdecode(before)}, not of {self.root}: "
-                "choose another --directory for this folder; on Kafka, another cluster, or delete the job's topics"
+                "choose another --directory for this folder; on Kafka, another cluster, or delete the job's topics",
+                topic=topic,
             )
         if before is None:
             log.produce_with_meta([], {root_key: root_value})

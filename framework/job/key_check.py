@@ -209,7 +209,7 @@ class KeyCheck:
     def _complain(self, partition: TopicPartition | None, text: str) -> None:
         """Halt; or, if that is the setting, say it once for each input."""
         if self._keys.halts:
-            raise Halted(text)
+            raise Halted(text, stage=self._stage.name, partition=partition)
         logger.warning("state is split, and misplaced_keys is warn", extra={"error": text})
         if partition is not None:
             self._looks.pop(partition, None)

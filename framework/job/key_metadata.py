@@ -83,7 +83,9 @@ def placed_by(metadata: "NotesReader", job: Job) -> Places:
                 raise ConfigError(
                     f"stage {stage.name}: the records of topic {topic} are partitioned by neither murmur2 nor CRC32, "
                     "so only their producer knows to which partition a key goes: run the history of the job through "
-                    "a job with the new number of partitions instead: grete backfill"
+                    "a job with the new number of partitions instead: grete backfill",
+                    stage=stage.name,
+                    topic=topic,
                 )
             if partitioner is Partitioner.CRC32:
                 found[stage.ordinal] = crc32_partition_of
@@ -108,5 +110,6 @@ def _decoded(topic: str, raw: bytes) -> Partitioner:
         pass
     raise ConfigError(
         f"the job's metadata says of topic {topic} what this release cannot read: {raw[:100]!r}: "
-        "run the job with the release that wrote it, or a later one"
+        "run the job with the release that wrote it, or a later one",
+        topic=topic,
     )

@@ -34,7 +34,8 @@ def check_guarantee(metadata: "NotesReader", job: str, settings: Settings, modes
     if "deterministic" in modes and settings.processing_guarantee != "exactly-once":
         raise ConfigError(
             f"job {job!r} has deterministic stages, which are exactly once: drop the setting processing_guarantee = "
-            f"{settings.processing_guarantee}, or the mode"
+            f"{settings.processing_guarantee}, or the mode",
+            setting="processing_guarantee",
         )
     described = modes
     if "deterministic" in modes and settings.output_delivery == "sequenced":

@@ -47,9 +47,12 @@ def _check_external(job: Job, topic: str, needed: int, found: int | None, *, fed
     if found is None and not fed:
         raise ConfigError(
             f"there is no topic {topic}, which job {job.name!r} reads: check its name, or create it: "
-            f"kafka-topics.sh --create --topic {topic} --partitions {needed}"
+            f"kafka-topics.sh --create --topic {topic} --partitions {needed}",
+            topic=topic,
         )
     if found not in (None, needed):
         raise ConfigError(
-            f"topic {topic} has {found} partitions, and job {job.name!r} has {needed}: write Job(…, partitions={found})"
+            f"topic {topic} has {found} partitions, and job {job.name!r} has {needed}: "
+            f"write Job(…, partitions={found})",
+            topic=topic,
         )

@@ -145,7 +145,9 @@ def check_topics(log: Log, metadata: "NotesReader", topics: Sequence[str]) -> di
         if pinned is None:
             fresh[f"topic {topic}"] = identity.encode()
         elif pinned != identity.encode():
-            raise Halted(f"topic {topic} was deleted and created again since the job first ran: {MADE_ANEW}")
+            raise Halted(
+                f"topic {topic} was deleted and created again since the job first ran: {MADE_ANEW}", topic=topic
+            )
     return fresh
 
 

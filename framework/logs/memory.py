@@ -51,7 +51,7 @@ class MemoryLogData:
         """Return the partition. Raises ConfigError if there is none."""
         found = self.partitions.get(partition)
         if found is None:
-            raise ConfigError(f"there is no partition {partition}: create the topic first")
+            raise ConfigError(f"there is no partition {partition}: create the topic first", partition=partition)
         return found
 
     def append(
@@ -85,11 +85,11 @@ class MemoryLog:
         except ValueError as error:
             raise ConfigError(str(error)) from error
         if not 1 <= partitions <= PARTITIONS_MAX:
-            raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}")
+            raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}", topic=topic)
         found = self.data.partition_counts.setdefault(topic, partitions)
         if found != partitions:
             raise ConfigError(
-                f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic"
+                f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic", topic=topic
             )
         for number in range(partitions):
             self.data.partitions.setdefault(TopicPartition(topic, number), MemoryPartition())
@@ -114,7 +114,11 @@ class MemoryLog:
         """
         found = self.data.partition(partition)
         if not found.start <= offset <= found.end:
-            raise OffsetOutOfRange(f"{partition}: offset {offset} is outside of {found.start} to {found.end}")
+            raise OffsetOutOfRange(
+                f"{partition}: offset {offset} is outside of {found.start} to {found.end}",
+                partition=partition,
+                offset=offset,
+            )
         first = stop = found.index(offset)
         while stop < len(found.rows) and (max_bytes > 0 or stop == first):
             row = found.rows[stop]
@@ -182,7 +186,11 @@ class MemoryLog:
         """Delete messages with offset < ``before``; a no-op if they are gone. Raises OffsetOutOfRange."""
         found = self.data.partition(partition)
         if before > found.end:
-            raise OffsetOutOfRange(f"{partition}: cannot trim before {before}: the log ends at {found.end}")
+            raise OffsetOutOfRange(
+                f"{partition}: cannot trim before {before}: the log ends at {found.end}",
+                partition=partition,
+                offset=before,
+            )
         if before > found.start:
             del found.rows[: found.index(before)]
             found.start = before

@@ -133,8 +133,12 @@ def decided_rows(log: LogReader, partition: TopicPartition, decisions: list[Inpu
     if len(rows) < count or rows[0][0] != ours[0].first_offset:
         raise ConfigError(
             f"{partition}: of the {count} records from offset {ours[0].first_offset} on, which were taken in, the "
-            f"topic holds {len(rows)}: verify a later stretch by --since, or keep the topic longer"
+            f"topic holds {len(rows)}: verify a later stretch by --since, or keep the topic longer",
+            partition=partition,
         )
     if rows[-1][0] - rows[0][0] + 1 != count:
-        raise ConfigError(f"{partition} was written in transactions: its offsets have gaps, which a replay cannot have")
+        raise ConfigError(
+            f"{partition} was written in transactions: its offsets have gaps, which a replay cannot have",
+            partition=partition,
+        )
     return rows

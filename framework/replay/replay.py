@@ -135,7 +135,9 @@ def _begins(wirings: list[TaskWiring], recorded_tasks: dict[int, RecordedTask], 
         else:
             raise ConfigError(
                 f"{wiring.name}: its changelog holds no commit to begin with: nothing is committed yet, or too little "
-                "is kept (setting changelog_retention_ms), or --since is too late"
+                "is kept (setting changelog_retention_ms), or --since is too late",
+                task=wiring.name,
+                setting="changelog_retention_ms",
             )
     return begins
 

@@ -71,7 +71,7 @@ class PostgresDialect:
         if not _understood(self._url):  # libpq's text would have the url in it
             raise ConfigError(
                 f"{self.name}: not a url that PostgreSQL's libpq understands: postgresql://user@host:5432/database, "
-                "special characters in user and password as %XX"
+                "special characters in user and password as %XX",
             )
         try:
             connection = _Connection.connect(

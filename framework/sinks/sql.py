@@ -190,13 +190,13 @@ class SqlSink:
             self.close()  # and the transaction with it
         if found is None:
             raise Halted(
-                f"{self.name}: the row of job {job!r}, task {task!r} was deleted from {ACCOUNT}: restart the job"
+                f"{self.name}: the row of job {job!r}, task {task!r} was deleted from {ACCOUNT}: restart the job",
             )
         if found[0] != nonce:
             raise Halted(
                 f"{self.name}: {ACCOUNT} says that another job named {job!r} has applied checkpoint {found[1]} of "
                 f"{task}: two jobs of one name must not share a database; if this job was started afresh and the rows "
-                f"of its earlier life may stay, delete the rows of {ACCOUNT} with job = '{job}' and start again"
+                f"of its earlier life may stay, delete the rows of {ACCOUNT} with job = '{job}' and start again",
             )
         return int(found[1])
 

@@ -186,7 +186,8 @@ def _check_fresh(job: Job, wiring: TaskWiring, base: Commit | None, generation: 
     if went_on or not (base is None or base.checkpoint_id == 0 or rewritten):
         raise ConfigError(
             f"job {job.name!r} is deterministic and has run ({wiring.name}): its state can only be written before it "
-            "does, because consumers have its outputs already: give the job another name"
+            "does, because consumers have its outputs already: give the job another name",
+            task=wiring.name,
         )
 
 
@@ -210,7 +211,8 @@ def check_used_up(tasks: Sequence[tuple[TaskWiring, Commit | None]]) -> None:
             if taken.get(channel, 0) != sent.get(channel, 0):
                 raise ConfigError(
                     f"{wiring.name} has committed {taken.get(channel, 0):,} records of {channel[1]}, its producer "
-                    f"{sent.get(channel, 0):,}: stop the job gracefully (grete run, until its input is used up)"
+                    f"{sent.get(channel, 0):,}: stop the job gracefully (grete run, until its input is used up)",
+                    task=wiring.name,
                 )
 
 

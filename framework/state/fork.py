@@ -85,7 +85,9 @@ def fork(
 
 
 def _has_run(target: Job, wiring: TaskWiring) -> ConfigError:
-    return ConfigError(f"job {target.name!r} has run, {wiring.name} has commits: give the second job a new name")
+    return ConfigError(
+        f"job {target.name!r} has run, {wiring.name} has commits: give the second job a new name", task=wiring.name
+    )
 
 
 def _stays(row: Row) -> bool:
@@ -109,7 +111,8 @@ def _check_fit(job: Job, target: Job) -> None:
         if stage.name != other.name or lost:
             raise ConfigError(
                 f"stage {stage.ordinal} is {stage.name} with {', '.join(ours)} in {job.name!r}, and {other.name} with "
-                f"{', '.join(theirs)} in {target.name!r}: a fork may only add stages and stores, after the others"
+                f"{', '.join(theirs)} in {target.name!r}: a fork may only add stages and stores, after the others",
+                stage=stage.name,
             )
     if len(target.stages) < len(job.stages):
         raise ConfigError(f"job {target.name!r} has no stage {job.stages[len(target.stages)].name}, {job.name!r} has")
@@ -123,7 +126,10 @@ def _copy_inputs(
     for partition, position in positions.items():
         start, end = target_log.bounds(partition)
         if end:
-            raise ConfigError(f"{partition} of the second job holds {end - start:,} records: choose another directory")
+            raise ConfigError(
+                f"{partition} of the second job holds {end - start:,} records: choose another directory",
+                partition=partition,
+            )
         begin_at[partition] = 0
         batch: list[ExternalRecord] = []
         try:

@@ -236,7 +236,9 @@ def _check_added(
                 reader = pinned.stages[added[sent.topic].consumer].name
                 raise ConfigError(
                     f"{wiring.name}: since its last commit (checkpoint {commit.checkpoint_id}) it sends to stage "
-                    f"{reader!r} of job {ours.job!r}, and this code has no such stage: {_FORK}"
+                    f"{reader!r} of job {ours.job!r}, and this code has no such stage: {_FORK}",
+                    task=wiring.name,
+                    checkpoint_id=commit.checkpoint_id,
                 )
     hosted = {stage.ordinal for stage in ours.stages} if tasks is None else {_number(wiring) for wiring in tasks}
     for stream in added.values():

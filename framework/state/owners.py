@@ -121,4 +121,6 @@ def _at_work(wiring: TaskWiring, claim: Claim | None, how: str) -> ConfigError:
     if claim is not None:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(claim.started_ms / 1000))
         who = f"process {claim.pid} on {claim.host}, started {since},"
-    return ConfigError(f"{wiring.name} has a worker: {who} {how}: stop the job's workers there first, then ask again")
+    return ConfigError(
+        f"{wiring.name} has a worker: {who} {how}: stop the job's workers there first, then ask again", task=wiring.name
+    )

@@ -153,7 +153,8 @@ def _check_outputs(definition: Definition, job: Job, log: LogReader) -> None:
         if found < pinned:
             raise ConfigError(
                 f"output topic {topic} has {found} partitions, and job {job.name!r} has written to {pinned}: it was "
-                f"created again: give it as many again: kafka-topics.sh --alter --topic {topic} --partitions {pinned}"
+                f"created again: give it as many again: kafka-topics.sh --alter --topic {topic} --partitions {pinned}",
+                topic=topic,
             )
         logger.warning(
             "output topic %s has %d partitions, and job %s goes on writing to the first %d, which it began with, so "

@@ -110,7 +110,7 @@ def _claimed(log: Log, old: Job, bulk_write: BulkWrite) -> list[Snapshot]:
     for wiring in all_wirings(old):
         task = bases[wiring.changelog]
         if task.base is None:
-            raise ConfigError(f"{wiring.name} has committed nothing yet: run the job until it has")
+            raise ConfigError(f"{wiring.name} has committed nothing yet: run the job until it has", task=wiring.name)
         begin_at = max(log.bounds(wiring.changelog)[0], task.base.base)
         found.append(Snapshot(wiring.name, wiring.changelog, task.base_offset, begin_at, task.base))
     return found
@@ -173,7 +173,7 @@ def _key_of(store: int, key: bytes) -> bytes:
 def _last(log: LogReader, wiring: TaskWiring) -> Snapshot:
     found = newest(log, wiring)  # a bulk write that died is rolled back by the one to come
     if found is None:
-        raise ConfigError(f"{wiring.name} has committed nothing yet: run the job until it has")
+        raise ConfigError(f"{wiring.name} has committed nothing yet: run the job until it has", task=wiring.name)
     return found
 
 
@@ -185,11 +185,15 @@ def check_inputs(log: LogReader, old: Job, lasts: list[Commit]) -> None:
             if next(rows(log, at, entry.offset, log.bounds(at)[1]), None) is not None:
                 raise ConfigError(
                     f"{at} has records from offset {entry.offset:,} on that the job has not read: stop what writes "
-                    "there, and run the job until its input is processed (grete run), then ask again"
+                    "there, and run the job until its input is processed (grete run), then ask again",
+                    partition=at,
+                    offset=entry.offset,
                 )
     for stage in old.stages:
         if stage.windows:
-            raise ConfigError(f"stage {stage.name} has windows, closed by a partition's stream time: {_BACKFILL}")
+            raise ConfigError(
+                f"stage {stage.name} has windows, closed by a partition's stream time: {_BACKFILL}", stage=stage.name
+            )
 
 
 def _check_topics(log: LogReader, old: Job, partitions: int) -> None:
@@ -199,7 +203,8 @@ def _check_topics(log: LogReader, old: Job, partitions: int) -> None:
         if found != partitions:
             raise ConfigError(
                 f"topic {topic} has {found} partitions: give it {partitions} while nothing writes there: "
-                f"kafka-topics.sh --alter --topic {topic} --partitions {partitions}"
+                f"kafka-topics.sh --alter --topic {topic} --partitions {partitions}",
+                topic=topic,
             )
 
 
@@ -215,13 +220,16 @@ def check_keys(log: LogReader, old: Job, lasts: list[Snapshot], places: Places, 
         for store, key, _ in entries_of(log, graph, snapshot):
             name = f"{graph.name}/{names[store]}"
             if store == OUTBOX:
-                raise ConfigError(f"stage {graph.name} writes files or tables, task by task: {_BACKFILL}")
+                raise ConfigError(
+                    f"stage {graph.name} writes files or tables, task by task: {_BACKFILL}", stage=graph.name
+                )
             if store == META:
                 continue
             if (belongs := places[graph.ordinal](_key_of(store, key), count)) != partition:
                 raise ConfigError(
                     f"store {name}: key {key!r} is in partition {partition}, and its own key would be in "
-                    f"{belongs}: it is not keyed as the records are: {_BACKFILL}"
+                    f"{belongs}: it is not keyed as the records are: {_BACKFILL}",
+                    stage=graph.name,
                 )
             seen[name] += 1
     for name, keys in seen.items():

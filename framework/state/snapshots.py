@@ -83,7 +83,8 @@ def fold_to_end(log: LogReader, wiring: TaskWiring, *, settled: bool = True) -> 
         if counts is None:
             raise ConfigError(
                 f"{wiring.name}: the bulk write {fold.in_doubt} is in doubt: it is at work, or it has died: look for "
-                "it, then run it again, or settle it: grete backfill JOB --resume or --abort"
+                "it, then run it again, or settle it: grete backfill JOB --resume or --abort",
+                task=wiring.name,
             )
         fold.settle(fold.in_doubt, counts)
     return fold
@@ -122,7 +123,9 @@ def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, ali
     lasts = [_last_at_most(log, wiring, None) for wiring in wirings]
     for wiring, last in zip(wirings, lasts, strict=True):
         if last is None:
-            raise ConfigError(f"task {wiring.name} has committed nothing yet: there is no checkpoint to read")
+            raise ConfigError(
+                f"task {wiring.name} has committed nothing yet: there is no checkpoint to read", task=wiring.name
+            )
     local = {wiring.producer for wiring in wirings if wiring.deterministic or not aligned}
     inner = [wiring for wiring in wirings if not wiring.is_source and wiring.producer not in local]
     aligned_ones = [wiring for wiring in wirings if wiring.producer not in local]
@@ -164,7 +167,11 @@ def segments(log: LogReader, snapshot: Snapshot) -> Iterator[Segment]:
     if fold.last != commit:  # by its content: an at-least-once log may hold it twice
         raise ConfigError(
             f"task {task}: the commit of checkpoint {commit.checkpoint_id} at offset {offset} of {changelog} is "
-            "rolled back, it is of a process that had been replaced: read another checkpoint"
+            "rolled back, it is of a process that had been replaced: read another checkpoint",
+            task=task,
+            partition=changelog,
+            offset=offset,
+            checkpoint_id=commit.checkpoint_id,
         )
     if not fold.complete:
         raise _not_retained(task, commit.checkpoint_id)
@@ -206,7 +213,9 @@ def _commit_in(changelog: TopicPartition, row: LogRow) -> Commit | None:
         is_commit = decode_changelog_header(row[4] or b"").type is ChangelogType.COMMIT
         return decode_commit(row[4] or b"") if is_commit else None
     except DecodeError as error:
-        raise Halted(f"{changelog} offset {row[0]}: {error}; the changelog is damaged") from error
+        raise Halted(
+            f"{changelog} offset {row[0]}: {error}; the changelog is damaged", partition=changelog, offset=row[0]
+        ) from error
 
 
 def _first_commit(log: LogReader, wiring: TaskWiring, begin: int, end: int) -> CommittedAt | None:
@@ -255,7 +264,9 @@ def _at_most(log: LogReader, wiring: TaskWiring, checkpoint_id: int | None) -> C
     found = _last_at_most(log, wiring, checkpoint_id)
     if found is None:
         raise ConfigError(
-            f"task {wiring.name} has no checkpoint up to {checkpoint_id}: it began later, or it is not retained"
+            f"task {wiring.name} has no checkpoint up to {checkpoint_id}: it began later, or it is not retained",
+            task=wiring.name,
+            checkpoint_id=checkpoint_id,
         )
     return found
 
@@ -271,7 +282,9 @@ def _first_at_least(log: LogReader, wiring: TaskWiring, checkpoint_id: int) -> C
     found = _first_from(log, wiring, checkpoint_id)
     if found is None:
         raise ConfigError(
-            f"task {wiring.name}, a source, has not committed checkpoint {checkpoint_id} or a later one yet"
+            f"task {wiring.name}, a source, has not committed checkpoint {checkpoint_id} or a later one yet",
+            task=wiring.name,
+            checkpoint_id=checkpoint_id,
         )
     return found
 
@@ -304,7 +317,10 @@ def _check_known(log: LogReader, job: Job, wirings: list[TaskWiring], checkpoint
         behind = "" if after is None else f", the nearest after it {after}"
         near = f"the nearest before it that was is {before}{behind}; the first is {first}, the last {last}"
     who = "every task" if by_all else "a task"
-    raise ConfigError(f"checkpoint {checkpoint_id} was not committed by {who} of job {job.name!r}: {near}")
+    raise ConfigError(
+        f"checkpoint {checkpoint_id} was not committed by {who} of job {job.name!r}: {near}",
+        checkpoint_id=checkpoint_id,
+    )
 
 
 def _nearest_before(log: LogReader, wirings: list[TaskWiring], checkpoint_id: int, *, by_all: bool) -> int | None:
@@ -349,14 +365,19 @@ def refuse_other_graph(log: LogReader, wiring: TaskWiring, commit: Commit) -> No
         raise ConfigError(
             f"task {wiring.name}: checkpoint {commit.checkpoint_id} was committed with other stages or another number "
             f"of partitions (its changelog has {log.partitions(wiring.changelog.topic)}): read it with the code of "
-            "then"
+            "then",
+            task=wiring.name,
+            checkpoint_id=commit.checkpoint_id,
         )
 
 
 def _not_retained(task: str, checkpoint_id: int) -> ConfigError:
     return ConfigError(
         f"task {task}: checkpoint {checkpoint_id} is no longer retained (setting changelog_retention_ms): read a "
-        "later one, or the newest"
+        "later one, or the newest",
+        task=task,
+        checkpoint_id=checkpoint_id,
+        setting="changelog_retention_ms",
     )
 
 

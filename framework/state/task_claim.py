@@ -76,7 +76,11 @@ def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: 
         if not lost:
             break
     if fold.next_offset <= sent.offset:
-        raise TransientError(f"{wiring.changelog}: the own claim at offset {sent.offset} cannot be read yet: try again")
+        raise TransientError(
+            f"{wiring.changelog}: the own claim at offset {sent.offset} cannot be read yet: try again",
+            partition=wiring.changelog,
+            offset=sent.offset,
+        )
     task = replace(task, begin=sent.offset + 1 + sent.trailing, time_ms=sent.append_time_ms)
     if settle and fold.in_doubt is not None:
         outcome = Outcome(fold.in_doubt, counts=False)
@@ -132,7 +136,10 @@ def append(
             found[delivery.token] = delivery
         if len(found) <= last:
             if time.monotonic() > by:
-                raise TransientError(f"{task.changelog}: no answer to {last + 1} messages in {ACK_S_MAX:.0f} s (C4)")
+                raise TransientError(
+                    f"{task.changelog}: no answer to {last + 1} messages in {ACK_S_MAX:.0f} s (C4)",
+                    partition=task.changelog,
+                )
             log.wait(50)
     sent = [found[token + 1] for token in range(last + 1)]
     if not may_lose and any(delivery.fenced for delivery in sent):
@@ -164,5 +171,6 @@ def _look(log: Log, task: Claimed, check: TailCheck, begin: int, end: int, *, ac
 def _fenced(task: Claimed, reason: str) -> Fenced:
     return Fenced(
         f"{task.wiring.name}: {reason}; the bulk write of generation {task.generation} is rolled back: stop the "
-        f"job's workers"
+        f"job's workers",
+        task=task.wiring.name,
     )

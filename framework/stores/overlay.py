@@ -316,7 +316,8 @@ class Overlay:
             raise Halted(
                 f"uncommitted state of {keys} keys takes {self.open_bytes} bytes, more than setting "
                 f"uncommitted_state_bytes_max = {self._uncommitted_bytes_max}: raise it, or make checkpoints smaller "
-                "(lower checkpoint_interval_ms, more partitions)"
+                "(lower checkpoint_interval_ms, more partitions)",
+                setting="uncommitted_state_bytes_max",
             )
         # The write batch may grow a sixteenth beyond its bound unseen, so that close to it not every put counts all
         # keys.

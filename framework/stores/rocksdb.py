@@ -48,7 +48,9 @@ class RocksMemory:
     def __init__(self, bytes_max: int) -> None:
         """Take a budget in bytes (setting rocksdb_bytes). Raises ConfigError below 8 MiB."""
         if bytes_max < 8 * _MiB:
-            raise ConfigError(f"setting rocksdb_bytes = {bytes_max}: RocksDB needs at least {8 * _MiB}")
+            raise ConfigError(
+                f"setting rocksdb_bytes = {bytes_max}: RocksDB needs at least {8 * _MiB}", setting="rocksdb_bytes"
+            )
         self.bytes_max = bytes_max
         self._cache = Cache(bytes_max)
         # At half of the budget in memtables the largest is flushed. Never stall: a stalled write would hold the GIL.

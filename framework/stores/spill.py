@@ -49,7 +49,8 @@ class FileSpill:
             what = "the disk is full: free space" if error.errno in _FULL else "the write failed: look at the disk"
             raise TransientError(
                 f"{self._path}: {what}, or lower setting early_bytes_max ({len(payload)} bytes at offset "
-                f"{self._end}): {error}"
+                f"{self._end}): {error}",
+                setting="early_bytes_max",
             ) from error
         self._end = written
         return place
@@ -70,7 +71,7 @@ class FileSpill:
         if payload is None or zlib.crc32(payload) != crc:
             raise StoreCorrupted(
                 f"{self._path}: no payload with crc32 {crc:#010x} at {offset} (size there {size}, end {self._end}): "
-                "the file was changed, or the place is from before a clear"
+                "the file was changed, or the place is from before a clear",
             )
         return payload
 

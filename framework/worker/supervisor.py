@@ -163,7 +163,7 @@ class Supervisor:
             worker.exit_code = code
         elif code == ExitCode.HALTED:
             worker.exit_code = code
-            raise Halted(f"worker {worker.partition} halted: {self.last_words(worker.partition)}")
+            raise self._halted(worker, "halted")
         elif not self._stopping:
             self._plan_restart(worker, code)
 
@@ -173,10 +173,7 @@ class Supervisor:
         worker.crashes += 1
         if worker.crashes > settings.restarts_max:
             worker.exit_code = ExitCode.FAILED
-            raise Halted(
-                f"worker {worker.partition} crashed {worker.crashes} times without a commit between (code {code}): "
-                f"{self.last_words(worker.partition)}"
-            )
+            raise self._halted(worker, f"crashed {worker.crashes} times without a commit between (code {code})")
         wait_ms = (
             0
             if worker.crashes == 1
@@ -196,20 +193,30 @@ class Supervisor:
 
     def last_words(self, partition: int) -> str:
         """Return the error that ended a worker, from its log."""
-        path = self._place.worker_log(partition)
-        for line in reversed(_tail(path).splitlines()):
+        entry = self._last_entry(partition)
+        text = ": ".join(str(entry[name]) for name in ("event", "error", "exc_info") if entry.get(name))
+        return f"{text or 'it left no word'} (log: {self._place.worker_log(partition)})"
+
+    def _halted(self, worker: WorkerProcess, what: str) -> Halted:
+        """Return the end of a worker that will not come back, with the fields of its last error."""
+        partition = worker.partition
+        text = f"worker {partition} {what}: {self.last_words(partition)}"
+        return Halted.from_plain(self._last_entry(partition), text)
+
+    def _last_entry(self, partition: int) -> dict[str, Any]:
+        """Return the line of its log in which a worker says what ended it; {} if there is none."""
+        for line in reversed(_tail(self._place.worker_log(partition)).splitlines()):
             try:
-                entry = json.loads(line)
+                entry: dict[str, Any] = json.loads(line)
             except ValueError:
                 if line.startswith('{"'):
                     continue  # ours, cut short by a full disk
                 entry = {"level": "ERROR", "event": line.strip()}  # not ours: a traceback's last line, a signal's name
             if entry.get("level") in ("ERROR", "CRITICAL") and entry["event"]:
-                text = ": ".join(str(entry[name]) for name in ("event", "error", "exc_info") if entry.get(name))
-                return f"{text} (log: {path})"
+                return entry
             if entry.get("level") == "INFO":
                 break  # an earlier error was not its last word
-        return f"it left no word (log: {path})"
+        return {}
 
 
 def _takes_input(worker: WorkerProcess) -> bool:

@@ -134,12 +134,16 @@ class Worker:
     def _turn(self, driver: TaskDriver) -> bool:
         """Let a task do what it can, for a while; return whether there is more to do at once."""
         more, ends = False, mono_ms() + TURN_MS
-        while driver.tick():
-            if driver.urgent:
-                driver.urgent = False
-                more |= self._poll()
-            if mono_ms() > ends:
-                return True
+        try:
+            while driver.tick():
+                if driver.urgent:
+                    driver.urgent = False
+                    more |= self._poll()
+                if mono_ms() > ends:
+                    return True
+        except FrameworkError as error:
+            error.task = error.task or driver.wiring.name  # below, a log or a store does not know whose turn it is
+            raise
         return more
 
     def _awaits_answers(self) -> bool:
@@ -276,16 +280,17 @@ def run_worker(make: Callable[[], Worker]) -> ExitCode:
 
 
 def _log_end(error: Exception) -> None:
-    """Log what ends the worker: one line for an error of ours, a traceback for any other."""
+    """Log what ends the worker: one line with its fields for an error of ours, a traceback for any other."""
+    logged = error.plain() if isinstance(error, FrameworkError) else {}
     match error:
         case Fenced():
-            logger.warning("fenced", extra={"error": str(error)})
+            logger.warning("fenced", extra=logged)
         case Halted() | ConfigError():
-            logger.error("halted", extra={"error": str(error)})
+            logger.error("halted", extra=logged)
         case StoreCorrupted():
-            logger.error("store corrupted, wiped: the next start restores", extra={"error": str(error)})
+            logger.error("store corrupted, wiped: the next start restores", extra=logged)
         case FrameworkError():
-            logger.error("crashed", extra={"error": str(error), "cause": repr(error.__cause__)})
+            logger.error("crashed", extra=logged | {"cause": repr(error.__cause__)})
         case _:
             logger.error("crashed by an error that Grete did not foresee", exc_info=error)
 

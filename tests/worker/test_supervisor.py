@@ -92,8 +92,9 @@ def test_a_worker_that_always_crashes_is_given_up(tmp_path: Path) -> None:
     path.write_text(BROKEN)
     settings = Settings(restarts_max=1, restart_backoff_ms=1)
     with LocalJob(load_job(str(path)), str(path), JobDirectory(tmp_path / "job"), settings) as local:
-        with pytest.raises(Halted, match=r"crashed 2 times .* this task is broken"):
+        with pytest.raises(Halted, match=r"crashed 2 times .* this task is broken") as given_up:
             poll_until(local, lambda: False)
+        assert (given_up.value.task, given_up.value.stage) == ("break-0", "break")  # as the worker's log line has them
         assert local.supervisor.workers[0].starts == 2
         (news,) = local.supervisor.news
         assert "worker 0 crashed, code 1" in news

@@ -45,7 +45,10 @@ def changelog_verify(reference: str, directory: Path | None, address: LogAddress
             commits += segment is not None
             messages += 1 if segment is None else 0
         if commits and not fold.complete:
-            raise Halted(f"{wiring.changelog}: trimmed, and it holds no complete rewrite round: it cannot be restored")
+            raise Halted(
+                f"{wiring.changelog}: trimmed, and it holds no complete rewrite round: it cannot be restored",
+                partition=wiring.changelog,
+            )
         in_doubt = "" if fold.in_doubt is None else f", then the bulk write {printable(fold.in_doubt)}, in doubt"
         checkpoint_id = "nothing committed" if fold.last is None else f"checkpoint {fold.last.checkpoint_id}"
         print(

@@ -107,5 +107,8 @@ class DecidedRows:
             f"last commit and must be read again (D2), but the topic has changed: {found}. Outputs made of them may be "
             "visible already, so the task cannot go on without them. Restore the records; or start the job under "
             f"another name, after setting cleanup.policy=delete for {partition.topic} and a retention.ms far above "
-            f"checkpoint_interval_ms = {self._settings.checkpoint_interval_ms}"
+            f"checkpoint_interval_ms = {self._settings.checkpoint_interval_ms}",
+            task=self._name,
+            partition=partition,
+            offset=first,
         )

@@ -31,15 +31,15 @@ def explained(error: OutputsDiffer, name: str, producer: bytes, log: Log) -> Hal
     one = error.first == error.last
     seqs = f"output seq {error.first}" if one else f"one or more of the outputs seq {error.first} to {error.last}"
     found = (
-        f"{name} is not deterministic: after a restart it made {seqs} in {error.partition} again, and not as "
+        f"{name} is not deterministic: after a restart it made {seqs} in {error.differing} again, and not as "
         f"{'it is' if one else 'they are'} visible there"
     )
     try:
         named = _named(error, producer, log)
     except (FrameworkError, OffsetOutOfRange) as refused:
-        right = f"the worker needs the right to read {error.partition.topic}"
+        right = f"the worker needs the right to read {error.differing.topic}"
         named = f"Which record it is could not be read ({right}): {refused}"
-    return Halted(f"{found}. {named}. {_WHAT_TO_DO}")
+    return Halted(f"{found}. {named}. {_WHAT_TO_DO}", task=name, partition=error.differing, offset=error.offset)
 
 
 def _named(error: OutputsDiffer, producer: bytes, log: Log) -> str:
@@ -65,7 +65,7 @@ def _parts(was: Sequence[object], record: ExternalRecord) -> list[str]:
 
 def _visible(error: OutputsDiffer, producer: bytes, log: Log) -> dict[int, LogRow]:
     """Return the visible records of the range, by seq."""
-    partition, (start, end) = error.partition, log.bounds(error.partition)
+    partition, (start, end) = error.differing, log.bounds(error.differing)
     found: dict[int, LogRow] = {}
     if error.offset is not None:
         start = max(start, error.offset)

@@ -32,12 +32,15 @@ class OutputsDiffer(Halted):
     def __init__(
         self, partition: TopicPartition, first: int, last: int, made: Sequence[ExternalRecord], offset: int | None
     ) -> None:
-        super().__init__(f"outputs {first} to {last} in {partition} are visible, and others were made again")
-        self.partition = partition
+        super().__init__(
+            f"outputs {first} to {last} in {partition} are visible, and others were made again",
+            partition=partition,
+            offset=offset,
+        )
+        self.differing = partition
         self.first = first
         self.last = last
         self.made = tuple(made)
-        self.offset = offset
 
 
 class Visible:

@@ -67,7 +67,7 @@ class EmbeddedLog(EmbeddedReader):
         except ValueError as error:
             raise ConfigError(str(error)) from error
         if not 1 <= partitions <= PARTITIONS_MAX:
-            raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}")
+            raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}", topic=topic)
         found = self.partitions(topic)
         if found is None or (grow and found < partitions):
             with self._transaction(sync=False):
@@ -78,7 +78,7 @@ class EmbeddedLog(EmbeddedReader):
                     found = max(found or 0, partitions)
         if found != partitions:
             raise ConfigError(
-                f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic"
+                f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic", topic=topic
             )
 
     # --- writing ---
@@ -150,7 +150,9 @@ class EmbeddedLog(EmbeddedReader):
         """
         start, end = self.bounds(partition)
         if before > end:
-            raise OffsetOutOfRange(f"{partition}: cannot trim before {before}: the log ends at {end}")
+            raise OffsetOutOfRange(
+                f"{partition}: cannot trim before {before}: the log ends at {end}", partition=partition, offset=before
+            )
         first = (number := self._id(partition)) << OFFSET_BITS
         while start < before:
             until = min(before, start + TRIM_ROWS)

@@ -72,7 +72,11 @@ class EmbeddedReader:
                 try:
                     start, end = self._bounds(number)
                     if not start <= offset <= end:
-                        raise OffsetOutOfRange(f"{partition}: offset {offset} is outside of {start} to {end}")
+                        raise OffsetOutOfRange(
+                            f"{partition}: offset {offset} is outside of {start} to {end}",
+                            partition=partition,
+                            offset=offset,
+                        )
                     rows = self._rows(number, offset, max_bytes) if offset < end else []
                 finally:
                     self._sql.execute("COMMIT")
@@ -147,7 +151,9 @@ class EmbeddedReader:
                     "SELECT id FROM partition WHERE topic = ? AND partition = ?", tuple(partition)
                 ).fetchone()
             if row is None:
-                raise ConfigError(f"{self.path}: there is no partition {partition}: create the topic first")
+                raise ConfigError(
+                    f"{self.path}: there is no partition {partition}: create the topic first", partition=partition
+                )
             number = self._ids[partition] = int(row[0])
         return number
 

@@ -106,16 +106,19 @@ class Topics:
                 raise ConfigError(
                     f"topic {topic} has {name} = {value}, not {needed}: {why}. If it is this job's and holds nothing "
                     f"that was compacted or expired, set it: kafka-configs.sh --alter --topic {topic} --add-config "
-                    f"{name}={needed}; else choose another job name"
+                    f"{name}={needed}; else choose another job name",
+                    topic=topic,
                 )
         if int(found[_SIZE].value) < _SIZE_LEAST:
             raise ConfigError(
-                f"topic {topic} has {_SIZE} = {found[_SIZE].value}, less than {_SIZE_LEAST}: frames may be larger"
+                f"topic {topic} has {_SIZE} = {found[_SIZE].value}, less than {_SIZE_LEAST}: frames may be larger",
+                topic=topic,
             )
         if found[_UNCLEAN].value == "true":
             raise ConfigError(
                 f"topic {topic} has {_UNCLEAN} = true: a leader that lacks acknowledged messages would be a silent "
-                "loss: set it to false"
+                "loss: set it to false",
+                topic=topic,
             )
         self._check_replicas(topic, int(found[_IN_SYNC].value))
 
@@ -135,7 +138,8 @@ class Topics:
                 "crash the stage must read again each record that it took since its last commit, and compaction may "
                 f"have removed some of them (D2). Set it: kafka-configs.sh --alter --topic {topic} --add-config "
                 "cleanup.policy=delete; or read a copy of the topic that is not compacted; or, in a job of another "
-                'name, read it in a stage with mode = "aligned"'
+                'name, read it in a stage with mode = "aligned"',
+                topic=topic,
             )
 
     def _settings(self, topic: str) -> dict[str, Any]:
@@ -166,14 +170,15 @@ class Topics:
                 break
             if time.monotonic() > deadline:
                 raise TransientError(
-                    f"topic {topic} is there, but a broker does not know it after {ANSWER_S_MAX:.0f} s"
+                    f"topic {topic} is there, but a broker does not know it after {ANSWER_S_MAX:.0f} s", topic=topic
                 )
             time.sleep(BEHIND_S)
         replicas = min(len(each.replicas) for each in partitions.values())
         if in_sync > replicas:
             raise ConfigError(
                 f"topic {topic} has {_IN_SYNC} = {in_sync} and {replicas} replicas: nothing can be written to it: "
-                f"lower the one (kafka-configs.sh), or raise the other (kafka-reassign-partitions.sh)"
+                f"lower the one (kafka-configs.sh), or raise the other (kafka-reassign-partitions.sh)",
+                topic=topic,
             )
         risk = (
             "one replica: what its broker loses is lost: raise default.replication.factor to 3"
@@ -226,15 +231,16 @@ class Topics:
             found = _identity(future.result())
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise Halted(f"topic {topic} was deleted under the job: {MADE_ANEW}") from error
+                raise Halted(f"topic {topic} was deleted under the job: {MADE_ANEW}", topic=topic) from error
             return  # the broker is away, or just starting: the next look will tell
         before = self._watched[topic]
         if found[0] != before[0]:
-            raise Halted(f"topic {topic} was deleted and created again under the job: {MADE_ANEW}")
+            raise Halted(f"topic {topic} was deleted and created again under the job: {MADE_ANEW}", topic=topic)
         if found[1] != before[1]:
             raise Halted(
                 f"topic {topic} has {found[1]} partitions now, {before[1]} when this worker started: no task reads the "
-                "new ones, and keys go elsewhere. Write to a new topic with the number that the job has"
+                "new ones, and keys go elsewhere. Write to a new topic with the number that the job has",
+                topic=topic,
             )
 
     def trim(self, partition: TopicPartition, before: int) -> None:
@@ -301,7 +307,9 @@ class Topics:
                 try:
                     future.exception(timeout=max(0.0, deadline - time.monotonic()))
                 except TimeoutError as error:
-                    raise TransientError(f"trimming {partition} took more than {ANSWER_S_MAX:.0f} s") from error
+                    raise TransientError(
+                        f"trimming {partition} took more than {ANSWER_S_MAX:.0f} s", partition=partition
+                    ) from error
 
     def _note(self, partition: TopicPartition, future: Future[Any]) -> None:
         try:

@@ -149,7 +149,9 @@ class Reader:
         """Begin at ``offset``; whatever was fetched before is dropped (R5)."""
         start, end = self.bounds(partition)
         if not start <= offset <= end:
-            raise OffsetOutOfRange(f"{partition}: offset {offset} is outside of {start} to {end}")
+            raise OffsetOutOfRange(
+                f"{partition}: offset {offset} is outside of {start} to {end}", partition=partition, offset=offset
+            )
         old = self._ahead.pop(partition, None)
         ahead = self._ahead[partition] = _Ahead(offset, end)
         self._assign(partition, ahead, assigned=old is not None and not old.asleep)
@@ -204,7 +206,11 @@ class Reader:
         assert error is not None
         if isinstance(error, OffsetOutOfRange):
             start, end = self.bounds(partition)
-            raise OffsetOutOfRange(f"{partition}: offset {ahead.fetched} is outside of {start} to {end}") from error
+            raise OffsetOutOfRange(
+                f"{partition}: offset {ahead.fetched} is outside of {start} to {end}",
+                partition=partition,
+                offset=ahead.fetched,
+            ) from error
         raise error
 
     def _take(self, messages: Sequence[Message]) -> None:

@@ -44,7 +44,10 @@ class KafkaNotesReader:
         position, end = (0, 0) if self._log.partitions(self.topic) is None else self._log.bounds(partition)
         for _, _, _, key, note, _ in rows(self._log, partition, position, end):
             if key is None:
-                raise ConfigError(f"{partition} holds a record without a key: it is not this job's; rename the job")
+                raise ConfigError(
+                    f"{partition} holds a record without a key: it is not this job's; rename the job",
+                    partition=partition,
+                )
             metadata.pop(key.decode(), None)
             if note is not None:
                 metadata[key.decode()] = note

@@ -61,7 +61,7 @@ class KafkaLog(KafkaReader):
         except ValueError as error:
             raise ConfigError(str(error)) from error
         if not 1 <= partitions <= PARTITIONS_MAX:
-            raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}")
+            raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}", topic=topic)
         found = self._metadata_client.partitions(topic)
         if found is None or (grow and found < partitions):
             before = found
@@ -72,11 +72,13 @@ class KafkaLog(KafkaReader):
             deadline = time.monotonic() + VISIBLE_S_MAX
             while (found := self._metadata_client.partitions(topic)) in (None, before):
                 if time.monotonic() > deadline:
-                    raise TransientError(f"topic {topic} was made but is not there after {VISIBLE_S_MAX:.0f} s")
+                    raise TransientError(
+                        f"topic {topic} was made but is not there after {VISIBLE_S_MAX:.0f} s", topic=topic
+                    )
                 time.sleep(0.01)
         if found != partitions:
             raise ConfigError(
-                f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic"
+                f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic", topic=topic
             )
         if not (plain or compacted):
             self._topics.check(topic)
@@ -101,7 +103,9 @@ class KafkaLog(KafkaReader):
         readable = self._readable.get(partition, 0)
         found = self._reach(partition, readable, READABLE_S_MAX)
         if found[1] < readable:
-            raise TransientError(f"{partition} cannot be read to its end: a transaction is open in it")
+            raise TransientError(
+                f"{partition} cannot be read to its end: a transaction is open in it", partition=partition
+            )
         return found
 
     def _reach(self, partition: TopicPartition, end: int, seconds: float) -> tuple[int, int]:
@@ -118,7 +122,9 @@ class KafkaLog(KafkaReader):
         if before > end:
             end = self._reader.bounds(partition)[1]
         if before > end:
-            raise OffsetOutOfRange(f"{partition}: cannot trim before {before}: the log ends at {end}")
+            raise OffsetOutOfRange(
+                f"{partition}: cannot trim before {before}: the log ends at {end}", partition=partition, offset=before
+            )
         if before > 0:
             self._topics.trim(partition, before)
 
@@ -148,7 +154,10 @@ class KafkaLog(KafkaReader):
             self._check(each)
         transactions = self._transactions.get(partition)
         if outputs and transactions is None:
-            raise ConfigError(f"{len(outputs)} outputs with a message to {partition}: declare it transactional first")
+            raise ConfigError(
+                f"{len(outputs)} outputs with a message to {partition}: declare it transactional first",
+                partition=partition,
+            )
         if sync or fence is not None:
             self._ends[owner, token] = partition
         if transactions is None:

@@ -212,7 +212,9 @@ def _pairs(partition: TopicPartition, cell: bytes | None) -> Sequence[tuple[str,
     try:
         return list(decode_headers(cell))
     except DecodeError as error:
-        raise ConfigError(f"record for {partition}: headers must be a cell of encode_headers") from error
+        raise ConfigError(
+            f"record for {partition}: headers must be a cell of encode_headers", partition=partition
+        ) from error
 
 
 def append_time(message: Message) -> int:

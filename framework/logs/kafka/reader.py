@@ -102,4 +102,4 @@ class KafkaReader:
         if count is None or not 0 <= partition.partition < count:
             count = self.partitions(partition.topic)
             if count is None or not 0 <= partition.partition < count:
-                raise ConfigError(f"there is no partition {partition}: create the topic first")
+                raise ConfigError(f"there is no partition {partition}: create the topic first", partition=partition)

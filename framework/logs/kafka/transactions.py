@@ -70,7 +70,9 @@ class Transactions:
     def send(self, owner: int, token: int, value: bytes, outputs: Sequence[ExternalRecord], *, ends: bool) -> None:
         """Queue a message; with one that ``ends`` a transaction, that one can be committed. Raises TransientError."""
         if self._fenced:
-            raise TransientError(f"{self.partition}: transactional id {self.id} was taken over: start again")
+            raise TransientError(
+                f"{self.partition}: transactional id {self.id} was taken over: start again", partition=self.partition
+            )
         self._open.append((owner, token, value))
         if ends:
             self._queued.append(_Transaction(self._open, outputs))
@@ -169,7 +171,7 @@ class Transactions:
 
     def _stop_if_closing(self) -> None:
         if self._closing.is_set():
-            raise TransientError(f"{self.partition}: closed within a transaction")
+            raise TransientError(f"{self.partition}: closed within a transaction", partition=self.partition)
         if self._troubles.refused is not None:
             raise self._failed(KafkaException(self._troubles.refused), "waiting for the broker")
 

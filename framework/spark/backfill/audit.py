@@ -101,5 +101,6 @@ def check_whole(log: LogReader, wanted: Wanted, read: dict[TopicPartition, int])
         if start > 0 and wanted.sources.get(partition.topic, LOG) == LOG:
             raise ConfigError(
                 f"{partition} starts at offset {start:,}: what was before is not in the log any more, so the state "
-                f"cannot be recomputed from it; give the archive of the topic: --from {partition.topic}=PATH"
+                f"cannot be recomputed from it; give the archive of the topic: --from {partition.topic}=PATH",
+                partition=partition,
             )

@@ -208,7 +208,8 @@ def sources_of(job: Job, texts: list[str]) -> dict[str, str]:
             topic, path = topics[0], text
         if topic in sources:
             raise ConfigError(
-                f"--from {text}: {topic} has a history already: give a folder, or a pattern such as *.parquet"
+                f"--from {text}: {topic} has a history already: give a folder, or a pattern such as *.parquet",
+                topic=topic,
             )
         sources[topic] = path
     missing = [topic for topic in topics if topic not in sources]

@@ -49,7 +49,7 @@ def parse_until(text: str | None, job: Job) -> Until:
             raise ConfigError(f"--until {text}: write now, or [TOPIC:]PARTITION=OFFSET,…; topics: {', '.join(topics)}")
         partition = TopicPartition(topic or topics[0], int(number))
         if partition not in known:
-            raise ConfigError(f"--until {text}: {partition} is no input of job {job.name!r}")
+            raise ConfigError(f"--until {text}: {partition} is no input of job {job.name!r}", partition=partition)
         offsets[partition] = int(offset)
     missing = [str(partition) for partition in known if partition not in offsets]
     if missing:
@@ -85,7 +85,10 @@ def cover(log: LogReader, tasks: list[tuple[TaskWiring, Commit | None]], ends: E
                     f"{resume:,} is not sent"
                 )
             if found.resume.setdefault(partition, resume) != resume:
-                raise ConfigError(f"{partition} is read by several stages, which are at different offsets: use --until")
+                raise ConfigError(
+                    f"{partition} is read by several stages, which are at different offsets: use --until",
+                    partition=partition,
+                )
     return found
 
 
@@ -112,17 +115,20 @@ def _check(partition: TopicPartition, resume: int, begin: int, bounds: tuple[int
     if not start <= resume <= end:
         raise ConfigError(
             f"{partition}: the job would go on from offset {resume:,}, but the log has {start:,} to {end:,}: what is "
-            "in neither would be missing; add newer files, or choose another --until"
+            "in neither would be missing; add newer files, or choose another --until",
+            partition=partition,
         )
     if begin < resume and begin < start:
         raise ConfigError(
             f"{partition}: the files end at offset {begin:,}, and the log starts at {start:,}: what is in neither "
-            "would be missing; add the files in between"
+            "would be missing; add the files in between",
+            partition=partition,
         )
     if position is not None and resume < position:
         raise ConfigError(
             f"{partition}: the job has committed up to offset {position:,}, beyond {resume:,}: it would send its "
-            "outputs from there on twice; leave --until out, or use --until now"
+            "outputs from there on twice; leave --until out, or use --until now",
+            partition=partition,
         )
 
 
@@ -135,5 +141,6 @@ def check_placed(log: LogReader, job: Job, covered: Cover, ends: Ends) -> None:
             raise ConfigError(
                 f"{partition}: up to offset {placed:,} records are in the partitions of their keys from before the "
                 f"job was rescaled to {job.partitions} partitions; their state would be made in the wrong tasks: run "
-                "the whole history, as files without offsets, through a job of another name"
+                "the whole history, as files without offsets, through a job of another name",
+                partition=partition,
             )

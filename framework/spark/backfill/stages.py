@@ -4,10 +4,8 @@ What a stage gives is written down (Parquet in a working directory that all exec
 it: user code may give something else when it runs again, and the state of one attempt must not meet another's output.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -16,6 +14,7 @@ from framework import errors
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.batch.task import channels_of, stages_in_order
+from framework.spark.backfill.carried_errors import carried, unpacked
 from framework.spark.backfill.executor import cut_pieces, run_stage
 from framework.spark.backfill.history import TopicHistory
 from framework.spark.backfill.plans import StagePlan, TaskReport
@@ -24,7 +23,6 @@ from framework.spark.backfill.schema import DDL, FRAME, PIECE, REPORT
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_REMOTE = re.compile(r"^(?:framework|protocol)\.errors\.(\w+): (.*)", re.MULTILINE)
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 _PIECE_COLUMNS = ["topic", "partition", "start", "channel", "first", "value", "offsets", "refused"]
 
@@ -49,7 +47,7 @@ class Stages(NamedTuple):
         for stage in stages_in_order(self.job):
             plan = plan_of(stage)
             done(stage.name)
-            with failures(), _every_task(self.spark):
+            with unpacked(), _every_task(self.spark):
                 self._input(stage, plan).mapInArrow(_runner(plan), DDL).write.partitionBy("kind").parquet(
                     self.path(stage), mode="overwrite"
                 )
@@ -130,7 +128,8 @@ def _runner(plan: StagePlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
 
         context = TaskContext.get()
         assert context is not None
-        return run_stage(plan, context.partitionId(), int(context.taskAttemptId()) + 1, batches)
+        with carried():
+            yield from run_stage(plan, context.partitionId(), int(context.taskAttemptId()) + 1, batches)
 
     return run
 
@@ -141,23 +140,7 @@ def _cutter(plan: StagePlan, topic: str) -> Callable[[Iterable[Any]], Iterator[A
 
         context = TaskContext.get()
         assert context is not None
-        return cut_pieces(plan, topic, context.partitionId(), batches)
+        with carried():
+            yield from cut_pieces(plan, topic, context.partitionId(), batches)
 
     return cut
-
-
-class failures:  # noqa: N801  # used as a function
-    """Raises what an executor raised as the error that it is, if it is one of ours, without Spark's trace."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Look for an error of ours in what Spark says."""
-        found = _REMOTE.findall(str(error)) if error is not None else []
-        if found and not isinstance(error, errors.FrameworkError):
-            name, text = found[-1]
-            ours: type[errors.FrameworkError] = getattr(errors, name, errors.FrameworkError)
-            raise ours(text) from None

@@ -184,7 +184,9 @@ def stream(where: Where, plan: StreamPlan, partition: TopicPartition) -> Iterato
             if batch is not None:
                 yield batch
     except OffsetOutOfRange as error:
-        raise Halted(f"{partition} was trimmed while it was read: its job is running; read it again") from error
+        raise Halted(
+            f"{partition} was trimmed while it was read: its job is running; read it again", partition=partition
+        ) from error
     finally:
         log.close()
 
@@ -211,13 +213,19 @@ class _Frames:
                 return None
             columns = decode_columns(message)
         except DecodeError as error:
-            raise Halted(f"{self._partition} offset {offset}: {error}; the stream is damaged") from error
+            raise Halted(
+                f"{self._partition} offset {offset}: {error}; the stream is damaged",
+                partition=self._partition,
+                offset=offset,
+            ) from error
         channel = (header.producer, 0 if self._plan.aligned else header.generation)
         known = self._next.get(channel, header.seq)
         if header.seq > known:
             raise Halted(
                 f"{self._partition} offset {offset}: seq {header.seq} after {known - 1} of {producer.name}: "
-                "records are lost"
+                "records are lost",
+                partition=self._partition,
+                offset=offset,
             )
         skip = known - header.seq
         self._next[channel] = max(known, header.seq + len(columns.keys))

@@ -124,7 +124,11 @@ def state_writer(options: Options, schema: Any, *, overwrite: bool) -> StateWrit
         external = _offsets(options)
         for partition, offset in external.items():
             if not log.bounds(partition)[0] <= offset <= log.bounds(partition)[1]:
-                raise ConfigError(f"option offsets: {partition} {offset} is outside of {log.bounds(partition)}")
+                raise ConfigError(
+                    f"option offsets: {partition} {offset} is outside of {log.bounds(partition)}",
+                    partition=partition,
+                    offset=offset,
+                )
         bulk_write = begin(log, job, settings)
     finally:
         log.close()

@@ -248,8 +248,9 @@ def test_lines_that_are_not_json_and_a_task_that_fails(spark: "SparkSession", tm
     strict.log.close()
     failing = Scene(tmp_path, "-failing", more='        assert record.value != "7", "seven"\n')
     Path(failing.reference).write_text(Path(failing.reference).read_text().replace(", errors=DeadLetter(letters)", ""))
-    with pytest.raises(TaskError, match=r"offset \d, record \d: AssertionError: seven"):
+    with pytest.raises(TaskError, match=r"offset \d, record \d: AssertionError: seven") as seven:
         failing.backfill(spark, parquet(tmp_path / "p" / "0.parquet", [("key-1", "7", 1)]))
+    assert (seven.value.stage, seven.value.topic, seven.value.offset) == ("parse", "events-failing", 0)
     assert all(fold_to_end(failing.log, wiring).last is None for wiring in all_wirings(failing.job))
     failing.log.close()
 
