@@ -7,11 +7,12 @@ import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
-from typing import NamedTuple
 
 from protocol import _wire
 from protocol._wire import PREFIX_SIZE
 from protocol.envelope import HEADER_SIZE, MessageType, decode_header_of
+from protocol.ids import TopicPartition
+from protocol.record_batch import NOWHERE, RecordBatch
 
 _WITH_LOGICAL = 1
 _WITH_HEADERS = 2
@@ -24,21 +25,6 @@ _INT64 = struct.Struct(">q")
 _DIGESTED = struct.Struct(">iiiqqi")
 _OUTPUT_DIGESTED = struct.Struct(">iiiq")
 _HEADER_BYTES_MIN = 6  # of one user header: name length INT16, value length INT32
-
-
-class Columns(NamedTuple):
-    """The records of a frame, column by column; all of the same length, at least 1.
-
-    ``timestamps`` in ms. ``headers``: cells for ``decode_headers``, None where a record has none; or None for all.
-    Deterministic mode: ``logical`` is (times in µs, source ids), ``digest`` the channel's before this frame (D3).
-    """
-
-    keys: list[bytes | None]
-    values: list[bytes | None]
-    timestamps: Sequence[int]
-    headers: list[bytes | None] | None
-    logical: tuple[Sequence[int], Sequence[int]] | None = None
-    digest: int = 0
 
 
 def encode_columns(
@@ -79,8 +65,11 @@ def frame_count(message: bytes) -> int:
     return _prefix(message)[1]
 
 
-def decode_columns(message: bytes) -> Columns:
-    """Return the records of a whole frame, header included. Raises UnsupportedFormat, DecodeError."""
+def decode_columns(message: bytes, source: TopicPartition = NOWHERE, offset: int = -1) -> RecordBatch:
+    """Return the records of a whole frame, header included, which was read at an offset of ``source``.
+
+    Raises UnsupportedFormat, DecodeError.
+    """
     flags, count, crc = _prefix(message)
     _wire.check_crc("frame", message, _COLUMNS_AT, crc)
     at = _COLUMNS_AT
@@ -104,7 +93,7 @@ def decode_columns(message: bytes) -> Columns:
     if header_lengths is not None:
         headers, at = _wire.cut_nullable("frame: headers", message, at, header_lengths)
     _wire.check_size("frame", message, at)
-    return Columns(keys, values, timestamps, headers, logical, digest)
+    return RecordBatch(keys, values, timestamps, headers, logical, digest, source, offset)
 
 
 def digest_records(

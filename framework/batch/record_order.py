@@ -10,10 +10,10 @@ from itertools import accumulate, groupby, islice
 from operator import itemgetter
 from typing import NamedTuple
 
-from framework.execution.process_loops import RecordBatch
 from framework.ports import LogRow
 from protocol.frames import decode_columns
 from protocol.ids import TopicPartition
+from protocol.record_batch import RecordBatch
 
 RECORDS_MAX = 1_000  # of one piece; also the batch that process_batch is given
 
@@ -31,12 +31,12 @@ class Piece(NamedTuple):
     start: int
     channel: int
     first: int
-    columns: RecordBatch
+    batch: RecordBatch
     refused: str | None = None
 
     def orders(self) -> list[int]:
         """Return for each record the highest timestamp that its channel had reached with it."""
-        return list(accumulate(islice(self.columns.timestamps, 1, None), max, initial=self.start))
+        return list(accumulate(islice(self.batch.timestamps, 1, None), max, initial=self.start))
 
 
 class InputPieces:
@@ -59,8 +59,8 @@ class InputPieces:
         for begin, end in self._cuts(keys, values):
             part = slice(begin, end)
             stamps, cells = timestamps[part], None if headers is None else headers[part]
-            columns = RecordBatch(self._source, offsets[part], 0, keys[part], values[part], stamps, cells)
-            yield Piece(max(self._reached, stamps[0]), self._number, self._count, columns)
+            batch = RecordBatch(keys[part], values[part], stamps, cells, source=self._source, offset=offsets[part])
+            yield Piece(max(self._reached, stamps[0]), self._number, self._count, batch)
             self._reached, self._count = max(self._reached, *stamps), self._count + end - begin
 
     def refused(self, offset: int, value: bytes | None, reason: str) -> Piece:
@@ -71,7 +71,7 @@ class InputPieces:
             at,
             self._number,
             self._count - 1,
-            RecordBatch(self._source, [offset], 0, [None], [value], [at], None),
+            RecordBatch([None], [value], [at], source=self._source, offset=[offset]),
             reason,
         )
 
@@ -99,8 +99,7 @@ def pieces_of_rows(
 
 def piece_of_frame(source: TopicPartition, start: int, channel: int, first: int, message: bytes) -> Piece:
     """Return the piece that a frame holds; records of a stream share the offset of their message, here ``first``."""
-    keys, values, timestamps, headers, _, _ = decode_columns(message)
-    return Piece(start, channel, first, RecordBatch(source, first, 0, keys, values, timestamps, headers))
+    return Piece(start, channel, first, decode_columns(message, source, first))
 
 
 def merged(pieces: Iterable[Piece], channels: int) -> Iterator[Piece]:
@@ -130,32 +129,31 @@ def _released(held: list[Taken], piece: Piece, until: int | None) -> Iterator[Pi
     if piece.refused is not None:
         yield piece
         return
-    _, channel, first, columns, _ = piece
-    held.extend((order, channel, first + i, columns, i) for i, order in enumerate(orders))
+    _, channel, first, records, _ = piece
+    held.extend((order, channel, first + i, records, i) for i, order in enumerate(orders))
     held.sort(key=itemgetter(0, 1, 2))
     end = len(held) if until is None else next((i for i, taken in enumerate(held) if taken[0] >= until), len(held))
     ready = held[:end]
     del held[:end]
     for _, run in groupby(ready, lambda taken: taken[3].source):
-        batch = list(run)
-        for start in range(0, len(batch), RECORDS_MAX):
-            yield _piece(batch[start : start + RECORDS_MAX])
+        together = list(run)
+        for start in range(0, len(together), RECORDS_MAX):
+            yield _piece(together[start : start + RECORDS_MAX])
 
 
 def _piece(taken: list[Taken]) -> Piece:
-    order, channel, number, columns, _ = taken[0]
+    order, channel, number, records, _ = taken[0]
     cells = [None if of.headers is None else of.headers[i] for _, _, _, of, i in taken]
     return Piece(
         order,
         channel,
         number,
         RecordBatch(
-            columns.source,
-            [of.offset_at(i) for _, _, _, of, i in taken],
-            0,
             [of.keys[i] for _, _, _, of, i in taken],
             [of.values[i] for _, _, _, of, i in taken],
             [of.timestamps[i] for _, _, _, of, i in taken],
             cells if any(cells) else None,
+            source=records.source,
+            offset=[of.offset_at(i) for _, _, _, of, i in taken],
         ),
     )

@@ -125,10 +125,10 @@ class BatchTask:
         self._processor.reset()
         for piece in merged(pieces, len(self._channels)):
             if piece.refused is None:
-                self._processor.process_columns(piece.columns)
-                self.records[piece.columns.source.topic] += len(piece.columns.keys)
+                self._processor.process_batch(piece.batch)
+                self.records[piece.batch.source.topic] += len(piece.batch.keys)
             else:
-                self._processor.refuse(piece.columns, piece.refused)
+                self._processor.refuse(piece.batch, piece.refused)
                 self.refused += 1
             if self._overlay.open_bytes > self._bytes_max:
                 self._make_room()

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from protocol.changelog import TakenRows
 from protocol.changelog_position import ChangelogPosition
 from protocol.ids import TopicPartition
+from protocol.record_batch import RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +121,6 @@ class Process:
     skip: int
 
 
-class RecordRun(NamedTuple):
-    """Consecutive records of one input partition, in columns of one length; ``times`` in µs, ``sources``: ids (D1)."""
-
-    partition: TopicPartition
-    offsets: Sequence[int]
-    keys: Sequence[bytes | None]
-    values: Sequence[bytes | None]
-    timestamps: Sequence[int]
-    headers: Sequence[bytes | None] | None
-    times: Sequence[int]
-    sources: Sequence[int]
-
-
 @dataclass(frozen=True, slots=True)
 class ProcessRecords:
     """Deterministic mode: run the task on these records in order, then answer Ran.
@@ -142,7 +129,7 @@ class ProcessRecords:
     still to come. There may be no records: only time has passed.
     """
 
-    runs: Sequence[RecordRun]
+    batches: Sequence[RecordBatch]
     upto: int
 
 

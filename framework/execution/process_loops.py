@@ -4,11 +4,11 @@ With "fail" nothing is kept per record: which one failed is worked out afterward
 moves at two points: a task's ``RecordClock``, if it has one, before each record, and event time after each record.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from operator import length_hint
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from framework.api.methods import ReturnError, refuse_return
 from framework.api.record import Record
@@ -21,26 +21,9 @@ from framework.execution.outputs import Outputs
 from framework.execution.timers import TimerQueue
 from framework.stores.overlay import Overlay
 from protocol.frames import decode_headers
-from protocol.ids import TopicPartition
+from protocol.record_batch import RecordBatch
 
 T = TypeVar("T")
-
-
-class RecordBatch(NamedTuple):
-    """Records of one input partition, at least one. ``offset``: of the message that holds them all, or of each."""
-
-    source: TopicPartition
-    offset: int | Sequence[int]
-    first: int  # index of the first of them in its message
-    keys: Sequence[bytes | None]
-    values: Sequence[bytes | None]
-    timestamps: Sequence[int]
-    headers: Sequence[bytes | None] | None
-    logical: Sequence[tuple[int, int]] = ()  # deterministic mode: (t in µs, source) of each (D1)
-
-    def offset_at(self, index: int) -> int:
-        """Return the offset of the message that holds the record."""
-        return self.offset if isinstance(self.offset, int) else self.offset[index]
 
 
 Loop = Callable[[RecordBatch], None]
@@ -55,11 +38,11 @@ class TimerError(TaskError):
 class RecordClock(Protocol):
     """A time that each record has, and that the task is to be at before the record is processed."""
 
-    def each(self, columns: RecordBatch, items: Iterator[T]) -> Iterator[T]:
+    def each(self, batch: RecordBatch, items: Iterator[T]) -> Iterator[T]:
         """Yield ``items``, one for each record of the batch: an item once time is at its record."""
         ...
 
-    def whole(self, columns: RecordBatch) -> None:
+    def whole(self, batch: RecordBatch) -> None:
         """Move time to a batch that is processed in one turn."""
         ...
 
@@ -109,10 +92,10 @@ def compile_refusal(site: Site, declared: Input[Any, Any]) -> Callable[[RecordBa
     """Return the handler of a row that is no record: a dead letter, or an error that names the offset."""
     if isinstance(declared.errors, DeadLetter):
         write = letter_writer(site, declared)
-        return lambda columns, error: write(columns, 0, error)
+        return lambda batch, error: write(batch, 0, error)
 
-    def fail(columns: RecordBatch, error: Exception) -> None:
-        raise failure(site, declared, columns, 0, error)
+    def fail(batch: RecordBatch, error: Exception) -> None:
+        raise failure(site, declared, batch, 0, error)
 
     return fail
 
@@ -121,17 +104,17 @@ def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop of a task without timers of event time: decode and call."""
     outputs, records_of, timed = site.outputs, _paced(site, declared), site.time is not None
 
-    def loop(columns: RecordBatch) -> None:
-        keys = iter(columns.keys)
+    def loop(batch: RecordBatch) -> None:
+        keys = iter(batch.keys)
         try:
-            for record in records_of(columns, keys):
+            for record in records_of(batch, keys):
                 outputs.timestamp = record.timestamp
                 if (returned := process(record)) is not None:
                     refuse_return("process", returned)
         except Exception as error:
-            raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
+            raise failure(site, declared, batch, len(batch.keys) - length_hint(keys) - 1, error) from error
         if timed:
-            site.advance(max(columns.timestamps))
+            site.advance(max(batch.timestamps))
 
     return loop
 
@@ -140,16 +123,16 @@ def _timed(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop of a task with timers or windows: event time may move with each record."""
     outputs, records_of, advance = site.outputs, _paced(site, declared), site.advance
 
-    def loop(columns: RecordBatch) -> None:
-        keys = iter(columns.keys)
+    def loop(batch: RecordBatch) -> None:
+        keys = iter(batch.keys)
         try:
-            for record in records_of(columns, keys):
+            for record in records_of(batch, keys):
                 timestamp = outputs.timestamp = record.timestamp
                 if (returned := process(record)) is not None:
                     refuse_return("process", returned)
                 advance(timestamp)
         except Exception as error:
-            raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
+            raise failure(site, declared, batch, len(batch.keys) - length_hint(keys) - 1, error) from error
 
     return loop
 
@@ -158,20 +141,20 @@ def _batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop, of one turn, of a task with process_batch."""
     outputs, records_of, clock = site.outputs, decoder(declared), site.clock
 
-    def loop(columns: RecordBatch) -> None:
-        keys = iter(columns.keys)
+    def loop(batch: RecordBatch) -> None:
+        keys = iter(batch.keys)
         if clock is not None:
-            clock.whole(columns)
-        outputs.timestamp = latest = max(columns.timestamps)
+            clock.whole(batch)
+        outputs.timestamp = latest = max(batch.timestamps)
         try:
-            records = list(records_of(columns, keys))
+            records = list(records_of(batch, keys))
         except Exception as error:
-            raise failure(site, declared, columns, len(columns.keys) - length_hint(keys) - 1, error) from error
+            raise failure(site, declared, batch, len(batch.keys) - length_hint(keys) - 1, error) from error
         try:
             if (returned := process(records)) is not None:
                 refuse_return("process_batch", returned)
         except Exception as error:
-            raise failure(site, declared, columns, None, error) from error
+            raise failure(site, declared, batch, None, error) from error
         site.advance(latest)
 
     return loop
@@ -183,22 +166,22 @@ def _guarded(site: Site, declared: Input[Any, Any], process: Process, method: st
     topic, (key_of, value_of) = declared.topic.name, decoders(declared)
     write = letter_writer(site, declared)
 
-    def loop(columns: RecordBatch) -> None:
-        headers = repeat(None) if columns.headers is None else columns.headers
-        partition = columns.source.partition
-        rows = zip(columns.keys, columns.values, columns.timestamps, headers, strict=False)
-        paced = rows if clock is None else clock.each(columns, rows)
+    def loop(batch: RecordBatch) -> None:
+        headers = repeat(None) if batch.headers is None else batch.headers
+        partition = batch.source.partition
+        rows = zip(batch.keys, batch.values, batch.timestamps, headers, strict=False)
+        paced = rows if clock is None else clock.each(batch, rows)
         for index, (key, value, timestamp, cell) in enumerate(paced):
             mark(site)
             outputs.timestamp = timestamp
             try:
-                offset = columns.offset_at(index)
+                offset = batch.offset_at(index)
                 record = Record(key_of(key), value_of(value), timestamp, headers_of(cell), topic, partition, offset)
                 if (returned := process(record)) is not None:
                     refuse_return(method, returned)
             except Exception as error:  # noqa: BLE001  # ours are raised again by write
                 undo(site)
-                write(columns, index, error)
+                write(batch, index, error)
             else:
                 overlay.end_undo()
                 site.advance(timestamp)
@@ -210,19 +193,19 @@ def _guarded_batches(site: Site, declared: Input[Any, Any], process: Process, on
     """Return the loop of batches with a dead-letter topic: one that fails is undone and goes record by record."""
     outputs, records_of = site.outputs, decoder(declared)
 
-    def loop(columns: RecordBatch) -> None:
+    def loop(batch: RecordBatch) -> None:
         mark(site)
-        outputs.timestamp = latest = max(columns.timestamps)
+        outputs.timestamp = latest = max(batch.timestamps)
         try:
-            if (returned := process(list(records_of(columns, iter(columns.keys))))) is not None:
+            if (returned := process(list(records_of(batch, iter(batch.keys))))) is not None:
                 refuse_return("process_batch", returned)
         except Exception as error:
             undo(site)
             if is_ours(error):
                 raise
             if isinstance(error, ReturnError):
-                raise failure(site, declared, columns, None, error) from error
-            one_by_one(columns)
+                raise failure(site, declared, batch, None, error) from error
+            one_by_one(batch)
         else:
             site.overlay.end_undo()
             site.advance(latest)
@@ -239,7 +222,7 @@ def _paced(site: Site, declared: Input[Any, Any]) -> RecordsOf:
     if site.clock is None:
         return records_of
     each = site.clock.each
-    return lambda columns, keys: each(columns, records_of(columns, keys))
+    return lambda batch, keys: each(batch, records_of(batch, keys))
 
 
 def decoder(declared: Input[Any, Any]) -> RecordsOf:
@@ -247,18 +230,18 @@ def decoder(declared: Input[Any, Any]) -> RecordsOf:
     topic, nullable = declared.topic.name, decoders(declared)
     bare = functions_of(declared.topic.key)[1], functions_of(declared.topic.value)[1]
 
-    def records_of(columns: RecordBatch, keys: Iterator[bytes | None]) -> Iterator[Record[Any, Any]]:
-        key_of: Callable[[Any], Any] = nullable[0] if None in columns.keys else bare[0]
-        value_of: Callable[[Any], Any] = nullable[1] if None in columns.values else bare[1]
+    def records_of(batch: RecordBatch, keys: Iterator[bytes | None]) -> Iterator[Record[Any, Any]]:
+        key_of: Callable[[Any], Any] = nullable[0] if None in batch.keys else bare[0]
+        value_of: Callable[[Any], Any] = nullable[1] if None in batch.values else bare[1]
         return map(
             Record,
             map(key_of, keys),
-            map(value_of, columns.values),
-            columns.timestamps,
-            repeat(()) if columns.headers is None else map(headers_of, columns.headers),
+            map(value_of, batch.values),
+            batch.timestamps,
+            repeat(()) if batch.headers is None else map(headers_of, batch.headers),
             repeat(topic),
-            repeat(columns.source.partition),
-            repeat(columns.offset) if isinstance(columns.offset, int) else columns.offset,
+            repeat(batch.source.partition),
+            repeat(batch.offset) if isinstance(batch.offset, int) else batch.offset,
         )
 
     return records_of
@@ -287,29 +270,29 @@ def is_ours(error: Exception) -> bool:
 
 
 def failure(
-    site: Site, declared: Input[Any, Any], columns: RecordBatch, index: int | None, error: Exception
+    site: Site, declared: Input[Any, Any], batch: RecordBatch, index: int | None, error: Exception
 ) -> FrameworkError:
     """Return the TaskError that says where the record (None: the batch) failed; errors of ours pass as they are."""
     if isinstance(error, FrameworkError) and is_ours(error):
         return error
     if index is None:
-        which = f"offsets {columns.offset_at(0)} to {columns.offset_at(-1)}, batch of {len(columns.keys)} records"
+        which = f"offsets {batch.offset_at(0)} to {batch.offset_at(-1)}, batch of {len(batch.keys)} records"
         cause = error
     else:
-        which = f"offset {columns.offset_at(index)}, record {columns.first + index}"
-        cause = _cause(declared, columns, index, error)
-    where = f"stage {site.stage}, partition {site.partition}: topic {declared.topic.name} ({columns.source}), {which}"
+        which = f"offset {batch.offset_at(index)}, record {batch.first + index}"
+        cause = _cause(declared, batch, index, error)
+    where = f"stage {site.stage}, partition {site.partition}: topic {declared.topic.name} ({batch.source}), {which}"
     return TaskError(
         f"{where}: {type(cause).__name__}: {cause}",
         stage=site.stage,
-        partition=columns.source,
-        offset=None if index is None else columns.offset_at(index),
+        partition=batch.source,
+        offset=None if index is None else batch.offset_at(index),
     )
 
 
-def _cause(declared: Input[Any, Any], columns: RecordBatch, index: int, error: Exception) -> Exception:
+def _cause(declared: Input[Any, Any], batch: RecordBatch, index: int, error: Exception) -> Exception:
     """Return the SerdeError if the record cannot be decoded, else the error: loops call bare functions of serdes."""
-    for serde, data in ((declared.topic.key, columns.keys[index]), (declared.topic.value, columns.values[index])):
+    for serde, data in ((declared.topic.key, batch.keys[index]), (declared.topic.value, batch.values[index])):
         try:
             if data is not None:
                 serde.decode(data)
@@ -337,25 +320,25 @@ def letter_writer(site: Site, declared: Input[Any, Any]) -> Callable[[RecordBatc
     assert isinstance(declared.errors, DeadLetter)
     send = site.outputs.dead_letter(declared.errors.topic.name)
 
-    def write(columns: RecordBatch, index: int, error: Exception) -> None:
+    def write(batch: RecordBatch, index: int, error: Exception) -> None:
         if is_ours(error):
             raise error
         if isinstance(error, ReturnError):
-            raise failure(site, declared, columns, index, error) from error
-        cause = _cause(declared, columns, index, error)
-        cell = None if columns.headers is None else columns.headers[index]
+            raise failure(site, declared, batch, index, error) from error
+        cause = _cause(declared, batch, index, error)
+        cell = None if batch.headers is None else batch.headers[index]
         headers = {
             "grete.error": f"{type(cause).__name__}: {cause}",
             "grete.stage": site.stage,
             "grete.partition": str(site.partition),
             "grete.topic": declared.topic.name,
-            "grete.source": str(columns.source),
-            "grete.offset": str(columns.offset_at(index)),
-            "grete.index": str(columns.first + index),
+            "grete.source": str(batch.source),
+            "grete.offset": str(batch.offset_at(index)),
+            "grete.index": str(batch.first + index),
         }
-        if columns.logical:  # where a batch begins depends on the moment
+        if batch.logical is not None:  # where a batch begins depends on the moment
             del headers["grete.index"]
         added = tuple((name, text.encode(errors="replace")) for name, text in headers.items())
-        send(columns.keys[index], columns.values[index], columns.timestamps[index], (*headers_of(cell), *added))
+        send(batch.keys[index], batch.values[index], batch.timestamps[index], (*headers_of(cell), *added))
 
     return write

@@ -21,7 +21,6 @@ from framework.execution.outbox import MakeSinks, Outbox, sinks_of
 from framework.execution.outputs import Outputs
 from framework.execution.process_loops import (
     Loop,
-    RecordBatch,
     RecordClock,
     Site,
     TimerError,
@@ -38,6 +37,7 @@ from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.frames import decode_columns
 from protocol.ids import TopicPartition
+from protocol.record_batch import RecordBatch
 
 _INT64 = struct.Struct(">q")
 
@@ -126,7 +126,7 @@ class Processor:
             if header.type is MessageType.WATERMARK:
                 self._take_watermark((header.producer, partition), decode_watermark(message))
                 return
-            keys, values, timestamps, headers, _, _ = decode_columns(message)
+            batch = decode_columns(message, partition, offset)
         except DecodeError as error:
             raise Halted(
                 f"{partition} at offset {offset}: {error}: the log is damaged, or of another release",
@@ -134,31 +134,30 @@ class Processor:
                 offset=offset,
             ) from error
         if skip:
-            keys, values, timestamps = keys[skip:], values[skip:], timestamps[skip:]
-            headers = headers and headers[skip:]
-        if keys:
-            self._process(header.producer, RecordBatch(partition, offset, skip, keys, values, timestamps, headers))
+            batch = batch.after(skip)
+        if batch.keys:
+            self._process(header.producer, batch)
 
-    def process_columns(self, columns: RecordBatch) -> None:
+    def process_batch(self, batch: RecordBatch) -> None:
         """Process records of any input, merged in the order of time; there is at least one."""
         if self._time is not None:
             self._time.begin_merged()
-        self._loops[columns.source.topic](columns)
+        self._loops[batch.source.topic](batch)
 
-    def _process(self, producer: int, columns: RecordBatch) -> None:
+    def _process(self, producer: int, batch: RecordBatch) -> None:
         """Process records of one source: a channel, or an external partition."""
         if self._time is None:
-            self._loops[columns.source.topic](columns)
+            self._loops[batch.source.topic](batch)
             return
-        source = producer, columns.source
+        source = producer, batch.source
         self._time.begin(source)
-        self._loops[columns.source.topic](columns)
+        self._loops[batch.source.topic](batch)
         self._time.end(source)
         self._time_moved()
 
-    def refuse(self, columns: RecordBatch, reason: str) -> None:
+    def refuse(self, batch: RecordBatch, reason: str) -> None:
         """Let the input's error policy have one row of history that is no record at all. Raises TaskError: "fail"."""
-        compile_refusal(self._site, self._inputs[columns.source.topic])(columns, SerdeError(reason))
+        compile_refusal(self._site, self._inputs[batch.source.topic])(batch, SerdeError(reason))
 
     def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
         """Process rows of an external topic."""
@@ -167,7 +166,7 @@ class Processor:
             if self.check_keys is not None:
                 self.check_keys(partition, offsets, keys)
             cells = headers if any(headers) else None
-            self._process(OUTSIDE, RecordBatch(partition, offsets, 0, keys, values, timestamps, cells))
+            self._process(OUTSIDE, RecordBatch(keys, values, timestamps, cells, source=partition, offset=offsets))
 
     def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
         """Note that nothing comes from a source for now, until its next record (E4). ``producer``: as in Source."""

@@ -98,11 +98,13 @@ def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[JobDirectory, di
             header = decode_header(value)
             if header.type is not MessageType.FRAME:
                 continue
-            keys, values, timestamps, headers, logical, _ = decode_columns(value)
-            assert logical is not None
+            batch = decode_columns(value)
+            assert batch.logical is not None
             records = found[partition, header.producer]
-            for index, (key, cell, timestamp, t) in enumerate(zip(keys, values, timestamps, logical[0], strict=True)):
-                ours = () if headers is None or headers[index] is None else decode_headers(headers[index] or b"")
+            rows = zip(batch.keys, batch.values, batch.timestamps, batch.logical[0], strict=True)
+            for index, (key, cell, timestamp, t) in enumerate(rows):
+                headers = None if batch.headers is None else batch.headers[index]
+                ours = () if headers is None else decode_headers(headers)
                 records.setdefault(header.seq + index, MadeOutput(key, cell, timestamp, ours, t))
     return found
 

@@ -27,9 +27,9 @@ def test_channels_merge_by_the_time_that_they_have_reached(times: list[list[int]
     found: dict[int, list[int]] = defaultdict(list)
     order: list[tuple[int, int]] = []
     for piece in merged(sorted(pieces, key=lambda piece: piece[:3]), len(times)):
-        channel = piece.columns.source.partition
-        for index, at in enumerate(piece.columns.timestamps):
-            assert piece.columns.offset_at(index) == len(found[channel])
+        channel = piece.batch.source.partition
+        for index, at in enumerate(piece.batch.timestamps):
+            assert piece.batch.offset_at(index) == len(found[channel])
             found[channel].append(at)
             order.append((max(found[channel]), channel))
     assert [found[channel] for channel in range(len(times))] == times

@@ -14,9 +14,10 @@ from framework.ports import ExternalRecord
 from framework.settings import Settings
 from grete import DeadLetter, Input, Job, Output, Record, Task, Topic, bytes_serde, int64, utf8
 from protocol.envelope import HEADER_SIZE, Header, MessageType, encode_header
-from protocol.frames import Columns, decode_columns, decode_headers
+from protocol.frames import decode_columns, decode_headers
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
+from protocol.record_batch import RecordBatch
 
 IN = Topic("in", key=utf8, value=utf8)
 INNER = Topic("inner", key=utf8, value=bytes_serde)
@@ -49,7 +50,7 @@ def outputs_of(partitions: int = 4, stages: Any = (Writes, Reads), **settings: i
     return Outputs(stage, job.topology(), Settings(**settings), {"outer": 3, "letters": 2}.get)  # type: ignore[arg-type]
 
 
-def frames(outputs: Outputs) -> list[tuple[TopicPartition, Columns]]:
+def frames(outputs: Outputs) -> list[tuple[TopicPartition, RecordBatch]]:
     """Take and decode all frames."""
     decoded = []
     for partition, count, body in outputs.take():
@@ -215,7 +216,7 @@ def test_frames_hold_every_record_in_order_and_keep_to_the_bound(
     assert list(taken) == list(expected)
 
 
-def size(columns: Columns) -> int:
+def size(columns: RecordBatch) -> int:
     """Return the bytes of keys, values, headers, lengths and timestamps."""
     cells = [*columns.keys, *columns.values, *(columns.headers or ())]
     return sum(len(cell or b"") for cell in cells) + 16 * len(columns.keys)

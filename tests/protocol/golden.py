@@ -57,8 +57,9 @@ from protocol.control import (
     encode_watermark,
 )
 from protocol.envelope import Header, MessageType, decode_header, encode_header
-from protocol.frames import Columns, decode_columns, decode_headers, encode_columns, encode_headers
+from protocol.frames import decode_columns, decode_headers, encode_columns, encode_headers
 from protocol.ids import RollbackEntry, TopicPartition
+from protocol.record_batch import RecordBatch
 
 
 class Golden(NamedTuple):
@@ -83,14 +84,14 @@ NONCE_HEX = "000102030405060708090a0b0c0d0e0f"
 USER_HEADERS = (("id", b"\x01\x02"), ("id", b""))
 USER_HEADERS_HEX = "00000002 0002 6964 00000002 0102 0002 6964 00000000"
 
-PLAIN = Columns([b"k", b"ab"], [b"v1", b""], (1000, 1001), None)
+PLAIN = RecordBatch([b"k", b"ab"], [b"v1", b""], (1000, 1001), None)
 PLAIN_HEX = (
     f"10 {WHO_HEX} 00 00000002 4e61f040"  # flags none, count 2, crc32
     " 00000001 00000002 00000002 00000000"  # key lengths, value lengths
     " 00000000000003e8 00000000000003e9"  # timestamps
     " 6b 6162 7631"  # keys, values
 )
-FULL = Columns(
+FULL = RecordBatch(
     [None, b"k"], [b"v", None], (-1, 2), [None, encode_headers(USER_HEADERS)], ((10, 11), (1, 2)), 0xFFFFFFFE
 )
 FULL_HEX = (
@@ -159,8 +160,8 @@ LARGE_HEX = (
 )
 
 
-def _frame(columns: Columns) -> bytes:
-    keys, values, timestamps, headers, logical, digest = columns
+def _frame(columns: RecordBatch) -> bytes:
+    keys, values, timestamps, headers, logical, digest = columns[:6]
     return encode_header(FRAME_HEADER) + encode_columns(
         keys, values, timestamps, headers, logical=logical, digest=digest
     )

@@ -15,8 +15,9 @@ from protocol.commit import (
     RoundStart,
 )
 from protocol.envelope import Header, MessageType
-from protocol.frames import Columns, encode_headers
+from protocol.frames import encode_headers
 from protocol.ids import RollbackEntry
+from protocol.record_batch import RecordBatch
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 
@@ -48,7 +49,7 @@ def _tuples(item: st.SearchStrategy[int], count: int) -> st.SearchStrategy[tuple
 
 
 @st.composite
-def columns(draw: st.DrawFn) -> Columns:
+def columns(draw: st.DrawFn) -> RecordBatch:
     """Return the records of a frame: any mixture of nulls, user headers and logical time."""
     count = draw(st.integers(1, 9))
     keys, values, user = (
@@ -57,7 +58,9 @@ def columns(draw: st.DrawFn) -> Columns:
     )
     logical = draw(st.none() | st.tuples(_tuples(int64s, count), _tuples(int32s, count)))
     digest = draw(st.integers(0, 2**32 - 1)) if logical else 0
-    return Columns(keys, values, draw(_tuples(int64s, count)), user if draw(st.booleans()) else None, logical, digest)
+    return RecordBatch(
+        keys, values, draw(_tuples(int64s, count)), user if draw(st.booleans()) else None, logical, digest
+    )
 
 
 @st.composite

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from protocol.envelope import HEADER_SIZE, Header, MessageType, encode_header
 from protocol.errors import DecodeError, UnsupportedFormat
 from protocol.frames import (
-    Columns,
     decode_columns,
     decode_headers,
     digest_outputs,
@@ -22,15 +21,16 @@ from protocol.frames import (
     frame_count,
     last_logical,
 )
+from protocol.record_batch import RecordBatch
 from tests.protocol.strategies import columns, user_headers
 
 HEADER = encode_header(Header(MessageType.FRAME, 1, 2, 3, 4))
 FLAGS_AT, COUNT_AT, COLUMNS_AT = HEADER_SIZE, HEADER_SIZE + 1, HEADER_SIZE + 9
 
 
-def frame(written: Columns) -> bytes:
+def frame(written: RecordBatch) -> bytes:
     """Return a whole frame."""
-    keys, values, timestamps, headers, logical, digest = written
+    keys, values, timestamps, headers, logical, digest = written[:6]
     return HEADER + encode_columns(keys, values, timestamps, headers, logical=logical, digest=digest)
 
 
@@ -41,7 +41,7 @@ def resealed(message: bytes) -> bytes:
 
 
 @given(written=columns())
-def test_records_survive(written: Columns) -> None:
+def test_records_survive(written: RecordBatch) -> None:
     """Records are read back as they were written: nulls are not empty, order and columns stay."""
     message = frame(written)
     assert len(written.keys) == frame_count(message)
@@ -59,7 +59,7 @@ def test_large_frames_survive() -> None:
     keys: list[bytes | None] = [b"%d" % number for number in range(10_000)]
     values: list[bytes | None] = [bytes(number % 50) for number in range(10_000)]
     keys[5_000] = values[5_001] = None
-    written = Columns(keys, values, tuple(range(10_000)), None)
+    written = RecordBatch(keys, values, tuple(range(10_000)), None)
     assert written == decode_columns(frame(written))
 
 
@@ -85,7 +85,7 @@ def test_uneven_optional_columns_are_not_written() -> None:
 
 def test_unknown_flags_are_refused() -> None:
     """A flag of a later build changes the layout: it is refused as unsupported, not guessed at."""
-    message = bytearray(frame(Columns([b"k"], [b"v"], (1,), None)))
+    message = bytearray(frame(RecordBatch([b"k"], [b"v"], (1,), None)))
     message[FLAGS_AT] = 0x80
     with pytest.raises(UnsupportedFormat, match="flags 0x80, this build knows 0x03"):
         decode_columns(bytes(message))
@@ -93,7 +93,7 @@ def test_unknown_flags_are_refused() -> None:
 
 def test_damage_is_found() -> None:
     """A changed byte of a value is found by the crc32, and the error gives both."""
-    message = bytearray(frame(Columns([b"k"], [b"v"], (1,), None)))
+    message = bytearray(frame(RecordBatch([b"k"], [b"v"], (1,), None)))
     message[-1] ^= 1
     with pytest.raises(DecodeError, match="crc32 0x"):
         decode_columns(bytes(message))
@@ -102,7 +102,7 @@ def test_damage_is_found() -> None:
 @pytest.mark.parametrize(("count", "found"), [(0, "count = 0"), (-1, "count = -1"), (2, "columns need 32 bytes")])
 def test_wrong_counts_are_refused(count: int, found: str) -> None:
     """A count that is not positive, or larger than the message can hold, is refused; no frame is empty."""
-    message = frame(Columns([b"k"], [b"v"], (1,), None))
+    message = frame(RecordBatch([b"k"], [b"v"], (1,), None))
     message = message[:COUNT_AT] + struct.pack(">i", count) + message[COUNT_AT + 4 :]
     for decode in (decode_columns, frame_count):
         with pytest.raises(DecodeError, match=found):
@@ -111,7 +111,7 @@ def test_wrong_counts_are_refused(count: int, found: str) -> None:
 
 def test_wrong_lengths_are_refused() -> None:
     """A length below -1 is refused even if the others make up for it."""
-    message = frame(Columns([b"k", b"kk"], [b"v", b"v"], (1, 2), None))
+    message = frame(RecordBatch([b"k", b"kk"], [b"v", b"v"], (1, 2), None))
     message = message[:COLUMNS_AT] + struct.pack(">2i", -2, 5) + message[COLUMNS_AT + 8 :]
     with pytest.raises(DecodeError, match="length -2"):
         decode_columns(resealed(message))
@@ -153,12 +153,12 @@ def test_long_header_names_are_not_written() -> None:
         encode_headers([("k" * 32_768, b"")])
 
 
-def _timed(written: Columns) -> Columns:
+def _timed(written: RecordBatch) -> RecordBatch:
     count = len(written.keys)
     return written._replace(logical=written.logical or (tuple(range(count)), (1,) * count))
 
 
-def _digest(before: int, written: Columns, start: int = 0, stop: int | None = None) -> int:
+def _digest(before: int, written: RecordBatch, start: int = 0, stop: int | None = None) -> int:
     cut = slice(start, stop)
     assert written.logical is not None
     times, sources = written.logical
@@ -168,21 +168,21 @@ def _digest(before: int, written: Columns, start: int = 0, stop: int | None = No
 
 
 @given(written=columns().map(_timed), at=st.integers(0, 9), before=st.integers(0, 2**32 - 1))
-def test_a_digest_does_not_depend_on_the_cut(written: Columns, at: int, before: int) -> None:
+def test_a_digest_does_not_depend_on_the_cut(written: RecordBatch, at: int, before: int) -> None:
     """The digest of a channel is the same however its records are cut into frames (D3)."""
     assert _digest(before, written) == _digest(_digest(before, written, 0, at), written, at)
 
 
 def test_the_digest_of_a_record_is_that_of_its_bytes() -> None:
     """Digests are compared across builds: their bytes are fixed as README.md says (D3)."""
-    written = Columns([None, b"k"], [b"v", None], (-1, 2), [None, b"head"], ((10, 11), (1, 2)))
+    written = RecordBatch([None, b"k"], [b"v", None], (-1, 2), [None, b"head"], ((10, 11), (1, 2)))
     first = struct.pack(">iiiqqi", -1, 1, -1, -1, 10, 1) + b"v"
     second = struct.pack(">iiiqqi", 1, -1, 4, 2, 11, 2) + b"k" + b"head"
     assert _digest(7, written) == zlib.crc32(first + second, 7)
 
 
 @given(written=columns().map(_timed), other=columns().map(_timed))
-def test_other_records_have_another_digest(written: Columns, other: Columns) -> None:
+def test_other_records_have_another_digest(written: RecordBatch, other: RecordBatch) -> None:
     """Records that differ in anything, their cut into cells included, differ in their digest (D3)."""
     fields = (written.keys, written.values, tuple(written.timestamps), written.headers or [None] * len(written.keys))
     others = (other.keys, other.values, tuple(other.timestamps), other.headers or [None] * len(other.keys))
@@ -191,9 +191,9 @@ def test_other_records_have_another_digest(written: Columns, other: Columns) -> 
 
 
 @given(written=columns().map(_timed))
-def test_the_last_logical_time_is_found_without_decoding(written: Columns) -> None:
+def test_the_last_logical_time_is_found_without_decoding(written: RecordBatch) -> None:
     """The key of a body's last record is read from its columns (D1)."""
-    keys, values, timestamps, headers, logical, digest = written
+    keys, values, timestamps, headers, logical, digest = written[:6]
     assert logical is not None
     body = encode_columns(keys, values, timestamps, headers, logical=logical, digest=digest)
     assert last_logical(body) == (logical[0][-1], logical[1][-1])

@@ -3,19 +3,20 @@
 from dataclasses import dataclass
 
 from protocol.envelope import Header
-from protocol.frames import Columns, decode_columns, digest_records
+from protocol.frames import decode_columns, digest_records
+from protocol.record_batch import RecordBatch
 
 NOT_LOGICAL = "no logical time: its producer is not deterministic"
 
 
 @dataclass(slots=True)
 class Received:
-    """A frame, decoded. Of its records those from ``start`` on are not processed; ``digest`` is the one before it."""
+    """A frame, decoded. Of its records those from ``start`` on are not processed."""
 
     seq: int
     offset: int
     size: int
-    columns: Columns
+    batch: RecordBatch
     pairs: list[tuple[int, int]]  # (t, source id) of each record
     start: int
     whole: int = -1  # the digest after it, once it was asked for
@@ -29,25 +30,26 @@ class Received:
         return self.whole
 
     def _digest(self, stop: int) -> int:
-        keys, values, timestamps, headers, logical, digest = self.columns
-        assert logical is not None
-        times, sources = logical
-        cells, times, sources = None if headers is None else headers[:stop], times[:stop], sources[:stop]
-        return digest_records(digest, keys[:stop], values[:stop], timestamps[:stop], cells, (times, sources))
+        batch = self.batch
+        assert batch.logical is not None
+        times, sources = batch.logical
+        cells = None if batch.headers is None else batch.headers[:stop]
+        columns = batch.keys[:stop], batch.values[:stop], batch.timestamps[:stop], cells
+        return digest_records(batch.digest, *columns, (times[:stop], sources[:stop]))
 
     def record(self, seq: int) -> tuple[object, ...]:
         """Return all of one record, to be compared."""
-        at, columns = seq - self.seq, self.columns
-        cell = None if columns.headers is None else columns.headers[at]
-        return columns.keys[at], columns.values[at], columns.timestamps[at], cell, self.pairs[at]
+        at, batch = seq - self.seq, self.batch
+        cell = None if batch.headers is None else batch.headers[at]
+        return batch.keys[at], batch.values[at], batch.timestamps[at], cell, self.pairs[at]
 
 
 def receive(header: Header, offset: int, value: bytes, known: int) -> Received | None:
     """Decode a frame whose first ``known`` records are known; None if it has no logical time. Raises DecodeError."""
-    columns = decode_columns(value)
-    if columns.logical is None:
+    batch = decode_columns(value)
+    if batch.logical is None:
         return None
-    return Received(header.seq, offset, len(value), columns, list(zip(*columns.logical, strict=True)), known)
+    return Received(header.seq, offset, len(value), batch, list(zip(*batch.logical, strict=True)), known)
 
 
 def difference(before: Received | None, received: int, digest: int, frame: Received, known: int) -> str | None:

@@ -12,7 +12,7 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
-from framework.core.actions import RecordRun, Seek
+from framework.core.actions import Seek
 from framework.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
 from framework.errors import Halted
 from protocol.commit import ChannelCommit, Commit, Frontier, InputCommit
@@ -20,6 +20,7 @@ from protocol.control import ProgressMessage
 from protocol.envelope import Header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
+from protocol.record_batch import RecordBatch
 
 ALL = (1 << 31) - 1  # instead of a source id or a channel: all of them
 Bound = tuple[int, int, int]  # t in µs, source id, channel
@@ -146,7 +147,7 @@ class Merge:
         """The time up to which nothing is still to come, in µs."""
         return upto(min(channel.bound for channel in self.channels))
 
-    def take(self) -> tuple[list[RecordRun], int]:
+    def take(self) -> tuple[list[RecordBatch], int]:
         """Remove and return the next records in their order, and the time up to which all are processed with them.
 
         At most one frame of each channel at a time: there may be more to take.
@@ -168,12 +169,12 @@ class Merge:
                 channel.queue.popleft()
                 self.bytes -= head.size
         self.seen["records"] += sum(stop - start for _, _, start, stop in cuts)
-        return self._runs(cuts), upto(limit)
+        return self._batches(cuts), upto(limit)
 
-    def _runs(self, cuts: list[tuple[MergeChannel, Received, int, int]]) -> list[RecordRun]:
+    def _batches(self, cuts: list[tuple[MergeChannel, Received, int, int]]) -> list[RecordBatch]:
         if len(cuts) == 1:
             [(channel, head, start, stop)] = cuts
-            return [_run(channel.partition, _columns(head, start, stop))]
+            return [_batch(channel.partition, _columns(head, start, stop))]
         if not cuts:
             return []
         columns = [list(chain.from_iterable(part)) for part in zip(*(_columns(*cut[1:]) for cut in cuts), strict=True)]
@@ -181,11 +182,11 @@ class Merge:
         # stable, and the cuts are in the order of the channels: equal pairs stay in the order of channel and seq
         order = sorted(range(len(pairs)), key=pairs.__getitem__)
         if not self._several:
-            return [_run(cuts[0][0].partition, _ordered(columns, order))]
+            return [_batch(cuts[0][0].partition, _ordered(columns, order))]
         self.seen["records of several inputs merged"] += len(order)
         partitions = [channel.partition for channel, _, start, stop in cuts for _ in range(start, stop)]
         groups = groupby(order, key=partitions.__getitem__)
-        return [_run(partition, _ordered(columns, list(group))) for partition, group in groups]
+        return [_batch(partition, _ordered(columns, list(group))) for partition, group in groups]
 
     def seeks(self) -> list[Seek]:
         """Return where to read again: of channels that skip and have nothing left to process."""
@@ -261,14 +262,16 @@ def _ordered(columns: list[list[Any]], order: list[int]) -> list[Sequence[Any]]:
 
 def _columns(head: Received, start: int, stop: int) -> tuple[Sequence[Any], ...]:
     """Return offsets, keys, values, timestamps, headers, times, sources of some records of a frame."""
-    keys, values, timestamps, headers, logical, _ = head.columns
-    assert logical is not None
-    columns: tuple[Sequence[Any], ...] = (keys, values, timestamps, headers or [None] * len(keys), *logical)
-    if stop - start < len(keys):
+    batch = head.batch
+    assert batch.logical is not None
+    cells = batch.headers or [None] * len(batch.keys)
+    columns: tuple[Sequence[Any], ...] = (batch.keys, batch.values, batch.timestamps, cells, *batch.logical)
+    if stop - start < len(batch.keys):
         columns = tuple(column[start:stop] for column in columns)
     return [head.offset] * (stop - start), *columns
 
 
-def _run(partition: TopicPartition, columns: Sequence[Sequence[Any]]) -> RecordRun:
-    run = RecordRun(partition, *columns)
-    return run if any(run.headers or ()) else run._replace(headers=None)
+def _batch(partition: TopicPartition, columns: Sequence[Sequence[Any]]) -> RecordBatch:
+    offsets, keys, values, timestamps, headers, times, sources = columns
+    cells = headers if any(headers) else None
+    return RecordBatch(keys, values, timestamps, cells, (times, sources), source=partition, offset=offsets)

@@ -190,10 +190,10 @@ class DeterministicCore(SourceCore):
         """Process what may go (D1); once nothing may, tell downstream up to when nothing will come."""
         if self._open_batch_is_full and self.pending_commit is not None:
             return []
-        runs, upto = self.merge.take()
-        if runs or self._timer <= upto > self._upto:
+        batches, upto = self.merge.take()
+        if batches or self._timer <= upto > self._upto:
             self._processing, self._upto = True, max(self._upto, upto)
-            return [ProcessRecords(runs, upto)]
+            return [ProcessRecords(batches, upto)]
         self._upto = max(self._upto, upto)
         return [*self._progress_messages(self._upto), *self.merge.seeks()]
 

@@ -174,10 +174,10 @@ class DeterministicDriver(TaskDriver):
             case do.ProcessExternal():
                 self._todo.popleft()
                 self._process_external(action)
-            case do.ProcessRecords(runs, upto):
+            case do.ProcessRecords(batches, upto):
                 self._todo.popleft()
-                self.counters["merged batches"] += len(runs)
-                self._code.process_runs(runs, upto)
+                self.counters["merged batches"] += len(batches)
+                self._code.process_merged(batches, upto)
                 self._ran()
             case do.AppendChangelog():
                 self._todo.popleft()

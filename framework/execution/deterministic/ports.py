@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from framework.core.actions import RecordRun
 from framework.execution.deterministic.remade import Check, Visible
 from framework.execution.ports import Runner
 from framework.ports import ExternalRecord, LogRow
 from protocol.ids import TopicPartition
+from protocol.record_batch import RecordBatch
 
 
 class LogicalRunner(Runner, Protocol):
@@ -44,7 +44,7 @@ class LogicalRunner(Runner, Protocol):
         """Process rows of an external input; the i-th has the logical time ``first_t`` + i."""
         ...
 
-    def process_runs(self, runs: Sequence[RecordRun], upto: int) -> None:
+    def process_merged(self, batches: Sequence[RecordBatch], upto: int) -> None:
         """Process merged records, and let time reach ``upto``."""
         ...
 

@@ -3,24 +3,22 @@
 import struct
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from itertools import repeat
 
 from framework.api.context import LogicalContext
 from framework.api.graph import StageGraph
 from framework.api.task import Task
-from framework.core.actions import RecordRun
 from framework.core.topology import Topology
 from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.deterministic.record_clock import LogicalTime, TimedLogicalTime
 from framework.execution.deterministic.remade import Check, Visible
 from framework.execution.outbox import MakeSinks, sinks_of
-from framework.execution.process_loops import RecordBatch
 from framework.execution.processor import Processor
 from framework.execution.timers import Due
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition, producer_id
+from protocol.record_batch import RecordBatch
 
 NO_TIMER = 1 << 62
 CALLS = b"calls"  # in META: how often ctx.random was called
@@ -87,16 +85,16 @@ class LogicalProcessor(Processor):
         if self.check_keys is not None:
             self.check_keys(partition, offsets, keys)
         cells = headers if any(headers) else None
-        logical = list(zip(range(first_t, first_t + len(rows)), repeat(self._producer)))
-        self._loops[partition.topic](RecordBatch(partition, offsets, 0, keys, values, timestamps, cells, logical))
+        logical = range(first_t, first_t + len(rows)), (self._producer,) * len(rows)
+        batch = RecordBatch(keys, values, timestamps, cells, logical, source=partition, offset=offsets)
+        self._loops[partition.topic](batch)
         if self._fires:
             self._reach(first_t + len(rows) - 1)
 
-    def process_runs(self, runs: Sequence[RecordRun], upto: int) -> None:
+    def process_merged(self, batches: Sequence[RecordBatch], upto: int) -> None:
         """Process records that were merged in logical order, then let time reach ``upto`` µs (D1)."""
-        for partition, offsets, keys, values, timestamps, headers, times, sources in runs:
-            logical = list(zip(times, sources, strict=True))
-            self._loops[partition.topic](RecordBatch(partition, offsets, 0, keys, values, timestamps, headers, logical))
+        for batch in batches:
+            self._loops[batch.source.topic](batch)
         if self._fires:
             self._reach(upto)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from framework.execution.deterministic.outputs import LogicalOutputs
-from framework.execution.process_loops import RecordBatch
+from protocol.record_batch import RecordBatch
 
 T = TypeVar("T")
 
@@ -15,16 +15,16 @@ class LogicalTime:
     def __init__(self, outputs: LogicalOutputs) -> None:
         self._outputs = outputs
 
-    def each(self, columns: RecordBatch, items: Iterator[T]) -> Iterator[T]:
+    def each(self, batch: RecordBatch, items: Iterator[T]) -> Iterator[T]:
         """Yield ``items``, one for each record of the batch: an item once time is at its record."""
         outputs = self._outputs
-        for item, at in zip(items, columns.logical, strict=False):
+        for item, at in zip(items, _times(batch), strict=False):
             outputs.at = at
             yield item
 
-    def whole(self, columns: RecordBatch) -> None:
+    def whole(self, batch: RecordBatch) -> None:
         """Move time to the last record of a batch."""
-        self._outputs.at = columns.logical[-1]
+        self._outputs.at = _last(batch)
 
 
 class TimedLogicalTime:
@@ -34,15 +34,26 @@ class TimedLogicalTime:
         """``reach`` advances time to a µs, and fires the timers that are due by then."""
         self._outputs, self._reach = outputs, reach
 
-    def each(self, columns: RecordBatch, items: Iterator[T]) -> Iterator[T]:
+    def each(self, batch: RecordBatch, items: Iterator[T]) -> Iterator[T]:
         """Yield ``items``, one for each record of the batch: an item once time is at its record."""
         outputs, reach = self._outputs, self._reach
-        for item, at in zip(items, columns.logical, strict=False):
+        for item, at in zip(items, _times(batch), strict=False):
             reach(at[0] - 1)
             outputs.at = at
             yield item
 
-    def whole(self, columns: RecordBatch) -> None:
+    def whole(self, batch: RecordBatch) -> None:
         """Fire the timers that are due before a batch, then move time to its last record."""
-        self._reach(columns.logical[0][0] - 1)
-        self._outputs.at = columns.logical[-1]
+        self._reach(next(_times(batch))[0] - 1)
+        self._outputs.at = _last(batch)
+
+
+def _times(batch: RecordBatch) -> Iterator[tuple[int, int]]:
+    """Yield the logical time of each record: (t in µs, source id)."""
+    assert batch.logical is not None
+    return zip(*batch.logical, strict=True)
+
+
+def _last(batch: RecordBatch) -> tuple[int, int]:
+    assert batch.logical is not None
+    return batch.logical[0][-1], batch.logical[1][-1]

@@ -64,13 +64,13 @@ def cut_pieces(plan: StagePlan, topic: str, partition: int, batches: Iterable[An
     """Yield one external input of one task as pieces, its rows and its tail, for a stage with several channels."""
     report = TaskReport(partition, 0, 0, 0, 0, 0)
     for piece in _external(plan, _job(plan), topic, partition, batches, report):
-        columns = piece.columns
-        body = encode_columns(columns.keys, columns.values, columns.timestamps, columns.headers)
-        offsets = b"".join(columns.offset_at(i).to_bytes(8, "big", signed=True) for i in range(len(columns.keys)))
+        records = piece.batch
+        body = encode_columns(records.keys, records.values, records.timestamps, records.headers)
+        offsets = b"".join(records.offset_at(i).to_bytes(8, "big", signed=True) for i in range(len(records.keys)))
         yield batch(
             1,
             kind=PIECE,
-            topic=[columns.source.topic],
+            topic=[records.source.topic],
             partition=partition,
             start=[piece.start],
             channel=[piece.channel],
@@ -122,7 +122,7 @@ def _read_pieces(batches: Iterable[Any]) -> Iterator[Piece]:
                 continue
             piece = piece_of_frame(source, start, channel, first, message)
             places = [int.from_bytes(offsets[i : i + 8], "big", signed=True) for i in range(0, len(offsets), 8)]
-            yield piece._replace(columns=piece.columns._replace(offset=places), refused=refused)
+            yield piece._replace(batch=piece.batch._replace(offset=places), refused=refused)
 
 
 def _external(

@@ -160,11 +160,11 @@ class Logical(Scenario):
                 assert partition == IN
                 own = self.task.producer
                 self._run([(self.rows[first + i], first_t + i, own) for i in range(count)], first + count)
-            case do.ProcessRecords(runs, upto):
+            case do.ProcessRecords(batches, upto):
                 self.uptos.append(upto)
                 self.timer = NEVER if self.timer <= upto else self.timer
-                runs_of = [zip(run.values, run.times, run.sources, strict=True) for run in runs]
-                self._run([((value or b"").decode(), t, source) for run in runs_of for value, t, source in run])
+                rows = [zip(batch.values, *(batch.logical or ()), strict=True) for batch in batches]
+                self._run([((value or b"").decode(), t, source) for batch in rows for value, t, source in batch])
             case _:
                 super()._answer(action)
 

@@ -261,5 +261,5 @@ def test_inputs_of_several_streams_are_one_order() -> None:
     a1.progress(200)
     task.read()
     assert (task.names, task.timer) == (list("abcdef"), NEVER)
-    runs = [run for action in task.all(do.ProcessRecords) for run in action.runs]
-    assert [(run.partition, len(run.values)) for run in runs] == [(T, 2), (OTHER, 1), (T, 1), (OTHER, 2)]
+    batches = [batch for action in task.all(do.ProcessRecords) for batch in action.batches]
+    assert [(batch.source, len(batch.values)) for batch in batches] == [(T, 2), (OTHER, 1), (T, 1), (OTHER, 2)]

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.core.actions import RecordRun
 from framework.core.task_topology import wire
 from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.deterministic.processor import NO_TIMER, LogicalProcessor
@@ -35,6 +34,7 @@ from grete import (
 from protocol.envelope import Header, MessageType, encode_header
 from protocol.frames import decode_columns, decode_headers, digest_records
 from protocol.ids import TopicPartition
+from protocol.record_batch import RecordBatch
 
 LINES = Topic("lines", key=utf8, value=utf8)
 MIDDLE = Topic("middle", key=utf8, value=utf8)
@@ -151,8 +151,9 @@ class LogicalRig:
             nulls: list[bytes | None] = [None] * len(records)
             partition = TopicPartition(self.topic, 0)
             offsets = [record.t for record in records]  # its own, wherever a run begins
-            runs = [RecordRun(partition, offsets, nulls, cells, [5] * len(records), None, times, sources)]
-        self.processor.process_runs(runs, upto)
+            stamps = [5] * len(records)
+            runs = [RecordBatch(nulls, cells, stamps, None, (times, sources), source=partition, offset=offsets)]
+        self.processor.process_merged(runs, upto)
         taken, last = self.processor.take_numbered()
         self.external += taken
         for partition, check in last.items():
@@ -172,7 +173,7 @@ def sent(bodies: Sequence[tuple[TopicPartition, int, bytes]]) -> dict[TopicParti
     found: dict[TopicPartition, list[tuple[Any, ...]]] = {}
     digests: dict[TopicPartition, int] = {}
     for partition, count, body in bodies:
-        keys, values, times, headers, logical, digest = decode_columns(FRAME + body)
+        keys, values, times, headers, logical, digest = decode_columns(FRAME + body)[:6]
         assert logical is not None
         assert count == len(keys)
         assert digest == digests.get(partition, 0)

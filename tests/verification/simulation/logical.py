@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-from framework.core.actions import RecordRun
 from framework.execution.deterministic.remade import Check, Made, Visible, count, pack_released, unpack_released
 from framework.execution.ports import Timeless
 from framework.execution.reserved_stores import TIMERS
@@ -13,6 +12,7 @@ from framework.ports import ExternalRecord, LogRow
 from framework.stores.overlay import Overlay
 from protocol.frames import digest_records, encode_columns, encode_headers
 from protocol.ids import TopicPartition
+from protocol.record_batch import RecordBatch
 from tests.verification.simulation.usercode import COUNTS, MARKS, OUTSIDE, StageCode, State, TimerService, work
 
 LAST = b"key"  # in MARKS: the key of what was processed last
@@ -144,11 +144,12 @@ class LogicalSimRunner(Timeless):
             self._process(LogicalStep(partition, OUTSIDE, row[0], row[4] or b"", first_t + index, self._producer))
         self._pass(first_t + len(rows) - 1)
 
-    def process_runs(self, runs: Sequence[RecordRun], upto: int) -> None:
+    def process_merged(self, batches: Sequence[RecordBatch], upto: int) -> None:
         """Process merged records, and let time go on."""
-        for run in runs:
-            for offset, value, t, source in zip(run.offsets, run.values, run.times, run.sources, strict=True):
-                self._process(LogicalStep(run.partition, source, offset, value or b"", t, source))
+        for batch in batches:
+            assert batch.logical is not None
+            for index, (value, t, source) in enumerate(zip(batch.values, *batch.logical, strict=True)):
+                self._process(LogicalStep(batch.source, source, batch.offset_at(index), value or b"", t, source))
         self._pass(upto)
 
     def _pass(self, upto: int) -> None:

@@ -83,7 +83,7 @@ ACTIONS: dict[type[do.Action], Callable[[Any, TaskName], str]] = {
     do.Spill: lambda a, _: f"move to disk: {records_text(a.value)}",
     do.DropSpilled: lambda _, __: "drop rolled-back frames from disk",
     do.Process: lambda a, _: f"process {records_text(a.value, a.skip)}",
-    do.ProcessRecords: lambda a, _: f"process {sum(len(r.keys) for r in a.runs)} records, time reaches {a.upto} µs",
+    do.ProcessRecords: lambda a, _: f"process {sum(len(b.keys) for b in a.batches)} records, time reaches {a.upto} µs",
     do.ProcessExternal: _external_text,
     do.FlushOutputs: lambda _, __: "flush the outputs",
     do.Freeze: lambda a, _: f"freeze checkpoint {a.checkpoint_id}",
