@@ -75,8 +75,13 @@ def _lines(step: Written | Typed) -> str:
 
 
 def _agrees(printed: str, output: str) -> bool:
-    pattern = ".*?".join(re.escape(part) for part in printed.split("…"))
-    return re.fullmatch(pattern, output.strip(), re.DOTALL) is not None
+    """Whether the output is what the page shows. A line "…" is any number of lines; inside a line, any text."""
+    lines = ["(.*\n)*" if line == "…" else _line(line) + "\n" for line in printed.splitlines()]
+    return re.fullmatch("".join(lines), output.strip() + "\n") is not None
+
+
+def _line(line: str) -> str:
+    return ".*".join(re.escape(part) for part in line.rstrip().split("…")) + " *"
 
 
 def _environment(directory: Path) -> dict[str, str]:
