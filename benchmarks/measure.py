@@ -148,7 +148,11 @@ def bare(directory: Path, words: int, keys: int) -> Result:
         rows = log.read(LINES, at_line, 64 * 1024)
         at_line += len(rows)
         one = encode(1)
-        out = [ExternalRecord(WORDS, w.encode(), one, row[2]) for row in rows for w in (row[4] or b"").decode().split()]
+        out = [
+            ExternalRecord(WORDS, w.encode(), one, row.timestamp_ms)
+            for row in rows
+            for w in (row.value or b"").decode().split()
+        ]
         rows = log.read(WORDS, at_word, 256 * 1024)
         at_word += len(rows)
         for _, _, timestamp, key, value, _ in rows:

@@ -3,13 +3,25 @@
 Contract suites in tests/contracts run over every implementation. Nothing here knows the protocol: values are bytes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from protocol.ids import TopicPartition
 
-# offset, append time (ms, the log's clock), the record's own timestamp (ms), key, value, headers (protocol.frames)
-LogRow = tuple[int, int, int, bytes | None, bytes | None, bytes | None]
+
+class LogRow(NamedTuple):
+    """A message as a log gives it. ``append_time_ms``: the log's clock. ``headers``: a cell of protocol.frames."""
+
+    offset: int
+    append_time_ms: int
+    timestamp_ms: int  # the record's own
+    key: bytes | None
+    value: bytes | None
+    headers: bytes | None
+
+
+row_of: Callable[[tuple[Any, ...]], LogRow] = partial(tuple.__new__, LogRow)  # a call in C: a log makes many rows
 
 
 class ExternalRecord(NamedTuple):

@@ -101,8 +101,8 @@ class _EmbeddedReceiver:
         for partition, offset in self._next.items():
             rows = self._log.read(partition, offset, READ_BYTES)
             if rows:
-                self._next[partition] = rows[-1][0] + 1
-                found += [(partition.partition, row[3] or b"", row[4] or b"") for row in rows]
+                self._next[partition] = rows[-1].offset + 1
+                found += [(partition.partition, row.key or b"", row.value or b"") for row in rows]
         return found
 
 

@@ -174,7 +174,7 @@ class TaskDriver:
         partition = self._batch_of
         if not self._batch:
             self._batch_of = None
-        self._do(on.Message(partition, row[0], row[1], row[4] or b""))
+        self._do(on.Message(partition, row.offset, row.append_time_ms, row.value or b""))
         return True
 
     def _external_batch(self, partition: TopicPartition, rows: list[LogRow]) -> bool:
@@ -182,7 +182,7 @@ class TaskDriver:
         self._unflushed = True
         self.counters["external records"] += len(rows)
         self._end_due_ms = self._mono_ms() + END_CHECK_MS
-        self._do(on.ExternalProcessed(partition, rows[-1][0] + 1, False, self._overlay.open_bytes))
+        self._do(on.ExternalProcessed(partition, rows[-1].offset + 1, False, self._overlay.open_bytes))
         return True
 
     def _note_ends(self) -> bool:

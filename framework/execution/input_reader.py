@@ -58,7 +58,7 @@ class InputReader:
                 continue
             rows = self._log.read(partition, self._position[partition], self._batch_bytes_max)
             if rows:
-                self._position[partition] = rows[-1][0] + 1
+                self._position[partition] = rows[-1].offset + 1
                 return partition, rows
         return None
 
@@ -72,7 +72,7 @@ class InputReader:
                     continue
                 held[partition] = rows, 0
             rows, start = held[partition]
-            heads.append((rows[start][2], partition))
+            heads.append((rows[start].timestamp_ms, partition))
         if not heads:
             return None
         heads.sort(key=lambda head: head[0])
@@ -81,8 +81,8 @@ class InputReader:
         stop = len(rows)
         if len(heads) > 1:
             bound = heads[1][0]
-            stop = next((i for i in range(start, stop) if rows[i][2] > bound), stop)
-        self._position[partition] = rows[stop - 1][0] + 1
+            stop = next((i for i in range(start, stop) if rows[i].timestamp_ms > bound), stop)
+        self._position[partition] = rows[stop - 1].offset + 1
         if stop < len(rows):
             held[partition], self.more = (rows, stop), True
         return partition, rows if stop - start == len(rows) else rows[start:stop]

@@ -47,8 +47,8 @@ def _check_commit(log: LogReader, changelog: TopicPartition, changelog_position:
     inside = start <= changelog_position.offset < end
     row = next(rows(log, changelog, changelog_position.offset, changelog_position.offset + 1), None) if inside else None
     try:
-        if row is not None and row[0] == changelog_position.offset:
-            value = row[4] or b""
+        if row is not None and row.offset == changelog_position.offset:
+            value = row.value or b""
             if decode_changelog_header(value).type is ChangelogType.COMMIT:
                 commit = decode_commit(value)
                 if (commit.generation, commit.checkpoint_id, commit.nonce) == changelog_position[1:]:

@@ -26,14 +26,14 @@ class MemoryPartition:
     @property
     def end(self) -> int:
         """The offset of the next message to come."""
-        return max(self.start, self.rows[-1][0] + 1) if self.rows else self.start
+        return max(self.start, self.rows[-1].offset + 1) if self.rows else self.start
 
     def index(self, offset: int) -> int:
         """Return how many rows lie before an offset."""
         rows, index = self.rows, offset - self.start
-        if not rows or offset > rows[-1][0]:
+        if not rows or offset > rows[-1].offset:
             return len(rows)
-        if 0 <= index < len(rows) and rows[index][0] == offset:
+        if 0 <= index < len(rows) and rows[index].offset == offset:
             return index
         return bisect_left(rows, offset, key=itemgetter(0))  # there are gaps, which is rare
 
@@ -66,7 +66,8 @@ class MemoryLogData:
         into = self.partition(partition)
         offset = into.end
         into.append_time_ms = time_ms = max(into.append_time_ms, self.clock())
-        into.rows.append((offset, time_ms, time_ms if timestamp_ms is None else timestamp_ms, key, value, headers))
+        at_ms = time_ms if timestamp_ms is None else timestamp_ms
+        into.rows.append(LogRow(offset, time_ms, at_ms, key, value, headers))
         return offset, time_ms
 
 
@@ -122,7 +123,7 @@ class MemoryLog:
         first = stop = found.index(offset)
         while stop < len(found.rows) and (max_bytes > 0 or stop == first):
             row = found.rows[stop]
-            max_bytes -= ROW_BYTES + len(row[3] or b"") + len(row[4] or b"") + len(row[5] or b"")
+            max_bytes -= ROW_BYTES + len(row.key or b"") + len(row.value or b"") + len(row.headers or b"")
             stop += 1
         return found.rows[first:stop]
 

@@ -58,8 +58,8 @@ class PartitionReader:
             rows = []  # beyond the end that the log knows of now
         if rows:
             self._late_since = None
-            self.position = rows[-1][0] + 1
-            return [row for row in rows if row[0] < self.end]
+            self.position = rows[-1].offset + 1
+            return [row for row in rows if row.offset < self.end]
         now = self._clock_s()
         self._late_since = now if self._late_since is None else self._late_since
         too_late = now - self._late_since > self._seconds_max
@@ -102,7 +102,7 @@ def rows_left(log: LogReader, partition: TopicPartition, begin: int, end: int) -
     while begin < end:
         try:
             for row in rows(log, partition, begin, end):
-                begin = row[0] + 1
+                begin = row.offset + 1
                 yield row
         except OffsetOutOfRange:
             start = log.bounds(partition)[0]

@@ -49,9 +49,9 @@ def recorded_task(log: LogReader, changelog: TopicPartition) -> RecordedTask:
     """Read a whole changelog (C2)."""
     recorded, fold = RecordedTask(), ChangelogFold(str(changelog), log.bounds(changelog)[0])
     for row in rows_of(log, changelog):
-        value = row[4] or b""
+        value = row.value or b""
         invalid = fold.invalid_messages
-        closed = fold.feed(row[0], value)
+        closed = fold.feed(row.offset, value)
         if closed is not None and fold.complete:
             if closed.commit.bulk_write_id is not None:  # state from outside: nothing of before leads to it
                 recorded.commits.clear()
@@ -68,7 +68,7 @@ def state_at(log: LogReader, changelog: TopicPartition, checkpoint_id: int) -> S
     state: State = {}
     fold = ChangelogFold(str(changelog), log.bounds(changelog)[0])
     for row in rows_of(log, changelog):
-        closed = fold.feed(row[0], row[4] or b"")
+        closed = fold.feed(row.offset, row.value or b"")
         if closed is None:
             continue
         for message in closed.messages:
@@ -94,7 +94,7 @@ def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[JobDirectory, di
     found: dict[JobDirectory, dict[int, MadeOutput]] = {channel[::-1]: {} for channel in channels}
     for partition in dict.fromkeys(partition for _, partition in channels):
         for row in rows_of(log, partition):
-            value = row[4] or b""
+            value = row.value or b""
             header = decode_header(value)
             if header.type is not MessageType.FRAME:
                 continue
@@ -131,14 +131,14 @@ def decided_rows(log: LogReader, partition: TopicPartition, decisions: list[Inpu
     if not ours:
         return []
     count = sum(decision.records for decision in ours)
-    rows = [row for row in rows_of(log, partition) if row[0] >= ours[0].first_offset][:count]
-    if len(rows) < count or rows[0][0] != ours[0].first_offset:
+    rows = [row for row in rows_of(log, partition) if row.offset >= ours[0].first_offset][:count]
+    if len(rows) < count or rows[0].offset != ours[0].first_offset:
         raise ConfigError(
             f"{partition}: of the {count} records from offset {ours[0].first_offset} on, which were taken in, the "
             f"topic holds {len(rows)}: verify a later stretch by --since, or keep the topic longer",
             partition=partition,
         )
-    if rows[-1][0] - rows[0][0] + 1 != count:
+    if rows[-1].offset - rows[0].offset + 1 != count:
         raise ConfigError(
             f"{partition} was written in transactions: its offsets have gaps, which a replay cannot have",
             partition=partition,

@@ -7,4 +7,4 @@ from protocol.ids import TopicPartition
 
 def read_messages(log: LogReader, partition: TopicPartition, begin: int, end: int) -> list[tuple[int, int, bytes]]:
     """Return (offset, append time, value) from ``begin`` to ``end``; what is trimmed meanwhile is left out."""
-    return [(row[0], row[1], row[4] or b"") for row in rows_left(log, partition, begin, end)]
+    return [(row.offset, row.append_time_ms, row.value or b"") for row in rows_left(log, partition, begin, end)]

@@ -148,7 +148,7 @@ class NewestReader:
         changelog = wiring.changelog
         fold = ChangelogFold(str(changelog), changelog_position.offset)
         for row in rows(self._log, changelog, changelog_position.offset, self._log.bounds(changelog)[1]):
-            fold.feed(row[0], row[4] or b"")
+            fold.feed(row.offset, row.value or b"")
             commit = fold.base
             if commit is None or (commit.generation, commit.checkpoint_id, commit.nonce) != changelog_position[1:]:
                 return None

@@ -58,18 +58,18 @@ def _claim_of(log: Log, wiring: TaskWiring, generation: int) -> Claim | None:
     while low < high:
         middle = (low + high) // 2
         found = batch(log, changelog, middle, 1)
-        if not found or found[0][0] >= high or _header(found[0]).generation >= generation:
+        if not found or found[0].offset >= high or _header(found[0]).generation >= generation:
             high = middle
         else:
-            low = found[0][0] + 1
+            low = found[0].offset + 1
     found = batch(log, changelog, low, 1) if low < end else []
     if not found or _header(found[0])[:2] != (ChangelogType.CLAIM, generation):
         return None
-    return decode_claim(found[0][4] or b"")
+    return decode_claim(found[0].value or b"")
 
 
 def _header(row: LogRow) -> ChangelogHeader:
-    return decode_changelog_header(row[4] or b"")
+    return decode_changelog_header(row.value or b"")
 
 
 def _has_ended(fold: ChangelogFold) -> bool:
@@ -93,7 +93,7 @@ def _watch(
             end = log.bounds(wiring.changelog)[1]
             new = batch(log, wiring.changelog, ends[wiring], 1) if end > ends[wiring] else []
             if new:  # else it is only the marker of a transaction
-                raise _at_work(wiring, claim, f"has written offset {new[0][0]:,} of {wiring.changelog} just now")
+                raise _at_work(wiring, claim, f"has written offset {new[0].offset:,} of {wiring.changelog} just now")
         log.wait(_LOOK_MS)
 
 

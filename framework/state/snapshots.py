@@ -77,7 +77,7 @@ def fold_to_end(log: LogReader, wiring: TaskWiring, *, settled: bool = True) -> 
         base = base if commit is None else max(base, commit.base)
     fold = ChangelogFold(str(changelog), base)
     for row in rows(log, changelog, base, end):
-        fold.feed(row[0], row[4] or b"")
+        fold.feed(row.offset, row.value or b"")
     if settled and fold.in_doubt is not None:
         counts = find_outcome(log, wiring.outcome_changelog, fold.in_doubt)
         if counts is None:
@@ -155,7 +155,7 @@ def segments(log: LogReader, snapshot: Snapshot) -> Iterator[Segment]:
     fold = ChangelogFold(str(changelog), begin)
     try:
         for row in rows(log, changelog, begin, offset + 1):
-            segment = fold.feed(row[0], row[4] or b"")
+            segment = fold.feed(row.offset, row.value or b"")
             if segment is not None:
                 yield segment
         if fold.in_doubt is not None:  # it is known to count, or it would not be a snapshot
@@ -210,11 +210,13 @@ def _apply(stores: dict[int, Entries], message: bytes, number: int) -> None:
 def _commit_in(changelog: TopicPartition, row: LogRow) -> Commit | None:
     """Return the commit in a row, None if it is another message. Raises Halted: damaged, or of a newer build."""
     try:
-        is_commit = decode_changelog_header(row[4] or b"").type is ChangelogType.COMMIT
-        return decode_commit(row[4] or b"") if is_commit else None
+        is_commit = decode_changelog_header(row.value or b"").type is ChangelogType.COMMIT
+        return decode_commit(row.value or b"") if is_commit else None
     except DecodeError as error:
         raise Halted(
-            f"{changelog} offset {row[0]}: {error}; the changelog is damaged", partition=changelog, offset=row[0]
+            f"{changelog} offset {row.offset}: {error}; the changelog is damaged",
+            partition=changelog,
+            offset=row.offset,
         ) from error
 
 
@@ -222,8 +224,8 @@ def _first_commit(log: LogReader, wiring: TaskWiring, begin: int, end: int) -> C
     """Return the first commit message at or after ``begin``, valid or not, but of bulk writes only those that count."""
     for row in rows(log, wiring.changelog, begin, end):
         commit = _commit_in(wiring.changelog, row)
-        if commit is not None and (commit.bulk_write_id is None or _counts(log, wiring, row[0], commit)):
-            return CommittedAt(row[0], row[1], commit)
+        if commit is not None and (commit.bulk_write_id is None or _counts(log, wiring, row.offset, commit)):
+            return CommittedAt(row.offset, row.append_time_ms, commit)
     return None
 
 
@@ -231,7 +233,7 @@ def _counts(log: LogReader, wiring: TaskWiring, offset: int, commit: Commit) -> 
     """Tell whether a bulk write's commit counts: by its outcome, here or at task (0, 0), or by the next commit."""
     top = commit.generation
     for row in rows(log, wiring.changelog, offset + 1, log.bounds(wiring.changelog)[1]):
-        following, message = _commit_in(wiring.changelog, row), row[4] or b""
+        following, message = _commit_in(wiring.changelog, row), row.value or b""
         header = decode_changelog_header(message)
         if header.generation < top:
             continue  # rolled back (C2): of a process that had been replaced

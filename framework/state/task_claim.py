@@ -71,8 +71,8 @@ def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: 
         end, behind = log.bounds(wiring.changelog)[1], sent.offset + 1
         lost = sent.fenced
         for row in rows(log, wiring.changelog, fold.next_offset, end if lost else behind, acknowledged=behind):
-            lost = lost or (row[0] == sent.offset and fold.top >= task.generation)
-            fold.feed(row[0], row[4] or b"")
+            lost = lost or (row.offset == sent.offset and fold.top >= task.generation)
+            fold.feed(row.offset, row.value or b"")
         if not lost:
             break
     if fold.next_offset <= sent.offset:

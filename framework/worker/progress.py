@@ -64,7 +64,7 @@ class _Follower:
                 continue
             if not rows:
                 return
-            self._position = rows[-1][0] + 1
+            self._position = rows[-1].offset + 1
             yield from rows
 
 

@@ -69,7 +69,7 @@ def taken_over(kit: Kit, cut: dict[TopicPartition, int], settings: Settings | No
     """Run the first ``cut`` records of each input in batch, then the kit over the rest; return what both made."""
 
     def history(source: TopicPartition) -> Iterator[LogRow]:
-        return (row for row in kit._data.partition(source).rows if row[0] < cut.get(source, 0))
+        return (row for row in kit._data.partition(source).rows if row.offset < cut.get(source, 0))
 
     results = run_job(kit.job, history, settings, checkpoint_id=VERSION)
     for (stage, partition), result in results.items():

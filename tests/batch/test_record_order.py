@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framework.batch.record_order import Piece, merged, pieces_of_rows
+from framework.ports import LogRow
 from protocol.ids import TopicPartition
 
 channels = st.lists(st.lists(st.integers(0, 50), max_size=30), min_size=1, max_size=4)
@@ -20,7 +21,7 @@ def test_channels_merge_by_the_time_that_they_have_reached(times: list[list[int]
         for piece in pieces_of_rows(
             TopicPartition("t", channel),
             channel,
-            [(offset, 0, at, None, b"v", None) for offset, at in enumerate(stamps)],
+            [LogRow(offset, 0, at, None, b"v", None) for offset, at in enumerate(stamps)],
             bytes_max,
         )
     ]
@@ -38,7 +39,7 @@ def test_channels_merge_by_the_time_that_they_have_reached(times: list[list[int]
 
 def test_a_refused_row_goes_through() -> None:
     """A row that is no record keeps its reason through the merge."""
-    (piece,) = pieces_of_rows(TopicPartition("t", 0), 0, [(0, 0, 5, None, b"?", None)])
+    (piece,) = pieces_of_rows(TopicPartition("t", 0), 0, [LogRow(0, 0, 5, None, b"?", None)])
     other = piece._replace(channel=1, start=6)
     refused: list[Piece] = [piece._replace(refused="no timestamp"), other]
     assert [each.refused for each in merged(refused, 2)] == ["no timestamp", None]

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framework.api.graph import RESERVED_STORES
+from framework.ports import LogRow
 from framework.settings import Settings
 from framework.testing import Kit
 from grete import (
@@ -132,7 +133,7 @@ def test_what_waits_for_files_is_handed_over(tmp_path: Path) -> None:
 
 def test_without_outputs_nothing_waits_for_files(tmp_path: Path) -> None:
     """A past whose outputs were written long ago leaves the outbox out, and nothing else."""
-    rows = [(n, 0, n, b"k", b"v", None) for n in range(5)]
+    rows = [LogRow(n, 0, n, b"k", b"v", None) for n in range(5)]
     with_, without = (
         run_job(keep_in(tmp_path), lambda _: iter(rows), outbox=outbox)[0, 0].state for outbox in (True, False)
     )

@@ -81,8 +81,8 @@ class Shop:
             at = TopicPartition(self.cluster.orders, number)
             start_, end = log.bounds(at)
             while start_ < end and (rows := log.read(at, start_, 1 << 20)):
-                keys += [(row[3] or b"", number) for row in rows]
-                start_ = rows[-1][0] + 1
+                keys += [(row.key or b"", number) for row in rows]
+                start_ = rows[-1].offset + 1
         log.close()
         assert len(keys) >= len(CUSTOMERS)
         return all(place(key, partitions) == number for key, number in keys)

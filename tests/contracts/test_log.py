@@ -19,8 +19,8 @@ def values(log: Log, partition: TopicPartition, offset: int = 0) -> list[bytes |
     """Return all values from ``offset`` on, read in small pieces."""
     found: list[bytes | None] = []
     while rows := log.read(partition, offset, 200):
-        found += [row[4] for row in rows]
-        offset = rows[-1][0] + 1
+        found += [row.value for row in rows]
+        offset = rows[-1].offset + 1
     return found
 
 
@@ -152,7 +152,7 @@ def test_append_times_never_go_back(world: World, log: Log) -> None:
     for world.now_ms in (1_000, 3_000, 2_000, 4_000):
         log.send(0, 0, A0, b"x")
         times += [delivery.append_time_ms for delivery in log.poll()]
-    assert times == [row[1] for row in log.read(A0, 0, MiB)] == sorted(times)
+    assert times == [row.append_time_ms for row in log.read(A0, 0, MiB)] == sorted(times)
     assert times == ([world.time] * 4 if isinstance(world.time, Recent) else [1_000, 3_000, 3_000, 4_000])
 
 
@@ -274,13 +274,13 @@ def test_bounds_follow_appends_and_trims(log: Log) -> None:
     log.trim(A0, 3)
     assert log.bounds(A0) == (3, 5)
     fill(log, 1)
-    assert (log.bounds(A0), [row[0] for row in log.read(A0, 3, MiB)]) == ((3, 6), [3, 4, 5])
+    assert (log.bounds(A0), [row.offset for row in log.read(A0, 3, MiB)]) == ((3, 6), [3, 4, 5])
 
 
 def test_reading_starts_at_the_offset(log: Log) -> None:
     """Statement 4: nothing before the offset is returned; at the end there is nothing, and no waiting."""
     fill(log, 5)
-    assert [[row[0] for row in log.read(A0, offset, MiB)] for offset in (0, 3, 4, 5)] == [
+    assert [[row.offset for row in log.read(A0, offset, MiB)] for offset in (0, 3, 4, 5)] == [
         [0, 1, 2, 3, 4],
         [3, 4],
         [4],
@@ -363,7 +363,7 @@ def test_large_payloads_pass(log: Log) -> None:
     log.send(0, 0, A0, b"m" * MiB, sync=True)
     log.produce(0, 1, outputs)
     log.poll()
-    assert log.read(A0, 0, 1)[0][4] == b"m" * MiB
+    assert log.read(A0, 0, 1)[0].value == b"m" * MiB
     assert values(log, OUT) == [output.value for output in outputs]
 
 

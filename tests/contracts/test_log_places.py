@@ -24,9 +24,9 @@ def test_a_partition_that_was_left_is_read_on(log: Log) -> None:
     for token, value in enumerate((b"one", b"two", b"three")):
         log.send(0, token, A0, value)
     log.poll()
-    assert [row[4] for row in log.read(A0, 0, 1)] == [b"one"]
+    assert [row.value for row in log.read(A0, 0, 1)] == [b"one"]
     log.leave(A0)
     log.send(0, 3, A0, b"four")
     log.poll()
     assert log.bounds(A0) == (0, 4)
-    assert [row[4] for row in log.read(A0, 1, MiB)] == [b"two", b"three", b"four"]
+    assert [row.value for row in log.read(A0, 1, MiB)] == [b"two", b"three", b"four"]

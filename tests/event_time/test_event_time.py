@@ -169,7 +169,7 @@ def test_watermarks_are_held_back_for_a_moment() -> None:
 
     def told() -> list[int]:
         rows = task.data.partition(OUT[0]).rows
-        messages = [row[4] or b"" for row in rows]
+        messages = [row.value or b"" for row in rows]
         return [
             decode_watermark(message).watermarks[0]
             for message in messages

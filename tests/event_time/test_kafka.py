@@ -130,7 +130,7 @@ def _rows_of(log: KafkaLog, partition: TopicPartition) -> Iterable[tuple[bytes |
     while position < end - 1 and time.monotonic() < deadline:  # the last offset is the mark of a transaction
         rows = log.read(partition, position, 1 << 20)
         for row in rows:
-            position = row[0] + 1
-            yield row[3], row[4]
+            position = row.offset + 1
+            yield row.key, row.value
         if not rows:
             log.wait(50)

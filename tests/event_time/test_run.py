@@ -50,8 +50,8 @@ def _run(
         rows = [row for p in range(2) for row in local.log.read(TopicPartition(f"{NAME}-counts", p), 0, 1 << 20)]
     counts: dict[str, int] = {}
     for row in rows:
-        key = (row[3] or b"").decode()
-        counts[key] = counts.get(key, 0) + int.from_bytes(row[4] or b"", "big")
+        key = (row.key or b"").decode()
+        counts[key] = counts.get(key, 0) + int.from_bytes(row.value or b"", "big")
     return counts, late
 
 

@@ -129,7 +129,7 @@ class KeyRunner(Timeless):
 
     def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
         """Process rows from outside."""
-        self._process([row[4] or b"" for row in rows])
+        self._process([row.value or b"" for row in rows])
 
     def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
         """Send all to every partition."""
@@ -265,7 +265,7 @@ def driven(**changes: int | str) -> tuple[Driven, Producer, Producer]:
 
 def outside(task: Driven) -> list[bytes | None]:
     """Return the values in the external topic."""
-    return [row[4] for row in task.log.read(OUTSIDE, 0, 1 << 20)]
+    return [row.value for row in task.log.read(OUTSIDE, 0, 1 << 20)]
 
 
 def sink(**changes: int | str) -> tuple[Driven, list[Producer]]:

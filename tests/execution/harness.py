@@ -6,7 +6,7 @@ from typing import Any
 from framework.execution.outbox import MakeSinks, sinks_of
 from framework.execution.outputs import Outputs
 from framework.execution.processor import Processor
-from framework.ports import ExternalRecord
+from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from framework.stores.memory import MemoryDisk, MemoryStore
 from framework.stores.overlay import Overlay
@@ -60,7 +60,7 @@ class Rig:
         """Process rows of an external topic, at the next offsets."""
         cells = headers if headers is not None else [None] * len(rows)
         batch = [
-            (self.offset + index, 0, timestamp, key, value, cell)
+            LogRow(self.offset + index, 0, timestamp, key, value, cell)
             for index, ((key, value, timestamp), cell) in enumerate(zip(rows, cells, strict=True))
         ]
         self.offset += len(rows)

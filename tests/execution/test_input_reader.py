@@ -46,7 +46,7 @@ def runs(into: InputReader) -> list[tuple[str, list[int]]]:
     """Return (topic, timestamps) of each batch that is left."""
     found = []
     while (batch := into.next_batch()) is not None:
-        found.append((batch[0].topic, [row[2] for row in batch[1]]))
+        found.append((batch[0].topic, [row.timestamp_ms for row in batch[1]]))
     return found
 
 
@@ -54,7 +54,7 @@ def drain(into: InputReader) -> list[tuple[TopicPartition, int]]:
     """Return (partition, offset) of all that is left, in the order in which it is read."""
     found = []
     while (batch := into.next_batch()) is not None:
-        found += [(batch[0], row[0]) for row in batch[1]]
+        found += [(batch[0], row.offset) for row in batch[1]]
     return found
 
 

@@ -90,8 +90,8 @@ def test_every_reader_to_an_end_waits_for_what_is_there(log: EmbeddedLog) -> Non
     assert last_commit(late(), wiring.changelog) == last_commit(log, wiring.changelog)
     assert fold_to_end(late(), wiring).last == fold_to_end(log, wiring).last
     assert find_outcome(late(), wiring.outcome_changelog, run.bulk_write_id) is True
-    assert [row[4] for row in rows(late(), HEARD, 0, 5)] == [b"0", b"1", b"2", b"3", b"4"]
-    assert [row[0] for row in rows_left(late(), HEARD, 1, 3)] == [1, 2]
+    assert [row.value for row in rows(late(), HEARD, 0, 5)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [row.offset for row in rows_left(late(), HEARD, 1, 3)] == [1, 2]
     assert state(late()) == everywhere({b"a": b"1"})
 
 
@@ -112,7 +112,7 @@ def test_what_never_comes_is_an_error_that_names_it(log: EmbeddedLog) -> None:
 def test_an_end_without_messages_is_an_end(log: EmbeddedLog) -> None:
     """At the end may stand the mark of a transaction: the bounds say so once it was read up to, and nobody waits."""
     log.produce_with_meta([ExternalRecord(HEARD, b"k", b"v", 1)] * 3, {})
-    assert [row[0] for row in rows(log, HEARD, 1, 4)] == [1, 2]
+    assert [row.offset for row in rows(log, HEARD, 1, 4)] == [1, 2]
 
 
 def test_a_log_that_has_lost_what_it_acknowledged_has_an_end(log: EmbeddedLog) -> None:

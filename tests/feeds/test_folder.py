@@ -73,7 +73,7 @@ def scanned(feed: FolderFeed) -> ScanReport:
 def fed(log: EmbeddedLog) -> list[tuple[str, bytes | None]]:
     """Return (name, text) of all records, partition by partition."""
     partitions = (TopicPartition("documents", number) for number in range(PARTITIONS))
-    return [((row[3] or b"").decode(), row[4]) for p in partitions for row in log.read(p, 0, 1 << 30)]
+    return [((row.key or b"").decode(), row.value) for p in partitions for row in log.read(p, 0, 1 << 30)]
 
 
 def counts(report: ScanReport) -> dict[str, int]:
@@ -100,7 +100,7 @@ def test_documents_are_fed_by_relative_name_into_the_partition_of_the_name(log: 
     assert sorted(fed(log)) == [("a.txt", b"alpha"), ("sub/b.txt", b"beta")]
     for name in ("a.txt", "sub/b.txt"):
         partition = TopicPartition("documents", partition_of(name.encode(), PARTITIONS))
-        assert name.encode() in [row[3] for row in log.read(partition, 0, 1 << 20)]
+        assert name.encode() in [row.key for row in log.read(partition, 0, 1 << 20)]
 
 
 def test_an_unchanged_folder_feeds_nothing_again(log: EmbeddedLog, root: Path) -> None:

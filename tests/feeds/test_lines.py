@@ -26,7 +26,7 @@ def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
 
 def fed(log: EmbeddedLog) -> list[tuple[int, bytes | None, bytes | None]]:
     """Return (partition, key, value) of all records."""
-    return [(p, row[3], row[4]) for p in (0, 1) for row in log.read(TopicPartition("lines", p), 0, 1 << 30)]
+    return [(p, row.key, row.value) for p in (0, 1) for row in log.read(TopicPartition("lines", p), 0, 1 << 30)]
 
 
 def feed(log: EmbeddedLog, data: bytes, topic: Topic[object, object] = LINES, *, keys: bool = False) -> int:  # type: ignore[assignment]

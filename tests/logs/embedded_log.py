@@ -20,6 +20,6 @@ def values(log: EmbeddedLog, partition: TopicPartition = A0) -> list[bytes | Non
     found: list[bytes | None] = []
     while offset < end:
         rows = log.read(partition, offset, 64 * KiB)
-        found += [row[4] for row in rows]
-        offset = rows[-1][0] + 1
+        found += [row.value for row in rows]
+        offset = rows[-1].offset + 1
     return found

@@ -71,12 +71,12 @@ def test_processes_append_without_loss_when_one_is_killed(log: EmbeddedLog, spaw
     assert [writer.wait() for writer in writers.values()] == [-9, 0, 0, 0]
 
     rows = log.read(SHARED, 0, 64 * MiB)
-    assert [row[0] for row in rows] == list(range(len(rows))) == list(range(log.bounds(SHARED)[1]))
-    assert [row[1] for row in rows] == sorted(row[1] for row in rows)
+    assert [row.offset for row in rows] == list(range(len(rows))) == list(range(log.bounds(SHARED)[1]))
+    assert [row.append_time_ms for row in rows] == sorted(row.append_time_ms for row in rows)
     by_writer: dict[str, list[tuple[int, int]]] = {name: [] for name in writers}
     for row in rows:
-        name, number = (row[4] or b"").decode().split(":")
-        by_writer[name].append((int(number), row[0]))
+        name, number = (row.value or b"").decode().split(":")
+        by_writer[name].append((int(number), row.offset))
     for written in by_writer.values():
         assert [number for number, _ in written] == list(range(len(written)))
     assert [len(by_writer[name]) for name in "bcd"] == [count] * 3

@@ -65,7 +65,7 @@ def read_to(log: KafkaLog, partition: TopicPartition, offset: int, end: int, max
     rows: list[LogRow] = []
     while offset < end:
         rows += log.read(partition, offset, max_bytes)
-        offset = rows[-1][0] + 1
+        offset = rows[-1].offset + 1
     return rows
 
 
@@ -91,7 +91,7 @@ def test_seeks_leave_nothing_stale(connect: Connect, topic: str) -> None:
     for _ in range(60):
         offset = place.randrange(2_900)
         rows = read_to(log, partition, offset, offset + place.randrange(1, 100), max_bytes=2_000)
-        assert [row[4] for row in rows] == [b"%d" % number for number in range(offset, rows[-1][0] + 1)]
+        assert [row.value for row in rows] == [b"%d" % number for number in range(offset, rows[-1].offset + 1)]
 
 
 def test_fetching_ahead_is_bounded(connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_fetching_ahead_is_bounded(connect: Connect, topic: str, monkeypatch: py
     log = connect()
     partition = filled(log, topic, 3_000)
     rows = read_to(log, partition, 0, 3_000, max_bytes=3_000)
-    assert [row[4] for row in rows] == [b"%d" % number for number in range(3_000)]
+    assert [row.value for row in rows] == [b"%d" % number for number in range(3_000)]
 
 
 def test_a_log_trimmed_under_a_reader_is_an_error(
@@ -114,7 +114,7 @@ def test_a_log_trimmed_under_a_reader_is_an_error(
     other.trim(partition, 999)
     assert other.bounds(partition) == (999, 1_000)
     with pytest.raises(OffsetOutOfRange, match=r"is outside of 999 to 1000"):
-        read_to(log, partition, rows[-1][0] + 1, 1_000)
+        read_to(log, partition, rows[-1].offset + 1, 1_000)
 
 
 def test_transactions_of_others_are_read_when_committed(kafka_broker: Broker, connect: Connect, topic: str) -> None:
@@ -131,10 +131,10 @@ def test_transactions_of_others_are_read_when_committed(kafka_broker: Broker, co
     log, partition = connect(), TopicPartition(topic, 0)
     assert log.bounds(partition) == (0, 16)
     rows = read_to(log, partition, 0, 11)
-    assert [row[4] for row in rows] == [b"0.0", b"0.1", b"0.2", b"2.0", b"2.1", b"2.2"]
-    assert log.read(partition, rows[-1][0] + 1, MiB) == []
-    assert log.bounds(partition) == (0, rows[-1][0] + 1)
-    assert [row[4] for row in log.read(partition, 3, 1)] == [b"2.0"]  # offset 3 is a marker
+    assert [row.value for row in rows] == [b"0.0", b"0.1", b"0.2", b"2.0", b"2.1", b"2.2"]
+    assert log.read(partition, rows[-1].offset + 1, MiB) == []
+    assert log.bounds(partition) == (0, rows[-1].offset + 1)
+    assert [row.value for row in log.read(partition, 3, 1)] == [b"2.0"]  # offset 3 is a marker
 
 
 def test_open_transactions_are_not_read(kafka_broker: Broker, connect: Connect, topic: str) -> None:
@@ -149,7 +149,7 @@ def test_open_transactions_are_not_read(kafka_broker: Broker, connect: Connect, 
     assert (log.bounds(partition), log.read(partition, 0, 1)) == ((0, 0), [])
     writer.commit_transaction()
     log.wait(600_000)
-    assert [row[4] for row in log.read(partition, 0, 1)] == [b"x"]
+    assert [row.value for row in log.read(partition, 0, 1)] == [b"x"]
 
 
 # --- writing ---
@@ -162,14 +162,14 @@ def test_a_second_writer_shows_as_a_gap(connect: Connect, topic: str) -> None:
     other.send(0, 0, partition, b"foreign", fence=9)
     assert settle(other, 1)[0].offset == 100
     log.send(0, 0, partition, b"own", fence=1)
-    assert settle(log, 1)[0][2:5] == (101, log.read(partition, 101, 1)[0][1], False)
+    assert settle(log, 1)[0][2:5] == (101, log.read(partition, 101, 1)[0].append_time_ms, False)
 
 
 def test_a_full_queue_drops_nothing(connect: Connect, topic: str) -> None:
     """B1: what librdkafka has no room for stays queued, in order."""
     log = connect(producer_queue_buffering_max_messages=7)
     partition = filled(log, topic, 300)
-    assert [row[4] for row in read_to(log, partition, 0, 300)] == [b"%d" % number for number in range(300)]
+    assert [row.value for row in read_to(log, partition, 0, 300)] == [b"%d" % number for number in range(300)]
 
 
 def test_a_delivery_ends_a_wait(connect: Connect, topic: str) -> None:
@@ -188,7 +188,7 @@ def test_a_message_ends_a_wait_without_answers(connect: Connect, topic: str) -> 
     """Who waits for no delivery is woken by messages alone; the deliveries come with the next polls."""
     log = connect()
     partition = filled(log, topic, 1)
-    assert [row[0] for row in read_to(log, partition, 0, 1)] == [0]
+    assert [row.offset for row in read_to(log, partition, 0, 1)] == [0]
     log.send(3, 4, partition, b"x")
     found = log.poll()
     while not (rows := log.read(partition, 1, 1)):
@@ -196,7 +196,7 @@ def test_a_message_ends_a_wait_without_answers(connect: Connect, topic: str) -> 
     while not found:
         log.wait(600_000)
         found = log.poll()
-    assert ([row[4] for row in rows], [each.token for each in found]) == ([b"x"], [4])
+    assert ([row.value for row in rows], [each.token for each in found]) == ([b"x"], [4])
 
 
 def test_one_delivery_stands_for_all_partitions(connect: Connect, topic: str) -> None:
@@ -216,8 +216,8 @@ def test_one_delivery_stands_for_all_partitions(connect: Connect, topic: str) ->
     assert [(each.owner, each.token) for each in settle(log, 1)] == [(5, 6)]
     assert [log.bounds(partition)[1] for partition in partitions] == [850, 850, 0]
     rows = read_to(log, partitions[1], 0, 850)
-    assert [row[4] for row in rows] == [b"%d" % number for number in range(1, 1_700, 2)]
-    assert [row[5] for row in rows] == [None if number % 7 else headers for number in range(1, 1_700, 2)]
+    assert [row.value for row in rows] == [b"%d" % number for number in range(1, 1_700, 2)]
+    assert [row.headers for row in rows] == [None if number % 7 else headers for number in range(1, 1_700, 2)]
 
 
 def test_a_record_that_fails_is_never_covered_by_those_behind_it(

@@ -69,8 +69,8 @@ def test_what_is_listed_is_enough(guarded: SecureBroker, tmp_path: Path) -> None
     assert work(guarded, tmp_path) == ExitCode.DONE
     log = KafkaLog(guarded.plain)
     rows = log.read(TopicPartition(totals.name, 0), 0, 1 << 20)
-    assert [int64.decode(row[4] or b"") for row in rows if row[3] == b"rare"] == [1, 2]
-    assert b"" in [row[4] for row in log.read(TopicPartition(rejected.name, 0), 0, 1 << 20)]
+    assert [int64.decode(row.value or b"") for row in rows if row.key == b"rare"] == [1, 2]
+    assert b"" in [row.value for row in log.read(TopicPartition(rejected.name, 0), 0, 1 << 20)]
     assert all(log.bounds(TopicPartition(f"guarded.{stage}.changelog", 0))[0] > 0 for stage in ("split", "count"))
     log.close()
 

@@ -90,7 +90,16 @@ def test_a_transaction_has_one_marker_in_the_changelog(
         offset = delivery.offset + 1 + delivery.trailing
         assert log.bounds(changelog)[1] >= delivery.offset + 1  # though the broker writes markers later
     rows = log.read(changelog, 0, MiB)
-    assert [row[4] for row in rows] == [b"data of 0", b"0", b"data of 1", b"1", b"data of 2", b"2", b"data of 3", b"3"]
+    assert [row.value for row in rows] == [
+        b"data of 0",
+        b"0",
+        b"data of 1",
+        b"1",
+        b"data of 2",
+        b"2",
+        b"data of 3",
+        b"3",
+    ]
 
 
 def test_every_message_of_the_changelog_is_reported(connect: Connect, changelog: TopicPartition) -> None:
@@ -131,7 +140,7 @@ def test_headers_of_a_deterministic_task_come_as_they_were_sent(
     commit(log, changelog, b"one", [record(out, b"x", cell) for cell in cells])
     assert visible(kafka_broker, out) == [b"x"] * len(cells)
     assert log.bounds(out)[0] == 0
-    found = [row[5] for row in log.read(out, 0, MiB)]
+    found = [row.headers for row in log.read(out, 0, MiB)]
     assert found == cells
 
 
@@ -188,7 +197,9 @@ def test_what_a_predecessor_left_open_is_aborted(
     ended(log)
     start, end = log.bounds(changelog)
     rows = log.read(changelog, start, MiB)
-    assert [(row[0], row[4]) for row in rows] == [(2, b"claim")]  # behind the lost message and the abort's marker
+    assert [(row.offset, row.value) for row in rows] == [
+        (2, b"claim")
+    ]  # behind the lost message and the abort's marker
     assert end >= 3
     assert log.read(changelog, 3, MiB) == []
     commit(log, changelog, b"one", [record(out, b"1")])
@@ -205,7 +216,7 @@ def test_a_plain_writer_waits_behind_an_open_transaction(
     plain.send(0, -1, changelog, b"claim", sync=True)
     (delivery,) = ended(plain)
     assert plain.bounds(changelog)[1] > delivery.offset
-    assert [row[4] for row in plain.read(changelog, 0, MiB)] == [b"claim"]
+    assert [row.value for row in plain.read(changelog, 0, MiB)] == [b"claim"]
     plain.close()
 
 

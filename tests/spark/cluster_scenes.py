@@ -52,7 +52,7 @@ Rows = Iterator[pa.RecordBatch]
 def headers_in(log: EmbeddedLog, changelog: TopicPartition) -> list[ChangelogHeader]:
     """Return the headers of all messages in a changelog."""
     begin, end = log.bounds(changelog)
-    return [decode_changelog_header(row[4] or b"") for row in (log.read(changelog, begin, 1 << 24) if end else ())]
+    return [decode_changelog_header(row.value or b"") for row in (log.read(changelog, begin, 1 << 24) if end else ())]
 
 
 def attempts_at(log: EmbeddedLog, changelog: TopicPartition) -> set[int]:

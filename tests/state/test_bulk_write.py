@@ -284,7 +284,7 @@ def test_messages_of_a_run_are_valid_for_every_reader(log: Log) -> None:
     whole(log, {b"a": b"2"})
     for wiring in all_wirings(job):
         generations = [
-            decode_changelog_header(row[4] or b"").generation for row in log.read(wiring.changelog, 0, 1 << 20)
+            decode_changelog_header(row.value or b"").generation for row in log.read(wiring.changelog, 0, 1 << 20)
         ]
         assert generations == sorted(generations)
 

@@ -103,8 +103,8 @@ class Scene:
         found: list[int] = []
         position, end = self.log.bounds(self.totals)
         while position < end and (rows := self.log.read(self.totals, position, 1 << 20)):
-            found += [int.from_bytes(row[4] or b"", "big") for row in rows]
-            position = rows[-1][0] + 1
+            found += [int.from_bytes(row.value or b"", "big") for row in rows]
+            position = rows[-1].offset + 1
         return found
 
     def attempt(self, run: BulkWrite, number: int, **sums: int) -> Attempt:

@@ -73,9 +73,9 @@ class Stored:
         """Return key → values of the topic with the results, in their order."""
         found = defaultdict(list)
         for row in self.outputs("totals"):
-            assert row[3] is not None
-            assert row[4] is not None
-            found[row[3].decode()].append(int.from_bytes(row[4], "big"))
+            assert row.key is not None
+            assert row.value is not None
+            found[row.key.decode()].append(int.from_bytes(row.value, "big"))
         return dict(found)
 
     def _names(self) -> tuple[set[str], set[str]]:
@@ -148,16 +148,16 @@ def test_an_aligned_job_goes_on(end: str, tmp_path: Path) -> None:
 def test_a_deterministic_job_goes_on(kind: str, end: str, tmp_path: Path) -> None:
     """The outputs that left before a kill are not made twice, whichever way they leave; timers fire once."""
     stored = Stored(kind, end, tmp_path)
-    left = {row[4] for row in stored.outputs("dice")}
+    left = {row.value for row in stored.outputs("dice")}
     rest = once_each(stored)
     assert sorted(rest) == sorted(f"timer {word}" for word in counted(stored.before))
     assert all(len(fired) == 1 for fired in rest.values())
     dice = list(stored.outputs("dice"))
-    assert left <= {row[4] for row in dice}
-    assert len({row[4] for row in dice}) == len(dice) == counted(stored.before + MORE).total()
+    assert left <= {row.value for row in dice}
+    assert len({row.value for row in dice}) == len(dice) == counted(stored.before + MORE).total()
     numbers = defaultdict(list)
     for row in dice:
-        headers = dict(decode_headers(row[5] or b""))
+        headers = dict(decode_headers(row.headers or b""))
         assert sorted(headers) == ["grete.producer", "grete.seq", "grete.t"]
         numbers[headers["grete.producer"]].append(int(headers["grete.seq"]))
     assert all(seqs == list(range(1, len(seqs) + 1)) for seqs in numbers.values())

@@ -124,4 +124,4 @@ def until_committed(log: EmbeddedLog, sentences: int) -> None:
 def totals(log: Log) -> list[tuple[str, int]]:
     """Return (word, total) of everything sent."""
     rows = log.read(TOTALS, 0, 1 << 30)
-    return [((row[3] or b"").decode(), int.from_bytes(row[4] or b"", "big")) for row in rows]
+    return [((row.key or b"").decode(), int.from_bytes(row.value or b"", "big")) for row in rows]

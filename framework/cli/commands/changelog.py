@@ -27,10 +27,10 @@ def changelog_tail(
     _, end = log.bounds(changelog)
     for row in rows_from(log, changelog, end - count):
         try:
-            text = _message(row[4] or b"")
+            text = _message(row.value or b"")
         except DecodeError as error:
             text = f"not a changelog message: {error}"
-        print(f"{row[0]}\t{_clock(row[1])}\t{text}")
+        print(f"{row.offset}\t{_clock(row.append_time_ms)}\t{text}")
 
 
 def changelog_verify(reference: str, directory: Path | None, address: LogAddress) -> None:
@@ -41,7 +41,7 @@ def changelog_verify(reference: str, directory: Path | None, address: LogAddress
         fold = ChangelogFold(str(wiring.changelog), start)
         commits = messages = 0
         for row in rows_from(log, wiring.changelog, start):
-            segment = fold.feed(row[0], row[4] or b"")
+            segment = fold.feed(row.offset, row.value or b"")
             commits += segment is not None
             messages += 1 if segment is None else 0
         if commits and not fold.complete:

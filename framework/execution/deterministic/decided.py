@@ -43,16 +43,16 @@ class DecidedRows:
             return self._read_unproved(decision)
         last = decision.rows.last_offset
         ahead = self._ahead_from(decision)
-        while not ahead or ahead[-1][0] < last:
+        while not ahead or ahead[-1].offset < last:
             rows = self._read_on(decision, ahead)
             if not rows:
                 break
             ahead.extend(rows)
         found: list[LogRow] = []
-        while ahead and ahead[0][0] <= last:
+        while ahead and ahead[0].offset <= last:
             found.append(ahead.popleft())
         if len(found) != decision.count or digest_of(found) != decision.rows.digest:
-            raise self._differ(decision, last, [row[0] for row in found])
+            raise self._differ(decision, last, [row.offset for row in found])
         return found
 
     def _read_unproved(self, decision: ProcessExternal) -> list[LogRow]:
@@ -62,18 +62,18 @@ class DecidedRows:
             if not rows:
                 raise self._gone(decision)
             ahead.extend(rows)
-        if ahead[0][0] != decision.first_offset:
+        if ahead[0].offset != decision.first_offset:
             raise self._gone(decision)
         return [ahead.popleft() for _ in range(decision.count)]
 
     def _ahead_from(self, decision: ProcessExternal) -> deque[LogRow]:
         ahead = self._ahead.setdefault(decision.partition, deque())
-        while ahead and ahead[0][0] < decision.first_offset:
+        while ahead and ahead[0].offset < decision.first_offset:
             ahead.popleft()
         return ahead
 
     def _read_on(self, decision: ProcessExternal, ahead: deque[LogRow]) -> list[LogRow]:
-        position = ahead[-1][0] + 1 if ahead else decision.first_offset
+        position = ahead[-1].offset + 1 if ahead else decision.first_offset
         try:
             return batch(self._log, decision.partition, position, self._settings.batch_bytes_max)
         except OffsetOutOfRange as error:

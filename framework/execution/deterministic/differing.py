@@ -74,7 +74,7 @@ def _visible(error: OutputsDiffer, producer: bytes, log: Log) -> dict[int, LogRo
     while stop > start and end - stop < ROWS_MAX and min(found, default=error.last + 1) > error.first:
         begin = max(start, stop - size)
         for row in _rows(log, partition, begin, stop):
-            seq = seq_of(row[5], producer)
+            seq = seq_of(row.headers, producer)
             if seq is not None and error.first <= seq <= error.last:
                 found.setdefault(seq, row)
         size, stop = 2 * size, begin
@@ -88,6 +88,6 @@ def _rows(log: Log, partition: TopicPartition, begin: int, stop: int) -> list[Lo
         rows = log.read(partition, begin, _BYTES)
         if not rows:
             break
-        found += [row for row in rows if row[0] < stop]
-        begin = rows[-1][0] + 1
+        found += [row for row in rows if row.offset < stop]
+        begin = rows[-1].offset + 1
     return found

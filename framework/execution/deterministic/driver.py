@@ -119,15 +119,17 @@ class DeterministicDriver(TaskDriver):
         if partition in self._internal:
             step = self.core.step
             for row in rows:
-                self._todo.extend(step(on.Message(partition, row[0], row[1], row[4] or b"")))
+                self._todo.extend(step(on.Message(partition, row.offset, row.append_time_ms, row.value or b"")))
             self._do(on.InputRead())
         else:
             self._batches_read.append(batch)
             self._end_due_ms = self._mono_ms() + END_CHECK_MS
             self.counters["external records"] += len(rows)
-            more = sum(len(row[4] or b"") for row in rows) > self._settings.batch_bytes_max // 2
+            more = sum(len(row.value or b"") for row in rows) > self._settings.batch_bytes_max // 2
             now = int(self._mono_ms() * 1_000)
-            self._do(on.ExternalBatch(partition, rows[0][0], rows[-1][0] + 1, len(rows), now, digest_of(rows), more))
+            self._do(
+                on.ExternalBatch(partition, rows[0].offset, rows[-1].offset + 1, len(rows), now, digest_of(rows), more)
+            )
         return True
 
     def _nothing_more(self) -> bool:
@@ -233,11 +235,11 @@ class DeterministicDriver(TaskDriver):
         next_offset = -1
         if action.replay:
             rows = self._decided.read(action)
-            next_offset = rows[-1][0] + 1
+            next_offset = rows[-1].offset + 1
             self.counters["replayed records"] += len(rows)
         else:
             partition, rows = self._batches_read.popleft()
-            assert (partition, rows[0][0], len(rows)) == (action.partition, action.first_offset, action.count)
+            assert (partition, rows[0].offset, len(rows)) == (action.partition, action.first_offset, action.count)
         self._code.process_decided(action.partition, rows, action.first_t)
         self._ran(next_offset)
 

@@ -4,12 +4,13 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 from framework.errors import ConfigError, OffsetOutOfRange
 from framework.logs.embedded.errors import Guard, corrupt
 from framework.logs.embedded.schema import OFFSET_BITS, OFFSET_MASK, open_to_read
-from framework.ports import LogRow
+from framework.ports import LogRow, row_of
 from protocol.ids import TopicPartition
 
 ROW_BYTES = 48  # what a row counts beside its blobs, so that a read of a million empty messages is bounded too
@@ -115,7 +116,7 @@ class EmbeddedReader:
         return open_to_read(self.path)
 
     def _rows(self, number: int, offset: int, max_bytes: int) -> list[LogRow]:
-        rows: list[LogRow] = []
+        rows: list[tuple[Any, ...]] = []
         first, last = number << OFFSET_BITS, number << OFFSET_BITS | OFFSET_MASK
         cursor = self._sql.execute(_READ, (min(max(first, first + offset), last), last))
         try:
@@ -140,7 +141,7 @@ class EmbeddedReader:
                     break
         finally:
             cursor.close()  # an open cursor would keep the WAL from being used again
-        return rows
+        return list(map(row_of, rows))
 
     def _id(self, partition: TopicPartition) -> int:
         """Return the partition's number in the file. Raises ConfigError if there is none."""
@@ -177,4 +178,4 @@ def no_log(path: Path) -> ConfigError:
 
 def _continues(rows: list[LogRow], offset: int) -> bool:
     """Return whether the rows have no gap from ``offset`` on: ids are unique and sorted, so counting suffices."""
-    return bool(rows) and rows[0][0] == offset and rows[-1][0] - offset + 1 == len(rows)
+    return bool(rows) and rows[0].offset == offset and rows[-1].offset - offset + 1 == len(rows)

@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from framework.errors import FrameworkError, OffsetOutOfRange
 from framework.logs.kafka.errors import Troubles, failed, failure
 from framework.logs.kafka.metadata_client import ANSWER_S_MAX, RETRIED, SLICE_S, MetadataClient
-from framework.ports import LogRow
+from framework.ports import LogRow, row_of
 from framework.settings import MiB
 from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
@@ -66,7 +66,7 @@ class _Ahead:
         sizes = map(add, map(add, _lengths(keys), _lengths(values)), map(add, repeat(ROW_BYTES), _lengths(cells)))
         totals = accumulate(sizes, initial=self.totals[-1] if self.totals else self.passed)
         self.totals.extend(islice(totals, 1, None))
-        self.rows.extend(zip(offsets, times, times, keys, values, cells, strict=True))
+        self.rows.extend(map(row_of, zip(offsets, times, times, keys, values, cells, strict=True)))
         self.fetched = offsets[-1] + 1
 
     def take(self, max_bytes: int) -> list[LogRow]:
@@ -75,7 +75,7 @@ class _Ahead:
         rows, self.passed = self.rows[:stop], self.totals[:stop][-1] if self.rows else self.passed
         del self.rows[:stop], self.totals[:stop]
         if rows:
-            self.asked = rows[-1][0] + 1
+            self.asked = rows[-1].offset + 1
         return rows
 
     @property

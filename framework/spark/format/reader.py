@@ -180,7 +180,7 @@ def stream(where: Where, plan: StreamPlan, partition: TopicPartition) -> Iterato
         start, end = log.bounds(partition)
         reader = _Frames(plan, partition)
         for row in rows(log, partition, start, end):
-            batch = reader.batch(row[0], row[4] or b"")
+            batch = reader.batch(row.offset, row.value or b"")
             if batch is not None:
                 yield batch
     except OffsetOutOfRange as error:

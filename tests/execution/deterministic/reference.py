@@ -35,11 +35,11 @@ def decisions(log: Log, changelog: TopicPartition) -> list[InputDecision]:
     """Return the valid decisions of a source (C2)."""
     top, found = 0, []
     for row in rows_of(log, changelog):
-        header = decode_changelog_header(row[4] or b"")
+        header = decode_changelog_header(row.value or b"")
         if header.generation >= top:
             top = header.generation
             if header.type is ChangelogType.INPUT_DECISION:
-                found.append(decode_input_decision(row[4] or b""))
+                found.append(decode_input_decision(row.value or b""))
     return found
 
 
@@ -49,7 +49,7 @@ def expected(log: Log, job: Job, split: Callable[[str], list[tuple[str, str]]]) 
     topology = job.topology()
     for source in range(job.partitions):
         external = TopicPartition(topology.externals_of(0)[0], source)
-        rows = {row[0]: row for row in rows_of(log, external)}
+        rows = {row.offset: row for row in rows_of(log, external)}
         for decision in decisions(log, TopicPartition(topology.changelog(0), source)):
             offsets = [offset for offset in sorted(rows) if offset >= decision.first_offset][: decision.records]
             for index, offset in enumerate(offsets):

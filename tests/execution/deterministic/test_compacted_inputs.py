@@ -96,7 +96,7 @@ def _compact(log: Log, admin: AdminClient, into: TopicPartition) -> None:
     """Return when the broker has removed records that the job took; newer ones of the same keys stand behind them."""
     _set(admin, ConfigResource(ResourceType.TOPIC, into.topic), CLEANED_AT_ONCE)
     deadline, number = time.monotonic() + PATIENCE_S, TAKEN
-    while [row[0] for row in log.read(into, 0, 1 << 20)][:TAKEN] == [*range(TAKEN)]:
+    while [row.offset for row in log.read(into, 0, 1 << 20)][:TAKEN] == [*range(TAKEN)]:
         assert time.monotonic() < deadline, "the broker does not compact"
         _feed(log, into, range(number, number + 2))  # an append rolls the segment: the active one is never cleaned
         number += 2

@@ -46,11 +46,11 @@ def _expired(lines: MemoryPartition) -> None:
 
 
 def _rewritten(lines: MemoryPartition) -> None:
-    lines.rows[2] = (*lines.rows[2][:4], b"other", lines.rows[2][5])
+    lines.rows[2] = lines.rows[2]._replace(value=b"other")
 
 
 def _headers_changed(lines: MemoryPartition) -> None:
-    lines.rows[2] = (*lines.rows[2][:5], b"\0\0\0\0")
+    lines.rows[2] = lines.rows[2]._replace(headers=b"\0\0\0\0")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from framework.core.task_topology import wire
 from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.deterministic.processor import NO_TIMER, LogicalProcessor
 from framework.execution.deterministic.remade import Check, OutputsDiffer
-from framework.ports import ExternalRecord
+from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from framework.stores.memory import MemoryDisk, MemoryStore
 from framework.stores.overlay import Overlay
@@ -262,7 +262,7 @@ def test_external_records_are_numbered_for_each_partition() -> None:
 def test_a_source_gives_its_own_time() -> None:
     """D2: the i-th row of a decision has the logical time first_t + i, and its children inherit it."""
     rig = LogicalRig(0, MemoryDisk())
-    rows = [(7 + i, 0, 40 + i, None, line, None) for i, line in enumerate((b"to be", b"or"))]
+    rows = [LogRow(7 + i, 0, 40 + i, None, line, None) for i, line in enumerate((b"to be", b"or"))]
     rig.processor.process_decided(TopicPartition("lines", 0), rows, 900)
     (found,) = sent(rig.processor.take_frames()).values()
     assert found == [(None, b"to", 40, 900, 0), (None, b"be", 40, 900, 0), (None, b"or", 41, 901, 0)]
@@ -273,8 +273,9 @@ def test_a_batch_has_its_own_timestamp_whatever_timer_fires_before_it() -> None:
     """A timer that is due between two batches fires before the second, which sends with its latest timestamp."""
     rig = LogicalRig(0, MemoryDisk(), job=Job("batches", [Batches, ReadsMiddle], mode="deterministic"))
     lines = TopicPartition("lines", 0)
-    rig.processor.process_decided(lines, [(0, 0, 40, None, b"one", None)], 900)
-    rig.processor.process_decided(lines, [(1, 0, 41, None, b"two", None), (2, 0, 42, None, b"three", None)], 1_500)
+    rig.processor.process_decided(lines, [LogRow(0, 0, 40, None, b"one", None)], 900)
+    second = [LogRow(1, 0, 41, None, b"two", None), LogRow(2, 0, 42, None, b"three", None)]
+    rig.processor.process_decided(lines, second, 1_500)
     (found,) = sent(rig.processor.take_frames()).values()
     assert found == [
         (None, b"1 lines", 40, 900, 0),

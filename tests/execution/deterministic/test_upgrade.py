@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from framework.errors import Halted
+from framework.ports import LogRow
 from framework.settings import Settings
 from framework.testing import Kit
 from framework.testing.kit import START_MS
@@ -56,7 +57,7 @@ def opened(output_delivery: OutputDelivery) -> Kit:
         into.start = before["starts"][name]
         for offset, append_time, timestamp, *cells in rows:
             key, value, headers = (None if cell is None else bytes.fromhex(cell) for cell in cells)
-            into.rows.append((offset, append_time, timestamp, key, value, headers))
+            into.rows.append(LogRow(offset, append_time, timestamp, key, value, headers))
             into.append_time_ms = append_time
     assert before["now_ms"] >= START_MS
     kit.now_ms = before["now_ms"]
@@ -65,7 +66,7 @@ def opened(output_delivery: OutputDelivery) -> Kit:
 
 def first_bytes(kit: Kit, stage: str) -> set[int]:
     """Return the first byte of each message in a changelog."""
-    return {(row[4] or b"\0")[0] for row in kit._data.partition(TopicPartition(f"old.{stage}.changelog", 0)).rows}
+    return {(row.value or b"\0")[0] for row in kit._data.partition(TopicPartition(f"old.{stage}.changelog", 0)).rows}
 
 
 @pytest.mark.parametrize("output_delivery", OUTPUT_DELIVERIES)
@@ -98,6 +99,6 @@ def test_its_input_is_compared_from_the_upgrade_on(output_delivery: OutputDelive
     kit.crash("pass")
     assert 0x2B in first_bytes(kit, "pass")
     lines = kit._data.partition(TopicPartition("letters", 0)).rows
-    lines[-1] = (*lines[-1][:4], b"other", lines[-1][5])
+    lines[-1] = lines[-1]._replace(value=b"other")
     with pytest.raises(Halted, match="it was rewritten"):
         kit.run()

@@ -65,7 +65,7 @@ def report(found: dict[int, list[dict[str, Any]]]) -> TaskReport:
 
 def log_rows(offsets: range) -> list[LogRow]:
     """Return the same records as a log has them."""
-    return [(offset, 0, HISTORY[offset][2], *HISTORY[offset][:2], None) for offset in offsets]
+    return [LogRow(offset, 0, HISTORY[offset][2], *HISTORY[offset][:2], None) for offset in offsets]
 
 
 def test_rows_in_batches_are_the_task_over_its_log() -> None:
@@ -121,7 +121,7 @@ def test_pieces_of_files_and_frames_are_the_local_merge() -> None:
 
     def history(source: TopicPartition) -> list[LogRow]:
         past = places if source.topic == "locations" else weather
-        return [(offset, 0, time, key, value, None) for offset, (key, value, time) in enumerate(past)]
+        return [LogRow(offset, 0, time, key, value, None) for offset, (key, value, time) in enumerate(past)]
 
     expected = run_job(job, history, Settings(), checkpoint_id=1)
     frames: list[dict[str, Any]] = []

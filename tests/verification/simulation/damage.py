@@ -77,7 +77,7 @@ def thinned_input(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     decision = taken[int(rand() * len(taken))]
     _kill_all(sim, target)
     rows = sim.log.partition(TopicPartition(decision.topic, decision.partition)).rows
-    at = next(index for index, row in enumerate(rows) if row[0] == decision.first_offset)
+    at = next(index for index, row in enumerate(rows) if row.offset == decision.first_offset)
     gone = [index for index in range(at, at + decision.records) if rand() < 0.5] or [at + decision.records - 1]
     for index in reversed(gone):
         del rows[index]
@@ -110,15 +110,15 @@ def _flip(sim: FaultyWorld, partitions: list[TopicPartition], kind: int, start: 
         (partition, index)
         for partition in partitions
         for index, row in enumerate(sim.log.partition(partition).rows)
-        if row[4] and row[4][0] & 15 == kind
+        if row.value and row.value[0] & 15 == kind
     ]
     if not found:
         return ""
     partition, index = found[-1 - int(rand() * rand() * len(found))]  # rather a late one: it may be read yet
     rows = sim.log.partition(partition).rows
-    offset, append_time, time, key, value, headers = rows[index]
+    offset, value = rows[index].offset, rows[index].value
     assert value is not None
     at = start + int(rand() * (len(value) - start))
     flipped = value[:at] + bytes((value[at] ^ 1 << int(rand() * 8),)) + value[at + 1 :]
-    rows[index] = (offset, append_time, time, key, flipped, headers)
+    rows[index] = rows[index]._replace(value=flipped)
     return f"{partition} offset {offset} byte {at}"

@@ -75,7 +75,7 @@ class Checker:
         if partition in self._readers or partition in self._changelogs:
             return
         for row in rows:
-            mark = b";".join((row[4] or b"").split(b";", 2)[:2])
+            mark = b";".join((row.value or b"").split(b";", 2)[:2])
             self._outside[mark] -= 1
             if not self._outside[mark]:
                 self.missing.add(mark)
@@ -316,14 +316,14 @@ class Checker:
             partition = TopicPartition(i.topic, i.partition)
             rows, start = self._log.partition(partition).rows, self._log.partition(partition).start
             for row in rows[history.resume[partition] - start : i.resume - start]:
-                value = row[4] or b""
+                value = row.value or b""
                 header = decode_header(value)
                 if header.type is MessageType.FRAME and self._is_left_out(
                     history, partition, header, frame_count(value)
                 ):
                     raise Violation(
                         "resume",
-                        f"{name}: resumes {partition} at {i.resume}, but offset {row[0]} is not included: {header}",
+                        f"{name}: resumes {partition} at {i.resume}, but offset {row.offset} is not included: {header}",
                     )
 
     def _is_left_out(self, history: TaskHistory, partition: TopicPartition, header: Header, count: int) -> bool:
@@ -346,7 +346,7 @@ class Checker:
             return
         history = self.histories[task]
         rows = self._log.partition(history.wiring.changelog).rows
-        check_restore(history, [row for row in rows if row[0] >= start], start, damaged=self.damaged)
+        check_restore(history, [row for row in rows if row.offset >= start], start, damaged=self.damaged)
 
     def fenced(self, task: int, generation: int, nonce: bytes, reason: str) -> None:
         """Check a process that gives up as fenced."""

@@ -124,7 +124,8 @@ class SharedLog(MemoryLogData):
         if not self._behaviour.clock_goes_back:
             time_ms = max(time_ms, into.append_time_ms)
         into.append_time_ms, offset = time_ms, into.end
-        into.rows.append((offset, time_ms, time_ms if timestamp_ms is None else timestamp_ms, key, value, headers))
+        at_ms = time_ms if timestamp_ms is None else timestamp_ms
+        into.rows.append(LogRow(offset, time_ms, at_ms, key, value, headers))
         self._unsynced.append(partition)
         return offset, time_ms
 

@@ -141,7 +141,9 @@ class LogicalSimRunner(Timeless):
     def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
         """Process rows of an external input."""
         for index, row in enumerate(rows):
-            self._process(LogicalStep(partition, OUTSIDE, row[0], row[4] or b"", first_t + index, self._producer))
+            self._process(
+                LogicalStep(partition, OUTSIDE, row.offset, row.value or b"", first_t + index, self._producer)
+            )
         self._pass(first_t + len(rows) - 1)
 
     def process_merged(self, batches: Sequence[RecordBatch], upto: int) -> None:

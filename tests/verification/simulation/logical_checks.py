@@ -225,11 +225,11 @@ class LogicalChecker(Checker):
         super().unmade(partition, rows)
         if not rows:
             return
-        left = [row[4] or b"" for row in self._log.partition(partition).rows if row[0] < rows[0][0]]
+        left = [row.value or b"" for row in self._log.partition(partition).rows if row.offset < rows[0].offset]
         if self._changelogs.get(partition) in self.logical:
             history = self.logical[self._changelogs[partition]]
-            history.decided = [entry for entry in history.decided if entry[0] < rows[0][0]]
-            history.leases = [entry for entry in history.leases if entry[0] < rows[0][0]]
+            history.decided = [entry for entry in history.decided if entry[0] < rows[0].offset]
+            history.leases = [entry for entry in history.leases if entry[0] < rows[0].offset]
         elif partition in self._readers:
             commit = self.histories[self._readers[partition]].commit
             inputs = () if commit is None else commit.inputs
@@ -282,7 +282,7 @@ class LogicalChecker(Checker):
     def finish(self) -> None:
         """Check the world at rest: what was sent and what is outside begins as the reference does, byte for byte."""
         super().finish()
-        rows = {p: [row[4] or b"" for row in self._log.partition(p).rows] for p in self.plan.inputs}
+        rows = {p: [row.value or b"" for row in self._log.partition(p).rows] for p in self.plan.inputs}
         channels, outside = reference(self.plan, self.logical, rows)
         for key, made in self.made.items():
             _check_prefix(f"stream {key}", made.records, channels.get(key, []))

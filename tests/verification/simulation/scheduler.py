@@ -386,7 +386,7 @@ class Simulation:
         """Trace and forget messages that a power loss has taken back; who feeds the job sends his again."""
         self.trace.note(self.step, self.now, f"{partition} loses {len(rows)} messages")
         if partition in self.plan.inputs:
-            self._arrivals.extendleft((self.step, partition, row[4] or b"") for row in reversed(rows))
+            self._arrivals.extendleft((self.step, partition, row.value or b"") for row in reversed(rows))
         else:
             self.checker.unmade(partition, rows)
 

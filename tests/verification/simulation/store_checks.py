@@ -45,7 +45,7 @@ def check_restore(history: TaskHistory, rows: Sequence[LogRow], start: int, *, d
     try:
         fold = ChangelogFold(name, start)
         for row in rows:
-            segment = fold.feed(row[0], row[4] or b"")
+            segment = fold.feed(row.offset, row.value or b"")
             for message in () if segment is None else segment.messages:
                 data = decode_data(message)
                 for store, key, value in zip(data.stores, data.keys, data.values, strict=True):

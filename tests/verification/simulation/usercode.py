@@ -238,7 +238,7 @@ class SimRunner:
 
     def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
         """Process rows of an external input."""
-        self._process_all(partition, OUTSIDE, [(row[0], row[4] or b"") for row in rows])
+        self._process_all(partition, OUTSIDE, [(row.offset, row.value or b"") for row in rows])
 
     def _process_all(self, partition: TopicPartition, producer: int, records: list[tuple[int, bytes]]) -> None:
         """Process records of one source, as the real processor does."""

@@ -52,7 +52,7 @@ def marker_resent_only_if_last(perform_next: Any) -> Any:
         action = self._todo[0]
         if isinstance(action, do.Send) and _sends(action, "send restore") and self._log.bounds(action.partition)[1]:
             start, end = self._log.bounds(action.partition)
-            last = self._log.read(action.partition, end - 1, 1)[0][4] if end > start else None
+            last = self._log.read(action.partition, end - 1, 1)[0].value if end > start else None
             if last and name_of(last) == "send marker" and decode_header(last).producer == self.wiring.producer:
                 self._todo.popleft()
                 self._pending_sends.sent(action.token, 0, self._mono_ms())
@@ -133,7 +133,7 @@ def changelog_compacted(read: Any) -> Any:
         rows: list[LogRow] = read(self, partition, offset, 1 << 30)
         kept, later = list[LogRow](), set[tuple[int, bytes]]()
         for row in reversed(rows):
-            value = row[4] or b""
+            value = row.value or b""
             if decode_changelog_header(value).type is ChangelogType.DATA:
                 data = decode_data(value)
                 keys = set(zip(data.stores, data.keys, strict=True))
