@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from benchmarks.counting import PARTITIONS, Counted, events_topic
 from framework.logs.address import KAFKA
+from framework.settings import Settings, with_texts
 from framework.worker.process_main import WorkerSpec
 from framework.worker.process_pool import ProcessPool
 
@@ -118,7 +119,7 @@ def spec(bootstrap: str, directory: Path, partition: int, **settings: int | str)
         directory=str(directory / "job"),
         log=KAFKA + bootstrap,
         kafka_config=None,
-        settings=settings,
+        settings=with_texts(Settings(), {name: str(value) for name, value in settings.items()}),
         output=str(directory / f"worker-{partition}.log"),
     )
 

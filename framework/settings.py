@@ -1,5 +1,7 @@
 """Settings: plain, frozen, validated data. Each field has its unit in its name and its reason beside it."""
 
+from collections.abc import Collection
+from difflib import get_close_matches
 from typing import Literal
 
 import msgspec
@@ -7,7 +9,7 @@ import msgspec
 from framework.errors import ConfigError
 
 # a broker and a database for tests; options of the command line
-NOT_SETTINGS = {"GRETE_KAFKA", "GRETE_POSTGRES", "GRETE_LOG", "GRETE_KAFKA_CONFIG"}
+NOT_SETTINGS = {"GRETE_KAFKA", "GRETE_POSTGRES", "GRETE_LOG", "GRETE_KAFKA_CONFIG", "GRETE_SETTINGS"}
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 RENAMED = {  # what settings were called in release 0.1
     "guarantee": "processing_guarantee",
@@ -78,45 +80,80 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             if isinstance(value, int) and value < (
                 0 if name in ("early_bytes_max", "changelog_retention_ms", "early_memory_bytes_max") else 1
             ):
-                raise ConfigError(f"setting {name} = {value}: must be positive")
+                raise ConfigError(f"setting {name} = {value}: must be positive", setting=name)
         if self.uncommitted_state_bytes_max < 4 * self.batch_bytes_max:
             raise ConfigError(
                 f"setting uncommitted_state_bytes_max = {self.uncommitted_state_bytes_max} is below 4 × "
-                f"batch_bytes_max = {4 * self.batch_bytes_max}: raise it"
+                f"batch_bytes_max = {4 * self.batch_bytes_max}: raise it",
+                setting="uncommitted_state_bytes_max",
             )
 
 
-def changed(settings: Settings) -> dict[str, int | str]:
-    """Return the settings that are not at their defaults."""
-    defaults = Settings()
-    return {
-        name: value
-        for name in settings.__struct_fields__
-        if (value := getattr(settings, name)) != getattr(defaults, name)
-    }
+GROUPS = {  # the tables of a settings file, by what a person wants to change
+    "checkpoints": (
+        "processing_guarantee",
+        "checkpoint_interval_ms",
+        "checkpoint_ahead_ms",
+        "changelog_retention_ms",
+    ),
+    "memory": (
+        "early_memory_bytes_max",
+        "early_bytes_max",
+        "uncommitted_state_bytes_max",
+        "sink_buffer_bytes_max",
+        "read_cache_bytes_max",
+        "rocksdb_bytes",
+    ),
+    "streams": (
+        "frame_bytes_max",
+        "batch_bytes_max",
+        "unacked_bytes_max",
+        "send_timeout_ms",
+        "downstream_lag_messages_max",
+    ),
+    "inputs": ("misplaced_keys", "event_time_idle_ms"),
+    "deterministic": ("progress_interval_ms", "output_delivery", "time_lease_ms"),
+    "workers": ("shutdown_timeout_ms", "restart_backoff_ms", "restart_backoff_ms_max", "restarts_max"),
+}
+
+
+def group_of(name: str) -> str:
+    """Return the table in which a settings file has a setting. Raises ConfigError for an unknown one."""
+    _check_known(name, "1")
+    return next(group for group, names in GROUPS.items() if name in names)
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Return the end of an error about an unknown name: the known one that is most like it, else all of them."""
+    found = get_close_matches(name, known, n=1)
+    return f"did you mean {found[0]}?" if found else f"known are {', '.join(known)}"
 
 
 def with_texts(settings: Settings, texts: dict[str, str]) -> Settings:
     """Return the settings with some replaced by texts, as flags and the environment give them. Raises ConfigError."""
-    known = settings.__struct_fields__
-    values: dict[str, object] = {name: getattr(settings, name) for name in known}
+    values: dict[str, object] = {name: getattr(settings, name) for name in settings.__struct_fields__}
     for name, text in texts.items():
-        if name in RENAMED:
-            raise ConfigError(
-                f"setting {name} of release 0.1 is called {RENAMED[name]} now: write {_renamed(RENAMED[name], text)}"
-            )
-        if name == "output_delivery" and text in RENAMED_VALUES:
-            raise ConfigError(f"setting {name} = {text!r} of release 0.1: write {_renamed(name, text)}")
-        if name not in known:
-            raise ConfigError(f"unknown setting {name!r}: known are {', '.join(known)}")
+        _check_known(name, text)
         try:
             values[name] = text if isinstance(values[name], str) else int(text)
         except ValueError as error:
-            raise ConfigError(f"setting {name} = {text!r}: must be an integer") from error
+            raise ConfigError(f"setting {name} = {text!r}: must be an integer", setting=name) from error
     try:
         return msgspec.convert(values, Settings)
     except msgspec.ValidationError as error:
         raise ConfigError(f"settings: {error}") from error
+
+
+def _check_known(name: str, text: str) -> None:
+    """Raise ConfigError for the name of a setting that there is not, or its value of release 0.1."""
+    if name in RENAMED:
+        raise ConfigError(
+            f"setting {name} of release 0.1 is called {RENAMED[name]} now: write {_renamed(RENAMED[name], text)}"
+        )
+    if name == "output_delivery" and text in RENAMED_VALUES:
+        raise ConfigError(f"setting {name} = {text!r} of release 0.1: write {_renamed(name, text)}", setting=name)
+    if name not in Settings.__struct_fields__:
+        raise ConfigError(f"unknown setting {name!r}: {nearest(name, Settings.__struct_fields__)}")
 
 
 def _renamed(name: str, text: str) -> str:
@@ -125,12 +162,16 @@ def _renamed(name: str, text: str) -> str:
     return f"{name}={value} (--set), or GRETE_{name.upper()}={value} in the environment"
 
 
-def from_environment(environment: dict[str, str]) -> Settings:
-    """Return the defaults, overridden by variables such as GRETE_CHECKPOINT_INTERVAL_MS. Raises ConfigError."""
+def environment_texts(environment: dict[str, str]) -> dict[str, str]:
+    """Return the settings that are variables of the environment, such as GRETE_CHECKPOINT_INTERVAL_MS, by name."""
     prefix = "GRETE_"
-    texts = {
+    return {
         name[len(prefix) :].lower(): text
         for name, text in environment.items()
         if name.startswith(prefix) and name not in NOT_SETTINGS
     }
-    return with_texts(Settings(), texts)
+
+
+def from_environment(environment: dict[str, str]) -> Settings:
+    """Return the defaults, overridden by the variables of the environment. Raises ConfigError."""
+    return with_texts(Settings(), environment_texts(environment))

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress, check_address, open_address, open_reader
 from framework.ports import Log, LogReader
-from framework.settings import Settings, from_environment, with_texts
+from framework.settings import Settings
 from framework.state.graph_pinning import know_graph
 from framework.state.pinning import check_readable
 
@@ -27,12 +26,11 @@ class JobTarget(NamedTuple):
 
 
 def target(
-    reference: str, directory: Path | None, address: LogAddress, sets: Sequence[str] | None, state: Path | None = None
+    reference: str, directory: Path | None, address: LogAddress, settings: Settings, state: Path | None = None
 ) -> JobTarget:
     """Return the job to run. Raises ConfigError."""
     check_address(address)
     job = load_job(reference)
-    settings = settings_of(sets)
     return JobTarget(job, reference, JobDirectory(directory_of(job, directory, address), state, address), settings)
 
 
@@ -94,14 +92,3 @@ def directory_of(job: Job, directory: Path | None, address: LogAddress) -> Path:
 def digest(text: str | bytes) -> str:
     """Return a few characters derived from a text, for the name of a directory."""
     return hashlib.blake2b(os.fsencode(text), digest_size=4).hexdigest()
-
-
-def settings_of(sets: Sequence[str] | None) -> Settings:
-    """Return defaults, environment (GRETE_…), flags: the later wins. Raises ConfigError."""
-    texts = {}
-    for text in sets or ():
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {text}: write NAME=VALUE, such as --set checkpoint_interval_ms=100")
-        texts[name] = value
-    return with_texts(from_environment(dict(os.environ)), texts)

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from framework.cli.main_state import fork, replay, rescale, state_app
-from framework.cli.options import Directory, JobName, KafkaConfig, Log, Set
+from framework.cli.options import Directory, JobName, KafkaConfig, Log, Set, SettingsPath
+from framework.cli.settings_file import address_of, settings_of
 from framework.errors import ConfigError, ExitCode
-from framework.logs.address import LogAddress
 
 app = typer.Typer(
     name="grete",
@@ -55,15 +55,16 @@ def run(
         bool, typer.Option("--follow", help="Run until Ctrl-C, and feed each change in the folder.")
     ] = False,
     directory: Directory = None,
-    log: Log = "embedded",
+    log: Log = None,
     kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
     set: Set = None,  # noqa: A002  # the option's name
 ) -> None:
     """Run a whole job here until it has processed its input: a worker per partition, restarted if it dies."""
     from framework.cli.commands.run import run as run_job
     from framework.cli.job_target import target
 
-    found = target(job, directory, LogAddress(log, kafka_config), set)
+    found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
     run_job(found, folder=input_dir, lines=input or [], keys=keys, follow=follow)
 
 
@@ -71,15 +72,16 @@ def run(
 def up(
     job: JobName,
     directory: Directory = None,
-    log: Log = "embedded",
+    log: Log = None,
     kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
     set: Set = None,  # noqa: A002
 ) -> None:
     """Keep the workers of a job running on this machine until Ctrl-C; restart those that die."""
     from framework.cli.commands.up import up as run_workers
     from framework.cli.job_target import target
 
-    run_workers(target(job, directory, LogAddress(log, kafka_config), set))
+    run_workers(target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings)))
 
 
 @app.command()
@@ -92,8 +94,9 @@ def worker(
         Path | None, typer.Option(help="The directory of the state, if it is not below DIRECTORY.")
     ] = None,
     stage: Annotated[str | None, typer.Option(help="Host the task of this stage only.")] = None,
-    log: Log = "embedded",
+    log: Log = None,
     kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
     set: Set = None,  # noqa: A002
     status_fd: Annotated[int, typer.Option(hidden=True)] = -1,
 ) -> None:
@@ -106,8 +109,9 @@ def worker(
         directory=directory,
         state=state_directory,
         stage=stage,
-        address=LogAddress(log, kafka_config),
+        address=address_of(log, kafka_config, settings),
         sets=set,
+        settings_file=settings,
         status_fd=status_fd,
     )
     raise typer.Exit(code)
@@ -164,8 +168,9 @@ def backfill(
     cluster: Cluster = "local[*]",
     work: Work = None,
     directory: Directory = None,
-    log: Log = "embedded",
+    log: Log = None,
     kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
     set: Set = None,  # noqa: A002
 ) -> None:
     """Build a job's state from its history on Spark, with its own task classes; the job goes on from there."""
@@ -176,7 +181,7 @@ def backfill(
     _check_spark()
     from framework.cli.commands.backfill import fill
 
-    found = target(job, directory, LogAddress(log, kafka_config), set)
+    found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
     outcome = "resume" if resume else "abort" if abort else None
     fill(found, source or [], until, outputs=outputs, cluster=cluster, work=work, outcome=outcome)
 
@@ -189,27 +194,32 @@ def audit(
     cluster: Cluster = "local[*]",
     work: Work = None,
     directory: Directory = None,
-    log: Log = "embedded",
+    log: Log = None,
     kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
     set: Set = None,  # noqa: A002
 ) -> None:
     """Recompute a job's state on Spark from its recorded inputs, and compare it key by key; exit 1 if it differs."""
     _check_spark()
     from framework.cli.commands.audit import compare
 
-    address = LogAddress(log, kafka_config)
-    if not compare(job, directory, address, source or [], set, cluster=cluster, work=work):
+    address = address_of(log, kafka_config, settings)
+    if not compare(job, directory, address, source or [], settings_of(set, settings), cluster=cluster, work=work):
         raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command()
 def checkpoints(
-    job: JobName, directory: Directory = None, log: Log = "embedded", kafka_config: KafkaConfig = None
+    job: JobName,
+    directory: Directory = None,
+    log: Log = None,
+    kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
 ) -> None:
     """Show each task's last commit: generation, checkpoint, age, positions and lag."""
     from framework.cli.commands.checkpoints import checkpoints as print_checkpoints
 
-    print_checkpoints(job, directory, LogAddress(log, kafka_config))
+    print_checkpoints(job, directory, address_of(log, kafka_config, settings))
 
 
 @app.command("check-determinism")
@@ -220,14 +230,17 @@ def check_determinism(
         int, typer.Option(help="Begin at the sources' commits of this checkpoint, or the first after it.")
     ] = 0,
     directory: Directory = None,
-    log: Log = "embedded",
+    log: Log = None,
     kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
     set: Set = None,  # noqa: A002
 ) -> None:
     """Replay the history of a deterministic job in memory and compare its outputs; exit 1 if one differs."""
     from framework.cli.commands.check_determinism import check_determinism as check_job
 
-    raise typer.Exit(check_job(job, since, directory, LogAddress(log, kafka_config), set))
+    raise typer.Exit(
+        check_job(job, since, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
+    )
 
 
 @changelog_app.command("tail")
@@ -236,24 +249,30 @@ def changelog_tail(
     stage: str,
     partition: int,
     count: Annotated[int, typer.Option("-n", help="Number of messages.")] = 20,
+    *,
     directory: Directory = None,
-    log: Log = "embedded",
+    log: Log = None,
     kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
 ) -> None:
     """Print the last messages of a task's changelog."""
     from framework.cli.commands.changelog import changelog_tail as print_changelog_tail
 
-    print_changelog_tail(job, stage, partition, count, directory, LogAddress(log, kafka_config))
+    print_changelog_tail(job, stage, partition, count, directory, address_of(log, kafka_config, settings))
 
 
 @changelog_app.command("verify")
 def changelog_verify(
-    job: JobName, directory: Directory = None, log: Log = "embedded", kafka_config: KafkaConfig = None
+    job: JobName,
+    directory: Directory = None,
+    log: Log = None,
+    kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
 ) -> None:
     """Read every changelog as a restore would: order, digests, valid commits, invalid messages."""
     from framework.cli.commands.changelog import changelog_verify as verify_changelogs
 
-    verify_changelogs(job, directory, LogAddress(log, kafka_config))
+    verify_changelogs(job, directory, address_of(log, kafka_config, settings))
 
 
 @topic_app.command("read")
@@ -262,13 +281,14 @@ def topic_read(
     topic: str,
     count: Annotated[int, typer.Option("-n", min=0, help="Only the last N records of each partition; 0: all.")] = 0,
     directory: Directory = None,
-    log: Log = "embedded",
+    log: Log = None,
     kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
 ) -> None:
     """Print the records of an external topic, decoded: partition, offset, key, value."""
     from framework.cli.commands.topic import topic_read as print_topic
 
-    print_topic(job, topic, count, directory, LogAddress(log, kafka_config))
+    print_topic(job, topic, count, directory, address_of(log, kafka_config, settings))
 
 
 for command in (rescale, fork, replay):

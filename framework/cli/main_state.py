@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from framework.cli.options import Checkpoint, Directory, JobName, KafkaConfig, Log
-from framework.logs.address import LogAddress
+from framework.cli.options import Checkpoint, Directory, JobName, KafkaConfig, Log, SettingsPath
+from framework.cli.settings_file import address_of, settings_of
 
 AssumeKeyed = Annotated[
     bool,
@@ -24,15 +24,17 @@ def state_get(
     job: JobName,
     store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
     key: Annotated[str, typer.Argument(help="Text, a number, JSON or hex digits, by the key's serde; \\0 is NUL.")],
+    *,
     checkpoint_id: Checkpoint = None,
     directory: Directory = None,
-    log: Log = "embedded",
+    log: Log = None,
     kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
 ) -> None:
     """Print the value of one key; exit 1 if there is none."""
     from framework.cli.commands.state import state_get as print_entry
 
-    raise typer.Exit(print_entry(job, store, key, checkpoint_id, directory, LogAddress(log, kafka_config)))
+    raise typer.Exit(print_entry(job, store, key, checkpoint_id, directory, address_of(log, kafka_config, settings)))
 
 
 @state_app.command("scan")
@@ -44,13 +46,14 @@ def state_scan(
     limit: Annotated[int, typer.Option(help="At most this many entries.")] = 1000,
     checkpoint_id: Checkpoint = None,
     directory: Directory = None,
-    log: Log = "embedded",
+    log: Log = None,
     kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
 ) -> None:
     """Print the entries of a store, one per line: key and value."""
     from framework.cli.commands.state import state_scan as print_entries
 
-    print_entries(job, store, prefix, limit, checkpoint_id, directory, LogAddress(log, kafka_config))
+    print_entries(job, store, prefix, limit, checkpoint_id, directory, address_of(log, kafka_config, settings))
 
 
 def rescale(
@@ -59,13 +62,21 @@ def rescale(
     partitions: Annotated[int, typer.Option(help="The new number of partitions, above the present one.")],
     assume_keyed: AssumeKeyed = False,
     directory: Directory = None,
-    log: Log = "embedded",
+    log: Log = None,
     kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
 ) -> None:
     """Give a stopped job more partitions. Its state moves to the partitions of its keys, as a whole or not at all."""
     from framework.cli.commands.rescale import rescale as rescale_job
 
-    rescale_job(job, partitions, directory, LogAddress(log, kafka_config), assume_keyed=assume_keyed)
+    rescale_job(
+        job,
+        partitions,
+        directory,
+        address_of(log, kafka_config, settings),
+        settings_of(None, settings),
+        assume_keyed=assume_keyed,
+    )
 
 
 def fork(
@@ -78,8 +89,9 @@ def fork(
     directory: Directory = None,
     second_directory: Annotated[Path | None, typer.Option(help="The directory of the new job.")] = None,
     assume_keyed: AssumeKeyed = False,
-    log: Log = "embedded",
+    log: Log = None,
     kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
 ) -> None:
     """Start a new job from a checkpoint of an existing one.
 
@@ -93,7 +105,8 @@ def fork(
         checkpoint_id,
         directory,
         second_directory,
-        LogAddress(log, kafka_config),
+        address_of(log, kafka_config, settings),
+        settings_of(None, settings),
         assume_keyed=assume_keyed,
     )
 
@@ -105,10 +118,12 @@ def replay(
         Path | None, typer.Option(help="Write the state into this directory instead of the job's own.")
     ] = None,
     directory: Directory = None,
-    log: Log = "embedded",
+    log: Log = None,
     kafka_config: KafkaConfig = None,
+    settings: SettingsPath = None,
 ) -> None:
     """Rebuild the local stores of a job from its changelogs."""
     from framework.cli.commands.replay import replay as rebuild_stores
 
-    rebuild_stores(job, checkpoint_id, into, directory, LogAddress(log, kafka_config))
+    address = address_of(log, kafka_config, settings)
+    rebuild_stores(job, checkpoint_id, into, directory, address, settings_of(None, settings))

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from framework.api.job import Job
-from framework.cli.job_target import settings_of
 from framework.errors import ConfigError, TransientError
 from framework.job.directory import JobDirectory
 from framework.job.metadata import pinned_settings
@@ -19,14 +18,10 @@ from framework.state.snapshots import Snapshot, snapshots
 from framework.stores.store_directory import StoreDirectory
 
 
-def settings_at(job: Job, log: LogReader) -> Settings:
-    """Return the settings of the environment, with the processing guarantee that the job was made with."""
-    return pinned_settings(job, log, settings_of(None))
-
-
 def at_checkpoint(job: Job, log: LogReader, checkpoint_id: int | None) -> list[Snapshot]:
     """Return every task at a checkpoint, None: the newest that all have. Raises ConfigError: there is none such."""
-    return snapshots(log, job, checkpoint_id, aligned=settings_at(job, log).processing_guarantee == "exactly-once")
+    guarantee = pinned_settings(job, log, Settings()).processing_guarantee
+    return snapshots(log, job, checkpoint_id, aligned=guarantee == "exactly-once")
 
 
 @contextlib.contextmanager

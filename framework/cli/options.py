@@ -10,10 +10,21 @@ Directory = Annotated[
     Path | None,
     typer.Option(help="The job's directory, for its state and its embedded log. Default: .grete/NAME-OF-JOB."),
 ]
-Log = Annotated[
-    str,
+SettingsPath = Annotated[
+    Path | None,
     typer.Option(
-        envvar="GRETE_LOG", help="'embedded': a SQLite file in the job's directory; or kafka://host:port[,host:port]."
+        "--settings",
+        metavar="FILE",
+        envvar="GRETE_SETTINGS",
+        help="A TOML file with settings and the log. Default: grete.toml in the current folder, if it is there.",
+    ),
+]
+Log = Annotated[
+    str | None,
+    typer.Option(
+        envvar="GRETE_LOG",
+        help="'embedded': a SQLite file in the job's directory; or kafka://host:port[,host:port]. Default: that of the "
+        "settings file, or embedded.",
     ),
 ]
 KafkaConfig = Annotated[

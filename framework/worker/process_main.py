@@ -19,7 +19,7 @@ from framework.job.directory import JobDirectory
 from framework.job.key_check import JobKeys
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress
-from framework.settings import Settings, from_environment, with_texts
+from framework.settings import Settings
 from framework.state.prepare import prepare
 from framework.worker.worker import Worker, configure_logs, report_to, run_worker, stages_of
 
@@ -32,7 +32,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     directory: str
     log: str
     kafka_config: str | None
-    settings: dict[str, int | str]  # over defaults and environment
+    settings: Settings  # all of them: a worker looks neither into the environment nor for a file
     output: str
     status_fd: int = -1
 
@@ -79,10 +79,7 @@ def main(arguments: list[str]) -> ExitCode:
         job = load_job(spec.job)
         config = None if spec.kafka_config is None else Path(spec.kafka_config)
         job_directory = JobDirectory(Path(spec.directory), address=LogAddress(spec.log, config))
-        settings = with_texts(
-            from_environment(dict(os.environ)), {name: str(value) for name, value in spec.settings.items()}
-        )
-        return open_worker(job, spec.partition, job_directory, settings, status_fd=spec.status_fd)
+        return open_worker(job, spec.partition, job_directory, spec.settings, status_fd=spec.status_fd)
 
     return run_worker(make)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from framework.errors import ExitCode, Halted
 from framework.job.directory import JobDirectory
-from framework.settings import Settings, changed
+from framework.settings import Settings
 from framework.worker.process_main import WorkerSpec
 from framework.worker.process_pool import ProcessPool
 
@@ -126,7 +126,7 @@ class Supervisor:
             directory=str(job_directory.directory),
             log=job_directory.address.url,
             kafka_config=None if job_directory.address.config is None else str(job_directory.address.config),
-            settings=changed(self._settings),
+            settings=self._settings,
             output=str(job_directory.worker_log(worker.partition)),
         )
         worker.process, worker.pipe = self._spawner.start(spec)

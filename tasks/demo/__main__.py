@@ -15,9 +15,10 @@ from rich.console import Console
 
 from framework.cli import report_errors
 from framework.cli.feeding import Feeding, StopSignal, described, show
-from framework.cli.job_target import JobTarget, digest, settings_of
+from framework.cli.job_target import JobTarget, digest
 from framework.cli.options import Directory, KafkaConfig, Set
 from framework.cli.progress import Screen
+from framework.cli.settings_file import settings_of
 from framework.errors import ConfigError, ExitCode
 from framework.feeds.folder import FolderFeed
 from framework.job.directory import JobDirectory
@@ -71,7 +72,7 @@ def demo(
         raise ConfigError(f"DIR={root}: no such folder: name one with text files in it")
     if guarantee not in GUARANTEES:
         raise ConfigError(f"GUARANTEE={guarantee}: it is {' or '.join(GUARANTEES)}")
-    settings = with_texts(settings_of(sets), {"processing_guarantee": guarantee})
+    settings = with_texts(settings_of(sets, None), {"processing_guarantee": guarantee})
     directory = _default_directory(root, guarantee, address) if directory is None else directory
     screen = Screen(Console())
     screen.note(f"Indexing {root}\nin {directory}, {guarantee}, {job.partitions} worker processes")

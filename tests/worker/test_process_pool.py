@@ -25,7 +25,7 @@ def spec(tmp_path: Path) -> WorkerSpec:
         directory=str(tmp_path / "job"),
         log="embedded",
         kafka_config=None,
-        settings={},
+        settings=Settings(),
         output=str(tmp_path / "worker.log"),
     )
 

@@ -9,12 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from framework.api.job import Job
-from framework.cli.job_target import JobTarget, directory_of, existing_log, settings_of
+from framework.cli.job_target import JobTarget, directory_of, existing_log
 from framework.cli.progress import Screen, printable
 from framework.cli.spark_work import of_stages, wanted_of
 from framework.job.directory import JobDirectory
 from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress
+from framework.settings import Settings
 from framework.spark.backfill.audit import Audited, StateDifference, audit
 from framework.spark.backfill.ranges import LOG
 from framework.spark.session import local_session
@@ -27,7 +28,7 @@ def compare(
     directory: Path | None,
     address: LogAddress,
     sources: Sequence[str],
-    sets: Sequence[str] | None,
+    settings: Settings,
     *,
     cluster: str,
     work: str | None,
@@ -38,7 +39,7 @@ def compare(
     job_directory = JobDirectory(directory_of(job, directory, address), address=address, make=False)
     made = [path for path in (job_directory.directory / "spark", job_directory.directory) if not path.exists()]
     try:
-        settings = pinned_settings(job, log, settings_of(sets))
+        settings = pinned_settings(job, log, settings)
         found = JobTarget(job, reference, job_directory, settings)
         aligned = settings.processing_guarantee == "exactly-once"
         wanted = wanted_of(found, sources or [LOG], work)

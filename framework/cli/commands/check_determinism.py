@@ -1,23 +1,23 @@
 """`grete check-determinism`: replays a deterministic job and compares its outputs."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from framework.api.job import Job
-from framework.cli.job_target import existing_log, settings_of
+from framework.cli.job_target import existing_log
 from framework.errors import ExitCode
 from framework.execution.deterministic.determinism_lint import suspicious_lines
 from framework.logs.address import LogAddress
 from framework.replay.recorded import MadeOutput
 from framework.replay.replay import replay
+from framework.settings import Settings
 
 
 def check_determinism(
-    reference: str, since: int, directory: Path | None, address: LogAddress, sets: Sequence[str] | None
+    reference: str, since: int, directory: Path | None, address: LogAddress, settings: Settings
 ) -> ExitCode:
     """Replay, compare, print; return FAILED if something differs."""
     job, log = existing_log(reference, directory, address)
-    found = replay(job, log, settings_of(sets), since)
+    found = replay(job, log, settings, since)
     log.close()
     print(f"{found.records:,} input records replayed, {found.compared:,} outputs compared")
     if found.difference is None and found.halted is None:

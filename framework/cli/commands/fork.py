@@ -3,11 +3,13 @@
 from pathlib import Path
 
 from framework.cli.job_target import directory_of, existing_log
-from framework.cli.moved_state import at_checkpoint, checkpoint_of, say, settings_at, standing_still, tell_moved
+from framework.cli.moved_state import at_checkpoint, checkpoint_of, say, standing_still, tell_moved
 from framework.errors import ConfigError
 from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
+from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress
+from framework.settings import Settings
 from framework.state.fork import fork as fork_job
 from framework.state.prepare import prepare
 
@@ -19,12 +21,13 @@ def fork(
     directory: Path | None,
     second_directory: Path | None,
     address: LogAddress,
+    settings: Settings,
     *,
     assume_keyed: bool,
 ) -> None:
     """Give a new job, of another name, the state of a job at a checkpoint. Raises ConfigError."""
     job, log = existing_log(reference, directory, address)
-    settings, found = settings_at(job, log), at_checkpoint(job, log, checkpoint_id)
+    settings, found = pinned_settings(job, log, settings), at_checkpoint(job, log, checkpoint_id)
     target = load_job(second)
     if target.name == job.name:
         raise ConfigError(f"both jobs are called {job.name!r}: give the new one another name")

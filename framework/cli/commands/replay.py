@@ -4,23 +4,31 @@ from pathlib import Path
 
 from framework.api.definition import define, encode_definition
 from framework.cli.job_target import directory_of, existing_log
-from framework.cli.moved_state import at_checkpoint, checkpoint_of, say, settings_at
+from framework.cli.moved_state import at_checkpoint, checkpoint_of, say
 from framework.job.directory import JobDirectory
+from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress
+from framework.settings import Settings
 from framework.state import rebuild
 from framework.state.pinning import copy_definition, output_counts
 
 
 def replay(
-    reference: str, checkpoint_id: int | None, into: Path | None, directory: Path | None, address: LogAddress
+    reference: str,
+    checkpoint_id: int | None,
+    into: Path | None,
+    directory: Path | None,
+    address: LogAddress,
+    settings: Settings,
 ) -> None:
     """Rebuild the stores of a job from its changelogs. Raises ConfigError, TransientError: a worker has one open."""
     job, log = existing_log(reference, directory, address)
     job_directory = JobDirectory(directory_of(job, directory, address), into, address)
+    settings = pinned_settings(job, log, settings)
     found = at_checkpoint(job, log, checkpoint_id)
     total = 0
     copy_definition(encode_definition(define(job, output_counts(job, log))), job_directory.state_directory)
-    for task, count in rebuild.replay(log, job, found, job_directory.state_directory, settings_at(job, log)):
+    for task, count in rebuild.replay(log, job, found, job_directory.state_directory, settings):
         print(f"{task}\t{count:,} entries applied")
         total += count
     log.close()

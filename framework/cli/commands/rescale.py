@@ -3,22 +3,30 @@
 from pathlib import Path
 
 from framework.cli.job_target import directory_of, existing_log_to_write
-from framework.cli.moved_state import say, settings_at, standing_still, tell_moved
+from framework.cli.moved_state import say, standing_still, tell_moved
 from framework.job.directory import JobDirectory
+from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress
+from framework.settings import Settings
 from framework.state.pinning import check_definition
 from framework.state.rescale import partitions_of
 from framework.state.rescale import rescale as rescale_job
 
 
 def rescale(
-    reference: str, partitions: int, directory: Path | None, address: LogAddress, *, assume_keyed: bool
+    reference: str,
+    partitions: int,
+    directory: Path | None,
+    address: LogAddress,
+    settings: Settings,
+    *,
+    assume_keyed: bool,
 ) -> None:
     """Give a job more partitions. Raises ConfigError: it runs, or it cannot be rescaled."""
     job, log = existing_log_to_write(reference, directory, address)
     check_definition(job, log)
     job_directory = JobDirectory(directory_of(job, directory, address), address=address)
-    settings = settings_at(job, log)
+    settings = pinned_settings(job, log, settings)
     with standing_still(job_directory, job.of(partitions_of(log, job))):
         moved = rescale_job(log, job, partitions, settings, embedded=address.embedded, assume_keyed=assume_keyed)
     log.close()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from framework.cli.job_target import target
+from framework.cli.settings_file import settings_of
 from framework.errors import ExitCode
 from framework.logs.address import LogAddress
 from framework.worker.process_main import open_worker
@@ -19,13 +20,14 @@ def work(
     stage: str | None,
     address: LogAddress,
     sets: Sequence[str] | None,
+    settings_file: Path | None = None,
     status_fd: int,
 ) -> ExitCode:
     """Run a worker to its end; return its exit code (C5)."""
     configure_logs()
 
     def make() -> Worker:
-        found = target(reference, directory, address, sets, state)
+        found = target(reference, directory, address, settings_of(sets, settings_file), state)
         return open_worker(found.job, partition, found.job_directory, found.settings, stage=stage, status_fd=status_fd)
 
     return run_worker(make)

@@ -1,0 +1,94 @@
+"""What a job runs with: a settings file (TOML), below it the defaults, above it the environment and the command line.
+
+The file has each setting under the one name that it has everywhere, in the table of its group or in none. The table
+``log`` has the options ``log`` and ``kafka_config``, so that every command finds the job's log without being told.
+"""
+
+import os
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from framework.errors import ConfigError
+from framework.logs.address import EMBEDDED, LogAddress
+from framework.settings import GROUPS, Settings, environment_texts, group_of, nearest, with_texts
+
+DEFAULT = Path("grete.toml")
+LOG, LOG_OPTIONS = "log", ("log", "kafka_config")
+
+
+class SettingsFile(NamedTuple):
+    """The content of a file: settings and options of the log, as texts by name."""
+
+    settings: dict[str, str]
+    options: dict[str, str]
+
+
+def settings_of(sets: Sequence[str] | None, file: Path | None) -> Settings:
+    """Return the settings; ``sets``: NAME=VALUE from the command line. Raises ConfigError."""
+    flags = {}
+    for text in sets or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {text}: write NAME=VALUE, such as --set checkpoint_interval_ms=100")
+        flags[name] = value
+    return with_texts(Settings(), _read(file).settings | environment_texts(dict(os.environ)) | flags)
+
+
+def address_of(log: str | None, kafka_config: Path | None, file: Path | None) -> LogAddress:
+    """Return the job's log: what the command line or the environment says, else the file, else the embedded log."""
+    options = _read(file).options
+    if kafka_config is None and "kafka_config" in options:
+        kafka_config = (file or DEFAULT).parent / options["kafka_config"]
+    return LogAddress(log or options.get("log", EMBEDDED), kafka_config)
+
+
+def _read(file: Path | None) -> SettingsFile:
+    """Return what a file says; None: the file grete.toml in the current folder, if there is one. Raises ConfigError."""
+    if file is None and not DEFAULT.exists():
+        return SettingsFile({}, {})
+    path = file or DEFAULT
+    try:
+        with path.open("rb") as opened:
+            return _parsed(tomllib.load(opened))
+    except OSError as error:
+        raise ConfigError(f"--settings {path}: {error.strerror}: name a file in TOML") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}", setting=error.setting) from error
+
+
+def _parsed(document: dict[str, Any]) -> SettingsFile:
+    found = SettingsFile({}, {})
+    for name, value in document.items():
+        if isinstance(value, dict):
+            _check_table(name)
+            for key, each in value.items():
+                _add(found, name, key, each)
+        else:
+            _add(found, None, name, value)
+    return found
+
+
+def _check_table(name: str) -> None:
+    tables = (*GROUPS, LOG)
+    if name not in tables:
+        raise ConfigError(f"unknown table [{name}]: {nearest(name, tables)}")
+
+
+def _add(found: SettingsFile, table: str | None, name: str, value: object) -> None:
+    """Note one line of the file. Raises ConfigError for a wrong name, table or type, and for a second value."""
+    belongs = LOG if name in LOG_OPTIONS else group_of(name)
+    if table is not None and table != belongs:
+        raise ConfigError(f"{name} is in [{table}]: write it in [{belongs}], or above all tables", setting=name)
+    texts = found.options if belongs == LOG else found.settings
+    if name in texts:
+        raise ConfigError(f"{name} is given twice, in [{belongs}] and above all tables: leave one", setting=name)
+    if belongs == LOG or isinstance(getattr(Settings(), name), str):
+        if not isinstance(value, str):
+            raise ConfigError(f'{name} = {value!r}: write a text, such as {name} = "…"', setting=name)
+    elif type(value) is not int:  # in Python, a bool is an int
+        raise ConfigError(f"{name} = {value!r}: must be an integer, without quotes", setting=name)
+    texts[name] = str(value)
