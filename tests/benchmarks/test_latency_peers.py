@@ -54,7 +54,7 @@ def test_a_peers_index_is_accepted() -> None:
         (b"three", b"[0,[1],1]", "a record too many"),  # of another document
     ],
 )
-def test_a_peers_wrong_record_makes_invalid_its_run(word: bytes, text: bytes, why: str) -> None:
+def test_a_peers_wrong_record_makes_its_run_invalid(word: bytes, text: bytes, why: str) -> None:
     """What a peer writes is compared with the index that the reader works out by itself."""
     with pytest.raises(SystemExit, match=why):
         Seen(TEXTS, 2, repeats=False).take(0, word, text, 1.0)

@@ -225,7 +225,7 @@ def test_a_replay_rebuilds_the_stores(tmp_path: Path) -> None:
         assert "is in use by another process" in grete("replay", two, f"--directory={directory}", fails=TransientError)
 
 
-def test_a_checkpoint_of_the_past_is_read_by_key(tmp_path: Path) -> None:
+def test_a_past_checkpoint_is_read_by_key(tmp_path: Path) -> None:
     """``state get --checkpoint``: the value then; 1 if there was none; no such store, and what was trimmed, is said."""
     two, directory = code(tmp_path, "two.py"), tmp_path / "job"
     run(two, directory, ("a", "x y"))

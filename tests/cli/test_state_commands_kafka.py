@@ -77,7 +77,7 @@ def all_have(total: int) -> dict[str, int]:
     return dict.fromkeys(CUSTOMERS, total)
 
 
-def test_the_past_on_a_broker_is_read_rebuilt_and_forked(moving: Moving) -> None:
+def test_the_history_on_a_broker_is_read_rebuilt_and_forked(moving: Moving) -> None:
     """State is read as of a checkpoint, the stores are rebuilt from the changelogs.
 
     A second job reads on from a checkpoint.

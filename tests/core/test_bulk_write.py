@@ -33,7 +33,7 @@ def checkpoint_ids(segments: list[Segment]) -> list[int]:
     return [segment.commit.checkpoint_id for segment in segments]
 
 
-def test_a_run_counts_once_its_outcome_stands() -> None:
+def test_a_bulk_write_counts_once_its_outcome_is_written() -> None:
     """Its data are those of a segment only then (1.8)."""
     messages, run = bulk_write_after_two_checkpoints()
     into, segments = fold(messages)
@@ -43,7 +43,7 @@ def test_a_run_counts_once_its_outcome_stands() -> None:
     assert (segments[-1].messages, segments[-1].offset, into.last_offset) == ((messages[6],), 7, 7)
 
 
-def test_a_run_that_is_invalid_leaves_nothing() -> None:
+def test_a_bulk_write_that_is_invalid_leaves_nothing() -> None:
     """What comes next builds on the checkpoint before it, and may be lower than the bulk write's (1.8)."""
     messages, run = bulk_write_after_two_checkpoints()
     after = Writer(3)
@@ -77,7 +77,7 @@ def test_a_outcome_that_comes_late_sets_the_rollback_history_right() -> None:
         assert into.rollback_history[-1] == RollbackEntry(3, restored)
 
 
-def test_what_was_decided_after_a_run_is_kept() -> None:
+def test_what_was_decided_after_a_bulk_write_is_kept() -> None:
     """Its outcome may be found last, at task (0, 0): a successor still repeats what was decided since (1.8, D2)."""
     messages, _ = bulk_write_after_two_checkpoints()
     live = Writer(3)
@@ -141,7 +141,7 @@ def test_a_start_asks_for_the_outcome_before_it_claims() -> None:
     assert start.phase is StartupPhase.CLAIMING
 
 
-def test_a_start_passes_over_a_run_that_is_invalid() -> None:
+def test_a_start_passes_over_a_bulk_write_that_is_invalid() -> None:
     """Nothing of it is applied (1.8)."""
     start, _ = started(bulk_write_after_two_checkpoints()[0])
     (claimed,) = start.outcome(on.OutcomeFound("r", counts=False))
@@ -150,7 +150,7 @@ def test_a_start_passes_over_a_run_that_is_invalid() -> None:
     assert start.fold.last.checkpoint_id == 2
 
 
-def test_a_start_refuses_a_run_that_is_not_decided() -> None:
+def test_a_start_refuses_a_bulk_write_in_doubt() -> None:
     """It would have to guess; nothing is claimed, so the run can still be decided (1.8)."""
     start, _ = started(bulk_write_after_two_checkpoints()[0])
     with pytest.raises(Halted, match=r"b-1: the bulk write r .* in doubt.*grete backfill JOB --resume or --abort"):

@@ -124,7 +124,7 @@ def test_a_clock_that_went_back_never_lowers_a_checkpoint() -> None:
     assert [freeze.checkpoint_id for freeze in after.all(do.Freeze)] == [11_100]
 
 
-def test_the_clock_is_anchored_anew_at_each_own_commit() -> None:
+def test_the_clock_is_anchored_again_at_each_own_commit() -> None:
     """The monotonic clock carries the log's time only from the last own message: drift does not add up (1.8 A1)."""
     task = source()
     task.log.now_ms += 400  # the log's clock runs ahead of this host's

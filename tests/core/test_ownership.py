@@ -116,7 +116,7 @@ def test_a_claim_behind_an_equal_or_higher_one_is_made_again(other: int, second:
     assert [header.generation for header in task.sent(OUT[0])] == [second]
 
 
-def test_a_claim_behind_a_lower_one_stands() -> None:
+def test_a_claim_behind_a_lower_one_is_valid() -> None:
     """A lower generation before the own claim changes nothing: log order decides (C1, C2)."""
     log = Log()
     log.claim(INNER, 3)
@@ -166,7 +166,7 @@ def test_what_the_predecessor_committed_meanwhile_counts() -> None:
 # --- C3 ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_sole_writer_never_reads_back() -> None:
+def test_a_sole_writer_never_reads_its_tail() -> None:
     """Contiguous offsets prove that nothing foreign is in between: fencing costs nothing (C3)."""
     task, a0, a1 = running()
     reads = len(task.all(do.ReadChangelog))
@@ -179,7 +179,7 @@ def test_a_sole_writer_never_reads_back() -> None:
     assert len(task.all(do.ReadChangelog)) == reads
 
 
-def test_a_gap_is_read_back_before_the_store_is_written() -> None:
+def test_a_gap_is_read_before_the_store_is_written() -> None:
     """A late message of an older generation makes a gap: the log is read back, and the commit stands (C3)."""
     task = ready_to_commit()
     # the checkpoint's data message: the first after the last verified one
@@ -234,7 +234,7 @@ def test_a_commit_that_the_log_refuses_fences() -> None:
     assert list(task.checkpoint_ids) == [0]
 
 
-def test_a_refusal_that_nobodys_claim_explains_is_no_fence() -> None:
+def test_a_refusal_that_no_claim_explains_is_no_fence() -> None:
     """A transactional id is lost by a transaction that took too long, too: exit 1, to be started again (1.8 C5/S1)."""
     task = ready_to_commit()
     with pytest.raises(TransientError, match=r"transaction\.timeout\.ms"):

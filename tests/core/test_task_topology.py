@@ -18,7 +18,7 @@ JOB = Topology(
 )
 
 
-def test_the_barriers_set_is_every_producer_in_every_input_partition() -> None:
+def test_the_alignment_is_over_every_producer_in_every_input_partition() -> None:
     """(producer, stream, partition) from the topology: two streams of one producer are two channels (A6)."""
     task = wire(JOB, 1, 2)
     t, u = TopicPartition("j.a.t.b", 2), TopicPartition("j.a.u.b", 2)

@@ -59,7 +59,7 @@ def test_an_early_watermark_waits_for_its_checkpoint() -> None:
     assert (task.checkpoint_ids[1], task.open) == (["x", "late"], ["early", "@100"])
 
 
-def test_an_early_watermark_is_spilled_and_read_back() -> None:
+def test_an_early_watermark_is_spilled_and_read_again() -> None:
     """Without memory for early frames it goes to disk, like a frame (A4)."""
     task, a0, a1 = running(early_memory_bytes_max=0)
     a0.mark(1)
@@ -238,7 +238,7 @@ def test_of_two_streams_only_the_one_towards_timers_is_told() -> None:
     assert not wire(job, 1, 0).keeps_time
 
 
-def test_a_watermark_at_the_end_of_a_checkpoint_is_labelled_with_it() -> None:
+def test_a_watermark_at_the_end_of_a_checkpoint_carries_its_id() -> None:
     """Flushed before the freeze, it belongs to the checkpoint: its consumer applies it in the same one."""
     task = Scenario(Log(), wire(TIMED, 0, 0)).start()
     task.take_external("x")

@@ -91,7 +91,7 @@ def test_an_empty_partition_holds_windows_back_only_for_a_while() -> None:
     assert _totals(kit) == {"v": 3}
 
 
-def test_a_partition_that_lags_is_not_idle_and_one_that_comes_back_is_heard() -> None:
+def test_a_partition_that_lags_is_not_idle_and_one_that_comes_back_counts() -> None:
     """Idle ends with the next record: from then on the partition counts again."""
     kit = _kit(counting("count"))
     source = topic_of(kit.job, "in")

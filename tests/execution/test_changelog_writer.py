@@ -107,7 +107,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_an_idle_task_sweeps_on() -> None:
+def test_an_idle_task_goes_on_rewriting() -> None:
     """Each commit writes the next slice of keys in key order; the round ends when all were passed (K2)."""
     _, overlay = task_state()
     write(overlay, [(1, b"%d" % number, b"v") for number in range(5)])

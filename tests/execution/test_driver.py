@@ -197,7 +197,7 @@ def test_an_input_that_a_successor_has_trimmed_fences() -> None:
         task.run()
 
 
-def test_an_input_that_nobody_had_a_right_to_trim_ends_the_process() -> None:
+def test_an_input_that_was_trimmed_without_a_right_ends_the_process() -> None:
     """Without a newer claim the loss is told as it is; the next start halts on it (K3)."""
     task, a0, _ = driven()
     for number in range(3):
@@ -208,7 +208,7 @@ def test_an_input_that_nobody_had_a_right_to_trim_ends_the_process() -> None:
         task.run()
 
 
-def test_a_changelog_that_is_trimmed_during_a_start_is_read_anew() -> None:
+def test_a_changelog_that_is_trimmed_during_a_start_is_read_again() -> None:
     """The predecessor still lives and trims: this start fails as a crash does, and the next one begins again (R1)."""
     task, *_ = driven()
     after = Driven(data=task.data, nonce=b"another process!")

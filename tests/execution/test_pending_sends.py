@@ -29,7 +29,7 @@ def test_the_watermark_is_the_token_up_to_which_all_are_delivered(order: list[in
         assert sends.bytes == 10 * len(missing)
 
 
-def test_the_watermark_stands_when_nothing_was_sent_since() -> None:
+def test_the_watermark_is_kept_when_nothing_was_sent_since() -> None:
     """It is the last token when nothing is pending, also if tokens are not contiguous."""
     sends = PendingSends("b-0", 1_000)
     sends.sent(3, 1, 0.0)

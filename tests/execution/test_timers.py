@@ -123,7 +123,7 @@ def test_a_dead_letter_takes_its_timers_with_it() -> None:
     assert run(rig, ("", 50)) == [("kept", 20)]
 
 
-def test_a_failing_timer_is_nobodys_dead_letter() -> None:
+def test_a_failing_timer_makes_no_dead_letter() -> None:
     """The error names timer and task and stops it: the record that moved the time is not to blame."""
     rig = Rig(JOB)
     with pytest.raises(TaskError, match="stage alarms, partition 0: timer 'bad' at 10: ValueError: told to"):

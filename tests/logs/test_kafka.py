@@ -199,7 +199,7 @@ def test_a_message_ends_a_wait_without_answers(connect: Connect, topic: str) -> 
     assert ([row.value for row in rows], [each.token for each in found]) == ([b"x"], [4])
 
 
-def test_one_delivery_stands_for_all_partitions(connect: Connect, topic: str) -> None:
+def test_one_delivery_answers_for_all_partitions(connect: Connect, topic: str) -> None:
     """A7: records of several partitions, more than are handed over in one go, are all there when they are reported."""
     log = connect(producer_queue_buffering_max_messages=70)
     log.create_topic(topic, 3)

@@ -134,7 +134,7 @@ def test_to_read_is_enough_for_commands_that_read(
         work(broker, tmp_path / "second")
 
 
-def test_a_user_who_may_only_read_the_notes_cannot_pin_a_partitioner(guarded: SecureBroker) -> None:
+def test_a_user_who_may_only_read_the_metadata_cannot_pin_a_partitioner(guarded: SecureBroker) -> None:
     """A worker makes a warning of it, and goes on: what is listed is enough."""
     log = KafkaLog(guarded.bootstrap, guarded.options(), group=job.name)
     with pytest.raises(ConfigError, match=r"(?i)guarded\.notes.*grant this user.*write"):

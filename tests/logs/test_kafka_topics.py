@@ -64,7 +64,7 @@ def watch(reader: KafkaLog) -> None:
         reader.wait(10)
 
 
-def test_a_topic_made_anew_halts_the_next_start(kafka_broker: Broker, client: AdminClient, topic: str) -> None:
+def test_a_topic_created_again_halts_the_next_start(kafka_broker: Broker, client: AdminClient, topic: str) -> None:
     """A topic that was deleted and created again between two starts is not read on from an old offset.
 
     It has as many messages as before: nothing but its id tells.

@@ -48,7 +48,7 @@ def told(scene: Scene, count: int) -> int:
     return found
 
 
-def test_the_past_of_a_topic_sends_its_outputs_once(spark: "SparkSession", scene: Scene) -> None:
+def test_the_history_of_a_topic_sends_its_outputs_once(spark: "SparkSession", scene: Scene) -> None:
     """They go out with the outcome, though the stage that carries it has no outputs of its own; the job goes on."""
     past, live = numbers(200, 11), numbers(80, 12)
     scene.feed(past)
@@ -62,7 +62,7 @@ def test_the_past_of_a_topic_sends_its_outputs_once(spark: "SparkSession", scene
     assert scene.audit(spark, "kafka").wrong == 0
 
 
-def test_a_run_whose_outputs_died_with_it_cannot_count(scene: Scene) -> None:
+def test_a_bulk_write_whose_outputs_died_with_it_cannot_count(scene: Scene) -> None:
     """All of its commits stand, its outputs are nowhere: ``--resume`` is refused, ``--abort`` rolls it back."""
     run = begin(scene.log, scene.job, SETTINGS, outputs=True)
     lost = TopicPartition("no-such-topic", 0)

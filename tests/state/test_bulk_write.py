@@ -83,7 +83,7 @@ def whole(log: Log, cells: dict[bytes, bytes]) -> BulkWrite:
     return run
 
 
-def test_a_run_gives_all_tasks_one_checkpoint(log: Log) -> None:
+def test_a_bulk_write_gives_all_tasks_one_checkpoint(log: Log) -> None:
     """What is rewritten replaces, what is added is added; each checkpoint stays readable (1.8)."""
     first = whole(log, {b"a": b"1", b"b": b"2"})
     assert state(log) == everywhere({b"a": b"1", b"b": b"2"})
@@ -159,7 +159,7 @@ def test_two_attempts_of_one_task_are_not_both_committed(log: Log) -> None:
 
 
 @pytest.mark.parametrize("taken", range(4))
-def test_a_task_that_is_claimed_meanwhile_makes_invalid_the_run(log: Log, taken: int) -> None:
+def test_a_task_that_is_claimed_meanwhile_makes_the_bulk_write_invalid(log: Log, taken: int) -> None:
     """After a later claim of any task nothing of the bulk write counts, or stays in doubt at an abort (C2, C3, 1.8)."""
     before = whole(log, {b"a": b"1"})
     run = begin(log, job, SETTINGS)
@@ -183,7 +183,7 @@ def test_an_attempt_is_refused_once_the_task_is_claimed(log: Log) -> None:
         write(log, run, 0, {b"a": b"1"})
 
 
-def test_aborting_leaves_a_invalid_tail(log: Log) -> None:
+def test_aborting_leaves_an_invalid_tail(log: Log) -> None:
     """Data without a commit is nobody's: the next start reads on as if it were not there (R1)."""
     whole(log, {b"a": b"1"})
     run = begin(log, job, SETTINGS)
@@ -195,7 +195,7 @@ def test_aborting_leaves_a_invalid_tail(log: Log) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_a_run_that_is_killed_at_any_step_counts_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_bulk_write_that_is_killed_at_any_step_counts_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     """A real SIGKILL before each durable append; then it is settled, or done again: readers see one of two states."""
     template, copies = tmp_path / "template", tmp_path / "copies"
     template.mkdir()
@@ -278,7 +278,7 @@ def test_what_is_not_used_up_is_not_rewritten(log: Log) -> None:
         check_used_up(tasks)
 
 
-def test_messages_of_a_run_are_valid_for_every_reader(log: Log) -> None:
+def test_messages_of_a_bulk_write_are_valid_for_every_reader(log: Log) -> None:
     """No message of a changelog is of a generation below one that stands before it, when one run follows another."""
     whole(log, {b"a": b"1"})
     whole(log, {b"a": b"2"})

@@ -141,7 +141,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     made.close()
 
 
-def test_workers_go_on_from_a_run(scene: Scene) -> None:
+def test_workers_go_on_from_a_bulk_write(scene: Scene) -> None:
     """On a fresh job, then over what workers have committed: only what the run covers is passed over (1.8, R1)."""
     scene.order(1, 2)
     log = scene.open()
@@ -183,7 +183,7 @@ def test_a_worker_at_work_is_fenced_and_says_so(scene: Scene) -> None:
     scene.work(1, 17)
 
 
-def test_a_worker_that_starts_meanwhile_makes_invalid_the_run(scene: Scene) -> None:
+def test_a_worker_that_starts_meanwhile_makes_the_bulk_write_invalid(scene: Scene) -> None:
     """Its claim stands before the run's commit: the run says so, and the worker has lost nothing (C2, C3)."""
     scene.order(1)
     log = scene.open()
@@ -196,7 +196,7 @@ def test_a_worker_that_starts_meanwhile_makes_invalid_the_run(scene: Scene) -> N
     scene.work(1, 3)
 
 
-def test_a_worker_does_not_guess_what_becomes_of_a_run(tmp_path: Path) -> None:
+def test_a_worker_does_not_guess_what_becomes_of_a_bulk_write(tmp_path: Path) -> None:
     """A bulk write without an outcome has rewritten its task (1.8): it exits 4 and says what to do.
 
     Once the bulk write is settled, the worker works.

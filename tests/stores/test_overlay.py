@@ -55,7 +55,7 @@ def test_a_key_that_is_put_again_and_again_does_not_fill_the_write_batch(base: M
     assert overlay.open_bytes <= 11_000
 
 
-def test_the_bound_counts_anew_after_a_freeze_and_a_drop(base: MemoryStore) -> None:
+def test_the_bound_counts_from_zero_after_a_freeze_and_a_drop(base: MemoryStore) -> None:
     """Only the open write batch counts (A9)."""
     overlay = overlay_of(base, uncommitted_state_bytes_max=10_000)
     for round_number in range(6):

@@ -8,7 +8,7 @@ from tests.core.deterministic.test_task import ALONE, kinds
 from tests.core.streams import A0, SINK, Log
 
 
-def test_outputs_that_are_read_back_leave_without_the_changelog() -> None:
+def test_sequenced_outputs_leave_without_the_changelog() -> None:
     """What a task with channels makes leaves at once; nothing is appended for it (D5)."""
     log = Log()
     (b0, partition), (b1, _) = SINK.channels
@@ -32,7 +32,7 @@ def test_a_source_lets_out_what_is_decided_on() -> None:
     assert task.outside == ["x"]
 
 
-def test_a_commit_waits_for_outputs_that_are_read_back() -> None:
+def test_a_commit_waits_for_sequenced_outputs() -> None:
     """They will not be made again: they must stand outside first (A7)."""
     task = Logical(Log(), ALONE, sink=True, releases=False).start()
     task.tick(100)

@@ -37,7 +37,7 @@ def test_a_source_that_learns_of_a_time_passes_it_at_once() -> None:
     assert len(task.progress_messages(TO[0])) - before == 1  # and meanwhile it need not look at the clock so often
 
 
-def test_what_is_heard_is_promised_within_the_lease_only() -> None:
+def test_what_is_observed_is_announced_within_the_lease_only() -> None:
     """What is told from beside is no reason to promise what a successor may give (D2)."""
     task = source()
     [lease] = [
@@ -50,7 +50,7 @@ def test_what_is_heard_is_promised_within_the_lease_only() -> None:
     assert task.progress_messages(TO[0])[-1] == lease + 1_000
 
 
-def test_what_is_heard_waits_for_a_batch() -> None:
+def test_what_is_observed_waits_for_a_batch() -> None:
     """While a batch waits for its input decision, no progress message passes it, whoever waits for one (D1)."""
     task = source()
     task.tick(5)

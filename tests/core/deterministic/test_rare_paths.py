@@ -66,7 +66,7 @@ def test_an_input_that_is_gone_is_explained_by_a_newer_claim_or_is_the_error() -
         task.step(on.InputGone(gone))
 
 
-def test_a_message_of_nobody_new_before_an_own_one_changes_nothing() -> None:
+def test_a_message_of_no_newer_generation_changes_nothing() -> None:
     """A gap in the offsets is read back: an older generation's message there leaves the own one valid (C3)."""
     task = source()
     task.hold = {do.AppendChangelog}

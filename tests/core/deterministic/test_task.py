@@ -104,7 +104,7 @@ def test_a_successor_replays_what_was_decided(same_host: bool) -> None:
     assert after.processed[-1][1] > task.processed[-1][1]
 
 
-def test_a_invalid_decision_is_not_replayed() -> None:
+def test_an_invalid_decision_is_not_replayed() -> None:
     """What a zombie decides behind its successor's claim does not count (D2, C2)."""
     task = source()
     task.hold = {do.AppendChangelog}
@@ -126,7 +126,7 @@ def test_a_commit_takes_decisions_with_it() -> None:
     assert task.successor().start().names == ["y"]
 
 
-def test_no_decision_stands_between_a_freeze_and_its_commit() -> None:
+def test_no_decision_is_between_a_freeze_and_its_commit() -> None:
     """A restart reads the changelog from the commit on: what is decided during a commit is appended behind it (D2)."""
     task = source()
     task.hold = {do.WriteData}

@@ -164,7 +164,7 @@ def test_what_is_visible_is_left_out_of_each_partition() -> None:
     assert made[other].seq == 6
 
 
-def test_a_record_that_was_read_back_twice_is_one() -> None:
+def test_a_record_that_was_recovered_twice_is_one() -> None:
     """A zombie's repeat changes nothing; behind a gap only what follows is compared."""
     visible = Visible()
     for seq, text in ((3, "c"), (4, "d"), (3, "other"), (7, "g")):

@@ -96,7 +96,7 @@ def test_the_index_of_the_demonstration_is_audited(
 
 
 @pytest.mark.kafka
-def test_the_topics_own_past_on_kafka(spark: "SparkSession", kafka_broker: Broker, tmp_path: Path) -> None:
+def test_the_topics_own_history_on_kafka(spark: "SparkSession", kafka_broker: Broker, tmp_path: Path) -> None:
     """State is rebuilt up to where the job stands, an archive first, then the log; a live worker is fenced and says so.
 
     The job goes on from there: no output of the past comes again, none of the rest is missing.

@@ -142,7 +142,7 @@ def test_a_task_that_is_tried_again_counts_once(
     assert run_workers(job_directory, ("a", "w1")) == dict.fromkeys(WORDS, 3) | {"w1": 4}
 
 
-def test_a_job_that_fails_leaves_a_invalid_tail(spark: "SparkSession", job_directory: JobDirectory) -> None:
+def test_a_job_that_fails_leaves_an_invalid_tail(spark: "SparkSession", job_directory: JobDirectory) -> None:
     """Nothing of it is visible, and the next one, or a worker, is not hindered (2.5)."""
     save(counts(spark, job_directory, 1), job_directory)
     frame = counts(spark, job_directory, 2)

@@ -54,7 +54,7 @@ def watermark_not_rolled_back(include: Any) -> Any:
 
 
 @mutant(EventTime, "load", "store", "event time", "uncommitted", shows=_timed, focus=_uneven)
-def time_kept_on_roll_back(load: Any) -> Any:
+def time_kept_on_rollback(load: Any) -> Any:
     """A rollback keeps what the sources had reached: time is ahead of the records that are read again (R4)."""
 
     def mistaken(self: EventTime, now: int, get: Any) -> None:

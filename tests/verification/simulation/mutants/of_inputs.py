@@ -94,7 +94,7 @@ def newest_generation_only(is_rolled_back: Any) -> Any:
 
 
 @mutant(Inputs, "least_marker", "closure", "lost", shows=_aligned)
-def barrier_by_count(least_marker: Any) -> Any:
+def alignment_by_count(least_marker: Any) -> Any:
     """The alignment counts markers instead of asking for one of each channel (A6)."""
 
     def mistaken(self: Inputs) -> int:
@@ -170,19 +170,19 @@ def no_rollback(rollback_marker: Any) -> Any:
 
 
 @mutant(Inputs, "rollback_histories", "rolled back", "halted", "lost", "duplicate", shows=_aligned)
-def lineages_not_committed(rollback_histories: Any) -> Any:
+def rollback_histories_not_committed(rollback_histories: Any) -> Any:
     """The rollback history tables are not part of the commit (R3)."""
     return lambda self: ()
 
 
 @mutant(Inputs, "greatest_checkpoint", "ahead", shows=_tight)
-def half_drained_version_closed(greatest_checkpoint: Any) -> Any:
+def half_drained_checkpoint_closed(greatest_checkpoint: Any) -> Any:
     """Near the write batch's bound the checkpoint before the one being drained is closed (found by the simulator)."""
     return property(lambda self: 0)
 
 
 @mutant(TaskCore, "_output_frames", "checkpoint", "lost", "ahead", "halted", "generation", shows=_aligned)
-def label_too_high(output_frames: Any) -> Any:
+def checkpoint_id_too_high(output_frames: Any) -> Any:
     """Records carry the checkpoint after the open one."""
 
     def mistaken(self: TaskCore, event: Any) -> Any:

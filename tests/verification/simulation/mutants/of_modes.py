@@ -41,7 +41,7 @@ def made_again_taken_again(frame: Any) -> Any:
 
 
 @mutant(LogicalChannel, "reset", "seq", "lost", "rolled back", "resume", shows=_between, focus=busier, world="mixed")
-def kept_on_roll_back(reset: Any) -> Any:
+def kept_on_rollback(reset: Any) -> Any:
     """A rollback drops the write batch, but the task keeps its positions in deterministic channels (R4).
 
     It still holds that their records are in the batch.
@@ -50,7 +50,7 @@ def kept_on_roll_back(reset: Any) -> Any:
 
 
 @mutant(BaseCore, "_commit_message", "seq", "resume", "digest", "frontier", "lost", focus=busier, world="mixed")
-def seqs_of_the_open_version(commit_message: Any) -> Any:
+def seqs_of_the_open_checkpoint(commit_message: Any) -> Any:
     """A commit says how far deterministic producers are in the open write batch, not in the frozen one (A7)."""
 
     def mistaken(self: BaseCore, event: Any) -> bytes:
@@ -121,7 +121,7 @@ def digest_of_the_start(frontiers: Any) -> Any:
 
 
 @mutant(Inputs, "least_marker", "liveness", shows=_between, world="mixed")
-def barrier_of_all_channels(_least_marker: Any) -> Any:
+def alignment_over_all_channels(_least_marker: Any) -> Any:
     """The alignment waits for markers of deterministic producers, too, which never come (A6)."""
     return lambda self: 0 if self.logical else min(channel.marker for channel in self.channels.values())
 

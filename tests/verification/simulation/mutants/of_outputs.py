@@ -67,7 +67,7 @@ def place_ahead_of_acknowledged(stands: Any) -> Any:
 
 
 @mutant(DeterministicCore, "_freeze", "release", shows=_has_no_streams, focus=_out_of_step, world="deterministic")
-def committed_before_they_are_out(freeze: Any) -> Any:
+def committed_before_acknowledged(freeze: Any) -> Any:
     """A commit does not wait until the outputs that were sent before it are acknowledged (A7)."""
 
     def mistaken(self: DeterministicCore, checkpoint_id: int) -> Any:
@@ -90,7 +90,7 @@ def committed_before_they_are_out(freeze: Any) -> Any:
     focus=_in_doubt,
     world="deterministic",
 )
-def out_before_decision(ran: Any) -> Any:
+def output_before_decision(ran: Any) -> Any:
     """A source's outputs to the outside leave before its input decision is in the changelog (D2)."""
 
     def mistaken(self: DeterministicCore, event: Ran) -> Any:

@@ -97,7 +97,7 @@ def frozen_batch_shared(freeze: Any) -> Any:
 
 
 @mutant(TaskCore, "_output_frames", "checkpoint")
-def label_by_boundary(output_frames: Any) -> Any:
+def checkpoint_id_by_boundary(output_frames: Any) -> Any:
     """Records carry the next boundary of the clock, not the checkpoint after the last one (A1)."""
 
     def mistaken(self: TaskCore, event: Any) -> Any:

@@ -87,7 +87,7 @@ def outputs_kept(perform_next: Any) -> Any:
 
 
 @mutant(TaskCore, "_announce", "halted", "lost", "rolled back", shows=_aligned)
-def restore_not_sent(announce: Any) -> Any:
+def rollback_marker_not_sent(announce: Any) -> Any:
     """A task that restarts where it stood does not say so (R2)."""
 
     def mistaken(self: TaskCore) -> Any:
@@ -102,7 +102,7 @@ def restore_not_sent(announce: Any) -> Any:
 
 
 @mutant(TaskCore, "_announce", "halted", "lost", "rolled back", shows=_aligned)
-def restore_without_lineage(announce: Any) -> Any:
+def rollback_marker_without_history(announce: Any) -> Any:
     """A rollback marker names its own generation only, not the rollback history (R3)."""
 
     def mistaken(self: TaskCore) -> Any:

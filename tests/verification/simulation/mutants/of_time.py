@@ -80,7 +80,7 @@ def decision_not_checked(appended: Any) -> Any:
 
 
 @mutant(ChangelogFold, "feed", *_WRONG, focus=_two_at_once, shows=_unfenced, world="deterministic")
-def void_decisions_replayed(feed: Any) -> Any:
+def invalid_decisions_replayed(feed: Any) -> Any:
     """An input decision is replayed though a higher generation is before it (D2, C2)."""
 
     def mistaken(self: ChangelogFold, offset: int, value: bytes) -> Any:
