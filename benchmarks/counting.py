@@ -15,7 +15,7 @@ PARTITIONS = 4
 
 
 def events_topic(messages: int) -> str:
-    """Return the name of the topic with so many events, which all runs share."""
+    """Return the name of the topic with that many events, which all runs share."""
     return f"bench-events-{messages}"
 
 

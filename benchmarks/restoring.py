@@ -55,7 +55,7 @@ def history(directory: Path, keys: int) -> None:
 
 
 def restoring(directory: Path, keys: int, cores: int, log: str = "embedded") -> dict[str, float]:
-    """Backfill a state of so many keys of 86 bytes, then start workers without any of it on their disks: twice."""
+    """Backfill a state of that many keys of 86 bytes, then start workers without any of it on their disks: twice."""
     from framework.spark.backfill.backfill import Wanted, backfill
     from framework.spark.backfill.ranges import parse_until
     from framework.spark.format.options import Where

@@ -77,7 +77,7 @@ def test_a_method_that_would_do_no_work_is_refused_when_the_job_is_built(method:
 
 
 def test_an_inherited_method_is_looked_at_too() -> None:
-    """A base class of the task may be where the method stands."""
+    """A base class of the task may be where the method is."""
 
     class Base(Task):
         async def process(self, record: Record[str, int]) -> None:

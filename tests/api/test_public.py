@@ -1,4 +1,4 @@
-"""The public API: its names, and the design's example as it stands there."""
+"""The public API: its names, and the design's example as it is there."""
 
 import grete
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8

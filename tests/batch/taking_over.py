@@ -26,7 +26,7 @@ from tests.support.local_batch import TaskResult, run_job
 
 Headers = tuple[tuple[str, bytes], ...]
 VERSION = 1_600_000_000_000  # before the kit's time
-LINEAGE = (RollbackEntry(1, 0),)
+ROLLBACKS = (RollbackEntry(1, 0),)
 
 
 class Seen(NamedTuple):
@@ -61,7 +61,7 @@ def live(kit: Kit) -> Seen:
 
 
 def _without_index(headers: bytes | None) -> Headers:
-    """Return headers but for a letter's index in the batch that was read: where batches end is nobody's promise."""
+    """Return headers but for a letter's index in the batch that was read: where batches end is not guaranteed."""
     return () if headers is None else tuple(h for h in decode_headers(headers) if h[0] != "grete.index")
 
 
@@ -97,7 +97,7 @@ def commit_of(
         generation=1,
         checkpoint_id=VERSION,
         previous=-1,
-        rollback_history=LINEAGE,
+        rollback_history=ROLLBACKS,
         outputs=tuple(OutputCommit(p.topic, p.partition, 1) for p in wiring.outputs),
         data_count=1,
         data_digest=zlib.crc32(data),
@@ -116,7 +116,7 @@ def commit_of(
             )
             for source in sorted(sources)
         ),
-        known=tuple(ProducerRollbacks(p, LINEAGE) for p in sorted({p for p, _ in wiring.channels})),
+        known=tuple(ProducerRollbacks(p, ROLLBACKS) for p in sorted({p for p, _ in wiring.channels})),
         external=tuple(ExternalInput(p.topic, p.partition, covered.get(p, 0)) for p in wiring.external),
         nonce=nonce,
     )

@@ -82,7 +82,7 @@ records = st.lists(
 @settings(max_examples=40, deadline=None)
 @given(records, st.data())
 def test_batch_then_live_is_live_over_all(past: list[tuple[str, str, int]], data: st.DataObject) -> None:
-    """State and outputs are the same, wherever the past is cut: timers, windows, turns, letters.
+    """State and outputs are the same, wherever the history is cut: timers, windows, turns, letters.
 
     Nothing is late: whether a record is depends, live, on the moment at which another task's watermark comes (E5).
     """
@@ -121,7 +121,7 @@ def test_stages_of_several_partitions_hand_over() -> None:
 
 
 def test_what_waits_for_files_is_handed_over(tmp_path: Path) -> None:
-    """Lines that the past makes wait in the outbox; the live task brings them to their files, before its own."""
+    """Lines that the history makes wait in the outbox; the live task brings them to their files, before its own."""
     keeping = keep_in(tmp_path)
     kit = Kit(keeping)
     for number in range(30):

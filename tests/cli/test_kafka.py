@@ -153,7 +153,7 @@ def test_a_topic_that_is_there_is_used_up(cluster: Cluster, shell: Shell) -> Non
     assert f"{cluster.orders}[0]" in "".join(shell("checkpoints", "totals.py", *log))
     assert ["\tok\t" in line for line in shell("changelog", "verify", "totals.py", *log)] == [True, True]
     assert "\tcommit\t" in "".join(shell("changelog", "tail", "totals.py", "total", "0", *log))
-    assert cluster.published() == 3  # each customer's orders are in one partition: no mark stands between them
+    assert cluster.published() == 3  # each customer's orders are in one partition: no mark is between them
 
 
 class Terminals:
@@ -216,7 +216,7 @@ def test_mistakes_are_one_line(shell: Shell, cluster: Cluster) -> None:
 
 
 def test_options_come_from_a_file(shell: Shell, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NAME=VALUE lines, as Kafka's users have them; a mistake names its line, and never shows what stands there."""
+    """NAME=VALUE lines, as Kafka's users have them; a mistake names its line, and never shows what is there."""
     config = cluster.folder / "client.properties"
     monkeypatch.setenv("GRETE_LOG", cluster.log)
     monkeypatch.setenv("GRETE_KAFKA_CONFIG", str(config))

@@ -30,7 +30,7 @@ class Total(NamedTuple):
 
 
 def read(at: Cluster, partitions: int, count: int) -> list[Total]:
-    """Return all that stands in the output topic, once there are ``count`` records, partition by partition."""
+    """Return all that is in the output topic, once there are ``count`` records, partition by partition."""
     options = {"group.id": f"{at.name}-reader", "isolation.level": "read_committed", "enable.partition.eof": True}
     consumer = Consumer({"bootstrap.servers": at.bootstrap, "auto.offset.reset": "earliest", **options})
     consumer.assign([KafkaPartition(at.totals, number, 0) for number in range(partitions)])
@@ -145,7 +145,7 @@ def test_a_fork_writes_to_all_partitions_of_a_grown_output(cluster: Cluster, she
 
 
 def test_an_output_topic_that_has_fewer_partitions_is_refused(cluster: Cluster, shell: Shell) -> None:
-    """It was deleted and made anew; with as many as before the job goes on."""
+    """It was deleted and made again; with as many as before the job goes on."""
     log = ("--log", cluster.log)
     cluster.order(dict.fromkeys(CUSTOMERS, 1))
     grete("run", "totals.py", *log, cwd=cluster.folder)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.kafka
 
 
 def test_an_output_topic_may_have_more_partitions_than_the_job(kafka_broker: Broker, tmp_path: Path) -> None:
-    """The replay writes to as many partitions as the topic has, so each output comes out where it stands."""
+    """The replay writes to as many partitions as the topic has, so each output comes out where it is."""
     cluster = Cluster(kafka_broker.bootstrap, tmp_path)
     code = (tmp_path / "totals.py").read_text().replace("partitions=2)", 'partitions=2, mode="deterministic")')
     (tmp_path / "totals.py").write_text(code)

@@ -101,7 +101,7 @@ def test_what_cannot_be_rescaled_is_refused_before_anything_is_changed(tmp_path:
     with LocalJob(job, two, JobDirectory(directory), Settings(checkpoint_interval_ms=50)) as local:
         assert "already has a supervisor" in grete(*asked, "--assume-keyed", fails=REFUSED)
         local.stop()
-    partition = TopicPartition("heard", partition_of(b"k", 2))
+    partition = TopicPartition("observed", partition_of(b"k", 2))
     log.produce_with_meta([ExternalRecord(partition, b"k", b"more", 1)], {})
     assert "has records from offset 1 on that the job has not read" in grete(*asked, "--assume-keyed", fails=REFUSED)
     run(two, directory)

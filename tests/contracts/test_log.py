@@ -25,7 +25,7 @@ def values(log: Log, partition: TopicPartition, offset: int = 0) -> list[bytes |
 
 
 def shown(log: Log, partition: TopicPartition, count: int) -> list[bytes | None]:
-    """Return all values when there are so many: Kafka says that a transaction is committed before all can see it."""
+    """Return all values when there are that many: Kafka says that a transaction is committed before all can see it."""
     while len(found := values(log, partition)) < count:
         log.wait(100)
     return found
@@ -182,7 +182,7 @@ def test_plain_records_come_back_as_produced(
 
 
 def test_outputs_appear_with_their_message(world: World, log: Log) -> None:
-    """S1: nobody sees outputs before their message, nor the message without them."""
+    """S1: no reader sees outputs before their message, nor the message without them."""
     log.transactional(A0)
     log.send(0, 0, A0, b"data")
     log.send(0, 1, A0, b"commit", sync=True, outputs=[record(b"x"), record(b"y")])

@@ -13,7 +13,7 @@ from tests.contracts.sinks import OWNER, SinkWorld, apply, entries, files_world,
 
 @pytest.fixture(params=["files", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SinkWorld]:
-    """An empty place of each kind. Nobody waits long for another's lock."""
+    """An empty place of each kind. No process waits long for another's lock."""
     monkeypatch.setattr("framework.sinks.sqlite.BUSY_S", 0.05)
     if request.param == "files":
         made = files_world(tmp_path / "out")

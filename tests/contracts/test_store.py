@@ -158,7 +158,7 @@ def test_wipe_leaves_nothing_now_or_after_a_restart(reopen: Opener) -> None:
     """After a wipe the store is as new, and usable."""
     store = reopen()
     store.load(3, [b"w"], [b"1"])
-    store.write([(0, b"k", b"1")], b"pointer")
+    store.write([(0, b"k", b"1")], b"position")
     store.load(0, [b"l"], [b"1"])
     store.wipe()
     assert (store.changelog_position(), rows(store, 0), rows(store, 3)) == (None, [], [])
@@ -169,12 +169,12 @@ def test_wipe_leaves_nothing_now_or_after_a_restart(reopen: Opener) -> None:
 
 def test_a_store_may_be_added_at_a_later_start(reopen: Opener) -> None:
     """New stores are empty; the old ones keep their data (design 1.2, Ids)."""
-    reopen().write([(0, b"k", b"1")], b"pointer")
+    reopen().write([(0, b"k", b"1")], b"position")
     store = reopen(NAMES | {7: "new"})
     store.write([(7, b"n", b"2")])
     store = reopen(NAMES | {7: "new", 9: "newer"})
     assert (store.changelog_position(), rows(store, 0), rows(store, 7), rows(store, 9)) == (
-        b"pointer",
+        b"position",
         [(b"k", b"1")],
         [(b"n", b"2")],
         [],
@@ -182,7 +182,7 @@ def test_a_store_may_be_added_at_a_later_start(reopen: Opener) -> None:
 
 
 def test_a_store_left_out_at_one_start_is_there_at_the_next(reopen: Opener) -> None:
-    """Data that nobody asks for stays."""
+    """Data that no caller asks for stays."""
     reopen().write([(0, b"k", b"1"), (3, b"w", b"1")])
     reopen({0: "counts"}).write([(0, b"k", b"2")])
     store = reopen()
@@ -199,7 +199,7 @@ def test_a_store_id_cannot_change_its_name(reopen: Opener) -> None:
 def test_an_unknown_store_id_is_refused_and_nothing_is_written(store: StateStore) -> None:
     """A write to a store that the job does not declare fails as a whole."""
     calls: list[Callable[[], object]] = [
-        lambda: store.write([(0, b"k", b"1"), (8, b"k", b"1")], b"pointer"),
+        lambda: store.write([(0, b"k", b"1"), (8, b"k", b"1")], b"position"),
         lambda: store.load(8, [b"k"], [b"1"]),
         lambda: store.get(8, b"k"),
         lambda: store.scan(8, b"", None),
@@ -218,5 +218,5 @@ def test_a_batch_whose_source_fails_writes_nothing(store: StateStore) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        store.write(source(), b"pointer")
+        store.write(source(), b"position")
     assert (store.changelog_position(), rows(store)) == (None, [])

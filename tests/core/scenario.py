@@ -263,13 +263,13 @@ class Scenario:
     def _write_data(self, action: do.WriteData) -> None:
         dirty = self._dirty()
         rest = sorted(name for name in self.store if name.encode() > action.cursor)
-        swept, rest = rest[: self.rewrite_keys], rest[self.rewrite_keys :]
-        writes = dirty | {name: self.store[name] for name in swept if name not in dirty}
+        rewritten, rest = rest[: self.rewrite_keys], rest[self.rewrite_keys :]
+        writes = dirty | {name: self.store[name] for name in rewritten if name not in dirty}
         header = ChangelogHeader(ChangelogType.DATA, action.generation, action.first_seq, 0)
         values = [str(times).encode() for times in writes.values()]
         messages = [encode_data(header, [0] * len(writes), encoded(list(writes)), values)] if writes else []
         self.log.append(self.task.changelog, *messages)
-        cursor = swept[-1].encode() if rest else b""
+        cursor = rewritten[-1].encode() if rest else b""
         self._tell(on.DataWritten(len(messages), zlib.crc32(b"".join(messages)), cursor, not cursor))
 
     def _dirty(self) -> dict[str, int]:

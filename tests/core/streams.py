@@ -73,7 +73,7 @@ class Producer:
         self.fingerprint = fingerprint
         self.generation = 0
         self.rollback_history: tuple[RollbackEntry, ...] = ()
-        self.labels: dict[TopicPartition, list[int]] = {partition: [] for partition in self.partitions}
+        self.checkpoint_ids: dict[TopicPartition, list[int]] = {partition: [] for partition in self.partitions}
 
     def rollback_marker(self, checkpoint_id: int, *partitions: TopicPartition, generation: int | None = None) -> None:
         """Become a new incarnation that went back to ``checkpoint_id``.
@@ -82,15 +82,17 @@ class Producer:
         """
         self.generation = self.generation + 1 if generation is None else generation
         self.rollback_history = (*self.rollback_history, RollbackEntry(self.generation, checkpoint_id))
-        for partition, labels in self.labels.items():
-            self.labels[partition] = [open_checkpoint for open_checkpoint in labels if open_checkpoint <= checkpoint_id]
+        for partition, checkpoint_ids in self.checkpoint_ids.items():
+            self.checkpoint_ids[partition] = [
+                open_checkpoint for open_checkpoint in checkpoint_ids if open_checkpoint <= checkpoint_id
+            ]
         self.announce(*partitions or self.partitions)
 
     def announce(self, *partitions: TopicPartition) -> None:
         """Append the rollback marker of this incarnation."""
         generation, checkpoint_id = self.rollback_history[-1]
         for partition in partitions:
-            seq = len(self.labels[partition]) + 1
+            seq = len(self.checkpoint_ids[partition]) + 1
             value = encode_rollback_marker(
                 self.producer, generation, checkpoint_id, seq, self.fingerprint, self.rollback_history
             )
@@ -99,21 +101,21 @@ class Producer:
     def send(self, open_checkpoint: int, *names: str, to: TopicPartition | None = None) -> int:
         """Append one frame; return its offset."""
         partition = to or self.partitions[0]
-        value = frame(self.producer, self.generation, open_checkpoint, len(self.labels[partition]) + 1, *names)
-        self.labels[partition] += [open_checkpoint] * len(names)
+        value = frame(self.producer, self.generation, open_checkpoint, len(self.checkpoint_ids[partition]) + 1, *names)
+        self.checkpoint_ids[partition] += [open_checkpoint] * len(names)
         return self.log.append(partition, value)
 
     def tell(self, open_checkpoint: int, watermark: int, *, idle: bool = False, seq: int | None = None) -> int:
         """Append a watermark (by default behind all that was sent); return its offset."""
         partition = self.partitions[0]
-        seq = len(self.labels[partition]) + 1 if seq is None else seq
+        seq = len(self.checkpoint_ids[partition]) + 1 if seq is None else seq
         value = encode_watermark(self.producer, self.generation, open_checkpoint, seq, idle, (watermark,))
         return self.log.append(partition, value)
 
     def mark(self, checkpoint_id: int, *partitions: TopicPartition, at_end: bool = False) -> None:
         """Append a marker (no partition given: to all)."""
         for partition in partitions or self.partitions:
-            seq = 1 + sum(open_checkpoint <= checkpoint_id for open_checkpoint in self.labels[partition])
+            seq = 1 + sum(open_checkpoint <= checkpoint_id for open_checkpoint in self.checkpoint_ids[partition])
             self.log.append(partition, encode_marker(self.producer, self.generation, checkpoint_id, seq, at_end))
 
 

@@ -120,7 +120,7 @@ def test_each_commit_closes_the_data_before_it() -> None:
 
 
 def test_an_open_tail_closes_nothing() -> None:
-    """Data behind the last commit is nobody's (R1)."""
+    """Data behind the last commit belongs to no task (R1)."""
     writer = Writer(1)
     messages = [writer.claim(), writer.data(), writer.commit(1), writer.data(), writer.data()]
     into, segments = fold(messages)

@@ -1,4 +1,4 @@
-"""Sources: when a checkpoint is closed and which number it gets (A1), and where a source stands in its inputs (A2)."""
+"""Sources: when a checkpoint is closed and which number it gets (A1), and where a source is in its inputs (A2)."""
 
 from dataclasses import replace
 
@@ -176,7 +176,7 @@ def test_a_checkpoint_closed_early_is_closed_once() -> None:
 
 
 def test_a_source_with_a_full_write_batch_waits_for_the_commit_in_flight() -> None:
-    """Two layers are all there is: beyond, a source takes no input until the frozen one is in the store (A9)."""
+    """Two write batches are all there is: beyond, a source takes no input until the frozen one is in the store (A9)."""
     task = source(uncommitted_state_bytes_max=100)
     task.hold.add(do.AppendChangelog)
     task.take_external("1", "2", "3", "4", "5", "6")

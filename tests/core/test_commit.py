@@ -125,7 +125,7 @@ def test_a_round_moves_base_and_round_start() -> None:
     rewrite = ChangelogRewrite()
     rewrite.committed(5, 100, b"k", changelog_retention_ms=0)
     assert (rewrite.cursor, rewrite.round_start, rewrite.base) == (b"k", 0, 0)
-    rewrite.committed(7, 200, b"", changelog_retention_ms=0)  # nothing stands before the genesis
+    rewrite.committed(7, 200, b"", changelog_retention_ms=0)  # nothing is before the genesis
     assert (rewrite.cursor, rewrite.round_start, rewrite.base, rewrite.rounds) == (b"", 7, 0, ())
     rewrite.committed(9, 300, b"", changelog_retention_ms=0)
     assert (rewrite.round_start, rewrite.base, rewrite.started_ms, rewrite.rounds) == (9, 7, 300, (RoundStart(7, 200),))
@@ -155,7 +155,7 @@ def test_a_commit_names_the_round_that_an_earlier_commit_completed() -> None:
 
 
 def test_the_rewrite_goes_on_where_the_last_commit_says_after_a_restart() -> None:
-    """Cursor and round start are in the commit: a restart does not begin the round anew (K2)."""
+    """Cursor and round start are in the commit: a restart does not begin the round again (K2)."""
     task, a0, a1 = running()
     advance(task, 1, a0, a1, names=("p", "q", "r", "s"))
     task.rewrite_keys = 1
@@ -169,7 +169,7 @@ def test_the_rewrite_goes_on_where_the_last_commit_says_after_a_restart() -> Non
 
 
 def test_the_changelog_is_trimmed_before_a_round_start_when_the_next_round_ends() -> None:
-    """When the round that began at S is committed, what stands before S goes; the commit at S itself stays (K2)."""
+    """When the round that began at S is committed, what is before S goes; the commit at S itself stays (K2)."""
     task, a0, a1 = running(changelog_retention_ms=0)
     advance(task, 1, a0, a1, names=("x",))
     assert task.log.start[CHANGELOG] == 0

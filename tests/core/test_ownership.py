@@ -64,7 +64,7 @@ def test_an_own_message_before_its_place_halts() -> None:
 
 
 def test_a_gap_that_ends_before_the_own_message_halts() -> None:
-    """What stood between is lost, perhaps a newer claim: an acknowledged message that is not there (decision 0011)."""
+    """What was between is lost, perhaps a newer claim: an acknowledged message that is not there (decision 0011)."""
     task = ready_to_commit()
     end = len(task.log.rows[CHANGELOG])
     [asked] = task.core.step(on.ChangelogAppended(end + 1, 0, 0, fenced=False))
@@ -103,7 +103,7 @@ def test_a_claim_is_one_above_the_highest_generation(seen: tuple[int, ...], clai
 
 @pytest.mark.parametrize(("other", "second"), [(1, 2), (4, 5)])
 def test_a_claim_behind_an_equal_or_higher_one_is_made_again(other: int, second: int) -> None:
-    """If a claim of the same or a higher generation stands before its own, the process claims again, above it (C1)."""
+    """If a claim of the same or a higher generation is before its own, the process claims again, above it (C1)."""
     log = Log()
     task = Scenario(log)
     task.hold.add(do.AppendChangelog)
@@ -180,7 +180,7 @@ def test_a_sole_writer_never_reads_its_tail() -> None:
 
 
 def test_a_gap_is_read_before_the_store_is_written() -> None:
-    """A late message of an older generation makes a gap: the log is read back, and the commit stands (C3)."""
+    """A late message of an older generation makes a gap: the log is read, and the commit is valid (C3)."""
     task = ready_to_commit()
     # the checkpoint's data message: the first after the last verified one
     own_start = len(task.log.rows[CHANGELOG]) - 1
@@ -210,14 +210,14 @@ def test_a_higher_generation_before_a_commit_fences(message: str) -> None:
 
 
 def test_a_higher_generation_after_a_commit_leaves_it_valid() -> None:
-    """Validity is decided by what stands before: a later claim fences the next commit, not this one (C2)."""
+    """Validity is decided by what is before: a later claim fences the next commit, not this one (C2)."""
     task = ready_to_commit()
     task.release()
     assert 1 in task.checkpoint_ids
     task.log.claim(INNER, 3)
     for producer in (A0, A0 + 1):
         after = Producer(task.log, producer)
-        after.generation, after.labels = 1, {after.partitions[0]: [1]}
+        after.generation, after.checkpoint_ids = 1, {after.partitions[0]: [1]}
         after.mark(2)
     with pytest.raises(Fenced):
         task.read()

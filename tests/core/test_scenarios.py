@@ -12,7 +12,7 @@ FILES = sorted(FOLDER.glob("*.txt"))
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_a_scenario_goes_as_it_is_written(path: Path, request: pytest.FixtureRequest) -> None:
-    """The commands of a file give its lines. ``pytest --rewrite-scenarios`` writes them anew: read the difference."""
+    """The commands of a file give its lines. ``pytest --rewrite-scenarios`` writes them again: read the difference."""
     text = rewrite(path)
     if request.config.getoption("--rewrite-scenarios"):
         path.write_text(text)

@@ -251,7 +251,7 @@ def claimed_before(task: Scenario) -> None:
 
 
 def test_messages_behind_the_own_claim_do_not_concern_the_start() -> None:
-    """A later claim fences the next commit, not the start: what counts is what stands before (C2, C3)."""
+    """A later claim fences the next commit, not the start: what counts is what is before (C2, C3)."""
     after = committed().successor()
     claimed_before(after)
     assert (after.core.status, after.core.frozen, after.core.generation) == (TaskStatus.RUNNING, 3, 2)
@@ -330,7 +330,7 @@ def test_an_input_that_begins_after_the_resume_offset_halts() -> None:
 
 
 def test_a_genesis_after_its_inputs_were_trimmed_halts() -> None:
-    """A task without a commit whose input has been consumed has lost its changelog: it must not begin anew (K3)."""
+    """A task without a commit whose input has been consumed has lost its changelog: it must not begin again (K3)."""
     log = Log()
     log.start[T] = 4
     with pytest.raises(Halted, match=r"has no commit, but .* starts at 4: its changelog was deleted"):

@@ -84,7 +84,7 @@ def test_a_lower_watermark_changes_nothing() -> None:
 
 
 def test_a_saved_state_comes_back_and_old_states_hold_time_up() -> None:
-    """What is in the state is restored; time never falls below what was saved; unknown sources begin anew."""
+    """What is in the state is restored; time never falls below what was saved; unknown sources begin again."""
     time = EventTime([A, B], [FROM_P])
     time.watermark(A, 100, idle=True)
     time.watermark(B, 90, idle=False)

@@ -65,7 +65,7 @@ def test_a_run_waits_until_an_empty_partition_is_idle(tmp_path: Path, processing
 
 
 def test_late_records_are_counted_where_people_look(tmp_path: Path) -> None:
-    """Order holds across partitions, not inside one: what stands behind much newer records is late, and said."""
+    """Order holds across partitions, not inside one: what is behind much newer records is late, and said."""
     records = [_record(p, "v", minute) for minute in range(4) for p in range(2)]
     counts, late = _run(tmp_path, "exactly-once", records, [_record(0, "w", 0.5), _record(0, "w", 0.6)])
     assert counts == {"v": 6}

@@ -95,7 +95,7 @@ class Changing:
         return worker.log_path.read_text()
 
     def until_counted(self, *workers: WorkerUnderTest, stage: str, records: int) -> None:
-        """Wait until the stage's tasks have committed so many records of their input."""
+        """Wait until the stage's tasks have committed that many records of their input."""
         while self.counted(stage) < records:
             for worker in workers:
                 assert worker.process.poll() is None, worker.log_path.read_text()

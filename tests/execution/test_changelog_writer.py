@@ -112,15 +112,15 @@ def test_an_idle_task_goes_on_rewriting() -> None:
     _, overlay = task_state()
     write(overlay, [(1, b"%d" % number, b"v") for number in range(5)])
     finish(overlay)
-    swept, ends, cursor = [], [], b""
+    rewritten, ends, cursor = [], [], b""
     for _ in range(3):
         write(overlay, [])
         encoded = Encoded(overlay, 1, 1, cursor)
-        swept.append([key for _, key, _ in written(encoded.messages)])
+        rewritten.append([key for _, key, _ in written(encoded.messages)])
         ends.append(encoded.round_done)
         cursor = encoded.cursor
         finish(overlay)
-    assert (swept, ends, cursor) == ([[b"0", b"1"], [b"2", b"3"], [b"4"]], [False, False, True], b"")
+    assert (rewritten, ends, cursor) == ([[b"0", b"1"], [b"2", b"3"], [b"4"]], [False, False, True], b"")
 
 
 @settings(max_examples=40)

@@ -269,7 +269,7 @@ def test_skipped_frames_are_read_again() -> None:
     """With no buffer at all the task seeks back at each freeze; nothing is lost or doubled (A5)."""
     task, a0, a1 = driven(early_bytes_max=0)
     for checkpoint_id in (3, 3, 3):
-        a0.send(checkpoint_id, f"{checkpoint_id}.{len(a0.labels[T])}")
+        a0.send(checkpoint_id, f"{checkpoint_id}.{len(a0.checkpoint_ids[T])}")
     a1.send(1, "1")
     for checkpoint_id in (1, 2, 3):
         a0.mark(checkpoint_id)

@@ -13,7 +13,7 @@ P, Q = TopicPartition("p", 0), TopicPartition("q", 0)
 
 
 def reader(rows: dict[TopicPartition, int], batch_bytes_max: int = 1) -> tuple[InputReader, MemoryLogData]:
-    """Return an inbox at offset 0 of partitions with so many messages, one in a batch by default."""
+    """Return an inbox at offset 0 of partitions with that many messages, one in a batch by default."""
     data = MemoryLogData(lambda: 0)
     log = MemoryLog(data)
     for partition, count in rows.items():

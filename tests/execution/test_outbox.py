@@ -208,7 +208,7 @@ def test_a_checkpoint_of_many_blocks_is_applied_block_by_block(tmp_path: Path) -
 
 
 def test_a_rollback_while_a_checkpoint_is_applied_applies_it_once(tmp_path: Path) -> None:
-    """The application under way begins anew: the file is whole, and there is one."""
+    """The application under way begins again: the file is whole, and there is one."""
     rig = Rig(job(tmp_path))
     feed(rig, *["z" * 1000] * 600)
     rig.freeze()

@@ -187,7 +187,7 @@ def test_a_shortened_file_halts(path: Path, written: bytes, length: int) -> None
 
 
 def test_a_damaged_header_halts(path: Path, written: bytes) -> None:
-    """A file whose header is not SQLite's is Halted, not made anew."""
+    """A file whose header is not SQLite's is Halted, not made again."""
     path.write_bytes(b"\xff" * 100 + written[100:])
     with pytest.raises(Halted, match=r"log\.db: file is not a database: corrupt"):
         EmbeddedLog(path)

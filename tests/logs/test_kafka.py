@@ -40,7 +40,7 @@ def connect(kafka_broker: Broker) -> Iterator[Connect]:
 
 @pytest.fixture
 def topic() -> str:
-    """A name that nobody else uses."""
+    """A name that no other test uses."""
     return f"t{os.urandom(6).hex()}"
 
 
@@ -52,7 +52,7 @@ def make(kafka_broker: Broker, topic: str, **settings: str) -> None:
 
 
 def settle(log: KafkaLog, count: int) -> list[Delivery]:
-    """Return so many deliveries."""
+    """Return that many deliveries."""
     found = log.poll()
     while len(found) < count:
         log.wait(10_000)
@@ -83,7 +83,7 @@ def filled(log: KafkaLog, topic: str, count: int, partitions: int = 1) -> TopicP
 
 
 def test_seeks_leave_nothing_stale(connect: Connect, topic: str) -> None:
-    """R5: whatever was fetched before a seek, what comes after it is what stands there, without a gap."""
+    """R5: whatever was fetched before a seek, what comes after it is what is there, without a gap."""
     log = connect()
     partition = filled(log, topic, 3_000, partitions=2)
     log.read(TopicPartition(topic, 1), 0, 1)
@@ -156,7 +156,7 @@ def test_open_transactions_are_not_read(kafka_broker: Broker, connect: Connect, 
 
 
 def test_a_second_writer_shows_as_a_gap(connect: Connect, topic: str) -> None:
-    """C3: a sole writer's offsets are contiguous; another's message stands between them."""
+    """C3: a sole writer's offsets are contiguous; another's message is between them."""
     log, other = connect(), connect()
     partition = filled(log, topic, 100)
     other.send(0, 0, partition, b"foreign", fence=9)

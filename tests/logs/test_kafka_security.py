@@ -104,7 +104,7 @@ def test_repeated_lines_are_logged_once(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_job_runs_and_shows_no_secret(guarded: SecureBroker, tmp_path: Path) -> None:
     """A supervised worker runs with the options of a file, and one fails with a wrong password in it.
 
-    Neither password stands in a command line, an environment, a file that the run wrote, or a message in a topic.
+    Neither password is in a command line, an environment, a file that the run wrote, or a message in a topic.
     """
     config, directory, log_path = tmp_path / "kafka.properties", tmp_path / "job", tmp_path / "out"
     write_options(config, guarded.options())
@@ -145,7 +145,7 @@ def processes_of(supervisor: int) -> bytes:
 
 
 def messages(secure: SecureBroker) -> Iterator[bytes]:
-    """Yield all that stands in the topics of the broker."""
+    """Yield all that is in the topics of the broker."""
     reader = KafkaLog(secure.plain)
     for topic in reader.topics():
         for number in range(reader.partitions(topic) or 0):

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def topic() -> str:
-    """A name that nobody else uses."""
+    """A name that no other test uses."""
     return f"t{os.urandom(6).hex()}"
 
 
@@ -128,7 +128,7 @@ def keeping(topic: str) -> Job:
 
 
 def work(kafka_broker: Broker, job: Job, directory: Path, until: int) -> int:
-    """Run a worker until it has read and committed so many records; return its exit code."""
+    """Run a worker until it has read and committed that many records; return its exit code."""
     job_directory = JobDirectory(directory, address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
     reader = job_directory.open_log()
     with closing(reader):

@@ -22,7 +22,7 @@ MiB = 1 << 20
 
 @pytest.fixture
 def name() -> str:
-    """The beginning of topics' names that nobody else uses."""
+    """The beginning of topics' names that no other test uses."""
     return f"t{os.urandom(6).hex()}"
 
 

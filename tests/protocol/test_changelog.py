@@ -44,7 +44,7 @@ CLAIM = Claim(bytes(16), "host", 1, 2)
 
 @given(header=st.sampled_from(ChangelogType).flatmap(changelog_headers), body=st.binary(max_size=9))
 def test_headers_survive(header: ChangelogHeader, body: bytes) -> None:
-    """A header is read back as it was written, whatever follows it."""
+    """A header is decoded as it was written, whatever follows it."""
     message = encode_changelog_header(header)
     assert CHANGELOG_HEADER_SIZE == len(message)
     assert header == decode_changelog_header(message + body)
@@ -52,7 +52,7 @@ def test_headers_survive(header: ChangelogHeader, body: bytes) -> None:
 
 @given(header=changelog_headers(ChangelogType.DATA), written=data())
 def test_data_survives(header: ChangelogHeader, written: Data) -> None:
-    """Writes are read back in order: a tombstone is not an empty value, no reset is not a reset of nothing (R1)."""
+    """Writes are decoded in order: a tombstone is not an empty value, no reset is not a reset of nothing (R1)."""
     assert written == decode_data(encode_data(header, *written))
 
 
@@ -61,7 +61,7 @@ def test_data_survives(header: ChangelogHeader, written: Data) -> None:
     claim=st.builds(Claim, st.binary(min_size=16, max_size=16), texts, naturals32, naturals64),
 )
 def test_claims_survive(header: ChangelogHeader, claim: Claim) -> None:
-    """A claim is read back as it was written (C1)."""
+    """A claim is decoded as it was written (C1)."""
     assert claim == decode_claim(encode_claim(header, claim))
 
 
@@ -71,7 +71,7 @@ def test_claims_survive(header: ChangelogHeader, claim: Claim) -> None:
     rows=st.none() | st.builds(TakenRows, naturals64, uint32s),
 )
 def test_decisions_survive(header: ChangelogHeader, decision: InputDecision, rows: TakenRows | None) -> None:
-    """An input decision is read back as it was written, in both formats; a byte less or more is refused (D2)."""
+    """An input decision is decoded as it was written, in both formats; a byte less or more is refused (D2)."""
     if rows is not None:
         rows = rows._replace(last_offset=max(rows.last_offset, decision.first_offset))
     decision = decision._replace(rows=rows)
@@ -85,7 +85,7 @@ def test_decisions_survive(header: ChangelogHeader, decision: InputDecision, row
 
 @given(header=changelog_headers(ChangelogType.TIME_LEASE), t=int64s)
 def test_leases_survive(header: ChangelogHeader, t: int) -> None:
-    """A time lease is read back as it was written (D2)."""
+    """A time lease is decoded as it was written (D2)."""
     assert TimeLease(t) == decode_time_lease(encode_time_lease(header, TimeLease(t)))
 
 
@@ -97,7 +97,7 @@ def test_leases_survive(header: ChangelogHeader, t: int) -> None:
 def test_releases_survive(
     header: ChangelogHeader, entries: list[tuple[TopicPartition, int, int]], digests: bool
 ) -> None:
-    """A release is read back as it was written, in both formats; cut short or with a byte more it is refused (D5)."""
+    """A release is decoded as it was written, in both formats; cut short or with a byte more it is refused (D5)."""
     seqs = tuple((partition, seq) for partition, seq, _ in entries)
     release = OutputRelease(seqs, tuple(digest for _, _, digest in entries) if digests else None)
     message = encode_output_release(header, release)
@@ -134,7 +134,7 @@ def test_digests_of_releases_and_decisions_fit() -> None:
 
 @given(header=changelog_headers(ChangelogType.OUTCOME), bulk_write_id=texts, counts=st.booleans())
 def test_outcomes_survive(header: ChangelogHeader, bulk_write_id: str, counts: bool) -> None:
-    """An outcome is read back as it was written (1.8)."""
+    """An outcome is decoded as it was written (1.8)."""
     assert Outcome(bulk_write_id, counts) == decode_outcome(encode_outcome(header, Outcome(bulk_write_id, counts)))
 
 

@@ -24,7 +24,7 @@ GOOD = ChangelogPosition(1, 2, 3, bytes(16))
     )
 )
 def test_changelog_positions_survive(changelog_position: ChangelogPosition) -> None:
-    """A changelog position is read back as it was written (R1)."""
+    """A changelog position is decoded as it was written (R1)."""
     assert changelog_position == decode_changelog_position(encode_changelog_position(changelog_position))
 
 

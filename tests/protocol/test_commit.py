@@ -15,7 +15,7 @@ from tests.protocol.strategies import commits
 
 @given(commit=commits)
 def test_commits_survive(commit: Commit) -> None:
-    """A commit is read back equal to what was written, in all fields."""
+    """A commit is decoded equal to what was written, in all fields."""
     header = ChangelogHeader(ChangelogType.COMMIT, commit.generation, 9, commit.attempt)
     assert commit == decode_commit(encode_commit(header, commit))
 

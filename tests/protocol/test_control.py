@@ -24,7 +24,7 @@ from tests.protocol.strategies import headers, int32s, int64s, rollback_historie
 
 @given(header=headers(MessageType.MARKER), at_end=st.booleans())
 def test_markers_survive(header: Header, at_end: bool) -> None:
-    """A marker is read back as it was written (A6, A2b)."""
+    """A marker is decoded as it was written (A6, A2b)."""
     assert (header, at_end) == decode_marker(encode_marker(*header[1:], at_end=at_end))
 
 
@@ -32,14 +32,14 @@ def test_markers_survive(header: Header, at_end: bool) -> None:
 def test_rollback_markers_survive(
     header: Header, fingerprint: int, rollback_history: tuple[RollbackEntry, ...]
 ) -> None:
-    """A rollback marker is read back with its whole rollback history, in order (R2, R3)."""
+    """A rollback marker is decoded with its whole rollback history, in order (R2, R3)."""
     message = encode_rollback_marker(*header[1:], fingerprint, rollback_history)
     assert RollbackMarker(header, fingerprint, rollback_history) == decode_rollback_marker(message)
 
 
 @given(header=headers(MessageType.PROGRESS), t=int64s, source=int32s)
 def test_progress_messages_survive(header: Header, t: int, source: int) -> None:
-    """A progress message is read back as it was written (D1)."""
+    """A progress message is decoded as it was written (D1)."""
     assert (header, t, source) == decode_progress(encode_progress(*header[1:], t, source))
 
 
@@ -50,7 +50,7 @@ def test_progress_messages_survive(header: Header, t: int, source: int) -> None:
     logical=st.booleans(),
 )
 def test_watermarks_survive(header: Header, idle: bool, advances: list[tuple[int, int]], logical: bool) -> None:
-    """A watermark is read back as it was written: one, or several with their logical times (E2)."""
+    """A watermark is decoded as it was written: one, or several with their logical times (E2)."""
     watermarks, times = zip(*(advances if logical else advances[:1]), strict=True)
     wanted = Watermark(header, idle, watermarks, times if logical else None)
     assert wanted == decode_watermark(encode_watermark(*header[1:], *wanted[1:]))

@@ -13,7 +13,7 @@ from tests.protocol.strategies import headers
 
 @given(header=st.sampled_from(MessageType).flatmap(headers), body=st.binary(max_size=9))
 def test_headers_survive(header: Header, body: bytes) -> None:
-    """A header is read back as it was written, whatever follows it."""
+    """A header is decoded as it was written, whatever follows it."""
     message = encode_header(header)
     assert HEADER_SIZE == len(message)
     assert header == decode_header(message + body)

@@ -42,7 +42,7 @@ def resealed(message: bytes) -> bytes:
 
 @given(written=columns())
 def test_records_survive(written: RecordBatch) -> None:
-    """Records are read back as they were written: nulls are not empty, order and columns stay."""
+    """Records are decoded as they were written: nulls are not empty, order and columns stay."""
     message = frame(written)
     assert len(written.keys) == frame_count(message)
     assert written == decode_columns(message)
@@ -50,12 +50,12 @@ def test_records_survive(written: RecordBatch) -> None:
 
 @given(headers=user_headers)
 def test_user_headers_survive(headers: tuple[tuple[str, bytes], ...]) -> None:
-    """User headers are read back as they were written: order and repeated names stay."""
+    """User headers are decoded as they were written: order and repeated names stay."""
     assert headers == decode_headers(encode_headers(headers))
 
 
 def test_large_frames_survive() -> None:
-    """A frame of ten thousand records, with a null in the middle, is read back as it was written."""
+    """A frame of ten thousand records, with a null in the middle, is decoded as it was written."""
     keys: list[bytes | None] = [b"%d" % number for number in range(10_000)]
     values: list[bytes | None] = [bytes(number % 50) for number in range(10_000)]
     keys[5_000] = values[5_001] = None

@@ -57,7 +57,7 @@ class Job:
         self.said = [0, 0]
 
     def say(self, count: int, partition: int = 0) -> None:
-        """Append so many times the same words, and wait until they are there."""
+        """Append that many times the same words, and wait until they are there."""
         now_ms = time.time_ns() // 1_000_000  # a plain topic deletes what is older than a week
         record = ExternalRecord(TopicPartition(f"{self.name}.in", partition), None, WORDS.encode(), now_ms)
         self.log.produce(0, 0, [record] * count)
@@ -131,7 +131,7 @@ class Worker:
 
 @pytest.fixture
 def job(kafka_broker: Broker, tmp_path: Path) -> Iterator[Job]:
-    """A job that nobody else runs."""
+    """A job that no other test runs."""
     made = Job(kafka_broker, tmp_path)
     yield made
     made.log.close()

@@ -149,7 +149,7 @@ def test_a_worker_that_sleeps_over_its_application_changes_nothing(story: Story)
 
 
 def stop_outside_of_a_transaction(life: "subprocess.Popen[bytes]", directory: Path) -> None:
-    """Pause a worker when it does not hold the log's lock, or nobody else could write."""
+    """Pause a worker when it does not hold the log's lock, or no other process could write."""
     with (directory / "log.db-lock").open("rb+") as lock:
         while True:
             life.send_signal(signal.SIGSTOP)

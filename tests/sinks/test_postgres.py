@@ -75,12 +75,12 @@ def orders(url: str) -> list[Any]:
 
 
 def test_rows_and_their_checkpoint_are_one_transaction(shop: str) -> None:
-    """Inserted with the checkpoint, which stands beside them; an upsert keeps the last row of a key."""
+    """Inserted with the checkpoint, which is beside them; an upsert keeps the last row of a key."""
     rig = Rig(job(Table(shop, "public.orders", json(Order), key=["id"])))
     feed(rig, {"id": 1, "item": "a"}, {"id": 2, "item": "b"}, {"id": 1, "item": "c"})
     rig.freeze()
     assert orders(shop) == []
-    rig.overlay.apply_chunk(b"pointer")
+    rig.overlay.apply_chunk(b"position")
     rig.processor.after_commit()
     rig.settle()
     assert orders(shop) == [(1, "c"), (2, "b")]
@@ -206,7 +206,7 @@ def test_a_server_that_is_down_is_tried_again_and_nothing_is_lost(shop: str, pos
     outbox = rig.processor.outbox
     feed(rig, {"id": 1, "item": "a"})
     rig.freeze()
-    rig.overlay.apply_chunk(b"pointer")
+    rig.overlay.apply_chunk(b"position")
     rig.processor.after_commit()
     assert outbox.work(rig.now_ms)  # begun
     postgres.stop()

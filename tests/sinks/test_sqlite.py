@@ -85,7 +85,7 @@ def test_rows_of_a_struct_are_inserted_with_their_checkpoint(shop: Path) -> None
     feed(rig, {"id": 1, "item": "bread", "price": "2.50"}, {"id": 2, "item": "salt"})
     rig.freeze()
     assert orders(shop) == []
-    rig.overlay.apply_chunk(b"pointer")
+    rig.overlay.apply_chunk(b"position")
     rig.processor.after_commit()
     rig.settle()
     assert orders(shop) == [(1, "bread", "2.50"), (2, "salt", None)]
@@ -217,7 +217,7 @@ def test_a_row_that_is_none_is_refused_when_it_is_sent(shop: Path) -> None:
 
 
 def test_two_jobs_of_one_name_are_told_apart(shop: Path) -> None:
-    """A job that was started anew, or a copy of it, does not take the other's account for its own (S2)."""
+    """A job that was started again, or a copy of it, does not take the other's account for its own (S2)."""
     table = Table(str(shop), "orders", json(Order))
     first = Rig(job(table))
     feed(first, {"id": 1, "item": "a"})
@@ -258,7 +258,7 @@ def test_an_output_that_was_removed_too_early_is_noticed(shop: Path) -> None:
     rig = Rig(job(Table(str(shop), "orders", json(Order))))
     feed(rig, {"id": 1, "item": "a"})
     rig.freeze()
-    rig.overlay.apply_chunk(b"pointer")
+    rig.overlay.apply_chunk(b"position")
     with pytest.raises(ConfigError, match="committed rows of output 'out' are not applied yet: declare the table"):
         Rig(job(Topic("other", key=utf8, value=json)), disk=rig.disk)
 

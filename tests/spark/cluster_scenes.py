@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 REFERENCE, STORE = "tests.state.pair_job", "count/counts"
 COUNTED = TopicPartition("pair.count.changelog", 1)
 WORDS = [f"w{number}" + "." * 2_000 for number in range(400)]  # a partition has twice what pipes and queues hold
-MIDDLE = 150  # so many of its rows have been read when a part of them is in the log
+MIDDLE = 150  # that many of its rows have been read when a part of them is in the log
 
 SETTINGS = {
     "spark.executor.memory": "512m",

@@ -1,4 +1,4 @@
-"""One real job with two moments in its past, and one Spark session for all tests."""
+"""One real job with two moments in its history, and one Spark session for all tests."""
 
 from collections.abc import Iterator
 from pathlib import Path

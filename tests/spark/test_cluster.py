@@ -114,7 +114,7 @@ def test_an_attempt_that_writes_on_behind_the_commit_stops_no_reader(played: Pat
         assert not JobDirectory(directory).prebuilt(wiring.name).exists()
         if fold_to_end(log, wiring).start == at:
             break
-    assert fold_to_end(log, wiring).start == at  # a whole round stands behind it: what is before it may go
+    assert fold_to_end(log, wiring).start == at  # a whole round is behind it: what is before it may go
     log.trim(COUNTED, at)
     shutil.rmtree(JobDirectory(directory).state_directory)
     expected[WORDS[0]] += 1

@@ -31,7 +31,7 @@ def test_a_deterministic_job_goes_live_from_its_history(spark: "SparkSession", t
     past, live, more = made(400, 21), made(200, 22), made(100, 23)
     path = parquet(tmp_path / "past" / "0.parquet", past)
     scene.backfill(spark, path)
-    done = scene.backfill(spark, path)  # nobody has gone on from the first one
+    done = scene.backfill(spark, path)  # no process has gone on from the first one
     scene.feed(live)
     with LocalJob(scene.job, scene.reference, scene.job_directory, SETTINGS) as local:
         drain(local)

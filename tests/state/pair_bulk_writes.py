@@ -22,7 +22,7 @@ def feed(directory: Path, job: Job, *lines: tuple[str, str]) -> None:
     log = EmbeddedLog(JobDirectory(directory).directory / "log.db")
     create_topics(job, log)
     for key, text in lines:
-        partition = TopicPartition("heard", partition_of(key.encode(), job.partitions))
+        partition = TopicPartition("observed", partition_of(key.encode(), job.partitions))
         log.produce_with_meta([ExternalRecord(partition, key.encode(), text.encode(), 1)], {})
     log.close()
 

@@ -2,7 +2,7 @@
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 
-observed = Topic("heard", key=utf8, value=utf8)
+observed = Topic("observed", key=utf8, value=utf8)
 words = Topic("words", key=utf8, value=int64)
 
 

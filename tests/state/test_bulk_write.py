@@ -184,7 +184,7 @@ def test_an_attempt_is_refused_once_the_task_is_claimed(log: Log) -> None:
 
 
 def test_aborting_leaves_an_invalid_tail(log: Log) -> None:
-    """Data without a commit is nobody's: the next start reads on as if it were not there (R1)."""
+    """Data without a commit belongs to no task: the next start reads on as if it were not there (R1)."""
     whole(log, {b"a": b"1"})
     run = begin(log, job, SETTINGS)
     write(log, run, 0, {b"b": b"2"})
@@ -263,7 +263,7 @@ class _Breaking:
 
 
 def test_what_is_not_used_up_is_not_rewritten(log: Log) -> None:
-    """A run stands at the ends of all streams: records that a producer has committed must not be passed over (A4)."""
+    """A run is at the ends of all streams: records that a producer has committed must not be passed over (A4)."""
     run = begin(log, job, SETTINGS)
     base = run.tasks[0]
     partition = TopicPartition(job.topology().streams[0].topic, 0)
@@ -279,7 +279,7 @@ def test_what_is_not_used_up_is_not_rewritten(log: Log) -> None:
 
 
 def test_messages_of_a_bulk_write_are_valid_for_every_reader(log: Log) -> None:
-    """No message of a changelog is of a generation below one that stands before it, when one run follows another."""
+    """No message of a changelog is of a generation below one that is before it, when one run follows another."""
     whole(log, {b"a": b"1"})
     whole(log, {b"a": b"2"})
     for wiring in all_wirings(job):

@@ -184,7 +184,7 @@ def test_a_worker_at_work_is_fenced_and_says_so(scene: Scene) -> None:
 
 
 def test_a_worker_that_starts_meanwhile_makes_the_bulk_write_invalid(scene: Scene) -> None:
-    """Its claim stands before the run's commit: the run says so, and the worker has lost nothing (C2, C3)."""
+    """Its claim is before the run's commit: the run says so, and the worker has lost nothing (C2, C3)."""
     scene.order(1)
     log = scene.open()
     run = begin(log, scene.job, SETTINGS)

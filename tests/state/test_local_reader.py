@@ -56,7 +56,7 @@ def reader(tmp_path: Path) -> Iterator[LocalReader]:
 def test_reads_follow_the_owner(owners: list[RocksStore], reader: LocalReader) -> None:
     """A read sees what was written before it, while the owner has the store open and goes on."""
     for checkpoint_id in range(3):
-        owners[0].write([(WORDS, b"a", b"[%d]" % checkpoint_id)], b"pointer")
+        owners[0].write([(WORDS, b"a", b"[%d]" % checkpoint_id)], b"position")
         assert reader.get(Count.words, "a") == [checkpoint_id]
         assert list(reader.all(Count.words)) == [("a", [checkpoint_id])]
     owners[0].write([(WORDS, b"a", None)])

@@ -43,7 +43,7 @@ def before_the_claim(log: Log, happens: Callable[[], None]) -> Log:
 
 
 def until_committed(scene: Scene, local: LocalJob, orders: int) -> None:
-    """Let workers run until so many orders are part of a commit."""
+    """Let workers run until that many orders are part of a commit."""
     deadline = time.monotonic() + LIMIT_S
     (wiring,) = all_wirings(scene.job)
     while (last := last_commit(scene.log, wiring.changelog)) is None or last.commit.external[0].offset < orders:
@@ -100,7 +100,7 @@ def test_what_a_worker_commits_between_the_read_and_the_claim_is_kept(
 def test_an_input_that_comes_between_the_read_and_the_claim_is_refused(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has read it: the bulk write does not count, and the job goes on as it was, with all of its input."""
+    """No process has read it: the bulk write does not count, and the job goes on as it was, with all of its input."""
     monkeypatch.setattr(rescale_module, "refuse_if_owned", lambda *_: None)
     scene.order(1)
     scene.work(1)
@@ -112,7 +112,7 @@ def test_an_input_that_comes_between_the_read_and_the_claim_is_refused(
 
 
 def test_a_worker_at_work_is_named_and_not_fenced(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen by its process id, from another machine by what it writes; stopped, it is in nobody's way."""
+    """Seen by its process id, from another machine by what it writes; stopped, it is in no process's way."""
     scene.order(1)
     with scene.started() as local:
         until_committed(scene, local, 1)

@@ -26,6 +26,6 @@ def filled(tmp_path: Path, memory: RocksMemory) -> Path:
     store = RocksStore(path, NAMES, memory)
     noise = random.Random(1)
     store.load(0, [b"%05d" % i for i in range(2000)], [noise.randbytes(100) for _ in range(2000)])
-    store.write([(1, b"w", b"1")], b"pointer")
+    store.write([(1, b"w", b"1")], b"position")
     store.close()
     return path

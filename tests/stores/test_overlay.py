@@ -65,7 +65,7 @@ def test_the_bound_counts_from_zero_after_a_freeze_and_a_drop(base: MemoryStore)
             overlay.drop_open()
         else:
             overlay.freeze()
-            while not overlay.apply_chunk(b"pointer", keys_max=7):
+            while not overlay.apply_chunk(b"position", keys_max=7):
                 pass
         assert overlay.open_bytes == 0
 
@@ -75,8 +75,8 @@ def test_a_commit_without_dirty_keys_writes_the_changelog_position(base: MemoryS
     overlay = overlay_of(base)
     overlay.freeze()
     assert (overlay.frozen_size, list(overlay.frozen_items())) == (0, [])
-    assert overlay.apply_chunk(b"pointer") is True
-    assert (base.changelog_position(), overlay.has_frozen) == (b"pointer", False)
+    assert overlay.apply_chunk(b"position") is True
+    assert (base.changelog_position(), overlay.has_frozen) == (b"position", False)
 
 
 def test_undo_takes_back_several_writes_of_one_key(base: MemoryStore) -> None:
@@ -118,7 +118,7 @@ def test_a_write_batch_larger_than_the_cache_leaves_no_outdated_reads(base: Memo
     for i in range(500):
         store.put(b"%03d" % (499 - i), b"new")  # those read before come last: they are not the part that is kept
     overlay.freeze()
-    overlay.apply_chunk(b"pointer", keys_max=500)
+    overlay.apply_chunk(b"position", keys_max=500)
     assert [store.get(key) for key in names] == [b"new"] * 50
 
 
@@ -138,7 +138,7 @@ def test_a_scan_merges_all_write_batches(base: MemoryStore) -> None:
     for _ in range(2):
         assert list(store.scan()) == expected
         assert list(store.scan(b"b", b"e")) == expected[1:3]
-        overlay.apply_chunk(b"pointer", keys_max=2)
+        overlay.apply_chunk(b"position", keys_max=2)
 
 
 def test_chunks_are_as_large_as_asked() -> None:
@@ -155,7 +155,7 @@ def test_chunks_are_as_large_as_asked() -> None:
     for i in range(10):
         overlay.store(IDS[i % 2]).put(b"%d" % i, b"")
     overlay.freeze()
-    while not overlay.apply_chunk(b"pointer", keys_max=5):
+    while not overlay.apply_chunk(b"position", keys_max=5):
         pass
     assert sizes == [5, 5]
 
@@ -188,7 +188,7 @@ def test_clean_reads_stay_within_their_bound() -> None:
         for key in names[:count]:
             store.put(key, b"w" * 96)
         overlay.freeze()
-        overlay.apply_chunk(b"pointer", keys_max=1000)
+        overlay.apply_chunk(b"position", keys_max=1000)
         assert kept() <= 100
         assert store.get(names[0]) == b"w" * 96
 
@@ -204,7 +204,7 @@ def test_misuse_is_told(base: MemoryStore) -> None:
     with pytest.raises(Halted, match="cursor"):
         overlay.rewrite(b"x", 1, 1)
     with pytest.raises(AssertionError, match="nothing is frozen"):
-        overlay.apply_chunk(b"pointer")
+        overlay.apply_chunk(b"position")
     overlay.begin_undo()
     with pytest.raises(AssertionError, match="undo"):
         overlay.freeze()

@@ -177,7 +177,7 @@ class OverlayMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.applied)
     @rule(crash=st.booleans(), loaded=st.just([]) | changes)
     def drop_all(self, crash: bool, loaded: list[tuple[int, bytes, bytes | None]]) -> None:
-        """Start from what is in the state store, which may be loaded anew: no read remembers what was there before."""
+        """Start from what is in the state store, which may be loaded again: no read remembers what was there before."""
         if not crash:
             self.overlay.drop_all()
             assert not self.overlay.has_frozen
@@ -205,17 +205,17 @@ class OverlayMachine(RuleBasedStateMachine):
         start = self.cursor
         if not start:
             self.standing = set(self.frozen_dirty)
-        swept, self.cursor, done = self.overlay.rewrite(start, keys_max, bytes_max)
+        rewritten, self.cursor, done = self.overlay.rewrite(start, keys_max, bytes_max)
         assert done == (self.cursor == b"")
-        assert len(swept) <= keys_max
-        assert sum(len(key) + len(value) for _, key, value in swept[:-1]) < bytes_max
+        assert len(rewritten) <= keys_max
+        assert sum(len(key) + len(value) for _, key, value in rewritten[:-1]) < bytes_max
 
         def within(place: tuple[int, bytes]) -> bool:
             encoded = struct.pack(">h", place[0]) + place[1]
             return (not start or encoded > start) and (done or encoded <= self.cursor)
 
         clean = [place for place in sorted(self.frozen) if within(place) and place not in self.frozen_dirty]
-        assert swept == [(*place, self.frozen[place]) for place in clean]
+        assert rewritten == [(*place, self.frozen[place]) for place in clean]
         self.standing |= set(clean)
         if done:
             assert set(self.frozen) <= self.standing  # a round re-appends every live key

@@ -81,7 +81,7 @@ def test_what_a_crash_left_of_a_wipe_is_deleted_at_the_next_start(filled: Path, 
     """A renamed directory is never opened again; a new wipe does not stumble over it."""
     shutil.copytree(filled, filled.with_name("task.wiped-4"))
     store = RocksStore(filled, NAMES, memory)
-    assert store.changelog_position() == b"pointer"
+    assert store.changelog_position() == b"position"
     store.wipe()
     store.close()
     assert sorted(path.name for path in filled.parent.iterdir()) == ["task", "task.lock"]
@@ -127,7 +127,7 @@ for checkpoint in range(1, 100):
 
 
 def killed_after(path: Path, mode: str, steps: int) -> None:
-    """Run the child, let it take so many steps, kill it with SIGKILL while it waits for leave to take the next."""
+    """Run the child, let it take that many steps, kill it with SIGKILL while it waits for leave to take the next."""
     arguments = [sys.executable, "-c", CHILD, str(path), mode]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as child:
         assert child.stdin is not None

@@ -75,7 +75,7 @@ def test_flipped_bits_and_torn_records_of_the_manifest_are_found(filled: Path, m
                 RocksStore(filled, NAMES, memory)
     manifest.write_bytes(whole)
     store = RocksStore(filled, NAMES, memory)
-    assert (store.changelog_position(), len(list(store.scan(0, b"", None)))) == (b"pointer", 2000)
+    assert (store.changelog_position(), len(list(store.scan(0, b"", None)))) == (b"position", 2000)
     store.close()
 
 

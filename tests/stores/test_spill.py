@@ -35,7 +35,7 @@ def test_payloads_come_back_in_any_order(tmp_path_factory: pytest.TempPathFactor
 
 
 def test_a_place_from_before_a_clear_is_refused(spill: Spill) -> None:
-    """A stale place must not give another payload: not from an empty spill, nor from one filled anew (A5)."""
+    """A stale place must not give another payload: not from an empty spill, nor from one filled again (A5)."""
     place = spill.put(b"old")
     spill.clear()
     with pytest.raises(StoreCorrupted):

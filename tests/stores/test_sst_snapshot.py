@@ -32,7 +32,7 @@ def test_a_store_that_takes_the_files_holds_their_state_and_nothing_else(tmp_pat
     directory = built(tmp_path)
     memory = RocksMemory(16 << 20)
     store = RocksStore(tmp_path / "task", NAMES, memory)
-    store.write([(10, b"old", b"1"), (3, b"m", b"0")], b"older pointer")
+    store.write([(10, b"old", b"1"), (3, b"m", b"0")], b"older position")
     found = Prebuilt(directory, NAMES)
     assert found.changelog_position == CHANGELOG_POSITION
     for _ in range(2):
@@ -118,7 +118,7 @@ def test_a_file_that_rocksdb_refuses_leaves_no_changelog_position(tmp_path: Path
     wrong = directory / "wrong.sst"
     wrong.write_bytes(b"no table at all" * 100)
     store = RocksStore(tmp_path / "task", NAMES, RocksMemory(16 << 20))
-    store.write([(10, b"old", b"1")], b"pointer")
+    store.write([(10, b"old", b"1")], b"position")
     with pytest.raises(StoreCorrupted):
         store.ingest([*Prebuilt(directory, NAMES).files(), (10, wrong)], encode_changelog_position(CHANGELOG_POSITION))
     assert store.changelog_position() is None

@@ -29,7 +29,7 @@ def run_job(
     checkpoint_id: int = 1,
     outbox: bool = True,
 ) -> dict[tuple[int, int], TaskResult]:
-    """Run every task of a job over its past; return (stage ordinal, partition) → its result. Raises TaskError."""
+    """Run every task of a job over its history; return (stage ordinal, partition) → its result. Raises TaskError."""
     settings, topology = settings or Settings(), job.topology()
     outside = dict.fromkeys(job.external_sinks(), job.partitions)
     streams: dict[TopicPartition, list[Frame]] = {}

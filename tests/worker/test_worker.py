@@ -17,7 +17,7 @@ from tests.worker.workers import TASK, WorkerUnderTest, say, totals, until_commi
 
 
 def stop_outside_of_a_transaction(worker: WorkerUnderTest, directory: Path) -> None:
-    """Pause a worker when it does not hold the writer's lock, or nobody else could write."""
+    """Pause a worker when it does not hold the writer's lock, or no other process could write."""
     with (directory / "log.db-lock").open("rb+") as lock:
         while True:
             worker.signal(signal.SIGSTOP)

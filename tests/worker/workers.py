@@ -111,7 +111,7 @@ def say(log: LineLog, *sentences: str) -> None:
 
 
 def until_committed(log: EmbeddedLog, sentences: int) -> None:
-    """Wait until so many sentences are part of a commit."""
+    """Wait until that many sentences are part of a commit."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         last = last_commit(log, CHANGELOG)

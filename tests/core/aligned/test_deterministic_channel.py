@@ -153,7 +153,7 @@ def lost_record(a0: Writer) -> None:
 
 
 def lost_before_heartbeat(a0: Writer) -> None:
-    """Leave a record out, and be calm."""
+    """Leave a record out, and be idle."""
     a0.next_seq += 1
     a0.progress(900)
 

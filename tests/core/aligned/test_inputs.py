@@ -88,7 +88,7 @@ def test_a_record_lost_before_a_rollback_marker_halts() -> None:
     So a gap is a loss, not a rollback (decision 0011).
     """
     task, a0, _ = running()
-    a0.labels[T] = [0, 0, 0]  # three records that the log does not hold
+    a0.checkpoint_ids[T] = [0, 0, 0]  # three records that the log does not hold
     a0.rollback_marker(0)
     with pytest.raises(Halted, match="expected seq 1: a record before the rollback marker was lost"):
         task.read()
@@ -123,7 +123,7 @@ def test_a_generation_that_was_never_announced_halts() -> None:
 
 
 def test_a_marker_of_a_generation_that_was_never_announced_halts() -> None:
-    """Without the rollback marker that stands before it, a marker proves nothing about what it follows (R2, A6)."""
+    """Without the rollback marker that is before it, a marker proves nothing about what it follows (R2, A6)."""
     task, a0, _ = running()
     a0.send(1, "rolled back, if the rollback marker had not been lost")
     a0.generation = 2

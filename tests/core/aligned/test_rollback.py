@@ -41,7 +41,7 @@ def test_a_rollback_marker_without_rolled_back_records_in_the_open_write_batch_d
 
 
 def test_a_rollback_marker_that_rolls_back_what_was_processed_rolls_back() -> None:
-    """The layer is dropped, a new generation claimed and announced, and the commit's offsets are read again (R4)."""
+    """The open write batch is dropped, a new generation claimed and announced, the commit's offsets read again (R4)."""
     task, a0, a1 = running()
     task.commit(1, a0, a1)
     resume = len(task.log.rows[T])

@@ -83,7 +83,7 @@ def test_rolled_back_records_still_in_the_stream_are_dropped() -> None:
     first, second = streams
     producer.send(1, "kept", to=second)
     producer.send(2, "rolled back", to=second)
-    producer.rollback_marker(1, first)  # the other partition has not heard of it yet
+    producer.rollback_marker(1, first)  # the other partition does not know of it yet
     task.read(first)
     task.read(second)
     assert (task.open, task.core.seen["rolled-back records dropped"]) == (["kept"], 1)

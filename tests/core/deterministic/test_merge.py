@@ -44,7 +44,7 @@ def test_equal_times_go_by_source_then_channel() -> None:
 
 
 def test_progress_messages_are_forwarded_when_all_up_to_them_is_processed() -> None:
-    """An inner task promises what its inputs have promised, and no more than what it has processed (D1)."""
+    """An inner task announces what its inputs have announced, and no more than what it has processed (D1)."""
     task, a0, a1 = inner()
     a0.send(("x", 100, A0))
     a1.progress(250)
@@ -129,7 +129,7 @@ def test_beyond_the_bound_a_channel_skips_and_is_read_again() -> None:
 
 
 def test_a_producer_that_goes_back_in_time_halts() -> None:
-    """A new record at or below what its channel has promised breaks the order of those before it (D1)."""
+    """A new record at or below what its channel has announced breaks the order of those before it (D1)."""
     task, a0, _ = inner()
     a0.progress(200)
     a0.send(("x", 200, A0))
@@ -199,7 +199,7 @@ def test_a_digest_that_differs_halts_after_a_restart() -> None:
 
 
 def test_a_merge_without_records_takes_nothing() -> None:
-    """Nothing was promised: nothing goes, and no time has passed."""
+    """Nothing was announced: nothing goes, and no time has passed."""
     assert Merge("t", INNER.channels, 1).take() == ([], -1)
 
 

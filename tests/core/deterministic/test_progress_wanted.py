@@ -1,4 +1,4 @@
-"""A deterministic source that is told which time tasks beside it have heard of promises it at once (D1)."""
+"""A deterministic source that is told which time tasks beside it have observed announces it at once (D1)."""
 
 from framework.core import actions as do
 from framework.core import events as on
@@ -15,17 +15,17 @@ def source() -> Logical:
 
 
 def observes(task: Logical, t: int) -> list[int]:
-    """Tell the source that a task beside it has heard of ``t``; return the progress messages that follow at once."""
+    """Tell the source that a task beside it has observed ``t``; return the progress messages that follow at once."""
     before = len(task.progress_messages(TO[0]))
     task.step(on.Tick(task.mono_ms, 0, task.mono_ms * 1000, observed=t))
     return task.progress_messages(TO[0])[before:]
 
 
 def test_a_source_that_learns_of_a_time_passes_it_at_once() -> None:
-    """It promises what is waited for and no more, so that sources that hear of each other come to rest (D1)."""
+    """It announces what is waited for and no more, so that sources that observe each other come to rest (D1)."""
     task = source()
     task.tick(5)
-    now = task.log.now_ms * 1000 + 50_000  # a source that has been calm has promised a little ahead
+    now = task.log.now_ms * 1000 + 50_000  # a source that has been idle has announced a little ahead
     assert observes(task, now + 700) == [now + 700]
     assert observes(task, now + 700) == []
     assert observes(task, now - 1) == []
@@ -38,7 +38,7 @@ def test_a_source_that_learns_of_a_time_passes_it_at_once() -> None:
 
 
 def test_what_is_observed_is_announced_within_the_lease_only() -> None:
-    """What is told from beside is no reason to promise what a successor may give (D2)."""
+    """What is told from beside is no reason to announce what a successor may give (D2)."""
     task = source()
     [lease] = [
         decode_time_lease(v).t for _, v in task.log.rows[SOURCE.changelog] if v[0] & 15 == ChangelogType.TIME_LEASE

@@ -67,7 +67,7 @@ def test_an_input_that_is_gone_is_explained_by_a_newer_claim_or_is_the_error() -
 
 
 def test_a_message_of_no_newer_generation_changes_nothing() -> None:
-    """A gap in the offsets is read back: an older generation's message there leaves the own one valid (C3)."""
+    """A gap in the offsets is read: an older generation's message there leaves the own one valid (C3)."""
     task = source()
     task.hold = {do.AppendChangelog}
     task.take("x")

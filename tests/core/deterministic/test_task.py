@@ -152,7 +152,7 @@ def test_nothing_is_committed_before_all_is_replayed() -> None:
 
 
 def test_a_successor_starts_above_the_lease() -> None:
-    """Whatever its predecessor has promised by progress messages, nothing new comes at or below it (D2)."""
+    """Whatever its predecessor has announced by progress messages, nothing new comes at or below it (D2)."""
     task = source()
     task.tick(5)
     [lease] = [
@@ -166,7 +166,7 @@ def test_a_successor_starts_above_the_lease() -> None:
 
 
 def test_progress_messages_stay_within_a_lease_that_is_known_to_count() -> None:
-    """A lease that is not acknowledged promises nothing (D2)."""
+    """A lease that is not acknowledged announces nothing (D2)."""
     task = source()
     task.tick(50)
     task.hold = {do.AppendChangelog}
@@ -310,7 +310,7 @@ def test_a_commit_of_the_other_mode_is_refused() -> None:
 
 
 def test_a_stop_commits_and_exits() -> None:
-    """A graceful stop commits what is processed, waits for nobody, and leaves the rest to the next start (R6)."""
+    """A graceful stop commits what is processed, waits for no task, and leaves the rest to the next start (R6)."""
     task, a0, a1 = inner()
     a0.send(("x", 100, A0), ("y", 200, A0))
     a1.progress(150)
@@ -328,7 +328,7 @@ def test_a_stop_commits_and_exits() -> None:
 
 
 def sink() -> tuple[Logical, Writer]:
-    """Return a sink, running, and one of its producers; the other one has promised a lot."""
+    """Return a sink, running, and one of its producers; the other one has announced a lot."""
     log = Log()
     (b0, partition), (b1, _) = SINK.channels
     Writer(log, b1, partition).progress(10_000)

@@ -12,7 +12,7 @@ from protocol.partitioner import partition_of
 
 
 class Sent(NamedTuple):
-    """A record as it stands in an output topic."""
+    """A record as it is in an output topic."""
 
     key: bytes
     value: bytes
@@ -44,7 +44,7 @@ def decisions(log: Log, changelog: TopicPartition) -> list[InputDecision]:
 
 
 def expected(log: Log, job: Job, split: Callable[[str], list[tuple[str, str]]]) -> dict[int, list[Sent]]:
-    """Return what must stand in each partition of the output topic; ``split``: what a line becomes."""
+    """Return what must be in each partition of the output topic; ``split``: what a line becomes."""
     streams: dict[int, list[tuple[int, int, str, str]]] = {p: [] for p in range(job.partitions)}
     topology = job.topology()
     for source in range(job.partitions):
@@ -67,7 +67,7 @@ def expected(log: Log, job: Job, split: Callable[[str], list[tuple[str, str]]]) 
 
 
 def sent(log: Log, topic: str, partitions: int) -> dict[int, list[Sent]]:
-    """Return what stands in each partition of the output topic."""
+    """Return what is in each partition of the output topic."""
     found: dict[int, list[Sent]] = {}
     for partition in range(partitions):
         found[partition] = []

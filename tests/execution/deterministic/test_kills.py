@@ -24,7 +24,7 @@ from tests.execution.deterministic.reference import expected, rows_of, sent
 pytestmark = pytest.mark.chaos
 
 LINES = 240
-KILL_AT = {40: 0, 90: 1, 140: 0, 141: 1}  # after so many lines → partition
+KILL_AT = {40: 0, 90: 1, 140: 0, 141: 1}  # after that many lines → partition
 PATIENCE_S = 60.0
 OutputDelivery = Literal["transactional", "sequenced"]
 WORDS, MIXED, DRAWN = (str(Path(__file__).with_name(name)) for name in ("words.py", "mixed_words.py", "drawn_lines.py"))
@@ -55,7 +55,7 @@ def run_with_kills(
     check: Callable[[Log, Job], None],
     output_delivery: OutputDelivery = "transactional",
 ) -> None:
-    """Run the job, kill workers while lines come in, and check what stands outside."""
+    """Run the job, kill workers while lines come in, and check what is outside."""
     job = load_job(reference)
     (topic,) = job.topology().externals_of(0)
     settings = Settings(checkpoint_interval_ms=300, restart_backoff_ms=20, output_delivery=output_delivery)
@@ -122,7 +122,7 @@ def test_killed_workers_change_no_byte_of_the_output(tmp_path: Path) -> None:
 
 
 def test_killed_workers_find_what_they_have_sent(tmp_path: Path) -> None:
-    """D5 without releases: what stands outside is read back, and nothing comes twice."""
+    """D5 without releases: what is outside is read back, and nothing comes twice."""
     job_directory = JobDirectory(tmp_path / "job", address=IN_DIRECTORY)
     run_with_kills(WORDS, job_directory, the_reference_is_outside, "sequenced")
 

@@ -124,7 +124,7 @@ class Given(NamedTuple):
 
 
 class LogicalRig:
-    """One task over a disk; what it sends is kept as what stands outside, and in its stream."""
+    """One task over a disk; what it sends is kept as what is outside, and in its stream."""
 
     def __init__(self, stage: int, disk: MemoryDisk, released: Released | None = None, job: Job = JOB) -> None:
         graph, topology, settings = job.stages[stage], job.topology(), Settings()

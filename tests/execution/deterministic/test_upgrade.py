@@ -91,7 +91,7 @@ def test_a_log_of_the_release_before_goes_on(output_delivery: OutputDelivery) ->
 
 @pytest.mark.parametrize("output_delivery", OUTPUT_DELIVERIES)
 def test_its_input_is_compared_from_the_upgrade_on(output_delivery: OutputDelivery) -> None:
-    """The first decision of this release proves its rows, whatever stands before it."""
+    """The first decision of this release proves its rows, whatever is before it."""
     kit = opened(output_delivery)
     kit.run()
     kit.feed(LETTERS, "k", "new")

@@ -97,9 +97,9 @@ def test_the_index_of_the_demonstration_is_audited(
 
 @pytest.mark.kafka
 def test_the_topics_own_history_on_kafka(spark: "SparkSession", kafka_broker: Broker, tmp_path: Path) -> None:
-    """State is rebuilt up to where the job stands, an archive first, then the log; a live worker is fenced and says so.
+    """State is rebuilt up to where the job is, an archive first, then the log; a live worker is fenced and says so.
 
-    The job goes on from there: no output of the past comes again, none of the rest is missing.
+    The job goes on from there: no output of the history comes again, none of the rest is missing.
     """
     scene = Scene(tmp_path, f"-{tmp_path.name[-20:]}-{random.randrange(1 << 30)}", f"kafka://{kafka_broker.bootstrap}")
     past, live = made(300, 3), made(100, 4)

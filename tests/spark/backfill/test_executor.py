@@ -106,7 +106,7 @@ def test_a_row_that_is_no_record_becomes_a_letter() -> None:
 
 
 def test_a_row_that_is_no_record_fails_a_task_that_says_so() -> None:
-    """With "fail" it is an error that says where it stands and why."""
+    """With "fail" it is an error that says where it is and why."""
     rows = rows_of({"timestamp": [None], "key": [b"a"], "value": [b"b"]}, refused=["the row has no timestamp"])
     with pytest.raises(TaskError, match=r"locations\[1\].*the row has no timestamp"):
         given(run_stage(plan_of("tests.support.recommendations", 0, from_rows=True), 1, 1, [rows]))

@@ -30,8 +30,8 @@ PLAIN: Ends = {"sentences": None}
 LIVE: Ends = {}
 
 
-def found(ends: Ends, until: Until, *, log: tuple[int, int] = (0, 100), stood: int | None = None) -> Cover:
-    """Return the cover of the job's one task over a log of these bounds, of a job that has come to ``stood``."""
+def found(ends: Ends, until: Until, *, log: tuple[int, int] = (0, 100), reached: int | None = None) -> Cover:
+    """Return the cover of the job's one task over a log of these bounds, of a job that has come to ``reached``."""
     data = MemoryLogData(lambda: 0)
     memory = MemoryLog(data)
     memory.create_topic("sentences", 1, plain=True)
@@ -39,20 +39,20 @@ def found(ends: Ends, until: Until, *, log: tuple[int, int] = (0, 100), stood: i
         data.append(PLACE, None, b"", 0, None)
     memory.trim(PLACE, log[0])
     wiring = wire(word_count.job.topology(), 0, 0)
-    return cover(memory, [(wiring, None if stood is None else commit(wiring, stood))], ends, until)
+    return cover(memory, [(wiring, None if reached is None else commit(wiring, reached))], ends, until)
 
 
 def commit(wiring: TaskWiring, offset: int) -> Commit:
-    """Return a commit that stands at an offset."""
+    """Return a commit that is at an offset."""
     external = (ExternalInput(*PLACE, offset),)
     return Commit(wiring.producer, 1, 5, 0, (), (), 0, 0, 0, b"", 0, 0, 0, False, (), (), external)
 
 
 @pytest.mark.parametrize(
-    ("ends", "until", "log", "stood", "tail", "resume"),
+    ("ends", "until", "log", "reached", "tail", "resume"),
     [
         (LIVE, ANY, (0, 100), None, Tail(0, 100), 100),  # all that the log has
-        (LIVE, ANY, (0, 100), 70, Tail(0, 70), 70),  # a job that has run: to where it stands
+        (LIVE, ANY, (0, 100), 70, Tail(0, 70), 70),  # a job that has run: to where it is
         (LIVE, Until(now=True, offsets={}), (0, 100), 70, Tail(0, 100), 100),
         (LIVE, Until(now=False, offsets={PLACE: 80}), (0, 100), 70, Tail(0, 80), 80),
         (PLAIN, ANY, (0, 100), None, None, 0),  # files without offsets come before the topic
@@ -65,16 +65,16 @@ def commit(wiring: TaskWiring, offset: int) -> Commit:
     ],
 )
 def test_each_offset_is_in_one_place(
-    ends: Ends, until: Until, log: tuple[int, int], stood: int | None, tail: Tail | None, resume: int
+    ends: Ends, until: Until, log: tuple[int, int], reached: int | None, tail: Tail | None, resume: int
 ) -> None:
     """Files up to their end, the log from there on, the live job from where both end."""
-    covered = found(ends, until, log=log, stood=stood)
+    covered = found(ends, until, log=log, reached=reached)
     assert covered.resume == {PLACE: resume}
     assert covered.tails == ({} if tail is None else {PLACE: tail})
 
 
 @pytest.mark.parametrize(
-    ("ends", "until", "log", "stood", "message"),
+    ("ends", "until", "log", "reached", "message"),
     [
         (LIVE, Until(now=False, offsets={PLACE: 101}), (0, 100), None, "from offset 101, but the log has 0 to 100"),
         (ARCHIVE, ANY, (61, 100), None, "from offset 60, but the log has 61 to 100"),
@@ -84,16 +84,16 @@ def test_each_offset_is_in_one_place(
     ],
 )
 def test_a_gap_or_a_step_back_is_refused(
-    ends: Ends, until: Until, log: tuple[int, int], stood: int | None, message: str
+    ends: Ends, until: Until, log: tuple[int, int], reached: int | None, message: str
 ) -> None:
     """What would be missing, or sent twice, is an error that gives the offsets."""
     with pytest.raises(ConfigError, match=message):
-        found(ends, until, log=log, stood=stood)
+        found(ends, until, log=log, reached=reached)
 
 
 def test_what_is_not_sent_is_said() -> None:
-    """Beyond where the job stood its outputs of the past are not written: a note says from where to where."""
-    (note,) = found(LIVE, Until(now=True, offsets={}), stood=70).metadata
+    """Beyond where the job was its outputs of the history are not written: a note says from where to where."""
+    (note,) = found(LIVE, Until(now=True, offsets={}), reached=70).metadata
     assert "70 to 100 is not sent" in note.replace("offset 70; what it would have sent from there", "70")
 
 
@@ -120,10 +120,10 @@ def test_the_log_of_before_a_rescale_is_refused(tmp_path: Path) -> None:
     rescaled = pair_job.job.of(3)
     rescale(log, pair_job.job, 3, Settings(), embedded=True, assume_keyed=True)
     wirings = [(wiring, fold_to_end(log, wiring).last) for wiring in all_wirings(rescaled)]
-    archive: Ends = {"heard": dict.fromkeys(range(3), 1)}
-    for ends in ({}, archive, {"heard": None}):
+    archive: Ends = {"observed": dict.fromkeys(range(3), 1)}
+    for ends in ({}, archive, {"observed": None}):
         covered = cover(log, wirings, ends, parse_until(None, rescaled))
-        with pytest.raises(ConfigError, match=r"heard\[\d\]: up to offset \d+ records are in the partitions of"):
+        with pytest.raises(ConfigError, match=r"observed\[\d\]: up to offset \d+ records are in the partitions of"):
             check_placed(log, rescaled, covered, ends)
     covered = cover(log, wirings, {}, parse_until(None, rescaled))
     for partition in covered.resume:

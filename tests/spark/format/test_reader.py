@@ -62,7 +62,7 @@ def test_a_fold_of_the_changelogs_is_the_state_then_and_now(past: TopicHistory) 
 
 
 def test_a_checkpoint_that_not_all_tasks_committed_is_refused_with_the_nearest(past: TopicHistory) -> None:
-    """What nobody committed cannot be read; the error says what can."""
+    """What no task committed cannot be read; the error says what can."""
     log = JobDirectory(past.directory).open_log(create=False)
     common = set.intersection(
         *({at.commit.checkpoint_id for at in commits(log, w)} for w in all_wirings(job) if not w.is_source)

@@ -59,7 +59,7 @@ def save(frame: "DataFrame", job_directory: JobDirectory, mode: str = "overwrite
 
 
 def read(spark: "SparkSession", job_directory: JobDirectory) -> dict[str, int]:
-    """Return what Spark reads back; each key must stand in its partition."""
+    """Return what Spark reads back; each key must be in its partition."""
     rows = spark.read.format("changelog").options(**where(job_directory)).load().collect()
     assert all(row.partition == partition_of(row.key.encode(), 2) for row in rows)
     return {row.key: row.value for row in rows}
@@ -175,10 +175,10 @@ def test_what_cannot_be_written_is_refused(spark: "SparkSession", job_directory:
     bare = spark.createDataFrame([("a", 1)], "key string, value bigint")
     with pytest.raises(Exception, match=r"columns key string, value bigint; it takes key string, partition int, value"):
         save(bare, job_directory)
-    with pytest.raises(Exception, match="option offsets: the job reads heard"):
+    with pytest.raises(Exception, match="option offsets: the job reads observed"):
         save(counts(spark, job_directory, 1), job_directory, offsets='{"other": {"0": 1}}')
-    with pytest.raises(Exception, match=r"option offsets: heard\[1\] 7 is outside of \(0, 0\)"):
-        save(counts(spark, job_directory, 1), job_directory, offsets='{"heard": {"1": 7}}')
+    with pytest.raises(Exception, match=r"option offsets: observed\[1\] 7 is outside of \(0, 0\)"):
+        save(counts(spark, job_directory, 1), job_directory, offsets='{"observed": {"1": 7}}')
     log = job_directory.open_log()
     assert log.bounds(all_wirings(job)[0].changelog) == (0, 0)
     log.close()

@@ -55,7 +55,7 @@ class Frozen(NamedTuple):
 
 
 class Campaign:
-    """``step`` again and again until ``tally.kills`` is enough, then ``finish``; ``checker`` has the verdict."""
+    """``step`` again and again until ``tally.kills`` is enough, then ``finish``; ``checker`` has the result."""
 
     def __init__(
         self, outside: Outside, crew: Crew, rng: random.Random, checkpoint_interval_ms: int, note: Callable[[str], None]

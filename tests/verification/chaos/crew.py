@@ -110,7 +110,7 @@ class Crew:
         self.members[partition] = Member(partition, child, slot, reader, self._states[partition])
 
     def phase(self, member: Member) -> str:
-        """Return where a worker stands: the least advanced of its tasks says it, a commit before plain running."""
+        """Return where a worker is: the least advanced of its tasks says it, a commit before plain running."""
         at = member.slot * SLOT_BYTES
         return PHASES[min(self._memory[at : at + len(self.job.stages)])]
 

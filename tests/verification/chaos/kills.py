@@ -50,7 +50,7 @@ def drawn_settings(rng: random.Random, checkpoint_interval_ms: int) -> list[str]
 def run(
     outside: Outside, job_directory: JobDirectory, seed: int, kills: int, console: Console
 ) -> tuple[Tally, list[str]]:
-    """Run until so many kills are done; return what was done and the violations."""
+    """Run until that many kills are done; return what was done and the violations."""
     rng = random.Random(seed)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Zygote(JOB) as zygote, Progress(*columns, console=console, transient=True) as progress:

@@ -1,4 +1,4 @@
-"""What stands outside of the job: who feeds it, and an independent consumer of what leaves it."""
+"""What is outside of the job: who feeds it, and an independent consumer of what leaves it."""
 
 import hashlib
 import os

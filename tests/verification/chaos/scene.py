@@ -14,7 +14,7 @@ from tests.verification.chaos.zygote import Zygote
 
 INTERVAL_MS = 50
 BACKLOG = 300
-WAIT_S = 240.0  # of each wait: three brokers that elect anew beside other tests took over 120
+WAIT_S = 240.0  # of each wait: three brokers that elect again beside other tests took over 120
 
 
 class Failed(AssertionError):

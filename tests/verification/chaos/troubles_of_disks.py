@@ -27,7 +27,7 @@ def can_mount() -> bool:
 
 @contextlib.contextmanager
 def small_disk(directory: Path, mib: int) -> Iterator[Path]:
-    """Mount a tmpfs of so many MiB. Raises Failed where that is not permitted."""
+    """Mount a tmpfs of that many MiB. Raises Failed where that is not permitted."""
     directory.mkdir(parents=True)
     done = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(directory)],

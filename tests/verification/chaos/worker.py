@@ -1,4 +1,4 @@
-"""A worker as `grete worker` runs it, watched from outside: where it stands, and, if asked, where it dies.
+"""A worker as `grete worker` runs it, watched from outside: where it is, and, if asked, where it dies.
 
 No hook in the framework serves this: the driver's methods are wrapped here, in the worker's own process. The phase of
 each task is written to a file that outlives the process, so that the phase that a SIGKILL hit is known exactly.

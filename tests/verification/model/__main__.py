@@ -49,7 +49,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.verification.model", description=__doc__)
     parser.add_argument("--full", action="store_true", help="wide bounds: minutes instead of seconds")
     parser.add_argument("--world", choices=sorted({*SLICE, *FULL}), metavar="NAME", help="one world only")
-    parser.add_argument("--states-max", type=int, default=STATES_MAX, help="give up on a world beyond so many")
+    parser.add_argument("--states-max", type=int, default=STATES_MAX, help="give up on a world beyond that many")
     parser.add_argument(
         "--counterexample",
         choices=sorted(COUNTEREXAMPLES),

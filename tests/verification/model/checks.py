@@ -15,7 +15,7 @@ from tests.verification.model.process import OUTSIDE, Row, Store, Witness
 from tests.verification.model.world import World
 from tests.verification.simulation.oracle import Violation
 
-Log = Sequence[Sequence[Row]]  # by the index of the partition; a task's changelog stands at the index of the task
+Log = Sequence[Sequence[Row]]  # by the index of the partition; a task's changelog is at the index of the task
 NOTHING = Witness((), ())
 
 

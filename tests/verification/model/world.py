@@ -115,7 +115,7 @@ LONG = _job(("a", 1), ("b", 1), ("c", 1), edges="ab bc")
 DIAMOND = _job(("a", 1), ("b", 1), ("c", 1), edges="ab ac bc")
 SHARED = _job(("a", 2), ("b", 1), edges="ab")  # two sources, one partition: the design document's shared channel
 JOINED = _job(("a", 1), ("b", 1), ("c", 1), edges="ac bc")  # two sources, a stream each
-ROUTED = _job(("a", 1), ("b", 2), edges="ab")  # user code chooses the partition, anew at each attempt
+ROUTED = _job(("a", 1), ("b", 2), edges="ab")  # user code chooses the partition, again at each attempt
 
 
 def _worlds(*worlds: World) -> dict[str, World]:

@@ -213,8 +213,8 @@ def simulate(
     every_mutant: Annotated[bool, typer.Option("--all-mutants", help="Hunt every known mistake.")] = False,
     processes: Annotated[int, typer.Option(help="Default: one a core.", min=1)] = os.cpu_count() or 1,
     faults: Annotated[str | None, typer.Option(metavar="N,N…", help="With --seed: these faults only.")] = None,
-    records: Annotated[int | None, typer.Option(help="With --seed: so many of each input only.", min=0)] = None,
-    tasks: Annotated[int | None, typer.Option(help="With --seed: so many of a stage at most.", min=1)] = None,
+    records: Annotated[int | None, typer.Option(help="With --seed: that many of each input only.", min=0)] = None,
+    tasks: Annotated[int | None, typer.Option(help="With --seed: that many of a stage at most.", min=1)] = None,
     world: Annotated[str, typer.Option(help="With --seed: aligned, deterministic or mixed.")] = "aligned",
     steps: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --seed: write each event and action of the run here.")

@@ -128,7 +128,7 @@ class Boundary:
         self.crash_at = self.crossed + crossings
 
     def arm_full(self, crossings: int) -> None:
-        """Let the first call after so many crossings find the disk full."""
+        """Let the first call after that many crossings find the disk full."""
         self.full_at = self.crossed + crossings
 
     def disarm(self) -> None:

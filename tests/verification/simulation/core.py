@@ -7,7 +7,7 @@ from protocol.control import decode_marker, decode_rollback_marker
 from protocol.envelope import MessageType
 from tests.verification.simulation.oracle import Violation
 
-_MARKERS = 8  # of so many markers one is given twice; of the rollback markers each is
+_MARKERS = 8  # of that many markers one is given twice; of the rollback markers each is
 
 
 class SimCore(TaskCore):

@@ -55,7 +55,7 @@ SOMETIMES = {
     "decisions replayed": "a successor takes up what its predecessor has decided (D2)",
     "rolled-back input decisions": "a zombie's decision lands, and does not count (D2, C2)",
     "rolled-back time leases": "a zombie's lease lands, and does not count (D2, C2)",
-    "time leases": "a source promises time (D2)",
+    "time leases": "a source announces time (D2)",
     "records of several inputs merged": "records of several topics are merged by logical time (D1)",
     "records made again": "a record comes to the log a second time (D3)",
     "digests compared": "another incarnation's records are compared with what was received before (D3)",

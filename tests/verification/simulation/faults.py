@@ -169,7 +169,7 @@ def stop(sim: FaultyWorld, target: Process, _rand: Rand) -> str:
 
 
 def pause(sim: FaultyWorld, target: Process, steps: int, rand: Rand) -> None:
-    """Let a process do nothing for up to so many steps; what it has sent may or may not go on."""
+    """Let a process do nothing for up to that many steps; what it has sent may or may not go on."""
     target.paused = True
     target.wake_at = sim.step + 1 + int(rand() * steps)
     target.log.stalled = rand() < 0.5

@@ -100,7 +100,7 @@ class LogicalSimRunner(Timeless):
         return self._ends
 
     def note_end(self, partition: TopicPartition, end: int) -> None:
-        """All that was sent stands before ``end``."""
+        """All that was sent is before ``end``."""
         if not self._made[partition].is_remaking:
             self._ends[partition] = end
 

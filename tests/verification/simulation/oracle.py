@@ -71,7 +71,7 @@ class PlainStore:
 
 
 def timer_key(at: int, key: str) -> bytes:
-    """Return where the timer of a task, not of a window, stands in the store of timers."""
+    """Return where the timer of a task, not of a window, is in the store of timers."""
     return (at + (1 << 63)).to_bytes(8, "big") + b"\0" + key.encode()
 
 
@@ -129,7 +129,7 @@ class PlainTime:
         self.now = max(self.now, min(counted) if counted else max(self.reached.values()))
 
     def restarted(self) -> None:
-        """A new generation goes on from a commit: of external partitions its clock begins anew."""
+        """A new generation goes on from a commit: of external partitions its clock begins again."""
         self._idle -= self._read
 
 

@@ -252,7 +252,7 @@ class Simulation:
         )
 
     def restart(self, task: int, delay: int, crash_at: int = 0) -> None:
-        """Start a process of the task after so many steps, if a damage has not ended it."""
+        """Start a process of the task after that many steps, if a damage has not ended it."""
         if task in self._ended:
             return
         self._restarts.append((self.step + delay, task, crash_at))

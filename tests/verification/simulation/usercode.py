@@ -1,7 +1,7 @@
 """The task that runs in every simulated stage: keyed counts, a hash chain, deletes, scans, and random routing.
 
 ``work`` is a function of (record, state, draw). The draw is its only randomness, so the recorder can keep it and the
-oracle can run the same record again; to the protocol the task is non-deterministic: each attempt draws anew.
+oracle can run the same record again; to the protocol the task is non-deterministic: each attempt draws again.
 """
 
 from collections.abc import Callable, Iterator, Sequence

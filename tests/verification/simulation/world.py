@@ -52,7 +52,7 @@ class Cut:
     """What is left of a seed's world, to make a failure smaller. None: all of it."""
 
     faults: tuple[int, ...] | None = None  # numbers of the faults that happen
-    records: int | None = None  # of each external partition, the first so many
+    records: int | None = None  # of each external partition, the first that many
     tasks: int | None = None  # of a stage, at most
 
     def options(self) -> str:

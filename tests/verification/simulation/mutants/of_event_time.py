@@ -1,4 +1,4 @@
-"""Mistakes about event time: what a watermark says, where it stands, and what becomes of it (E1 to E4)."""
+"""Mistakes about event time: what a watermark says, where it is, and what becomes of it (E1 to E4)."""
 
 from typing import Any
 

@@ -41,7 +41,7 @@ def _in_doubt(plan: Plan) -> Plan:
 
 @mutant(OutputRecovery, "begin", "outside twice", focus=_reading_back, world="deterministic")
 def nothing_recovered(_begin: Any) -> Any:
-    """A restarted task sends all again that it makes again, whatever stands outside."""
+    """A restarted task sends all again that it makes again, whatever is outside."""
     return lambda self, last: None
 
 

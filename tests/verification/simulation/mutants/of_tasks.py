@@ -88,7 +88,7 @@ def outputs_kept(perform_next: Any) -> Any:
 
 @mutant(TaskCore, "_announce", "halted", "lost", "rolled back", shows=_aligned)
 def rollback_marker_not_sent(announce: Any) -> Any:
-    """A task that restarts where it stood does not say so (R2)."""
+    """A task that restarts where it was does not say so (R2)."""
 
     def mistaken(self: TaskCore) -> Any:
         if self.generation % 2:

@@ -53,7 +53,7 @@ def _two_at_once(plan: Plan) -> Plan:
 
 @mutant(LogicalClock, "start", "time", "again", "halted", shows=_unfenced, focus=_promising, world="deterministic")
 def no_lease(start: Any) -> Any:
-    """A restarted source does not start above what its predecessor has promised (D2)."""
+    """A restarted source does not start above what its predecessor has announced (D2)."""
     return lambda self, last_t, lease: start(self, last_t, 0)
 
 
@@ -132,7 +132,7 @@ def advanced_over_a_batch(batches_done: Any) -> Any:
 
 @mutant(LogicalClock, "advance", "lease", "time", "halted", shows=_streams, world="deterministic")
 def advanced_beyond_the_lease(advance: Any) -> Any:
-    """A source that is told which time others wait for promises it, whether that is leased or not (D1, D2)."""
+    """A source that is told which time others wait for announces it, whether that is leased or not (D1, D2)."""
 
     def mistaken(self: LogicalClock, mono_us: int) -> Any:
         wanted = self._wanted
