@@ -6,6 +6,7 @@
 #   make coverage   branch coverage of protocol/ and framework/core by their own tests; says which lines are missing
 #   make dist    the wheel and the source distribution, into dist/
 #   make docs    the site, into site/; fails on a broken link     SERVE=1 (look at it while you write)
+#   make docs-look   the site in Chromium at two widths, as pictures; fails if a page is too wide or a script fails
 #   make bench   the benchmarks           LOG=kafka (a broker of its own) or kafka://host:9092
 #                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)  WRITE=1 (tables and pictures into docs)
 #                                         PEERS=1 (Flink, quixstreams, Kafka Streams beside it; needs Maven and a JDK)
@@ -42,7 +43,7 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo check test coverage docs dist simulate model chaos bench lint format venv clean
+.PHONY: help demo check test coverage docs docs-look dist simulate model chaos bench lint format venv clean
 
 help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
@@ -54,13 +55,16 @@ test: lint coverage
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal
 
 check: lint
-	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal -m 'not (kafka or spark or postgres or chaos)'
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal -m 'not (kafka or spark or postgres or chaos or docs)'
 
 coverage: $(VENV)/.installed-dev
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 tests/protocol tests/core --cov --cov-report=term-missing
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(SERVE),serve,build --strict)
+
+docs-look: docs
+	$(BIN)/python -m docs.hooks.look
 
 dist: $(VENV)/.installed-dev
 	$(BIN)/python -m build --no-isolation --outdir dist .

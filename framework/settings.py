@@ -36,42 +36,56 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How a job runs; the same for all of its workers. What changes results or formats is not a setting."""
 
     processing_guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
-    # sources close a checkpoint this often (A1); a sink's output waits for about half of it
+    """What a crash may do: nothing, or repeat records. At least once, outputs do not wait for a commit."""
     checkpoint_interval_ms: int = 200
-    frame_bytes_max: int = 512 * KiB  # an output frame is closed here or at the end of a batch (design 1.2)
-    batch_bytes_max: int = (
-        64 * KiB
-    )  # read from one partition at a time; a larger batch means larger frames, later answers
-    early_memory_bytes_max: int = 16 * MiB  # early frames of one task in memory; beyond, on disk (A4)
-    early_bytes_max: int = 1 * GiB  # early frames of one task in all; beyond, skip and seek back (A5); 0 = always skip
-    uncommitted_state_bytes_max: int = 256 * MiB  # uncommitted state of one task; beyond, the task stops (A9)
-    sink_buffer_bytes_max: int = (
-        64 * MiB
-    )  # outputs that a sink holds back for the next checkpoint; beyond, it stops processing (A8)
-    unacked_bytes_max: int = 32 * MiB  # sent and not yet acknowledged; beyond, the task stops reading (B1)
-    send_timeout_ms: int = 600_000  # a message unacknowledged this long ends the process with exit code 1 (B1)
-    downstream_lag_messages_max: int = (
-        20_000  # a source pauses while a partition of its streams holds more messages than this untrimmed (B1)
-    )
-    read_cache_bytes_max: int = 32 * MiB  # values read from RocksDB and kept in memory, per task
-    rocksdb_bytes: int = 256 * MiB  # block cache and memtables of the whole process: one budget
-    # changelog kept for as-of reads after it is no longer needed for restore (K2)
+    """Sources close a checkpoint this often (A1). A sink's output waits for half of it on average."""
+    frame_bytes_max: int = 512 * KiB
+    """An output frame is closed at this size, or at the end of a batch."""
+    batch_bytes_max: int = 64 * KiB
+    """Read from one partition at a time. A larger batch means larger frames and later outputs."""
+    early_memory_bytes_max: int = 16 * MiB
+    """Early frames of one task in memory; beyond, they go to disk (A4)."""
+    early_bytes_max: int = 1 * GiB
+    """Early frames of one task in all; beyond, it skips them and seeks back (A5). 0: it always skips."""
+    uncommitted_state_bytes_max: int = 256 * MiB
+    """Uncommitted state of one task; beyond, it takes no input until it has committed (A9)."""
+    sink_buffer_bytes_max: int = 64 * MiB
+    """Outputs that a sink holds back for the next checkpoint; beyond, it takes no input until then (A8)."""
+    unacked_bytes_max: int = 32 * MiB
+    """Sent and not yet acknowledged; beyond, the task stops reading (B1)."""
+    send_timeout_ms: int = 600_000
+    """A message that is not acknowledged after this time ends the process with exit code 1 (B1)."""
+    downstream_lag_messages_max: int = 20_000
+    """A source pauses while a partition of its streams holds more messages than this untrimmed (B1)."""
+    read_cache_bytes_max: int = 32 * MiB
+    """Values read from RocksDB and kept in memory, for each task."""
+    rocksdb_bytes: int = 256 * MiB
+    """Block cache and memtables of the whole process: one budget."""
     changelog_retention_ms: int = 86_400_000
-    misplaced_keys: Literal["halt", "warn"] = "halt"  # a key in a partition that its input's partitioner does not give
-    progress_interval_ms: int = 5  # deterministic mode: a source emits a progress message this often (D1)
-    # deterministic mode: how outputs leave the job (D5)
+    """How long a changelog is kept for reads of an earlier checkpoint, when no restore needs it any more (K2)."""
+    misplaced_keys: Literal["halt", "warn"] = "halt"
+    """What a worker does when it finds a key in a partition that its input's partitioner does not give."""
+    progress_interval_ms: int = 5
+    """Deterministic mode: a source emits a progress message this often (D1)."""
     output_delivery: Literal["transactional", "sequenced"] = "transactional"
-    time_lease_ms: int = 200  # deterministic mode: how far ahead a source reserves the time that it may announce (D2)
-    event_time_idle_ms: int = (
-        5_000  # an input partition without a new record for this long holds no timer or window back (E4); producers'
-        # retries and changes of a broker's leader take less
-    )
-    checkpoint_ahead_ms: int = 60_000  # a checkpoint id this far ahead of its append time is reported (A1)
-    shutdown_timeout_ms: int = 10_000  # graceful stop waits this long for its alignment (R6)
-    # first wait before a crashed worker is restarted; doubles up to restart_backoff_ms_max
+    """Deterministic mode: outputs leave in transactions, or with numbers by which a reader drops repeats (D5)."""
+    time_lease_ms: int = 200
+    """Deterministic mode: how far ahead a source reserves the time that it may announce (D2)."""
+    event_time_idle_ms: int = 5_000
+    """An input partition without a new record for this long holds no timer or window back (E4).
+
+    Producers' retries and changes of a broker's leader take less.
+    """
+    checkpoint_ahead_ms: int = 60_000
+    """A checkpoint id this far ahead of its append time is reported (A1)."""
+    shutdown_timeout_ms: int = 10_000
+    """A graceful stop waits this long for its alignment (R6)."""
     restart_backoff_ms: int = 200
+    """First wait before a crashed worker is restarted. It doubles up to restart_backoff_ms_max."""
     restart_backoff_ms_max: int = 10_000
-    restarts_max: int = 10  # crashes of one worker in a row without a commit in between; then the supervisor gives up
+    """Longest wait before a crashed worker is restarted."""
+    restarts_max: int = 10
+    """Crashes of one worker in a row, without a commit in between, after which the supervisor gives up."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError on a value that cannot work."""

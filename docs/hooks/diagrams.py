@@ -5,7 +5,7 @@ import html
 import re
 from pathlib import Path
 
-from mkdocs.exceptions import PluginError
+from pymdownx.superfences import SuperFencesException
 
 CACHE = Path("build/diagrams")  # a diagram takes a second or two to draw
 
@@ -24,14 +24,14 @@ def drawn(source: str, language: str, css_class: str, options: object, md: objec
 
 
 def _svg(source: str) -> str:
-    """Return the drawing. Raises PluginError, with the parser's words, for text that is not Mermaid."""
+    """Return the drawing. Raises SuperFencesException, with the parser's words, for text that is not Mermaid."""
     import mermaidx
 
     theme = '%%{init: {"theme": "neutral", "fontFamily": "DejaVu Sans, Verdana, sans-serif"}}%%\n'
     try:
         return str(mermaidx.render(theme + source).svg())
     except RuntimeError as error:
-        raise PluginError(f"a diagram cannot be drawn: {error}\n{source}") from error
+        raise SuperFencesException(f"a diagram cannot be drawn: {error}\n{source}") from error
 
 
 def _words(source: str) -> str:

@@ -4,7 +4,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from docs.hooks import links
+from docs.hooks import fill, links
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -30,4 +30,4 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Fill in what is generated, and lead the links to pages of the site."""
-    return links.for_site(markdown, page.file.src_uri)
+    return links.for_site(fill.filled(markdown), page.file.src_uri)

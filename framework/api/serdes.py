@@ -125,10 +125,11 @@ def _decode_ordered(data: bytes) -> int:
 
 
 utf8: Serde[str] = Codec("utf8", (str.encode, bytes.decode))
+"""A serde of text: ``str`` as UTF-8."""
 bytes_serde: Serde[bytes] = Codec("bytes", (same_bytes, same_bytes))
-int64: Serde[int] = Codec(
-    "int64", (_LONG.pack, _decode_int64)
-)  # as Kafka's LongSerializer, so that other consumers read it
+"""A serde of ``bytes``, as they are."""
+int64: Serde[int] = Codec("int64", (_LONG.pack, _decode_int64))
+"""A serde of ``int`` in 8 bytes, big endian: as Kafka's LongSerializer, so that other consumers read it."""
 ordered_int64: Serde[int] = Codec("int64", (_encode_ordered, _decode_ordered), schema="ordered")
 
 
@@ -179,6 +180,7 @@ class Json(Codec[Any]):
 
 
 json = Json("json", _json_codec(Any).functions, schema=Any)
+"""A serde of plain JSON values; ``json(Type)`` is one of a struct, a dataclass, ``list[int]`` and so on."""
 
 
 def avro(schema: Mapping[str, Any] | str) -> Serde[Any]:

@@ -1,0 +1,27 @@
+"""The keys of a job's metadata, each with the function that writes it."""
+
+from collections.abc import Callable
+
+from docs.hooks.markdown import code, summary, table
+from framework.feeds.folder import FolderFeed
+from framework.job import key_metadata, metadata
+from framework.job.directory import JobDirectory  # noqa: F401  # job before state: the order of the packages
+from framework.logs.address import pin_topics
+from framework.state import graph_pinning, pinning
+
+KEYS: dict[str, Callable[..., object] | type] = {
+    metadata._GUARANTEE: metadata.pin_guarantee,
+    pinning._DEFINITION: pinning.pin_definition,
+    graph_pinning.GRAPH: graph_pinning.pin_graph,
+    key_metadata._key("TOPIC"): key_metadata.pin,
+    key_metadata.RESCALED: metadata.pin_rescale,
+    "topic TOPIC": pin_topics,
+    "feed-root/TOPIC": FolderFeed,
+    "feed/TOPIC/PATH": FolderFeed,
+}
+
+
+def part() -> str:
+    """Return the table of keys."""
+    rows = [(code(key), summary(by.__doc__), code(f"{by.__module__}.{by.__name__}")) for key, by in KEYS.items()]
+    return table(("key", "what it is for", "written by"), rows)

@@ -1,0 +1,43 @@
+"""The tables of the simulation page, from its code: invariants, faults, what must happen, mutants."""
+
+import json
+
+from docs.hooks.links import ROOT
+from docs.hooks.markdown import code, one_line, summary, table
+from tests.verification.simulation.counters import SOMETIMES
+from tests.verification.simulation.fault_plan import DAMAGES, KINDS, LOGICAL_DAMAGES
+from tests.verification.simulation.faults import FAULTS
+from tests.verification.simulation.mutants import MUTANTS
+from tests.verification.simulation.rules import INVARIANTS
+
+
+def invariants() -> str:
+    """Return each invariant with its rule."""
+    return table(("name", "rule"), INVARIANTS.items())
+
+
+def faults() -> str:
+    """Return each fault with its share of all, damages last."""
+    whole = sum(KINDS.values())
+    shares = {name: f"{100 * weight / whole:.0f} %" for name, weight in KINDS.items()}
+    rows = [
+        (name, summary(FAULTS[name].__doc__), shares.get(name, "a damage"))
+        for name in (*KINDS, *DAMAGES, *LOGICAL_DAMAGES)
+    ]
+    return table(("fault", "what it does", "share"), rows)
+
+
+def rare_things() -> str:
+    """Return what must happen at least once in a batch."""
+    return table(("counter", "what has happened"), SOMETIMES.items())
+
+
+def mutants() -> str:
+    """Return each mutant with its mistake, the invariants named for it, and the seeds that its last hunts took."""
+    last = json.loads((ROOT / "docs/results/simulation.json").read_text("utf-8"))["mutants"]
+    rows = []
+    for name, mutant in MUTANTS.items():
+        median, most = last.get(name, ("–", "–"))
+        named = ", ".join(sorted(mutant.killed_by))
+        rows.append((code(name), one_line(mutant.mistake), named, str(median), str(most)))
+    return table(("mutant", "mistake", "dies on", "seeds, median", "most"), rows)
