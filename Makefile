@@ -26,6 +26,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PINS := pyproject.toml constraints.txt
 PYTEST_WORKERS ?= auto
+PYTEST = $(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal
+COVERED := tests/protocol tests/core
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Read by the demonstration from the environment; only those that were given.
@@ -51,14 +53,15 @@ help:
 demo: $(VENV)/.installed $(if $(SPARK),$(VENV)/.installed-spark)
 	@$(BIN)/python -m tasks.demo
 
+# Each test once: those of the protocol and the core with coverage, then all others.
 test: lint coverage
-	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal
+	$(PYTEST) $(addprefix --ignore=,$(COVERED))
 
 check: lint
-	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal -m 'not (kafka or spark or postgres or chaos or docs)'
+	$(PYTEST) -m 'not (kafka or spark or postgres or chaos or docs)'
 
 coverage: $(VENV)/.installed-dev
-	$(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 tests/protocol tests/core --cov --cov-report=term-missing
+	$(PYTEST) $(COVERED) --cov --cov-report=term-missing
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(SERVE),serve,build --strict)
@@ -86,8 +89,7 @@ bench: $(VENV)/.installed $(if $(filter latency,$(EXPERIMENT)),$(VENV)/.installe
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check --output-format concise .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo
+	@$(BIN)/lint-imports --no-logo & imports=$$!; $(BIN)/mypy; wait $$imports
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

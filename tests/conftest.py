@@ -13,6 +13,8 @@ pytest_plugins = ["pytester"]
 
 CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
+SLOW = ("spark", "chaos", "kafka", "verification")  # markers and a directory: what the slowest tests need comes first
+
 # A build is repeatable; a developer's run explores; HYPOTHESIS_PROFILE=thorough is for a night.
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
@@ -34,6 +36,38 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"skips are failures where CI=true: {reason}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long. Each process of xdist gets a part of the list and takes tests off the others' ends.
+
+    Spark comes first, so that one process has them all, and one session serves them. The modules that start brokers and
+    workers lead the other parts. Each module stays together, for the fixtures that it shares.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if processes == 1:
+        return
+    modules: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    parts: list[list[pytest.Item]] = [[] for _ in range(processes)]
+    quick: list[pytest.Item] = []
+    for number, tests in enumerate(sorted(modules.values(), key=_slowness)):
+        kind = _slowness(tests)
+        into = quick if kind == len(SLOW) else parts[0 if kind == 0 else 1 + number % (processes - 1)]
+        into += tests
+    share = -(-len(items) // processes)
+    for part in parts:
+        room = max(share - len(part), 0)
+        part.extend(quick[:room])
+        del quick[:room]
+    items[:] = [item for part in parts for item in part] + quick
+
+
+def _slowness(tests: list[pytest.Item]) -> int:
+    """Return the place in SLOW of what a module's tests need; of the rest, len(SLOW)."""
+    needs = {mark.name for test in tests for mark in test.iter_markers()} | {*tests[0].path.parts}
+    return next((place for place, name in enumerate(SLOW) if name in needs), len(SLOW))
 
 
 @pytest.hookimpl(wrapper=True)

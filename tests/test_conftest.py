@@ -32,3 +32,26 @@ def test_skipped_module_fails_in_ci(pytester: pytest.Pytester, monkeypatch: pyte
     pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text())
     pytester.makepyfile("import pytest\n\npytest.importorskip('no_such_module_anywhere')\n")
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(errors=1)
+
+
+MARKED = """
+import pytest
+
+@pytest.mark.{mark}
+@pytest.mark.parametrize("number", range(2))
+def test_of_{mark}(number):
+    pass
+"""
+
+
+def test_each_part_of_the_list_begins_with_what_is_slow(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two processes, the first has all of Spark, so that one session serves it; the second begins with workers."""
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "2")
+    pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text())
+    marks = ["usefixtures", "kafka", "spark", "chaos", "usefixtures", "usefixtures"]
+    pytester.makepyfile(**{f"test_{n}": MARKED.format(mark=mark) for n, mark in enumerate(marks)})
+    done = pytester.runpytest_subprocess("--collect-only", "-q", "-p", "no:xdist", "--disable-warnings")
+    found = [line.partition(".py::")[0] for line in done.outlines if "::" in line]
+    assert [int(module.removeprefix("test_")) for module in found] == [2, 2, 0, 0, 4, 4, 3, 3, 1, 1, 5, 5]
