@@ -3,7 +3,7 @@
 Contract suites in tests/contracts run over every implementation. Nothing here knows the protocol: values are bytes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -149,6 +149,70 @@ class Log(LogReader, Protocol):
 
     def trim(self, partition: TopicPartition, before: int) -> None:
         """Delete messages before offset ``before``; nothing if they are gone. Raises OffsetOutOfRange past the end."""
+        ...
+
+
+class MetadataReader(Protocol):
+    """What a log keeps beside a job's topics: pins, and what was fed; bytes by name."""
+
+    def meta_get(self, key: str) -> bytes | None:
+        """Return the metadata under ``key`` or None."""
+        ...
+
+    def meta_items(self, prefix: str) -> list[tuple[str, bytes]]:
+        """Return all (key, metadata) whose key starts with ``prefix``, in key order."""
+        ...
+
+
+class JobMetadata(MetadataReader, Protocol):
+    """The metadata of a job, to be written; a feed writes its records by it, too."""
+
+    def partitions(self, topic: str) -> int | None:
+        """Return the number of partitions, or None if there is no such topic."""
+        ...
+
+    def produce_with_meta(
+        self, records: Sequence[ExternalRecord], meta: Mapping[str, bytes | None], *, sync: bool = False
+    ) -> int:
+        """Append plain records, then put metadata (None: delete); return when all are acknowledged.
+
+        Return the offset of the last record, -1 if there are none. ``sync``: it survives a power loss.
+        """
+        ...
+
+
+class JobLogReader(LogReader, Protocol):
+    """The reading half of a log that jobs live in: what ``open_reader`` returns."""
+
+    def read_metadata(self, job: str) -> MetadataReader:
+        """Return what the log keeps beside a job's topics. Nothing is made where nothing is kept yet."""
+        ...
+
+
+class JobLog(Log, JobLogReader, Protocol):
+    """A log that jobs live in: what ``open_log`` returns. A task's driver needs less, a Log."""
+
+    def create_topic(self, topic: str, partitions: int, *, plain: bool = False, grow: bool = False) -> None:
+        """See Log. ``grow``: a topic with fewer partitions gets more, its records stay; its readers may halt."""
+        ...
+
+    def open_metadata(self, job: str) -> JobMetadata:
+        """Return what the log keeps beside a job's topics, and make the place for it."""
+        ...
+
+    def identities(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return topic → its id, "" if it is not known; none where no topic can be deleted. And watch these topics.
+
+        A topic that was created again has another id. From here on ``poll`` raises Halted if one of them was deleted,
+        created again or given more partitions.
+        """
+        ...
+
+    def refuse_compacted(self, topic: str, stage: str) -> None:
+        """Raise ConfigError if the log compacts a topic that a deterministic ``stage`` reads (D2).
+
+        Only warns where the log does not let this process see a topic's settings.
+        """
         ...
 
 

@@ -6,7 +6,7 @@ from docs.hooks.markdown import code, summary, table
 from framework.feeds.folder import FolderFeed
 from framework.job import key_metadata, metadata
 from framework.job.directory import JobDirectory  # noqa: F401  # job before state: the order of the packages
-from framework.logs.address import pin_topics
+from framework.logs.topic_identity import pin_topics
 from framework.state import graph_pinning, pinning
 
 KEYS: dict[str, Callable[..., object] | type] = {

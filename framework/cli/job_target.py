@@ -10,7 +10,7 @@ from framework.errors import ConfigError
 from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress, check_address, open_address, open_reader
-from framework.ports import Log, LogReader
+from framework.ports import JobLog, JobLogReader
 from framework.settings import Settings
 from framework.state.graph_pinning import know_graph
 from framework.state.pinning import check_readable
@@ -34,7 +34,7 @@ def target(
     return JobTarget(job, reference, JobDirectory(directory_of(job, directory, address), state, address), settings)
 
 
-def existing_log(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, LogReader]:
+def existing_log(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, JobLogReader]:
     """Return a job and its log, which must be there, for a command that reads: it makes and writes nothing.
 
     Raises ConfigError.
@@ -46,7 +46,7 @@ def existing_log(reference: str, directory: Path | None, address: LogAddress) ->
     return job, log
 
 
-def existing_log_to_write(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, Log]:
+def existing_log_to_write(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, JobLog]:
     """Return a job and its log, which must be there, for a command that writes to it. Raises ConfigError."""
     job, path = _job_and_path(reference, directory, address)
     log = open_address(address, path, create=False)
@@ -67,7 +67,7 @@ def _job_and_path(reference: str, directory: Path | None, address: LogAddress) -
     return job, path
 
 
-def _check_has_run(job: Job, log: LogReader, reference: str, address: LogAddress) -> None:
+def _check_has_run(job: Job, log: JobLogReader, reference: str, address: LogAddress) -> None:
     """Check that the job has run there, and that its code can read the state that it has."""
     if not address.embedded and log.partitions(job.topology().changelog(0)) is None:
         log.close()

@@ -10,7 +10,7 @@ from framework.api.job import Job
 from framework.errors import ConfigError, TransientError
 from framework.job.directory import JobDirectory
 from framework.job.metadata import pinned_settings
-from framework.ports import LogReader
+from framework.ports import JobLogReader
 from framework.settings import Settings
 from framework.state.commits import all_wirings
 from framework.state.entries import Moved
@@ -18,7 +18,7 @@ from framework.state.snapshots import Snapshot, snapshots
 from framework.stores.store_directory import StoreDirectory
 
 
-def at_checkpoint(job: Job, log: LogReader, checkpoint_id: int | None) -> list[Snapshot]:
+def at_checkpoint(job: Job, log: JobLogReader, checkpoint_id: int | None) -> list[Snapshot]:
     """Return every task at a checkpoint, None: the newest that all have. Raises ConfigError: there is none such."""
     guarantee = pinned_settings(job, log, Settings()).processing_guarantee
     return snapshots(log, job, checkpoint_id, aligned=guarantee == "exactly-once")

@@ -10,15 +10,14 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from framework.errors import ConfigError
-from framework.ports import ExternalRecord
+from framework.ports import ExternalRecord, JobMetadata
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 
@@ -36,28 +35,6 @@ HUGE = "too large"
 VANISHED = "vanished while it was read"
 LINK = "symbolic link, not followed"
 SPECIAL = "not a regular file, not opened"
-
-
-class FeedLog(Protocol):
-    """What a feed asks of a log: records and its own metadata in one transaction. The embedded log has it."""
-
-    def partitions(self, topic: str) -> int | None:
-        """Return the number of partitions, or None if there is no such topic."""
-        ...
-
-    def produce_with_meta(
-        self, records: Sequence[ExternalRecord], meta: Mapping[str, bytes | None], *, sync: bool = False
-    ) -> int:
-        """Append the records and put the metadata (None: delete) in one transaction."""
-        ...
-
-    def meta_get(self, key: str) -> bytes | None:
-        """Return the metadata under ``key`` or None."""
-        ...
-
-    def meta_items(self, prefix: str) -> list[tuple[str, bytes]]:
-        """Return all (key, metadata) whose key starts with ``prefix``."""
-        ...
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -102,7 +79,7 @@ class FolderFeed:
 
     def __init__(
         self,
-        log: FeedLog,
+        log: JobMetadata,
         topic: str,
         root: Path,
         *,

@@ -4,11 +4,11 @@ import os
 import select
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from framework.api.topic import Topic
 from framework.errors import ConfigError, SerdeError
-from framework.ports import ExternalRecord
+from framework.ports import ExternalRecord, JobMetadata
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 
@@ -16,19 +16,7 @@ READ_BYTES = 256 << 10  # at once, and so in one transaction
 LINE_BYTES_MAX = 1 << 20
 
 
-class LineLog(Protocol):
-    """What this feed asks of a log."""
-
-    def partitions(self, topic: str) -> int | None:
-        """Return the number of partitions, or None if there is no such topic."""
-        ...
-
-    def produce_with_meta(self, records: list[ExternalRecord], meta: dict[str, bytes | None]) -> int:
-        """Append the records."""
-        ...
-
-
-def feed_lines(log: LineLog, topic: Topic[Any, Any], handle: int, *, keys: bool = False) -> Iterator[int]:
+def feed_lines(log: JobMetadata, topic: Topic[Any, Any], handle: int, *, keys: bool = False) -> Iterator[int]:
     """Append every line of an open file; yield the number of lines so far, also when there is nothing to read just now.
 
     A line's bytes are the value, checked by the topic's serde: text and JSON have lines, binary serdes do not. With

@@ -11,7 +11,7 @@ from framework.logs.address import (
     check_address,
     open_address,
 )
-from framework.ports import Log
+from framework.ports import JobLog
 from framework.stores.store_directory import make_private
 
 
@@ -33,7 +33,7 @@ class JobDirectory:
         if make:
             make_private(directory)
 
-    def open_log(self, *, create: bool = True, group: str = "grete") -> Log:
+    def open_log(self, *, create: bool = True, group: str = "grete") -> JobLog:
         """Open the log; lag tools see ``group``. Raises ConfigError if there is no file and ``create`` is False."""
         return open_address(self.address, self.directory / "log.db", group=group, create=create)
 

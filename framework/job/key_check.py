@@ -10,7 +10,6 @@ old number of partitions until it asks for new metadata, and what it writes then
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
@@ -19,13 +18,10 @@ from framework.errors import FrameworkError, Halted
 from framework.job.directory import JobDirectory
 from framework.job.key_advice import differing_inputs, misplaced, two_producers
 from framework.job.key_metadata import Rescaled, has_state, pin, pinned, rescaled
-from framework.logs.address import open_job_metadata
+from framework.ports import JobMetadata
 from framework.settings import Settings
 from protocol.ids import TopicPartition
 from protocol.partitioner import crc32_partition_of, partition_of
-
-if TYPE_CHECKING:
-    from framework.logs.address import JobMetadata
 
 SAMPLE_STEP = 32  # of a pinned input, one key of this many is compared: below 2 % of a record's cost
 AT_LEAST = 4  # keys of each batch
@@ -41,7 +37,7 @@ logger = logging.getLogger("grete")
 class JobKeys:
     """The pinned partitioners of a job's inputs, as one worker knows them."""
 
-    def __init__(self, job: Job, metadata: "JobMetadata", job_directory: JobDirectory, settings: Settings) -> None:
+    def __init__(self, job: Job, metadata: JobMetadata, job_directory: JobDirectory, settings: Settings) -> None:
         """Read what is pinned. Raises ConfigError."""
         self.job = job
         self.halts = settings.misplaced_keys == "halt"
@@ -82,7 +78,7 @@ class JobKeys:
                 return pin(self._metadata, topic, partitioner)
             log = self._place.open_log(group=self.job.name)  # the worker's own has the answers to its tasks' sends
             try:
-                return pin(open_job_metadata(log, self.job.name), topic, partitioner)
+                return pin(log.open_metadata(self.job.name), topic, partitioner)
             finally:
                 log.close()
         except FrameworkError as error:

@@ -2,17 +2,15 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.core.partitioners import Partitioner
 from framework.errors import ConfigError
+from framework.ports import JobMetadata, MetadataReader
 from protocol.ids import TopicPartition
 from protocol.partitioner import crc32_partition_of, partition_of
-
-if TYPE_CHECKING:
-    from framework.logs.address import JobMetadata, NotesReader
 
 Placement = Callable[[bytes, int], int]  # key, partitions → partition
 Places = Mapping[int, Placement]  # by stage
@@ -28,7 +26,7 @@ class Rescaled(NamedTuple):
     ends: dict[TopicPartition, int]
 
 
-def rescaled(metadata: "NotesReader", job: Job) -> Rescaled | None:
+def rescaled(metadata: MetadataReader, job: Job) -> Rescaled | None:
     """Return the rescale that gave the job its partitions, None if there was none."""
     raw = metadata.meta_get(RESCALED)
     note = {} if raw is None else json.loads(raw)
@@ -44,13 +42,13 @@ def rescale_note(partitions: int, before: int, ends: Mapping[TopicPartition, int
     return {RESCALED: json.dumps(note).encode()}
 
 
-def pinned(metadata: "NotesReader", topics: Iterable[str]) -> dict[str, Partitioner]:
+def pinned(metadata: MetadataReader, topics: Iterable[str]) -> dict[str, Partitioner]:
     """Return topic → partitioner of the inputs that have one pinned. Raises ConfigError: by a newer release."""
     found = {topic: raw for topic in topics if (raw := metadata.meta_get(_key(topic))) is not None}
     return {topic: _decoded(topic, raw) for topic, raw in found.items()}
 
 
-def pin(metadata: "JobMetadata", topic: str, partitioner: Partitioner) -> Partitioner:
+def pin(metadata: JobMetadata, topic: str, partitioner: Partitioner) -> Partitioner:
     """Pin the partitioner of an input unless one is pinned; return the one that is."""
     known = pinned(metadata, [topic])
     if not known:
@@ -59,7 +57,7 @@ def pin(metadata: "JobMetadata", topic: str, partitioner: Partitioner) -> Partit
     return known.get(topic, partitioner)
 
 
-def pin_like(metadata: "NotesReader", job: Job, target_notes: "JobMetadata", target: Job) -> None:
+def pin_like(metadata: MetadataReader, job: Job, target_notes: JobMetadata, target: Job) -> None:
     """Pin for a second job, of the same stages, what is pinned for the first: its state is placed by it."""
     for stage, other in zip(job.stages, target.stages, strict=False):
         topics, others = (each.topology().externals_of(stage.ordinal) for each in (job, target))
@@ -69,7 +67,7 @@ def pin_like(metadata: "NotesReader", job: Job, target_notes: "JobMetadata", tar
                 pin(target_notes, name, known[topic])
 
 
-def placed_by(metadata: "NotesReader", job: Job) -> Places:
+def placed_by(metadata: MetadataReader, job: Job) -> Places:
     """Return stage → where the keys of its state belong: as those of its inputs, by murmur2 if none is pinned.
 
     Raises ConfigError if only the producer knows where a key belongs.

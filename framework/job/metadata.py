@@ -1,32 +1,26 @@
 """The pins in a job's metadata: processing guarantee, modes, the partitions of a rescale."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from framework.api.job import Job
 from framework.errors import ConfigError
 from framework.job.key_metadata import rescale_note, rescaled
-from framework.logs.address import open_job_metadata, read_notes
-from framework.ports import Log, LogReader
+from framework.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
 from framework.settings import Settings, with_texts
 from protocol.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from framework.logs.address import JobMetadata, NotesReader
-
 
 _SEQUENCED = "read-back"  # as it is pinned: logs of earlier builds say so
 _GUARANTEE = "guarantee"  # the note that pins it, and the modes behind it if they are not the usual one
 
 
-def pin_guarantee(metadata: "JobMetadata", job: str, settings: Settings, modes: str = "aligned") -> None:
+def pin_guarantee(metadata: JobMetadata, job: str, settings: Settings, modes: str = "aligned") -> None:
     """Pin guarantee and modes at the first run: commits mean something else under others. Raises ConfigError then."""
     text = check_guarantee(metadata, job, settings, modes)
     if text is not None:
         metadata.produce_with_meta([], {_GUARANTEE: text.encode()})
 
 
-def check_guarantee(metadata: "NotesReader", job: str, settings: Settings, modes: str) -> str | None:
+def check_guarantee(metadata: MetadataReader, job: str, settings: Settings, modes: str) -> str | None:
     """Return guarantee and modes if they are to be pinned: at the first run, or when stages were added last.
 
     Raises ConfigError: the job has run with others.
@@ -63,21 +57,21 @@ def _parsed(pinned: str) -> tuple[str, str, str]:
     return guarantee, modes or "aligned", "sequenced" if delivery == _SEQUENCED else "transactional"
 
 
-def pinned_settings(job: Job, log: LogReader, settings: Settings) -> Settings:
+def pinned_settings(job: Job, log: JobLogReader, settings: Settings) -> Settings:
     """Return the settings with the processing guarantee that the job was made with, if it has run."""
-    pinned = read_notes(log, job.name).meta_get(_GUARANTEE)
+    pinned = log.read_metadata(job.name).meta_get(_GUARANTEE)
     if pinned is None:
         return settings
     guarantee, _, delivery = _parsed(pinned.decode())
     return with_texts(settings, {"processing_guarantee": guarantee, "output_delivery": delivery})
 
 
-def pin_rescale(log: Log, job: Job, before: int, ends: Mapping[TopicPartition, int]) -> None:
+def pin_rescale(log: JobLog, job: Job, before: int, ends: Mapping[TopicPartition, int]) -> None:
     """Note before a rescale that ``job`` gets its partitions while its inputs end there: see ``placed_from``."""
-    open_job_metadata(log, job.name).produce_with_meta([], rescale_note(job.partitions, before, ends))
+    log.open_metadata(job.name).produce_with_meta([], rescale_note(job.partitions, before, ends))
 
 
-def placed_from(log: LogReader, job: Job) -> dict[TopicPartition, int]:
+def placed_from(log: JobLogReader, job: Job) -> dict[TopicPartition, int]:
     """Return, of a job that was rescaled, the offsets from which on records are in their keys' present partitions."""
-    found = rescaled(read_notes(log, job.name), job)
+    found = rescaled(log.read_metadata(job.name), job)
     return {} if found is None else found.ends

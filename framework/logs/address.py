@@ -1,19 +1,12 @@
 """Opens the log that a command line names."""
 
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from framework.errors import ConfigError, Halted
+from framework.errors import ConfigError
 from framework.logs.embedded import EmbeddedLog, EmbeddedReader
-from framework.ports import Log, LogReader
-
-if TYPE_CHECKING:
-    from framework.logs.kafka.job_metadata import KafkaJobMetadata, KafkaNotesReader
-
-    JobMetadata = EmbeddedLog | KafkaJobMetadata
-    NotesReader = EmbeddedReader | KafkaNotesReader
+from framework.ports import JobLog, JobLogReader
 
 EMBEDDED, KAFKA = "embedded", "kafka://"
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):\d{1,5}")
@@ -52,7 +45,7 @@ def check_address(address: LogAddress) -> str:
 
 def open_log(
     url: str, path: Path, options: dict[str, str] | None = None, *, group: str = "grete", create: bool = True
-) -> Log:
+) -> JobLog:
     """Return ``embedded`` (the file ``path``) or ``kafka://host:port[,host:port…]``. ``options`` are librdkafka's.
 
     ``create``: make the file if there is none. Raises ConfigError for another url, and what the log raises.
@@ -65,13 +58,13 @@ def open_log(
     return KafkaLog(hosts, options, group=group)
 
 
-def open_address(address: LogAddress, path: Path, *, group: str = "grete", create: bool = True) -> Log:
+def open_address(address: LogAddress, path: Path, *, group: str = "grete", create: bool = True) -> JobLog:
     """Return the log at an address, with the options in its file. Raises what ``open_log`` and the file raise."""
     options = None if address.config is None else read_options(address.config)
     return open_log(address.url, path, options, group=group, create=create)
 
 
-def open_reader(address: LogAddress, path: Path, *, group: str = "grete") -> LogReader:
+def open_reader(address: LogAddress, path: Path, *, group: str = "grete") -> JobLogReader:
     """Return the reading half of the log at an address; ``path``: the file of an embedded one. It can write nothing.
 
     Raises ConfigError if there is no file, and what the log and the file of options raise.
@@ -83,86 +76,6 @@ def open_reader(address: LogAddress, path: Path, *, group: str = "grete") -> Log
     from framework.logs.kafka import KafkaReader
 
     return KafkaReader.connect(hosts, options, group=group)
-
-
-def read_notes(log: LogReader, job: str) -> "NotesReader":
-    """Return what a log keeps beside a job's topics, to be read. Nothing is made where nothing is kept yet."""
-    if isinstance(log, EmbeddedReader):
-        return log
-    from framework.logs.kafka import KafkaReader
-    from framework.logs.kafka.job_metadata import KafkaNotesReader
-
-    assert isinstance(log, KafkaReader)
-    return KafkaNotesReader(log, job)
-
-
-def open_job_metadata(log: Log, job: str) -> "JobMetadata":
-    """Return what a log keeps beside a job's topics: its guarantee, and what was fed."""
-    if isinstance(log, EmbeddedLog):
-        return log
-    from framework.logs.kafka import KafkaLog
-    from framework.logs.kafka.job_metadata import KafkaJobMetadata
-
-    assert isinstance(log, KafkaLog)
-    return KafkaJobMetadata(log, job)
-
-
-def grow_topic(log: Log, topic: str, partitions: int, *, plain: bool = False) -> None:
-    """Make sure that a topic has this many partitions; its records stay. Raises ConfigError: it has more.
-
-    On Kafka, workers that watch it halt.
-    """
-    if not isinstance(log, EmbeddedLog):
-        from framework.logs.kafka import KafkaLog
-
-        assert isinstance(log, KafkaLog)
-    log.create_topic(topic, partitions, plain=plain, grow=True)
-
-
-def pin_topics(log: Log, metadata: "JobMetadata", topics: Sequence[str]) -> None:
-    """Pin which topics these are at the first run. Raises Halted if one of them was deleted and created again since."""
-    fresh = check_topics(log, metadata, topics)
-    if fresh:
-        metadata.produce_with_meta([], fresh)
-
-
-def check_topics(log: Log, metadata: "NotesReader", topics: Sequence[str]) -> dict[str, bytes | None]:
-    """Return what is to be pinned of these topics, which are there; write nothing.
-
-    Raises Halted if one of them was deleted and created again since the first run.
-    """
-    if isinstance(log, EmbeddedLog):
-        return {}  # the topics of a file are never deleted
-    from framework.logs.kafka import KafkaLog
-    from framework.logs.kafka.admin import MADE_ANEW
-
-    assert isinstance(log, KafkaLog)
-    fresh: dict[str, bytes | None] = {}
-    for topic, identity in log.identities(topics).items():
-        pinned = metadata.meta_get(f"topic {topic}")
-        if not identity:
-            continue
-        if pinned is None:
-            fresh[f"topic {topic}"] = identity.encode()
-        elif pinned != identity.encode():
-            raise Halted(
-                f"topic {topic} was deleted and created again since the job first ran: {MADE_ANEW}", topic=topic
-            )
-    return fresh
-
-
-def refuse_compacted(log: Log, topics: Mapping[str, str]) -> None:
-    """Refuse inputs of deterministic stages that Kafka compacts; ``topics``: the stage that reads each.
-
-    Raises ConfigError. Only warns where the broker does not let the worker see a topic's settings.
-    """
-    if isinstance(log, EmbeddedLog):
-        return  # it has no compaction
-    from framework.logs.kafka import KafkaLog
-
-    assert isinstance(log, KafkaLog)
-    for topic, stage in topics.items():
-        log.refuse_compacted(topic, stage)
 
 
 def read_options(path: Path) -> dict[str, str]:

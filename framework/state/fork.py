@@ -1,7 +1,6 @@
 """Starting a new job from a checkpoint of an existing one."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from framework.api.job import Job
 from framework.core.task_topology import TaskWiring
@@ -10,9 +9,8 @@ from framework.execution.build import store_names
 from framework.execution.deterministic.outputs import is_of_outputs
 from framework.execution.reserved_stores import META, OUTBOX
 from framework.job.key_metadata import pin_like, placed_by
-from framework.logs.address import open_job_metadata, read_notes
 from framework.logs.partition_reader import rows
-from framework.ports import ExternalRecord, Log, LogReader
+from framework.ports import ExternalRecord, JobLog, JobLogReader, JobMetadata
 from framework.settings import Settings
 from framework.state.bulk_write import begin, check_used_up, commit
 from framework.state.bulk_write_attempt import Attempt, Written
@@ -22,15 +20,12 @@ from framework.state.rescale import check_inputs, check_keys, spread_state
 from framework.state.snapshots import Snapshot, fold_to_end
 from protocol.ids import TopicPartition
 
-if TYPE_CHECKING:
-    from framework.logs.address import JobMetadata
-
 
 def fork(
-    log: LogReader,
+    log: JobLogReader,
     job: Job,
     snapshots: list[Snapshot],
-    target_log: Log,
+    target_log: JobLog,
     target: Job,
     settings: Settings,
     *,
@@ -46,7 +41,7 @@ def fork(
     """
     _check_fit(job, target)
     spread = target.partitions != job.partitions
-    places = placed_by(read_notes(log, job.name), job) if spread else {}
+    places = placed_by(log.read_metadata(job.name), job) if spread else {}
     if spread:
         check_inputs(log, job, [snapshot.commit for snapshot in snapshots])
         check_keys(log, job, snapshots, places, assume_keyed=assume_keyed)
@@ -56,10 +51,8 @@ def fork(
             raise _has_run(target, wiring)
     positions = {TopicPartition(e.topic, e.partition): e.offset for each in snapshots for e in each.commit.external}
     if copy:
-        positions = (
-            {} if spread else _copy_inputs(log, open_job_metadata(target_log, target.name), target_log, positions)
-        )
-    pin_like(read_notes(log, job.name), job, open_job_metadata(target_log, target.name), target)
+        positions = {} if spread else _copy_inputs(log, target_log.open_metadata(target.name), target_log, positions)
+    pin_like(log.read_metadata(job.name), job, target_log.open_metadata(target.name), target)
     bulk_write = begin(target_log, target, settings)
     entries: Counter[str] = Counter()
     written: list[Written] = []
@@ -119,7 +112,7 @@ def _check_fit(job: Job, target: Job) -> None:
 
 
 def _copy_inputs(
-    log: LogReader, metadata: "JobMetadata", target_log: Log, positions: dict[TopicPartition, int]
+    log: JobLogReader, metadata: JobMetadata, target_log: JobLog, positions: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Copy the records after a checkpoint. Return the offsets to begin from. Raises ConfigError: trimmed, or there."""
     begin_at = {}

@@ -8,7 +8,7 @@ first of them writes.
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from framework.api.job import Job
 from framework.core.graph_check import WAY_BACK, check_commit
@@ -16,15 +16,11 @@ from framework.core.task_topology import TaskWiring
 from framework.core.topology import Stage, Stream, Topology, stream_topic
 from framework.errors import ConfigError
 from framework.execution.changelog_writer import find_outcome
-from framework.logs.address import read_notes
-from framework.ports import LogReader
+from framework.ports import JobLogReader, JobMetadata
 from framework.state.commits import all_wirings, latest_of
 from protocol.commit import Commit
 from protocol.errors import DecodeError
 from protocol.ids import split_producer_id
-
-if TYPE_CHECKING:
-    from framework.logs.address import JobMetadata
 
 GRAPH = "graph"  # the key in the job metadata
 _FORMAT = 1
@@ -34,7 +30,7 @@ _FORK = (
 )
 
 
-def check_graph(job: Job, log: LogReader, tasks: Sequence[TaskWiring] | None = None) -> None:
+def check_graph(job: Job, log: JobLogReader, tasks: Sequence[TaskWiring] | None = None) -> None:
     """Hold a job's code against its pinned graph and the last commits of ``tasks`` (None: all); write nothing.
 
     ``job`` takes over under which fingerprints the job has run. Raises ConfigError: what has changed, with a way out.
@@ -56,7 +52,7 @@ def check_graph(job: Job, log: LogReader, tasks: Sequence[TaskWiring] | None = N
     job.keep_fingerprints(first, known)
 
 
-def know_graph(job: Job, log: LogReader) -> None:
+def know_graph(job: Job, log: JobLogReader) -> None:
     """Let a job take over under which fingerprints it has run, so that its commits can be read; refuse nothing."""
     pinned = _pinned(job, log)
     if pinned is not None and _continues(pinned, job.topology()):
@@ -69,12 +65,12 @@ def _continues(pinned: Topology, ours: Topology) -> bool:
     return pinned.without_last(common).fingerprint() == ours.without_last(common).fingerprint()
 
 
-def _pinned(job: Job, log: LogReader) -> Topology | None:
-    raw = read_notes(log, job.name).meta_get(GRAPH)
+def _pinned(job: Job, log: JobLogReader) -> Topology | None:
+    raw = log.read_metadata(job.name).meta_get(GRAPH)
     return None if raw is None else decode_graph(job.name, raw)
 
 
-def check_whole(job: Job, log: LogReader) -> None:
+def check_whole(job: Job, log: JobLogReader) -> None:
     """Refuse code that lacks a stage of the job, where all of a job's state is to be written. Raises ConfigError."""
     check_graph(job, log)
     pinned = _pinned(job, log)
@@ -84,7 +80,7 @@ def check_whole(job: Job, log: LogReader) -> None:
         raise ConfigError(f"job {job.name!r} has the stages {names}, too: use the code that has them")
 
 
-def pin_graph(job: Job, metadata: "JobMetadata") -> None:
+def pin_graph(job: Job, metadata: JobMetadata) -> None:
     """Write the graph of a job that was checked, if it is new or has grown."""
     raw, ours = metadata.meta_get(GRAPH), job.topology()
     pinned = None if raw is None else decode_graph(job.name, raw)
@@ -138,7 +134,7 @@ def decode_graph(job: str, raw: bytes) -> Topology:
     )
 
 
-def _commits(log: LogReader, tasks: Sequence[TaskWiring]) -> list[tuple[TaskWiring, Commit]]:
+def _commits(log: JobLogReader, tasks: Sequence[TaskWiring]) -> list[tuple[TaskWiring, Commit]]:
     """Return the tasks that have committed, with their last commits."""
     commits = []
     for wiring in tasks:

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from framework.api.definition import (
     Definition,
@@ -22,16 +21,12 @@ from framework.core.topology import changelog_topic
 from framework.errors import ConfigError
 from framework.execution.changelog_writer import find_outcome
 from framework.execution.reserved_stores import META, pin_key
-from framework.logs.address import read_notes
-from framework.ports import LogReader
+from framework.ports import JobLogReader, JobMetadata
 from framework.state.commits import last_commit
 from framework.state.local_reader import DEFINITION
 from framework.state.snapshots import Snapshot, contents, fold_to_end, live, segments
 from framework.stores.store_directory import make_private
 from protocol.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from framework.logs.address import JobMetadata
 
 _DEFINITION = "definition"  # the key in the job metadata
 _IDS_MAX = 1 << 15  # of the overlay
@@ -39,7 +34,7 @@ _IDS_MAX = 1 << 15  # of the overlay
 logger = logging.getLogger("grete.definition")  # commands show its lines to the person at the terminal
 
 
-def check_definition(job: Job, log: LogReader) -> Definition | None:
+def check_definition(job: Job, log: JobLogReader) -> Definition | None:
     """Hold a job's code against its definition, and take over what that has settled; nothing is written.
 
     Return the definition, None before the first start with a release that pins it. Raises ConfigError naming all that
@@ -56,7 +51,7 @@ def check_definition(job: Job, log: LogReader) -> Definition | None:
     return definition
 
 
-def check_readable(job: Job, log: LogReader) -> Definition | None:
+def check_readable(job: Job, log: JobLogReader) -> Definition | None:
     """Let a job's code read the state that its log has; return what ``check_definition`` does.
 
     Raises ConfigError: the code would misread it.
@@ -80,7 +75,7 @@ def take_state_of(first: Job, second: Job) -> None:
     take_over(definition, second)
 
 
-def pin_definition(job: Job, log: LogReader, metadata: "JobMetadata", state: Path | None) -> None:
+def pin_definition(job: Job, log: JobLogReader, metadata: JobMetadata, state: Path | None) -> None:
     """Write the definition of a job that was checked, if it is new or has grown; a copy goes beside its ``state``.
 
     The job's topics are there.
@@ -102,13 +97,13 @@ def pin_definition(job: Job, log: LogReader, metadata: "JobMetadata", state: Pat
         copy_definition(raw, state)
 
 
-def repin_outputs(job: Job, log: LogReader, metadata: "JobMetadata") -> None:
+def repin_outputs(job: Job, log: JobLogReader, metadata: JobMetadata) -> None:
     """Write the definition of a stopped job with the partition counts that its outputs have now."""
     counts = {topic: count for topic in job.external_sinks() if (count := log.partitions(topic)) is not None}
     metadata.produce_with_meta([], {_DEFINITION: encode_definition(define(job, counts))})
 
 
-def output_counts(job: Job, log: LogReader) -> dict[str, int]:
+def output_counts(job: Job, log: JobLogReader) -> dict[str, int]:
     """Return to how many partitions of each topic outside the job writes: as pinned; of a new topic, all it has."""
     pinned = job.stages[0].pinned_counts
     return {topic: pinned.get(topic) or log.partitions(topic) or job.partitions for topic in job.external_sinks()}
@@ -126,25 +121,25 @@ def copy_definition(raw: bytes, state: Path) -> None:
     scratch.replace(path)
 
 
-def _definition_of(job: Job, log: LogReader) -> Definition | None:
-    raw = read_notes(log, job.name).meta_get(_DEFINITION)
+def _definition_of(job: Job, log: JobLogReader) -> Definition | None:
+    raw = log.read_metadata(job.name).meta_get(_DEFINITION)
     return None if raw is None else decode_definition(raw)
 
 
-def _without_unused(definition: Definition, job: Job, log: LogReader) -> Definition:
+def _without_unused(definition: Definition, job: Job, log: JobLogReader) -> Definition:
     """Return a definition without stages that were added and never committed: the code before them may come back."""
     known = {stage.name for stage in job.stages}
     stages = [s for s in definition["stages"] if s["name"] in known or _has_committed(log, job.name, s["name"])]
     return {**definition, "stages": stages}
 
 
-def _has_committed(log: LogReader, job: str, stage: str) -> bool:
+def _has_committed(log: JobLogReader, job: str, stage: str) -> bool:
     changelog = changelog_topic(job, stage)
     count = log.partitions(changelog) or 0
     return any(last_commit(log, TopicPartition(changelog, number)) is not None for number in range(count))
 
 
-def _check_outputs(definition: Definition, job: Job, log: LogReader) -> None:
+def _check_outputs(definition: Definition, job: Job, log: JobLogReader) -> None:
     """Refuse an output topic that has lost partitions; tell of one that has more than the job writes to."""
     for topic, pinned in definition["outputs"].items():
         found = log.partitions(topic) if topic in job.external_sinks() else None
@@ -169,7 +164,7 @@ def _check_outputs(definition: Definition, job: Job, log: LogReader) -> None:
 # --- State of releases that pinned no definition ----------------------------------------------------------------------
 
 
-def _ids_of_state(job: Job, log: LogReader) -> dict[str, dict[str, int]]:
+def _ids_of_state(job: Job, log: JobLogReader) -> dict[str, dict[str, int]]:
     """Return the ids in the state, of stages with windows: there a new store would move those declared."""
     ids = {}
     for stage in job.stages:
@@ -179,7 +174,7 @@ def _ids_of_state(job: Job, log: LogReader) -> dict[str, dict[str, int]]:
     return ids
 
 
-def _noted_ids(job: Job, log: LogReader, ordinal: int) -> dict[str, int]:
+def _noted_ids(job: Job, log: JobLogReader, ordinal: int) -> dict[str, int]:
     """Return store name → id as the first task of a stage that has committed names it; one task's state is read."""
     for number in range(min(job.partitions, log.partitions(job.topology().changelog(ordinal)) or 0)):
         wiring = wire(job.topology(), ordinal, number)
@@ -191,7 +186,7 @@ def _noted_ids(job: Job, log: LogReader, ordinal: int) -> dict[str, int]:
     return {}
 
 
-def _last_snapshot(log: LogReader, wiring: TaskWiring) -> Snapshot | None:
+def _last_snapshot(log: JobLogReader, wiring: TaskWiring) -> Snapshot | None:
     """Return one task at its last commit, also if that was of a job with fewer stages."""
     fold = fold_to_end(log, wiring, settled=False)
     if fold.in_doubt is not None:
@@ -201,7 +196,7 @@ def _last_snapshot(log: LogReader, wiring: TaskWiring) -> Snapshot | None:
     return Snapshot(wiring.name, wiring.changelog, fold.last_offset, fold.start, fold.last)
 
 
-def _has_run(job: Job, log: LogReader) -> bool:
+def _has_run(job: Job, log: JobLogReader) -> bool:
     """Tell whether a task has been started: its claim is in its changelog."""
     topology = job.topology()
     changelogs = [wire(topology, s.ordinal, number).changelog for s in job.stages for number in range(job.partitions)]

@@ -1,33 +1,29 @@
 """Prepares a job to run or to be read: topics, metadata, and code that fits the committed state."""
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 from framework.api.job import Job
 from framework.core.task_topology import TaskWiring
 from framework.job.directory import JobDirectory
 from framework.job.metadata import check_guarantee, pin_guarantee
 from framework.job.topics import missing_topics
-from framework.logs.address import check_topics, open_job_metadata, pin_topics, read_notes, refuse_compacted
-from framework.ports import Log
+from framework.logs.topic_identity import check_topics, pin_topics
+from framework.ports import JobLog, JobMetadata
 from framework.settings import Settings
 from framework.state.graph_pinning import check_graph, pin_graph
 from framework.state.pinning import check_definition, pin_definition, take_state_of
 
-if TYPE_CHECKING:
-    from framework.logs.address import JobMetadata
-
 
 def prepare(
     job: Job,
-    log: Log,
+    log: JobLog,
     job_directory: JobDirectory,
     settings: Settings,
     fed: Collection[str] = (),
     tasks: Sequence[TaskWiring] | None = None,
     *,
     state_of: Job | None = None,
-) -> "JobMetadata":
+) -> JobMetadata:
     """Make and check what a job needs of its log, and return its metadata; ``fed``: the external inputs fed from here.
 
     ``tasks`` are those that will run in this process, None: all. ``state_of``: a job whose state this one is to get.
@@ -35,7 +31,7 @@ def prepare(
     come first. Raises ConfigError, also if the code changes what it may not, Halted (a topic was deleted and created
     again).
     """
-    found = read_notes(log, job.name)
+    found = log.read_metadata(job.name)
     check_guarantee(found, job.name, settings, job.modes)
     check_graph(job, log, tasks)
     if check_definition(job, log) is None and state_of is not None:
@@ -46,14 +42,15 @@ def prepare(
     deterministic = [stage for stage, mode in stages if mode == "deterministic"]
     absent = {topic for topic, _, _ in missing}
     theirs = {topic: s.name for s in deterministic for topic in topology.externals_of(s.ordinal) if topic not in absent}
-    refuse_compacted(log, theirs)
+    for topic, reader in theirs.items():
+        log.refuse_compacted(topic, reader)
     changelogs = (topology.changelog(stage.ordinal) for stage in topology.stages)
     read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
     pinned = sorted({*changelogs, *read, *(stream.topic for stream in topology.streams)})
     check_topics(log, found, [topic for topic in pinned if topic not in absent])
     for topic, partitions, plain in missing:
         log.create_topic(topic, partitions, plain=plain)
-    metadata = open_job_metadata(log, job.name)
+    metadata = log.open_metadata(job.name)
     pin_guarantee(metadata, job.name, settings, job.modes)
     pin_graph(job, metadata)
     pin_topics(log, metadata, pinned)

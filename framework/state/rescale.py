@@ -14,9 +14,8 @@ from framework.execution.build import store_names
 from framework.execution.reserved_stores import EVENT_TIME, META, OUTBOX, STREAM_TIME, TIMERS, TURN
 from framework.job.key_metadata import Placement, Places, placed_by
 from framework.job.metadata import pin_rescale
-from framework.logs.address import grow_topic, open_job_metadata, read_notes
 from framework.logs.partition_reader import rows
-from framework.ports import Log, LogReader
+from framework.ports import JobLog, JobLogReader
 from framework.settings import Settings
 from framework.state.bulk_write import begin, check_used_up, commit
 from framework.state.bulk_write_attempt import Attempt, BulkWrite, Written
@@ -36,7 +35,7 @@ _TIMER_NAME = 8  # in a timer's key: 8 bytes of time, a byte of length, owner, k
 # --- rescale ----------------------------------------------------------------------------------------------------------
 
 
-def partitions_of(log: LogReader, job: Job) -> int:
+def partitions_of(log: JobLogReader, job: Job) -> int:
     """Return with how many partitions the job has run: its topics may have more already. Raises ConfigError."""
     topics, wiring = log.partitions(job.topology().changelog(0)), all_wirings(job)[0]
     last = None if topics is None else fold_to_end(log, wiring, settled=False).last
@@ -52,7 +51,7 @@ def partitions_of(log: LogReader, job: Job) -> int:
 
 
 def rescale(
-    log: Log, job: Job, partitions: int, settings: Settings, *, embedded: bool, assume_keyed: bool = False
+    log: JobLog, job: Job, partitions: int, settings: Settings, *, embedded: bool, assume_keyed: bool = False
 ) -> Moved:
     """Give a stopped job more partitions; each entry moves to its key's partition. Then its code must say so.
 
@@ -73,19 +72,19 @@ def rescale(
     lasts = [_last(log, wiring) for wiring in all_wirings(old)]
     check_used_up([(wiring, snapshot.commit) for wiring, snapshot in zip(all_wirings(old), lasts, strict=True)])
     check_inputs(log, old, [snapshot.commit for snapshot in lasts])
-    places = placed_by(read_notes(log, job.name), old)
+    places = placed_by(log.read_metadata(job.name), old)
     if not embedded:
         _check_topics(log, old, partitions)
     check_keys(log, old, lasts, places, assume_keyed=assume_keyed)
     _note_ends(log, old, new)
     _grow(log, new, embedded=embedded)
     # all is committed and processed: no output comes a second time
-    repin_outputs(new, log, open_job_metadata(log, job.name))
+    repin_outputs(new, log, log.open_metadata(job.name))
     bulk_write = begin(log, new, settings)
     try:
         claimed = _claimed(log, old, bulk_write)
         if [each.commit for each in claimed] != [each.commit for each in lasts]:  # by a worker that was not seen
-            lasts, places = claimed, placed_by(read_notes(log, job.name), old)
+            lasts, places = claimed, placed_by(log.read_metadata(job.name), old)
             check_keys(log, old, lasts, places, assume_keyed=assume_keyed)
             _note_ends(log, old, new)
         check_inputs(log, old, [snapshot.commit for snapshot in lasts])
@@ -94,16 +93,16 @@ def rescale(
     except BaseException:
         give_up(log, bulk_write)
         raise
-    pin_graph(new, open_job_metadata(log, job.name))
+    pin_graph(new, log.open_metadata(job.name))
     return Moved(bulk_write.checkpoint_id, entries)
 
 
-def _note_ends(log: Log, old: Job, new: Job) -> None:
+def _note_ends(log: JobLog, old: Job, new: Job) -> None:
     inputs = {partition for wiring in all_wirings(old) for partition in wiring.external}
     pin_rescale(log, new, old.partitions, {partition: log.bounds(partition)[1] for partition in sorted(inputs)})
 
 
-def _claimed(log: Log, old: Job, bulk_write: BulkWrite) -> list[Snapshot]:
+def _claimed(log: JobLog, old: Job, bulk_write: BulkWrite) -> list[Snapshot]:
     """Return the tasks of a job at the commits that a bulk write's claims have found: nothing can follow these (C2)."""
     bases = {task.wiring.changelog: task for task in bulk_write.tasks}
     found = []
@@ -117,10 +116,10 @@ def _claimed(log: Log, old: Job, bulk_write: BulkWrite) -> list[Snapshot]:
 
 
 def spread_state(
-    log: LogReader,
+    log: JobLogReader,
     old: Job,
     snapshots: list[Snapshot],
-    into: Log,
+    into: JobLog,
     bulk_write: BulkWrite,
     partitions: int,
     places: Places,
@@ -170,14 +169,14 @@ def _key_of(store: int, key: bytes) -> bytes:
     return key[_TIMER_NAME + 1 + key[_TIMER_NAME] :] if store == TIMERS else key
 
 
-def _last(log: LogReader, wiring: TaskWiring) -> Snapshot:
+def _last(log: JobLogReader, wiring: TaskWiring) -> Snapshot:
     found = newest(log, wiring)  # a bulk write that died is rolled back by the one to come
     if found is None:
         raise ConfigError(f"{wiring.name} has committed nothing yet: run the job until it has", task=wiring.name)
     return found
 
 
-def check_inputs(log: LogReader, old: Job, lasts: list[Commit]) -> None:
+def check_inputs(log: JobLogReader, old: Job, lasts: list[Commit]) -> None:
     """Refuse unless every record is processed, because its key's state moves and it does not; refuse windows."""
     for last in lasts:
         for entry in last.external:
@@ -196,7 +195,7 @@ def check_inputs(log: LogReader, old: Job, lasts: list[Commit]) -> None:
             )
 
 
-def _check_topics(log: LogReader, old: Job, partitions: int) -> None:
+def _check_topics(log: JobLogReader, old: Job, partitions: int) -> None:
     """Refuse unless the inputs, which are others' on Kafka, have their partitions already."""
     for topic in dict.fromkeys(topic for stage in old.stages for topic in old.topology().externals_of(stage.ordinal)):
         found = log.partitions(topic)
@@ -211,7 +210,7 @@ def _check_topics(log: LogReader, old: Job, partitions: int) -> None:
 _BACKFILL = "it cannot be rescaled; run its history through a job with other partitions instead: grete backfill"
 
 
-def check_keys(log: LogReader, old: Job, lasts: list[Snapshot], places: Places, *, assume_keyed: bool) -> None:
+def check_keys(log: JobLogReader, old: Job, lasts: list[Snapshot], places: Places, *, assume_keyed: bool) -> None:
     """Refuse a store whose keys do not tell where they belong, by what is there now."""
     count, seen = old.partitions, Counter[str]()
     for number, snapshot in enumerate(lasts):
@@ -240,14 +239,14 @@ def check_keys(log: LogReader, old: Job, lasts: list[Snapshot], places: Places, 
             )
 
 
-def _grow(log: Log, new: Job, *, embedded: bool) -> None:
+def _grow(log: JobLog, new: Job, *, embedded: bool) -> None:
     """Give every topic of the job its partitions."""
     topology, count = new.topology(), new.partitions
     for stage in topology.stages:
-        grow_topic(log, topology.changelog(stage.ordinal), count)
+        log.create_topic(topology.changelog(stage.ordinal), count, grow=True)
     for stream in topology.streams:
-        grow_topic(log, stream.topic, count)
+        log.create_topic(stream.topic, count, grow=True)
     if embedded:
         inputs = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
         for topic in (*inputs, *new.external_sinks()):
-            grow_topic(log, topic, count, plain=True)
+            log.create_topic(topic, count, plain=True, grow=True)

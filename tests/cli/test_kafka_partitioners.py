@@ -12,7 +12,7 @@ from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 from framework.core.partitioners import Partitioner
 from framework.errors import ExitCode
 from framework.job.key_metadata import pinned
-from framework.logs.address import LogAddress, open_address, open_job_metadata
+from framework.logs.address import LogAddress, open_address
 from framework.testing.broker import Broker
 from protocol.ids import TopicPartition
 from protocol.partitioner import crc32_partition_of, partition_of
@@ -70,7 +70,7 @@ class Shop:
     def pinned(self) -> Partitioner | None:
         """Return what is pinned for the orders."""
         log = open_address(LogAddress(self.cluster.log), Path())
-        found = pinned(open_job_metadata(log, self.cluster.name), [self.cluster.orders]).get(self.cluster.orders)
+        found = pinned(log.open_metadata(self.cluster.name), [self.cluster.orders]).get(self.cluster.orders)
         log.close()
         return found
 

@@ -19,7 +19,7 @@ from framework.errors import ConfigError
 from framework.logs.embedded import EmbeddedLog, EmbeddedReader
 from framework.logs.kafka import KafkaLog, KafkaReader
 from framework.logs.kafka.job_metadata import KafkaNotesReader
-from framework.ports import Log, LogReader
+from framework.ports import JobLog, JobLogReader
 from framework.testing.broker import Broker
 from protocol.ids import TopicPartition
 from tests.cli.test_kafka import Cluster
@@ -174,7 +174,7 @@ def test_a_reader_has_no_method_that_writes() -> None:
     def methods(of: type) -> set[str]:
         return {name for base in of.__mro__ if base is not object for name in vars(base) if not name.startswith("_")}
 
-    writing = (methods(EmbeddedLog) | methods(KafkaLog) | methods(Log)) - methods(LogReader)
+    writing = (methods(EmbeddedLog) | methods(KafkaLog) | methods(JobLog)) - methods(JobLogReader)
     assert {"create_topic", "send", "produce", "trim", "transactional", "poll", "produce_with_meta"} <= writing
     for reader in (EmbeddedReader, KafkaReader, KafkaNotesReader):
         assert not writing & methods(reader) - {"connect", "meta_get", "meta_items"}
@@ -211,7 +211,7 @@ def test_the_modules_of_reading_commands_open_no_log_to_write() -> None:
             "open_address",
             "JobDirectory",
             "Log",
-            "open_job_metadata",
+            "JobLog",
         }
 
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from framework.errors import ExitCode
-from framework.logs.address import open_job_metadata, read_notes
 from framework.logs.embedded import EmbeddedLog
 from framework.logs.kafka import KafkaLog
-from framework.ports import ExternalRecord, Log
+from framework.ports import ExternalRecord, JobLog
 from framework.state.commits import last_commit
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
@@ -28,7 +27,7 @@ class Changing:
         self.name = f"changing-{uuid.uuid4().hex[:8]}"
         self.directory, self._folder = tmp_path / "job", tmp_path
         self.directory.mkdir()
-        self.log: Log = KafkaLog(bootstrap) if bootstrap else EmbeddedLog(self.directory / "log.db")
+        self.log: JobLog = KafkaLog(bootstrap) if bootstrap else EmbeddedLog(self.directory / "log.db")
         self.options = [f"--log=kafka://{bootstrap}"] if bootstrap else []
         self._settings, self._changes = settings, changes
         self.log.create_topic(f"{self.name}-given", 2, plain=True)
@@ -74,13 +73,13 @@ class Changing:
         places = [TopicPartition(f"{self.name}-given", partition_of(word.encode(), 2)) for word in words]
         now_ms = time.time_ns() // 1_000_000  # what is older than its retention, Kafka deletes
         records = [ExternalRecord(at, w.encode(), w.encode(), now_ms) for at, w in zip(places, words, strict=True)]
-        open_job_metadata(self.log, self.name).produce_with_meta(records, {})
+        self.log.open_metadata(self.name).produce_with_meta(records, {})
 
     def everything(self) -> Everything:
         """Return all that is in the log: topics, where their partitions end, metadata."""
         topics = [topic for topic in self.log.topics() if topic.startswith(self.name)]
         partitions = [TopicPartition(topic, n) for topic in topics for n in range(self.log.partitions(topic) or 0)]
-        metadata = read_notes(self.log, self.name).meta_items("")
+        metadata = self.log.read_metadata(self.name).meta_items("")
         return topics, {partition: self.log.bounds(partition)[1] for partition in partitions}, metadata
 
     def refused(self, code: str, partition: int, *options: str) -> str:

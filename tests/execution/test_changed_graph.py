@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from framework.cli.main import app
-from framework.logs.address import open_job_metadata
 from framework.testing.broker import Broker
 from tests.execution.changing_jobs import EXTENDED, OLD, Changing
 from tests.worker.workers import WorkerUnderTest
@@ -163,7 +162,7 @@ def test_a_job_of_the_release_before_is_pinned_by_its_commits(aligned: Changing,
     old = aligned.code(OLD)
     aligned.start_and_stop(old, 0)
     aligned.feed("a", "b", "c", "d")
-    metadata = open_job_metadata(aligned.log, aligned.name)
+    metadata = aligned.log.open_metadata(aligned.name)
     first = json.loads(metadata.meta_get("graph") or b"")["first"]
     metadata.produce_with_meta([], {"graph": None})
     refused = aligned.refused(aligned.code("[Second, First]"), 0)
@@ -211,6 +210,6 @@ def test_a_rescale_needs_every_stage_and_pins_the_partitions(aligned: Changing) 
     assert "sends to stage 'third'" in str(refused.exception)
     done = CliRunner().invoke(app, ["rescale", extended, *asked])
     assert done.exit_code == 0, repr(done.exception)
-    assert json.loads(open_job_metadata(aligned.log, aligned.name).meta_get("graph") or b"")["partitions"] == 3
+    assert json.loads(aligned.log.open_metadata(aligned.name).meta_get("graph") or b"")["partitions"] == 3
     assert "has 3 partitions, not 2" in aligned.refused(extended, 0)
     aligned.start_and_stop(aligned.code(EXTENDED, **{"partitions=2": "partitions=3"}), 2)

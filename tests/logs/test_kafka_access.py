@@ -16,7 +16,7 @@ from framework.execution.deterministic.differing import explained
 from framework.execution.deterministic.remade import OutputsDiffer
 from framework.job.directory import JobDirectory
 from framework.job.key_metadata import pin
-from framework.logs.address import LogAddress, open_job_metadata
+from framework.logs.address import LogAddress
 from framework.logs.kafka import KafkaLog
 from framework.ports import ExternalRecord
 from framework.settings import Settings
@@ -138,7 +138,7 @@ def test_a_user_who_may_only_read_the_metadata_cannot_pin_a_partitioner(guarded:
     """A worker makes a warning of it, and goes on: what is listed is enough."""
     log = KafkaLog(guarded.bootstrap, guarded.options(), group=job.name)
     with pytest.raises(ConfigError, match=r"(?i)guarded\.notes.*grant this user.*write"):
-        pin(open_job_metadata(log, job.name), sentences.name, Partitioner.MURMUR2)
+        pin(log.open_metadata(job.name), sentences.name, Partitioner.MURMUR2)
     log.close()
 
 

@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 from framework.errors import ConfigError, ExitCode, Halted
 from framework.job.directory import JobDirectory
-from framework.logs.address import LogAddress, pin_topics
+from framework.logs.address import LogAddress
 from framework.logs.kafka import KafkaLog, admin, reader
-from framework.logs.kafka.job_metadata import KafkaJobMetadata
+from framework.logs.topic_identity import pin_topics
 from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.state.prepare import prepare
@@ -71,14 +71,14 @@ def test_a_topic_created_again_halts_the_next_start(kafka_broker: Broker, client
     """
     with closing(KafkaLog(kafka_broker.bootstrap)) as first:
         filled(first, topic)
-        pin_topics(first, KafkaJobMetadata(first, topic), [topic])
+        pin_topics(first, first.open_metadata(topic), [topic])
     with closing(KafkaLog(kafka_broker.bootstrap)) as second:
-        pin_topics(second, KafkaJobMetadata(second, topic), [topic])
+        pin_topics(second, second.open_metadata(topic), [topic])
     delete(client, topic)
     with closing(KafkaLog(kafka_broker.bootstrap)) as third:
         filled(third, topic)
         with pytest.raises(Halted, match=rf"topic {topic} was deleted and created again since the job first ran"):
-            pin_topics(third, KafkaJobMetadata(third, topic), [topic])
+            pin_topics(third, third.open_metadata(topic), [topic])
 
 
 @pytest.mark.parametrize("change", ["deleted", "created again", "partitions"])

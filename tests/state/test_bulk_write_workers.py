@@ -14,7 +14,7 @@ from framework.job.loader import load_job
 from framework.logs.address import LogAddress
 from framework.logs.embedded import EmbeddedLog
 from framework.logs.kafka import KafkaLog
-from framework.ports import ExternalRecord, Log
+from framework.ports import ExternalRecord, JobLog
 from framework.settings import Settings
 from framework.state.bulk_write import begin, commit, settle
 from framework.state.bulk_write_attempt import Attempt, BulkWrite
@@ -59,12 +59,12 @@ class Scene:
         Path(self.reference).write_text(CODE.replace("NAME", name))
         self.job: Job = load_job(self.reference)
         self.job_directory = JobDirectory(directory / "job", address=address)
-        self.log: Log = self.job_directory.open_log()
+        self.log: JobLog = self.job_directory.open_log()
         self._opened = [self.log]
         prepare(self.job, self.log, self.job_directory, SETTINGS, [f"{name}-orders"])
         self.orders, self.totals = (TopicPartition(f"{name}-{topic}", 0) for topic in ("orders", "totals"))
 
-    def open(self) -> Log:
+    def open(self) -> JobLog:
         """Return a log of its own for a run: on Kafka, whoever takes a task over takes it from the process before."""
         self._opened.append(self.job_directory.open_log())
         return self._opened[-1]

@@ -13,7 +13,7 @@ from framework.api.job import Job
 from framework.errors import ConfigError
 from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
-from framework.ports import Log
+from framework.ports import JobLog
 from framework.state import entries
 from framework.state import fork as fork_module
 from framework.state import rescale as rescale_module
@@ -29,7 +29,7 @@ __all__ = ["scene"]
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]  # workers start and end, on a broker at that
 
 
-def before_the_claim(log: Log, happens: Callable[[], None]) -> Log:
+def before_the_claim(log: JobLog, happens: Callable[[], None]) -> JobLog:
     """Return a log on which something happens just before the first claim that a command makes."""
     send, left = log.send, [happens]
 
@@ -51,7 +51,7 @@ def until_committed(scene: Scene, local: LocalJob, orders: int) -> None:
         local.poll(20)
 
 
-def sums(log: Log, job: Job) -> dict[bytes, int]:
+def sums(log: JobLog, job: Job) -> dict[bytes, int]:
     """Return what all tasks of a job have committed."""
     found: dict[bytes, int] = {}
     for snapshot in snapshots(log, job):
@@ -68,7 +68,7 @@ def give_two_partitions(scene: Scene) -> None:
             done.result(LIMIT_S)
 
 
-def rescale(scene: Scene, log: Log) -> entries.Moved:
+def rescale(scene: Scene, log: JobLog) -> entries.Moved:
     """Rescale the job from one partition to two."""
     return rescale_module.rescale(
         log, scene.job, 2, SETTINGS, embedded=scene.job_directory.address.embedded, assume_keyed=True
@@ -139,7 +139,7 @@ class Second(NamedTuple):
 
     job: Job
     job_directory: JobDirectory
-    log: Log
+    log: JobLog
     reference: str
 
 
@@ -155,7 +155,7 @@ def second_of(scene: Scene, directory: Path) -> Second:
     return Second(job, job_directory, log, reference)
 
 
-def fork(scene: Scene, second: Second, found: list[Snapshot], log: Log | None = None) -> None:
+def fork(scene: Scene, second: Second, found: list[Snapshot], log: JobLog | None = None) -> None:
     """Fork the job."""
     copy = scene.job_directory.address.embedded
     fork_module.fork(scene.log, scene.job, found, log or second.log, second.job, SETTINGS, copy=copy)

@@ -12,11 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from framework.feeds.lines import LineLog
 from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
-from framework.ports import ExternalRecord, Log
+from framework.ports import ExternalRecord, JobMetadata, Log
 from framework.state.commits import last_commit
 from grete import Job
 from protocol.ids import TopicPartition
@@ -104,7 +103,7 @@ def word_log(directory: Path, job: Job = word_count) -> EmbeddedLog:
     return log
 
 
-def say(log: LineLog, *sentences: str) -> None:
+def say(log: JobMetadata, *sentences: str) -> None:
     """Append sentences."""
     records = [ExternalRecord(SENTENCES, None, sentence.encode(), 1) for sentence in sentences]
     log.produce_with_meta(records, {})

@@ -81,6 +81,17 @@ class EmbeddedLog(EmbeddedReader):
                 f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic", topic=topic
             )
 
+    def open_metadata(self, job: str) -> "EmbeddedLog":
+        """Return this object: a file is one job's, and holds its metadata."""
+        return self
+
+    def identities(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return nothing: a topic of a file is never deleted."""
+        return {}
+
+    def refuse_compacted(self, topic: str, stage: str) -> None:
+        """Do nothing: nothing is compacted."""
+
     # --- writing ---
 
     def transactional(self, partition: TopicPartition, committed: int = -1) -> None:

@@ -90,6 +90,10 @@ class EmbeddedReader:
     def leave(self, partition: TopicPartition) -> None:
         """Do nothing: nothing is fetched ahead."""
 
+    def read_metadata(self, job: str) -> "EmbeddedReader":
+        """Return this object: a file is one job's, and holds its metadata."""
+        return self
+
     def meta_get(self, key: str) -> bytes | None:
         """Return the metadata under ``key`` or None."""
         with self._guard:

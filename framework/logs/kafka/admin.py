@@ -19,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from framework.errors import ConfigError, Halted, TransientError
 from framework.logs.kafka.config import MESSAGE_BYTES_MAX
 from framework.logs.kafka.errors import Troubles, failed, logger
+from framework.logs.topic_identity import MADE_ANEW
 from framework.settings import MiB
 from protocol.ids import TopicPartition
 
@@ -44,10 +45,6 @@ _SIZE_LEAST = 1 * MiB  # a frame or a data message of 512 KiB, and one large rec
 
 STREAM = {name: value for name, (value, _) in _REQUIRED.items()} | {_SIZE: str(MESSAGE_BYTES_MAX)}
 COMPACTED = {"cleanup.policy": "compact"}
-MADE_ANEW = (
-    "offsets in it begin from 0, so the job cannot tell which records it has read. Bring the topic back, or "
-    "begin from the start yourself: give the job another name, or delete all of its topics"
-)
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of a topic on a broker older than ids
 

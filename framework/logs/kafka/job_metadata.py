@@ -7,10 +7,8 @@ it feeds that batch again.
 from collections.abc import Mapping, Sequence
 
 from framework.errors import ConfigError
-from framework.logs.kafka.log import KafkaLog
-from framework.logs.kafka.reader import KafkaReader
 from framework.logs.partition_reader import rows
-from framework.ports import ExternalRecord
+from framework.ports import ExternalRecord, Log, LogReader
 from protocol.ids import TopicPartition
 
 PINS, FEEDS = 0, 1  # partitions: a worker reads the few pins, not the many entries of a feed
@@ -20,7 +18,7 @@ _FEED = "feed"
 class KafkaNotesReader:
     """Metadata by name, as of the first read; none where the job has no topic for it yet."""
 
-    def __init__(self, log: KafkaReader, job: str) -> None:
+    def __init__(self, log: LogReader, job: str) -> None:
         """Read nothing yet."""
         self._log = log
         self.topic = f"{job}.notes"
@@ -58,11 +56,10 @@ class KafkaNotesReader:
 class KafkaJobMetadata(KafkaNotesReader):
     """Metadata by name: the port of ``framework.feeds`` and of the pins to a log."""
 
-    def __init__(self, log: KafkaLog, job: str) -> None:
-        """Make the topic. Raises ConfigError."""
+    def __init__(self, log: Log, job: str) -> None:
+        """``log`` is to have the topic."""
         super().__init__(log, job)
         self._writing = log
-        log.create_topic(self.topic, 2, compacted=True)
 
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions, or None if there is no such topic."""

@@ -8,6 +8,7 @@ from framework.errors import ConfigError, OffsetOutOfRange, TransientError
 from framework.logs.kafka.admin import COMPACTED, STREAM, Topics
 from framework.logs.kafka.config import Options, batching, scrubber, split_options
 from framework.logs.kafka.errors import Troubles
+from framework.logs.kafka.job_metadata import KafkaJobMetadata
 from framework.logs.kafka.producer import Writer
 from framework.logs.kafka.reader import KafkaReader
 from framework.logs.kafka.transactions import Transactions
@@ -83,6 +84,12 @@ class KafkaLog(KafkaReader):
         if not (plain or compacted):
             self._topics.check(topic)
         self._counts[topic] = found
+
+    def open_metadata(self, job: str) -> KafkaJobMetadata:
+        """Return what the cluster keeps beside a job's topics; make the topic for it. Raises ConfigError."""
+        metadata = KafkaJobMetadata(self, job)
+        self.create_topic(metadata.topic, 2, compacted=True)
+        return metadata
 
     def identities(self, topics: Sequence[str]) -> dict[str, str]:
         """Return topic → its id, "" on an old broker: a topic created again has another one. And watch these topics.

@@ -8,6 +8,7 @@ from framework.errors import ConfigError
 from framework.logs.kafka.config import Options, scrubber, split_options
 from framework.logs.kafka.consumer import Reader
 from framework.logs.kafka.errors import Troubles
+from framework.logs.kafka.job_metadata import KafkaNotesReader
 from framework.logs.kafka.metadata_client import MetadataClient
 from framework.ports import LogRow
 from protocol.ids import TopicPartition
@@ -78,6 +79,10 @@ class KafkaReader:
         if partition.topic not in self._counts:
             self._check(partition)
         return self._reader.read(partition, offset, max_bytes)
+
+    def read_metadata(self, job: str) -> KafkaNotesReader:
+        """Return what the cluster keeps beside a job's topics, to be read; nothing where nothing is kept yet."""
+        return KafkaNotesReader(self, job)
 
     def leave(self, partition: TopicPartition) -> None:
         """Fetch no more of this partition, until it is read again."""

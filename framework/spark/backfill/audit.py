@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from framework.api.graph import StageGraph
 from framework.errors import ConfigError
-from framework.ports import LogReader
-from framework.spark.backfill.backfill import Plans, Telling, Wanted, Watching, histories_of, outside_of
+from framework.ports import JobLogReader, LogReader
+from framework.spark.backfill.backfill import Plans, Telling, Wanted, Watching, histories_of
 from framework.spark.backfill.plans import TaskReport
 from framework.spark.backfill.ranges import LOG, Until, check_placed, cover
 from framework.spark.backfill.schema import STATE
 from framework.spark.backfill.stages import Stages
 from framework.state.bulk_write import check_used_up
 from framework.state.commits import all_wirings
+from framework.state.pinning import output_counts
 from framework.state.snapshots import Snapshot, snapshots
 from protocol.ids import TopicPartition
 
@@ -43,7 +44,7 @@ class Audited(NamedTuple):
     differences: list[StateDifference]
 
 
-def audit(spark: "SparkSession", wanted: Wanted, log: LogReader, telling: Telling, *, aligned: bool) -> Audited:
+def audit(spark: "SparkSession", wanted: Wanted, log: JobLogReader, telling: Telling, *, aligned: bool) -> Audited:
     """Recompute and compare, at the newest checkpoint that every task has committed; the job may run meanwhile.
 
     Raises ConfigError: there is no such checkpoint, or its inputs are not there any more; TaskError.
@@ -61,7 +62,7 @@ def audit(spark: "SparkSession", wanted: Wanted, log: LogReader, telling: Tellin
     checkpoint_id = max(snapshot.commit.checkpoint_id for snapshot in found)
     work = f"{wanted.work}/audit-{uuid.uuid4().hex}"
     files = {topic: past.until(covered.resume, topic) for topic, past in pasts.items()}
-    plans = Plans(wanted, files, covered, outside_of(job, log))
+    plans = Plans(wanted, files, covered, output_counts(job, log))
     differences: list[StateDifference] = []
     wrong = 0
     try:

@@ -17,7 +17,7 @@ from framework.api.job import Job
 from framework.errors import ConfigError
 from framework.execution.build import store_names
 from framework.job.directory import JobDirectory
-from framework.ports import ExternalRecord, Log, LogReader
+from framework.ports import ExternalRecord, JobLog
 from framework.settings import Settings
 from framework.spark.backfill.history import TopicHistory, read_files
 from framework.spark.backfill.plans import StagePlan, TaskReport
@@ -71,7 +71,7 @@ class Telling(Protocol):
         ...
 
 
-def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: Log, telling: Telling) -> Done:
+def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, telling: Telling) -> Done:
     """Do it. The topics must be there. Raises ConfigError, TaskError, Fenced, Halted; then nothing has changed."""
     if wanted.outputs and "deterministic" in wanted.job.modes:
         raise ConfigError("--outputs: outputs of a deterministic job have numbers and times that only a live one gives")
@@ -85,7 +85,7 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: Log, tell
         telling.note(note)
     work = f"{wanted.work}/{run.bulk_write_id}"
     plans = Plans(
-        wanted, {t: p.until(covered.resume, t) for t, p in pasts.items()}, covered, outside_of(wanted.job, log)
+        wanted, {t: p.until(covered.resume, t) for t, p in pasts.items()}, covered, output_counts(wanted.job, log)
     )
     try:
         stages = Stages(spark, wanted.job, plans.pasts(), work)
@@ -216,11 +216,6 @@ def sources_of(job: Job, texts: list[str]) -> dict[str, str]:
     if missing:
         raise ConfigError(f"--from says nothing of {', '.join(missing)}: add --from {missing[0]}=PATH, or ={LOG}")
     return sources
-
-
-def outside_of(job: Job, log: LogReader) -> dict[str, int]:
-    """Return the partition counts of the topics that a job writes."""
-    return output_counts(job, log)
 
 
 class Watching:

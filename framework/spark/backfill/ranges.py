@@ -7,7 +7,7 @@ from framework.api.job import Job
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from framework.job.metadata import placed_from
-from framework.ports import LogReader
+from framework.ports import JobLogReader, LogReader
 from framework.spark.backfill.plans import Tail
 from framework.state.commits import all_wirings
 from protocol.commit import Commit
@@ -132,7 +132,7 @@ def _check(partition: TopicPartition, resume: int, begin: int, bounds: tuple[int
         )
 
 
-def check_placed(log: LogReader, job: Job, covered: Cover, ends: Ends) -> None:
+def check_placed(log: JobLogReader, job: Job, covered: Cover, ends: Ends) -> None:
     """Raise ConfigError for history from before a rescale: records are in the former partitions of their keys."""
     for partition, placed in placed_from(log, job).items():
         archived = ends.get(partition.topic) is not None

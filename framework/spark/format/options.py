@@ -12,7 +12,7 @@ from framework.errors import ConfigError
 from framework.job.loader import load_job
 from framework.job.metadata import pinned_settings
 from framework.logs.address import EMBEDDED, LogAddress, open_address, open_reader
-from framework.ports import Log, LogReader
+from framework.ports import JobLog, JobLogReader
 from framework.settings import Settings, from_environment
 
 _GROUP = "grete-spark"
@@ -36,12 +36,12 @@ class Where(NamedTuple):
         """Whether it is a file in the job's directory."""
         return self.url == EMBEDDED
 
-    def open(self) -> LogReader:
+    def open(self) -> JobLogReader:
         """Open the log to read it. Raises ConfigError, TransientError."""
         config = Path(self.config) if self.config else None
         return open_reader(LogAddress(self.url, config), Path(self.file), group=_GROUP)
 
-    def open_to_write(self, *, create: bool = False) -> Log:
+    def open_to_write(self, *, create: bool = False) -> JobLog:
         """Open the log; ``create``: make its file if there is none. Raises ConfigError, TransientError."""
         config = Path(self.config) if self.config else None
         return open_address(LogAddress(self.url, config), Path(self.file), group=_GROUP, create=create)
@@ -54,11 +54,11 @@ class Options(NamedTuple):
     where: Where
     own: dict[str, str]  # those of one format
 
-    def is_aligned(self, log: LogReader) -> bool:
+    def is_aligned(self, log: JobLogReader) -> bool:
         """Whether the job's checkpoints hold for all tasks together (exactly once)."""
         return self.settings(log).processing_guarantee == "exactly-once"
 
-    def settings(self, log: LogReader) -> Settings:
+    def settings(self, log: JobLogReader) -> Settings:
         """Return the settings of the environment, with the processing guarantee that the job was made with."""
         return pinned_settings(self.job, log, from_environment(dict(os.environ)))
 

@@ -17,7 +17,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from framework.errors import ConfigError
 from framework.job.metadata import pin_guarantee
 from framework.job.topics import create_topics
-from framework.logs.address import open_job_metadata
 from framework.settings import Settings
 from framework.spark.format.columns import Column, column
 from framework.spark.format.options import Options, Where, find_store, read_options
@@ -118,7 +117,7 @@ def state_writer(options: Options, schema: Any, *, overwrite: bool) -> StateWrit
         settings = options.settings(log)
         check_graph(job, log)
         create_topics(job, log, None if options.where.embedded else ())
-        metadata = open_job_metadata(log, job.name)
+        metadata = log.open_metadata(job.name)
         pin_guarantee(metadata, job.name, settings, job.modes)
         pin_definition(job, log, metadata, None)
         external = _offsets(options)

@@ -1,0 +1,37 @@
+"""Pins which topics a job first ran with: a topic that was deleted and created again has other records."""
+
+from collections.abc import Sequence
+
+from framework.errors import Halted
+from framework.ports import JobLog, JobMetadata, MetadataReader
+
+MADE_ANEW = (
+    "offsets in it begin from 0, so the job cannot tell which records it has read. Bring the topic back, or "
+    "begin from the start yourself: give the job another name, or delete all of its topics"
+)
+
+
+def pin_topics(log: JobLog, metadata: JobMetadata, topics: Sequence[str]) -> None:
+    """Pin which topics these are at the first run. Raises Halted if one of them was deleted and created again since."""
+    fresh = check_topics(log, metadata, topics)
+    if fresh:
+        metadata.produce_with_meta([], fresh)
+
+
+def check_topics(log: JobLog, metadata: MetadataReader, topics: Sequence[str]) -> dict[str, bytes | None]:
+    """Return what is to be pinned of these topics, which are there; write nothing.
+
+    Raises Halted if one of them was deleted and created again since the first run.
+    """
+    fresh: dict[str, bytes | None] = {}
+    for topic, identity in log.identities(topics).items():
+        pinned = metadata.meta_get(f"topic {topic}")
+        if not identity:
+            continue
+        if pinned is None:
+            fresh[f"topic {topic}"] = identity.encode()
+        elif pinned != identity.encode():
+            raise Halted(
+                f"topic {topic} was deleted and created again since the job first ran: {MADE_ANEW}", topic=topic
+            )
+    return fresh
