@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first to come 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "backfill.md").read_text("utf-8")
 JOB, HISTORY, TABLE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-WALK = re.sub(r"```.*?```", "", PAGE.split("## What there is")[0], flags=re.DOTALL)
+WALK = re.sub(r"```.*?```", "", PAGE.split("## Details")[0], flags=re.DOTALL)
 BLOCKS = [
     re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in re.findall(r"(?:^    .*\n)+", WALK, re.MULTILINE)
 ]
