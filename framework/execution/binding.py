@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from framework.api.serdes import decode_error, encode_error, functions_of
 from framework.api.store import Store
 from framework.api.windows import TumblingWindow
-from framework.stores.overlay import OverlayStore
+from framework.stores.overlay_store import OverlayStore
 
 T = TypeVar("T")
 Rows = Iterator[tuple[bytes, bytes]]

@@ -26,7 +26,7 @@ from framework.sinks.files import FilesSink, line_encoder
 from framework.sinks.open import sql_sinks
 from framework.sinks.sink import Entry, Owner, Sink
 from framework.sinks.sql import row_encoder
-from framework.stores.overlay import OverlayStore
+from framework.stores.overlay_store import OverlayStore
 
 _NUMBER = struct.Struct(">Q")  # checkpoints and block numbers: never negative
 _BLOCK, _VERSION = b"b", b"v"  # first byte of a key: a block by its number, or what a checkpoint holds

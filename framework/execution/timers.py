@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from framework.errors import TaskError
 from framework.execution.event_time import BEFORE_ALL
-from framework.stores.overlay import OverlayStore
+from framework.stores.overlay_store import OverlayStore
 
 _AT = struct.Struct(">Q")  # with the sign bit flipped: sorts as the numbers do
 _SIGN = 1 << 63

@@ -14,9 +14,11 @@ from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, Halted, OffsetOutOfRange
 from framework.execution.changelog_writer import find_outcome
 from framework.logs.partition_reader import rows
-from framework.ports import LogReader, LogRow
+from framework.ports import LogReader
+from framework.state.commit_search import at_most, commit_in, first_at_least, last_at_most
 from framework.state.commits import CommittedAt, all_wirings
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_data, decode_outcome
+from framework.state.nearest import check_known, common
+from protocol.changelog import decode_data
 from protocol.commit import Commit, decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
@@ -73,7 +75,7 @@ def fold_to_end(log: LogReader, wiring: TaskWiring, *, settled: bool = True) -> 
     start, end = log.bounds(changelog)
     base = start
     for row in rows(log, changelog, max(start, end - TAIL), end):
-        commit = _commit_in(changelog, row)
+        commit = commit_in(changelog, row)
         base = base if commit is None else max(base, commit.base)
     fold = ChangelogFold(str(changelog), base)
     for row in rows(log, changelog, base, end):
@@ -120,7 +122,7 @@ def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, ali
             f"job {job.name!r} has {job.partitions} partitions in its code, and {wirings[0].changelog.topic} has "
             f"{there}: write Job(…, partitions={there}), or rescale it first"
         )
-    lasts = [_last_at_most(log, wiring, None) for wiring in wirings]
+    lasts = [last_at_most(log, wiring, None) for wiring in wirings]
     for wiring, last in zip(wirings, lasts, strict=True):
         if last is None:
             raise ConfigError(
@@ -130,17 +132,17 @@ def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, ali
     inner = [wiring for wiring in wirings if not wiring.is_source and wiring.producer not in local]
     aligned_ones = [wiring for wiring in wirings if wiring.producer not in local]
     if checkpoint_id is not None:
-        _check_known(log, job, inner or aligned_ones or wirings, checkpoint_id, by_all=bool(inner))
+        check_known(log, job, inner or aligned_ones or wirings, checkpoint_id, by_all=bool(inner))
     found = checkpoint_id
     if found is None and aligned_ones:
         ends = (last.commit.checkpoint_id for last in lasts if last is not None and last.commit.producer not in local)
-        found = _common(log, inner, min(ends))
+        found = common(log, inner, min(ends))
 
     def at(wiring: TaskWiring) -> CommittedAt:
         if wiring.producer in local:
-            return _at_most(log, wiring, checkpoint_id)
+            return at_most(log, wiring, checkpoint_id)
         assert found is not None
-        return _first_at_least(log, wiring, found) if wiring.is_source else _at_most(log, wiring, found)
+        return first_at_least(log, wiring, found) if wiring.is_source else at_most(log, wiring, found)
 
     return [_snapshot(log, wiring, at(wiring)) for wiring in wirings]
 
@@ -202,155 +204,6 @@ def _apply(stores: dict[int, Entries], message: bytes, number: int) -> None:
             written = zip(data.values[start:end], repeat(number), strict=False)
             stores[store].update(zip(data.keys[start:end], written, strict=False))
         start = end
-
-
-# --- searching: checkpoints do not fall from one valid commit to the next ---
-
-
-def _commit_in(changelog: TopicPartition, row: LogRow) -> Commit | None:
-    """Return the commit in a row, None if it is another message. Raises Halted: damaged, or of a newer build."""
-    try:
-        is_commit = decode_changelog_header(row.value or b"").type is ChangelogType.COMMIT
-        return decode_commit(row.value or b"") if is_commit else None
-    except DecodeError as error:
-        raise Halted(
-            f"{changelog} offset {row.offset}: {error}; the changelog is damaged",
-            partition=changelog,
-            offset=row.offset,
-        ) from error
-
-
-def _first_commit(log: LogReader, wiring: TaskWiring, begin: int, end: int) -> CommittedAt | None:
-    """Return the first commit message at or after ``begin``, valid or not, but of bulk writes only those that count."""
-    for row in rows(log, wiring.changelog, begin, end):
-        commit = _commit_in(wiring.changelog, row)
-        if commit is not None and (commit.bulk_write_id is None or _counts(log, wiring, row.offset, commit)):
-            return CommittedAt(row.offset, row.append_time_ms, commit)
-    return None
-
-
-def _counts(log: LogReader, wiring: TaskWiring, offset: int, commit: Commit) -> bool:
-    """Tell whether a bulk write's commit counts: by its outcome, here or at task (0, 0), or by the next commit."""
-    top = commit.generation
-    for row in rows(log, wiring.changelog, offset + 1, log.bounds(wiring.changelog)[1]):
-        following, message = _commit_in(wiring.changelog, row), row.value or b""
-        header = decode_changelog_header(message)
-        if header.generation < top:
-            continue  # rolled back (C2): of a process that had been replaced
-        top = header.generation
-        # else a repeat of an at-least-once log
-        if following is not None and following.bulk_write_id != commit.bulk_write_id:
-            return following.previous == commit.checkpoint_id
-        if header.type is ChangelogType.OUTCOME:
-            outcome = decode_outcome(message)
-            if outcome.bulk_write_id == commit.bulk_write_id:
-                return outcome.counts
-    return bool(find_outcome(log, wiring.outcome_changelog, commit.bulk_write_id or ""))
-
-
-def _last_at_most(log: LogReader, wiring: TaskWiring, checkpoint_id: int | None) -> CommittedAt | None:
-    """Return the last commit whose checkpoint is not above ``checkpoint_id`` (None: the last of all), by bisection."""
-    low, end = log.bounds(wiring.changelog)
-    high, best = end, None
-    while low < high:
-        middle = (low + high) // 2
-        found = _first_commit(log, wiring, middle, high)
-        if found is None or (checkpoint_id is not None and found.commit.checkpoint_id > checkpoint_id):
-            high = middle
-        else:
-            best, low = found, found.offset + 1
-    return best
-
-
-def _at_most(log: LogReader, wiring: TaskWiring, checkpoint_id: int | None) -> CommittedAt:
-    found = _last_at_most(log, wiring, checkpoint_id)
-    if found is None:
-        raise ConfigError(
-            f"task {wiring.name} has no checkpoint up to {checkpoint_id}: it began later, or it is not retained",
-            task=wiring.name,
-            checkpoint_id=checkpoint_id,
-        )
-    return found
-
-
-def _first_from(log: LogReader, wiring: TaskWiring, checkpoint_id: int) -> CommittedAt | None:
-    """Return the first commit whose checkpoint is not below ``checkpoint_id``."""
-    before = _last_at_most(log, wiring, checkpoint_id - 1)
-    start, end = log.bounds(wiring.changelog)
-    return _first_commit(log, wiring, start if before is None else before.offset + 1, end)
-
-
-def _first_at_least(log: LogReader, wiring: TaskWiring, checkpoint_id: int) -> CommittedAt:
-    found = _first_from(log, wiring, checkpoint_id)
-    if found is None:
-        raise ConfigError(
-            f"task {wiring.name}, a source, has not committed checkpoint {checkpoint_id} or a later one yet",
-            task=wiring.name,
-            checkpoint_id=checkpoint_id,
-        )
-    return found
-
-
-def _common(log: LogReader, wirings: list[TaskWiring], checkpoint_id: int) -> int:
-    """Return the highest checkpoint up to ``checkpoint_id`` that each of these tasks has committed as such."""
-    while True:
-        lower = min(
-            (_at_most(log, wiring, checkpoint_id).commit.checkpoint_id for wiring in wirings), default=checkpoint_id
-        )
-        if lower == checkpoint_id:
-            return checkpoint_id
-        checkpoint_id = lower
-
-
-def _check_known(log: LogReader, job: Job, wirings: list[TaskWiring], checkpoint_id: int, *, by_all: bool) -> None:
-    """Raise ConfigError unless all of these tasks, or one of them, have committed exactly this checkpoint."""
-    before = _nearest_before(log, wirings, checkpoint_id, by_all=by_all)
-    if before == checkpoint_id:
-        return
-    first = _nearest_after(log, wirings, 0, by_all=by_all)
-    newest_of_all = max(_at_most(log, wiring, None).commit.checkpoint_id for wiring in wirings)
-    last = _nearest_before(log, wirings, newest_of_all, by_all=by_all)
-    if first is None or last is None:
-        near = "there is no checkpoint that was"
-    elif before is None:
-        near = f"it began later, or it is not retained any more; the first that was is {first}, the last {last}"
-    else:
-        after = _nearest_after(log, wirings, checkpoint_id, by_all=by_all)
-        behind = "" if after is None else f", the nearest after it {after}"
-        near = f"the nearest before it that was is {before}{behind}; the first is {first}, the last {last}"
-    who = "every task" if by_all else "a task"
-    raise ConfigError(
-        f"checkpoint {checkpoint_id} was not committed by {who} of job {job.name!r}: {near}",
-        checkpoint_id=checkpoint_id,
-    )
-
-
-def _nearest_before(log: LogReader, wirings: list[TaskWiring], checkpoint_id: int, *, by_all: bool) -> int | None:
-    """Return the highest checkpoint up to ``checkpoint_id`` that all of these tasks, or one of them, have committed."""
-    while True:
-        found = [_last_at_most(log, wiring, checkpoint_id) for wiring in wirings]
-        checkpoint_ids = {-1 if at is None else at.commit.checkpoint_id for at in found}
-        nearest = min(checkpoint_ids) if by_all else max(checkpoint_ids)
-        if nearest < 0:
-            return None
-        if not by_all or len(checkpoint_ids) == 1:
-            return nearest
-        checkpoint_id = nearest
-
-
-def _nearest_after(log: LogReader, wirings: list[TaskWiring], checkpoint_id: int, *, by_all: bool) -> int | None:
-    """Return the lowest checkpoint, not below ``checkpoint_id``, that these tasks have committed.
-
-    ``by_all``: that all of them have; otherwise one is enough.
-    """
-    while True:
-        found = [_first_from(log, wiring, checkpoint_id) for wiring in wirings]
-        checkpoint_ids = {at.commit.checkpoint_id for at in found if at is not None}
-        if not checkpoint_ids or (by_all and None in found):
-            return None
-        if not by_all or len(checkpoint_ids) == 1:
-            return min(checkpoint_ids)
-        checkpoint_id = max(checkpoint_ids)
 
 
 def _snapshot(log: LogReader, wiring: TaskWiring, at: CommittedAt) -> Snapshot:

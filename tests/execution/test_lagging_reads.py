@@ -28,7 +28,7 @@ from tests.state.test_bulk_write import everywhere, state, whole, write
 from tests.worker.workers import CHANGELOG, TASK, say, totals, word_log
 
 SETTINGS = Settings()
-HEARD = TopicPartition("heard", 0)
+OBSERVED = TopicPartition("observed", 0)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_claim_goes_on_from_what_cannot_be_read_yet(log: EmbeddedLog) -> None:
 def test_every_reader_to_an_end_waits_for_what_is_there(log: EmbeddedLog) -> None:
     """Commits, the last one, folds, outcomes, inputs: as on a log that does not lag (R1, 1.8)."""
     run = whole(log, {b"a": b"1"})
-    log.produce_with_meta([ExternalRecord(HEARD, b"k", b"%d" % number, 1) for number in range(5)], {})
+    log.produce_with_meta([ExternalRecord(OBSERVED, b"k", b"%d" % number, 1) for number in range(5)], {})
     wiring = all_wirings(job)[0]
 
     def late() -> Any:
@@ -90,17 +90,17 @@ def test_every_reader_to_an_end_waits_for_what_is_there(log: EmbeddedLog) -> Non
     assert last_commit(late(), wiring.changelog) == last_commit(log, wiring.changelog)
     assert fold_to_end(late(), wiring).last == fold_to_end(log, wiring).last
     assert find_outcome(late(), wiring.outcome_changelog, run.bulk_write_id) is True
-    assert [row.value for row in rows(late(), HEARD, 0, 5)] == [b"0", b"1", b"2", b"3", b"4"]
-    assert [row.offset for row in rows_left(late(), HEARD, 1, 3)] == [1, 2]
+    assert [row.value for row in rows(late(), OBSERVED, 0, 5)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [row.offset for row in rows_left(late(), OBSERVED, 1, 3)] == [1, 2]
     assert state(late()) == everywhere({b"a": b"1"})
 
 
 def test_what_never_comes_is_an_error_that_names_it(log: EmbeddedLog) -> None:
     """The wait is bounded: partition, offsets and time are named, and what to look after."""
-    log.produce_with_meta([ExternalRecord(HEARD, b"k", b"v", 1)] * 3, {})
+    log.produce_with_meta([ExternalRecord(OBSERVED, b"k", b"v", 1)] * 3, {})
     never: Any = LaggingLog(log, 1_000_000)
     now = [0.0]
-    reader = PartitionReader(never, HEARD, 1, 3, clock_s=lambda: now[0])
+    reader = PartitionReader(never, OBSERVED, 1, 3, clock_s=lambda: now[0])
     assert reader.read() is None
     now[0] = 60.0
     assert reader.read() is None
@@ -111,15 +111,15 @@ def test_what_never_comes_is_an_error_that_names_it(log: EmbeddedLog) -> None:
 
 def test_an_end_without_messages_is_an_end(log: EmbeddedLog) -> None:
     """At the end may stand the mark of a transaction: the bounds say so once it was read up to, and nobody waits."""
-    log.produce_with_meta([ExternalRecord(HEARD, b"k", b"v", 1)] * 3, {})
-    assert [row.offset for row in rows(log, HEARD, 1, 4)] == [1, 2]
+    log.produce_with_meta([ExternalRecord(OBSERVED, b"k", b"v", 1)] * 3, {})
+    assert [row.offset for row in rows(log, OBSERVED, 1, 4)] == [1, 2]
 
 
 def test_a_log_that_has_lost_what_it_acknowledged_has_an_end(log: EmbeddedLog) -> None:
     """After the wait that is for the reader to judge: the own message is missing (decision 0011)."""
-    log.produce_with_meta([ExternalRecord(HEARD, b"k", b"v", 1)], {})
+    log.produce_with_meta([ExternalRecord(OBSERVED, b"k", b"v", 1)], {})
     now = [0.0]
-    reader = PartitionReader(log, HEARD, 1, 1, acknowledged=3, clock_s=lambda: now[0])
+    reader = PartitionReader(log, OBSERVED, 1, 1, acknowledged=3, clock_s=lambda: now[0])
     assert reader.read() is None
     now[0] = 61.0
     assert reader.read() == []

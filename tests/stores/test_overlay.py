@@ -7,7 +7,8 @@ import pytest
 from framework.errors import ConfigError, Halted
 from framework.ports import Write
 from framework.stores.memory import MemoryStore
-from framework.stores.overlay import ENTRY_BYTES, Overlay
+from framework.stores.overlay import Overlay
+from framework.stores.overlay_store import ENTRY_BYTES
 
 IDS = (1, 4)
 

@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from framework.errors import TransientError
 from framework.ports import Write
 from framework.stores.memory import MemoryDisk, MemoryStore
-from framework.stores.overlay import ENTRY_BYTES, Overlay
+from framework.stores.overlay import Overlay
+from framework.stores.overlay_store import ENTRY_BYTES
 
 IDS = (1, 4)
 Flat = dict[tuple[int, bytes], bytes]  # (store id, key) → value: the state of all stores

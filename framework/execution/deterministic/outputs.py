@@ -20,7 +20,7 @@ from framework.execution.deterministic.remade import (
 from framework.execution.outputs import HELD_BYTES, Append, Buffer, Headers, Outputs
 from framework.ports import ExternalRecord
 from framework.settings import Settings
-from framework.stores.overlay import OverlayStore
+from framework.stores.overlay_store import OverlayStore
 from protocol.frames import digest_records, encode_columns, encode_headers
 from protocol.ids import TopicPartition
 

@@ -14,7 +14,8 @@ from framework.core.events import ChangelogRow
 from framework.core.ownership import Ownership
 from framework.core.startup import StartUp
 from framework.execution.driver import TaskDriver
-from framework.stores.overlay import Overlay, OverlayStore
+from framework.stores.overlay import Overlay
+from framework.stores.overlay_store import OverlayStore
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.mutants.registry import busier, full_of, mutant
 from tests.verification.simulation.world import Plan, with_settings

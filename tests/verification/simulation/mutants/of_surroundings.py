@@ -12,7 +12,7 @@ from framework.execution.driver import TaskDriver
 from framework.execution.outbox import Outbox
 from framework.logs.memory import MemoryLog
 from framework.ports import LogRow
-from framework.stores.overlay import OverlayStore
+from framework.stores.overlay_store import OverlayStore
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_data
 from protocol.envelope import decode_header
 from protocol.ids import TopicPartition

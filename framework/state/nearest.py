@@ -1,0 +1,69 @@
+"""Which checkpoints several tasks have in common, and which are nearest to one that they have not."""
+
+from framework.api.job import Job
+from framework.core.task_topology import TaskWiring
+from framework.errors import ConfigError
+from framework.ports import LogReader
+from framework.state.commit_search import at_most, first_from, last_at_most
+
+
+def common(log: LogReader, wirings: list[TaskWiring], checkpoint_id: int) -> int:
+    """Return the highest checkpoint up to ``checkpoint_id`` that each of these tasks has committed as such."""
+    while True:
+        lower = min(
+            (at_most(log, wiring, checkpoint_id).commit.checkpoint_id for wiring in wirings), default=checkpoint_id
+        )
+        if lower == checkpoint_id:
+            return checkpoint_id
+        checkpoint_id = lower
+
+
+def check_known(log: LogReader, job: Job, wirings: list[TaskWiring], checkpoint_id: int, *, by_all: bool) -> None:
+    """Raise ConfigError unless all of these tasks, or one of them, have committed exactly this checkpoint."""
+    before = _nearest_before(log, wirings, checkpoint_id, by_all=by_all)
+    if before == checkpoint_id:
+        return
+    first = _nearest_after(log, wirings, 0, by_all=by_all)
+    newest_of_all = max(at_most(log, wiring, None).commit.checkpoint_id for wiring in wirings)
+    last = _nearest_before(log, wirings, newest_of_all, by_all=by_all)
+    if first is None or last is None:
+        near = "there is no checkpoint that was"
+    elif before is None:
+        near = f"it began later, or it is not retained any more; the first that was is {first}, the last {last}"
+    else:
+        after = _nearest_after(log, wirings, checkpoint_id, by_all=by_all)
+        behind = "" if after is None else f", the nearest after it {after}"
+        near = f"the nearest before it that was is {before}{behind}; the first is {first}, the last {last}"
+    who = "every task" if by_all else "a task"
+    raise ConfigError(
+        f"checkpoint {checkpoint_id} was not committed by {who} of job {job.name!r}: {near}",
+        checkpoint_id=checkpoint_id,
+    )
+
+
+def _nearest_before(log: LogReader, wirings: list[TaskWiring], checkpoint_id: int, *, by_all: bool) -> int | None:
+    """Return the highest checkpoint up to ``checkpoint_id`` that all of these tasks, or one of them, have committed."""
+    while True:
+        found = [last_at_most(log, wiring, checkpoint_id) for wiring in wirings]
+        checkpoint_ids = {-1 if at is None else at.commit.checkpoint_id for at in found}
+        nearest = min(checkpoint_ids) if by_all else max(checkpoint_ids)
+        if nearest < 0:
+            return None
+        if not by_all or len(checkpoint_ids) == 1:
+            return nearest
+        checkpoint_id = nearest
+
+
+def _nearest_after(log: LogReader, wirings: list[TaskWiring], checkpoint_id: int, *, by_all: bool) -> int | None:
+    """Return the lowest checkpoint, not below ``checkpoint_id``, that these tasks have committed.
+
+    ``by_all``: that all of them have; otherwise one is enough.
+    """
+    while True:
+        found = [first_from(log, wiring, checkpoint_id) for wiring in wirings]
+        checkpoint_ids = {at.commit.checkpoint_id for at in found if at is not None}
+        if not checkpoint_ids or (by_all and None in found):
+            return None
+        if not by_all or len(checkpoint_ids) == 1:
+            return min(checkpoint_ids)
+        checkpoint_id = max(checkpoint_ids)
