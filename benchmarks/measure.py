@@ -70,10 +70,10 @@ def drained(worker: Worker, lines: int) -> Callable[[], bool]:
     source, sink = worker.drivers
 
     def done() -> bool:
-        taken = source.core.committed
+        taken = source.core.commits.committed
         if taken is None or not taken.external or taken.external[0].offset < lines:
             return False
-        counted = sink.core.committed
+        counted = sink.core.commits.committed
         return counted is not None and counted.checkpoint_id >= taken.checkpoint_id
 
     return done

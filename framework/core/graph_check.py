@@ -1,4 +1,4 @@
-"""Whether a task can go on from its last commit: its own number and wiring, compared with the code's (design 1.2)."""
+"""Whether a task can go on from its last commit: number, wiring and modes, compared with the code's (design 1.2)."""
 
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
@@ -9,6 +9,7 @@ WAY_BACK = (
     "put the stages back into the order and under the names that they had (the class attribute 'name'), with new ones "
     "last; to keep the change, give the job another name: it begins from its inputs then"
 )
+MODES_KEPT = "a job keeps its modes: put them back, or give the job another name, under which it begins from its inputs"
 
 
 def check_commit(task: TaskWiring, commit: Commit) -> None:
@@ -31,4 +32,24 @@ def check_commit(task: TaskWiring, commit: Commit) -> None:
         raise ConfigError(
             f"{task.name}: the job's graph is not the one of its last commit (checkpoint {commit.checkpoint_id}): "
             f"{', '.join(gone[:5])} differ: {WAY_BACK}. To change the number of partitions: grete rescale"
+        )
+
+
+def check_aligned(task: TaskWiring, commit: Commit) -> None:
+    """Raise ConfigError unless an aligned task, or one at least once, can go on from the commit."""
+    check_commit(task, commit)
+    if (commit.deterministic is not None) != bool(task.logical):
+        raise ConfigError(
+            f"{task.name}: its last commit (checkpoint {commit.checkpoint_id}) is one of other modes, its own or those "
+            f"of stages that it reads: {MODES_KEPT}"
+        )
+
+
+def check_deterministic(task: TaskWiring, commit: Commit) -> None:
+    """Raise ConfigError unless a deterministic task can go on from the commit."""
+    check_commit(task, commit)
+    if commit.deterministic is None:
+        raise ConfigError(
+            f"{task.name}: its last commit (checkpoint {commit.checkpoint_id}) is not one of deterministic mode: "
+            f"{MODES_KEPT}"
         )

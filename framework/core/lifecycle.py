@@ -25,6 +25,7 @@ class TaskStatus(Enum):
 class StartupPhase(Enum):
     """The phase of a start."""
 
+    CREATED = "the driver has not said Start"
     PROBING = "looking for a round start near the end of the changelog"
     READING = "folding the changelog up to its end"
     CLAIMING = "the own claim is on its way to the changelog"
@@ -87,9 +88,11 @@ DETERMINISTIC_TASK = Lifecycle(
 
 START = Lifecycle(
     "a start",
-    first=StartupPhase.READING,
+    first=StartupPhase.CREATED,
     changes={
-        (StartupPhase.READING, StartupPhase.PROBING): "the store names no commit that the changelog has",
+        (StartupPhase.CREATED, StartupPhase.READING): "the changelog may hold the commit that the store names",
+        (StartupPhase.CREATED, StartupPhase.PROBING): "it cannot, or the store is empty",
+        (StartupPhase.READING, StartupPhase.PROBING): "it does not hold that commit",
         (StartupPhase.PROBING, StartupPhase.READING): "it is known where to begin",
         (StartupPhase.READING, StartupPhase.CLAIMING): "the end is read",
         (StartupPhase.CLAIMING, StartupPhase.READING): "the log refuses the claim",

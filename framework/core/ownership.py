@@ -61,9 +61,9 @@ class Ownership:
     gap also shows the writes of a process that has not taken the transactional id over.
     """
 
-    def __init__(self, name: str, claim: Claim) -> None:
+    def __init__(self, name: str, claim: Claim | None = None) -> None:
         self.name = name  # of the changelog, for errors
-        self.claim = claim
+        self.claim = claim  # of this process; None before its start
         self.generation = 0
         self.next_seq = 0
         self._verified = -1  # last offset known to be own, and to be preceded by nothing foreign
@@ -72,8 +72,15 @@ class Ownership:
         self._trailing = 0  # of the own message that it ends with
         self._doubt: FrameworkError | None = None  # what has happened, if no newer claim is the reason for it
 
+    @property
+    def nonce(self) -> bytes:
+        """The random bytes that tell this process from all others."""
+        assert self.claim is not None, f"{self.name}: no process has started"
+        return self.claim.nonce
+
     def claim_message(self, generation: int) -> bytes:
         """Return the claim of a new generation; its ChangelogSeq is 0."""
+        assert self.claim is not None, f"{self.name}: no process has started"
         self.generation, self.next_seq, self._sent = generation, 1, self._sent + 1
         return encode_claim(ChangelogHeader(ChangelogType.CLAIM, generation, 0, 0), self.claim)
 

@@ -1,6 +1,6 @@
 """How a task starts: find what is committed, claim a generation, make the local store agree (C1, C2, R1)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from framework.core.actions import (
     Action,
@@ -13,6 +13,7 @@ from framework.core.actions import (
 )
 from framework.core.changelog_fold import ChangelogFold, Segment
 from framework.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, OutcomeFound, Start
+from framework.core.external_inputs import Bounds
 from framework.core.lifecycle import START, StartupPhase
 from framework.core.ownership import Ownership
 from framework.errors import Fenced, Halted
@@ -26,32 +27,43 @@ TAIL = 64  # messages searched for a commit that names the last complete round; 
 
 
 class StartUp:
-    """The start of one process for one task. When ``phase`` is DONE, the store agrees with what ``fold`` says."""
+    """The start of one process for one task. ``bounds``: of each partition that the task touches, as of Start."""
 
-    def __init__(self, name: str, changelog: TopicPartition, event: Start, check: Callable[[Commit], None]) -> None:
-        """Begin. ``check`` raises for a last commit that the task cannot go on from, before anything is written."""
+    def __init__(
+        self, name: str, changelog: TopicPartition, ownership: Ownership, check: Callable[[Commit], None]
+    ) -> None:
+        """``check`` raises for a last commit that the task cannot go on from, before anything is written."""
         self.name = name
-        self.ownership = Ownership(str(changelog), Claim(event.nonce, event.host, event.pid, event.wall_ms))
-        self._check = check
+        self.ownership = ownership
         self.phase = START.first
         self.restored = False
         self.segments = 0
+        self.fold = ChangelogFold(str(changelog), 0)
+        self.bounds: Bounds = {}
+        self._check = check
         self._changelog = changelog
-        self._log_start, self._log_end = event.bounds[changelog]
-        self._changelog_position = event.changelog_position
+        self._log_start = self._log_end = 0
+        self._changelog_position: ChangelogPosition | None = None
         self._base = -1
         self._own_offset, self._trailing = -1, 0
         self._read_to = -1
         self._lost = False
-        self.fold = ChangelogFold(str(changelog), 0)
 
-    def begin(self) -> list[Action]:
+    @property
+    def done(self) -> bool:
+        """Whether the generation is settled, and the store agrees with what ``fold`` says."""
+        return self.phase is StartupPhase.DONE
+
+    def begin(self, event: Start) -> list[Action]:
         """Return the first actions: redo from a changelog position that the log still holds, else restore.
 
         Raises Halted for a log that ends before what it has acknowledged: to go on would take committed checkpoints
         back.
         """
-        changelog_position = self._changelog_position
+        self.ownership.claim = Claim(event.nonce, event.host, event.pid, event.wall_ms)
+        self.bounds = event.bounds
+        self._log_start, self._log_end = event.bounds[self._changelog]
+        changelog_position = self._changelog_position = event.changelog_position
         if changelog_position is not None and changelog_position.offset >= self._log_end:
             raise Halted(
                 f"{self.name}: its store holds the commit at offset {changelog_position.offset}, but "
@@ -59,6 +71,7 @@ class StartUp:
                 "it, or delete the job's state"
             )
         if changelog_position is not None and self._log_start <= changelog_position.offset < self._log_end:
+            self._become(StartupPhase.READING)
             self.fold = ChangelogFold(str(self._changelog), changelog_position.offset)
             return [ReadChangelog(changelog_position.offset)]
         return self._probe()
@@ -68,6 +81,12 @@ class StartUp:
         wipe: list[Action] = [WipeStore()] if self._changelog_position is not None or self._log_end > 0 else []
         self._become(StartupPhase.PROBING)
         return [*wipe, ReadChangelog(max(self._log_start, self._log_end - TAIL))]
+
+    def read(self, event: ChangelogRow | ChangelogEnd | OutcomeFound) -> list[Action]:
+        """Take what was asked for: a message of the changelog, its end, or the outcome of a bulk write."""
+        if isinstance(event, OutcomeFound):
+            return self.outcome(event)
+        return self.row(event) if isinstance(event, ChangelogRow) else self.end(event)
 
     def row(self, event: ChangelogRow) -> list[Action]:
         """Take one message of the changelog."""
@@ -139,6 +158,28 @@ class StartUp:
             self._own_offset, self._trailing = event.offset, event.trailing
         return [ReadChangelog(self.fold.next_offset)]
 
+    def check_new(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Raise Halted unless a task without a commit can read its inputs from their first message on."""
+        late = [f"{p} starts at {self.bounds[p][0]}" for p in positions if self.bounds[p][0] > 0]
+        if late:
+            raise Halted(
+                f"{self.name} has no commit, but {', '.join(late)}: its changelog was deleted; delete the whole job's "
+                "topics"
+            )
+
+    def check_resumed(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Raise Halted if a partition begins behind the position at which the task resumes (K3).
+
+        A position may be beyond the end: an instance that has committed since Start may have passed it. The driver
+        looks when it seeks.
+        """
+        for partition, position in positions.items():
+            if position < self.bounds[partition][0]:
+                raise Halted(
+                    f"{self.name} resumes at {partition} offset {position}, but the log starts at "
+                    f"{self.bounds[partition][0]} (K3): its retention is too short"
+                )
+
     def _finish(self) -> list[Action]:
         if self.restored and not self.fold.complete:
             raise Fenced(
@@ -150,6 +191,7 @@ class StartUp:
         last = self.fold.last
         if last is None:
             return []
+        self._check(last)  # it may be a later one than before the claim
         return [
             WriteChangelogPosition(
                 ChangelogPosition(self.fold.last_offset, last.generation, last.checkpoint_id, last.nonce)

@@ -8,10 +8,9 @@ from collections.abc import Callable
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.aligned.state import TaskStatus
 from framework.core.aligned.task import TaskCore
 from framework.core.deterministic.task import DeterministicCore
-from framework.core.lifecycle import StartupPhase
+from framework.core.lifecycle import StartupPhase, TaskStatus
 from framework.errors import Halted, OffsetOutOfRange
 from framework.execution.backpressure import Backpressure
 from framework.execution.changelog_writer import Encoded
@@ -189,8 +188,9 @@ class TaskDriver:
         """Tell the core of external inputs that have nothing left (A2b); True if that is news."""
         news, due = False, self._mono_ms() >= self._end_due_ms
         for partition in self.wiring.external if due else ():
-            if not self.core.ended[partition] and self._input_reader.drained(partition):
-                self._do(on.ExternalProcessed(partition, self.core.external[partition], True, self._overlay.open_bytes))
+            if not self.core.external.ended[partition] and self._input_reader.drained(partition):
+                position = self.core.external.position[partition]
+                self._do(on.ExternalProcessed(partition, position, True, self._overlay.open_bytes))
                 news = True
         return news
 
@@ -227,7 +227,7 @@ class TaskDriver:
             self.outbox.ready and self.outbox.waiting_bytes <= settings.sink_buffer_bytes_max
         ):
             return True  # a sink that was not seen yet, or does not take what it should (1.8 S2)
-        if held > settings.sink_buffer_bytes_max and self.core.pending_commit is not None:
+        if held > settings.sink_buffer_bytes_max and self.core.commits.pending is not None:
             return True  # only until its transaction has ended: the open checkpoint's marker is still to be read
         if held > settings.uncommitted_state_bytes_max:
             raise Halted(

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from framework.core.aligned.deterministic_channel import LogicalChannel
-from framework.core.aligned.state import TaskStatus
 from framework.core.aligned.task import TaskCore
 from framework.core.deterministic.task import DeterministicCore
+from framework.core.lifecycle import TaskStatus
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE
 from framework.execution.input_reader import InputReader
 from framework.execution.ports import Runner

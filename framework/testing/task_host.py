@@ -83,7 +83,7 @@ class HostedTask:
     @property
     def checkpoint_id(self) -> int:
         """The last committed checkpoint; -1: none."""
-        committed = None if self.process is None else self.process.driver.core.committed
+        committed = None if self.process is None else self.process.driver.core.commits.committed
         return -1 if committed is None else committed.checkpoint_id
 
     @property
@@ -105,12 +105,14 @@ class HostedTask:
         if self.process.driver.event_time.has_news:
             return False
         core, log = self.process.driver.core, self.process.log
-        if core.committed is None or core.pending_commit is not None:
+        if core.commits.committed is None or core.commits.pending is not None:
             return False
         if isinstance(core, TaskCore) and (core.inputs.included or core.inputs.early.bytes):
             return False
-        external = {(entry.topic, entry.partition): entry.offset for entry in core.committed.external}
-        return all(external.get(place) == offset == log.bounds(place)[1] for place, offset in core.external.items())
+        external = {(entry.topic, entry.partition): entry.offset for entry in core.commits.committed.external}
+        return all(
+            external.get(place) == offset == log.bounds(place)[1] for place, offset in core.external.position.items()
+        )
 
     def start(self, data: MemoryLogData) -> TaskProcess:
         """Start a process over what is on the disk."""

@@ -214,7 +214,7 @@ class Worker:
 
     def _publish(self) -> None:
         """Publish how far external inputs are committed, where that has changed: seldom enough for any cluster."""
-        commits = (driver.core.committed for driver in self.drivers)
+        commits = (driver.core.commits.committed for driver in self.drivers)
         positions = {
             TopicPartition(e.topic, e.partition): e.offset for c in commits if c is not None for e in c.external
         }
@@ -237,10 +237,10 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
     return {
         "status": driver.status.name.lower(),
         "generation": core.generation,
-        "version": -1 if core.committed is None else core.committed.checkpoint_id,
+        "version": -1 if core.commits.committed is None else core.commits.committed.checkpoint_id,
         "positions": {
             str(TopicPartition(e.topic, e.partition)): e.offset
-            for e in (() if core.committed is None else core.committed.external)
+            for e in (() if core.commits.committed is None else core.commits.committed.external)
         },
         "restore": list(driver.restore.progress),
         "counters": dict(driver.counters),

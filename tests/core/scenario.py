@@ -138,7 +138,7 @@ class Scenario:
     def take_external(self, *names: str, ended: bool = False) -> list[do.Action]:
         """Process records of the external input."""
         self.open += names
-        next_offset = self.core.external[IN] + len(names)
+        next_offset = self.core.external.position[IN] + len(names)
         return self.step(on.ExternalProcessed(IN, next_offset, ended, self._open_bytes()))
 
     def emit(self, partition: TopicPartition, *names: str) -> None:

@@ -8,6 +8,7 @@ from framework.core import actions as do
 from framework.core import events as on
 from framework.core.changelog_fold import Segment
 from framework.core.lifecycle import StartupPhase
+from framework.core.ownership import Ownership
 from framework.core.startup import StartUp
 from framework.errors import Halted
 from protocol.changelog import ChangelogHeader, ChangelogType, encode_data
@@ -121,8 +122,8 @@ def started(messages: list[bytes]) -> tuple[StartUp, list[do.Action]]:
     """Return a restore that has read all messages, and what it wants then."""
     changelog = TopicPartition("j.b.changelog", 1)
     bounds = {changelog: (0, len(messages))}
-    start = StartUp("b-1", changelog, on.Start(0, bytes(16), "here", 1, 0, None, bounds), lambda _commit: None)
-    actions = start.begin()
+    start = StartUp("b-1", changelog, Ownership(str(changelog)), lambda _commit: None)
+    actions = start.begin(on.Start(0, bytes(16), "here", 1, 0, None, bounds))
     for _ in range(2):  # the probe, then the whole log
         for offset, message in enumerate(messages):
             start.row(on.ChangelogRow(offset, 0, message))

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.aligned.state import TaskStatus
 from framework.core.checkpoint_clock import CheckpointClock
+from framework.core.lifecycle import TaskStatus
 from framework.core.task_topology import wire
 from framework.errors import Halted
 from protocol.envelope import Header, MessageType

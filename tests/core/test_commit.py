@@ -26,8 +26,8 @@ def advance(task: Scenario, checkpoint_id: int, *producers: Producer, names: tup
     for producer in producers:
         producer.mark(checkpoint_id)
     task.read()
-    assert task.core.committed is not None
-    assert task.core.committed.checkpoint_id == checkpoint_id
+    assert task.core.commits.committed is not None
+    assert task.core.commits.committed.checkpoint_id == checkpoint_id
 
 
 # --- A7: order and content --------------------------------------------------------------------------------------------
@@ -57,8 +57,8 @@ def test_no_data_before_all_outputs_are_acknowledged() -> None:
     assert len(task.all(do.WriteData)) == 1  # the genesis
     task.ack()
     assert len(task.all(do.WriteData)) == 2
-    assert task.core.committed is not None
-    assert task.core.committed.checkpoint_id == 1
+    assert task.core.commits.committed is not None
+    assert task.core.commits.committed.checkpoint_id == 1
 
 
 def test_no_marker_before_the_store_is_written() -> None:

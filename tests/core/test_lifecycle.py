@@ -36,9 +36,9 @@ def drawn(each: Lifecycle[Any]) -> str:
     """Return a table as Markdown: the diagram of its changes, and what each state is."""
     changes = [f"    {before.name} --> {after.name}: {cause}" for (before, after), cause in each.changes.items()]
     diagram = ["```mermaid", "stateDiagram-v2", f"    [*] --> {each.first.name}", *changes]
-    states = [f"| {state.name} | {state.value} |" for state in reached(each)]
+    rows = [f"| {state.name} | {state.value} |" for state in reached(each)]
     return "\n".join(
-        [*diagram, f"    {each.last.name} --> [*]", "```", "", "| state | what it is |", "|---|---|", *states]
+        [*diagram, f"    {each.last.name} --> [*]", "```", "", "| state | what it is |", "|---|---|", *rows]
     )
 
 

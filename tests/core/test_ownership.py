@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.aligned.state import TaskStatus
+from framework.core.lifecycle import TaskStatus
 from framework.core.ownership import Ownership
 from framework.errors import Fenced, Halted, OffsetOutOfRange, TransientError
 from protocol.changelog import (

@@ -7,7 +7,8 @@ import pytest
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.aligned.state import TaskStatus
+from framework.core.lifecycle import TaskStatus
+from framework.core.ownership import Ownership
 from framework.core.startup import TAIL, StartUp
 from framework.core.task_topology import wire
 from framework.core.topology import Stage, Stream, Topology
@@ -107,8 +108,8 @@ def test_a_changelog_position_to_an_offset_without_a_message_is_wiped() -> None:
     data = encode_data(ChangelogHeader(ChangelogType.DATA, 1, 7, 0), [], [], [])
     for event in (on.ChangelogRow(6, 0, data), on.ChangelogEnd(5)):
         start = on.Start(0, NONCE, "here", 1, 0, ChangelogPosition(5, 1, 1, NONCE), {CHANGELOG: (0, 9)})
-        begun = StartUp("b-0", CHANGELOG, start, lambda _commit: None)
-        assert begun.begin() == [do.ReadChangelog(5)]
+        begun = StartUp("b-0", CHANGELOG, Ownership(str(CHANGELOG)), lambda _commit: None)
+        assert begun.begin(start) == [do.ReadChangelog(5)]
         actions = begun.row(event) if isinstance(event, on.ChangelogRow) else begun.end(event)
         assert actions == [do.WipeStore(), do.ReadChangelog(0)]
 
@@ -137,7 +138,7 @@ def test_the_store_is_wiped_before_anything_is_applied() -> None:
 def test_an_uncommitted_tail_is_not_applied() -> None:
     """Data that no valid commit closes never reaches the store (R1)."""
     task = committed()
-    header = ChangelogHeader(ChangelogType.DATA, 1, task.core.start_up.ownership.next_seq, 0)
+    header = ChangelogHeader(ChangelogType.DATA, 1, task.core.ownership.next_seq, 0)
     task.log.append(CHANGELOG, encode_data(header, [0], [b"open"], [b"open"]))
     after = task.successor(same_host=False).start()
     assert (after.core.frozen, after.store) == (3, task.store)
@@ -168,7 +169,7 @@ def test_a_restore_without_a_named_base_reads_from_the_start() -> None:
     """If no commit stands near the end, the log's start is the base (1.8 R1)."""
     task = committed(checkpoint_ids=1)
     for seq in range(TAIL + 1):
-        header = ChangelogHeader(ChangelogType.DATA, 1, task.core.start_up.ownership.next_seq + seq, 0)
+        header = ChangelogHeader(ChangelogType.DATA, 1, task.core.ownership.next_seq + seq, 0)
         task.log.append(CHANGELOG, encode_data(header, [], [], []))
     after = task.successor(same_host=False).start()
     assert reads(after)[1] == 0

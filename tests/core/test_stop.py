@@ -2,7 +2,7 @@
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.aligned.state import TaskStatus
+from framework.core.lifecycle import TaskStatus
 from protocol.envelope import MessageType
 from tests.core.scenario import Scenario, running
 from tests.core.streams import OUT, SOURCE, Log, T
@@ -52,7 +52,8 @@ def test_the_last_markers_are_acknowledged_before_the_exit() -> None:
     task = Scenario(Log(), SOURCE).start()
     task.acks = False
     task.step(on.Stop())
-    assert (task.core.committed is not None and task.core.committed.checkpoint_id, task.exit) == (1_001, None)
+    committed = task.core.commits.committed
+    assert (committed is not None and committed.checkpoint_id, task.exit) == (1_001, None)
     task.ack()
     assert task.exit is not None
 

@@ -251,4 +251,4 @@ def test_a_watermark_at_the_end_of_a_checkpoint_carries_its_id() -> None:
     kinds = [(header.type, header.checkpoint_id) for header in sent]
     checkpoint_id = max(task.checkpoint_ids)
     assert kinds[-2:] == [(MessageType.WATERMARK, 1_001), (MessageType.MARKER, checkpoint_id)]
-    assert task.core.external[IN] == 1
+    assert task.core.external.position[IN] == 1

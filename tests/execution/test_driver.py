@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from framework.core.aligned.state import TaskStatus
+from framework.core.lifecycle import TaskStatus
 from framework.errors import Fenced, Halted, OffsetOutOfRange
 from framework.logs.memory import MemoryLog
 from framework.stores.memory import MemoryDisk

@@ -29,17 +29,17 @@ def test_a_source_reads_closes_and_resumes() -> None:
 def test_a_source_says_when_its_inputs_have_ended() -> None:
     """Nothing left now is news once; the flag is in the next commit, and is taken back when more arrives (A2b)."""
     task = Driven(SOURCE, checkpoint_interval_ms=100).start()
-    assert task.core.ended == {IN: True}
+    assert task.core.external.ended == {IN: True}
     task.now_ms += 100
     task.run()
-    assert task.core.committed is not None
-    assert task.core.committed.at_end
+    assert task.core.commits.committed is not None
+    assert task.core.commits.committed.at_end
     task.append(IN, b"x")
     task.driver.tick()
-    assert task.core.ended == {IN: False}
+    assert task.core.external.ended == {IN: False}
     task.now_ms += 100  # it is not asked while more may be coming
     task.run()
-    assert task.core.ended == {IN: True}  # it is drained again
+    assert task.core.external.ended == {IN: True}  # it is drained again
 
 
 def test_a_source_pauses_while_its_consumers_are_far_behind() -> None:

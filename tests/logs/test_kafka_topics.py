@@ -136,7 +136,7 @@ def work(kafka_broker: Broker, job: Job, directory: Path, until: int) -> int:
         worker = Worker(job, 0, reader, job_directory, Settings())
 
         def stop_in_time(_status: dict[str, object]) -> None:
-            committed = worker.drivers[0].core.committed
+            committed = worker.drivers[0].core.commits.committed
             if committed is not None and committed.external[0].offset >= until:
                 worker.stop()
 

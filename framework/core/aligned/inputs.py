@@ -280,6 +280,11 @@ class Inputs:
         return min(channel.marker for channel in self.channels.values())
 
     @property
+    def all_ended(self) -> bool:
+        """Whether the inputs of all producers have ended. Of deterministic ones frontiers tell, not a flag (A2b)."""
+        return not self.logical and all(channel.ended for channel in self.channels.values())
+
+    @property
     def greatest_checkpoint(self) -> int:
         """Return the greatest checkpoint id in the open write batch, 0 if it is empty."""
         return max(self.included.values(), default=0)

@@ -3,61 +3,79 @@
 Theory of operation. A task is STARTING (startup.py), then announces its generation (R2), then RUNNING: the driver feeds
 messages while ``wants_input``; the core answers with Process, at most one at a time, and closes checkpoints. Closing
 goes in two steps, so that the outputs of a checkpoint carry its checkpoint id: FlushOutputs → OutputFrames → Freeze.
-From the freeze on a PendingCommit goes its way (commit.py) while processing goes on. A rollback marker that rolls
+From the freeze on its commit goes its way (commit_pipeline.py) while processing goes on. A rollback marker that rolls
 back something in the open write batch makes the task roll back: it finishes the commit in flight, drops the write
 batch, claims a new generation (C6), announces it and reads again from the commit.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
-from framework.core.actions import (
-    Action,
-    AppendChangelog,
-    ClearSpill,
-    DropOpen,
-    DropSpilled,
-    Exit,
-    Process,
-    ReadChangelog,
-    Spill,
-)
-from framework.core.aligned.commit import Committing
-from framework.core.aligned.state import TaskStatus
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.aligned.early_buffer import EarlyBuffer
+from framework.core.aligned.inputs import Inputs
 from framework.core.changelog_fold import extend_rollback_history
-from framework.core.events import (
-    Acked,
-    Applied,
-    ChangelogAppended,
-    ChangelogEnd,
-    ChangelogRow,
-    DataWritten,
-    Event,
-    ExternalBatch,
-    ExternalProcessed,
-    InputGone,
-    InputRead,
-    Message,
-    OutcomeFound,
-    OutputFrames,
-    Processed,
-    Ran,
-    Start,
-    Stop,
-    Tick,
-)
-from framework.core.lifecycle import CommitStep
+from framework.core.checkpoint_clock import CheckpointClock
+from framework.core.commit_pipeline import CommitPipeline, PendingCommit
+from framework.core.external_inputs import ExternalInputs
+from framework.core.graph_check import check_aligned
+from framework.core.lifecycle import ALIGNED_TASK, TaskStatus
+from framework.core.limits import Limits
+from framework.core.ownership import Ownership
+from framework.core.sender import Sender
 from framework.core.startup import StartUp
+from framework.core.task_changelog import TaskChangelog
+from framework.core.task_topology import TaskWiring
 from framework.errors import Halted
-from protocol.control import decode_marker, decode_progress, decode_rollback_marker, encode_watermark
-from protocol.envelope import Header, MessageType, decode_header, encode_header
+from protocol.changelog import ChangelogType
+from protocol.commit import Commit
+from protocol.control import (
+    decode_marker,
+    decode_progress,
+    decode_rollback_marker,
+    encode_rollback_marker,
+    encode_watermark,
+)
+from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.ids import RollbackEntry
 
 
-class TaskCore(Committing):
+class TaskCore:
     """One task. ``aligned`` is exactly once; otherwise at least once (1.5): by timer, no alignment, no rollback."""
 
+    def __init__(self, task: TaskWiring, limits: Limits, *, aligned: bool) -> None:
+        self.task = task
+        self.limits = limits
+        self.aligned = aligned
+        self.status = ALIGNED_TASK.first
+        self.frozen = 0  # the checkpoint closed last; the open one, whose id records carry, is one above it
+        self.rollback_history: tuple[RollbackEntry, ...] = ()
+        early = EarlyBuffer(limits.early_memory_bytes_max, limits.early_bytes_max)
+        self.inputs = Inputs(task.name, task.channels, early, task.fingerprints, aligned=aligned, logical=task.logical)
+        self.seen = self.inputs.seen
+        self.external = ExternalInputs(task.external)
+        self.sender = Sender(task.producer, task.outputs)
+        self.clock = CheckpointClock(limits.checkpoint_interval_ms)
+        self.ownership = Ownership(str(task.changelog))
+        self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_aligned, task))
+        self.commits = CommitPipeline(task, self.ownership, self.sender, limits.changelog_retention_ms)
+        self.changelog = TaskChangelog(self.start_up, self.ownership, self.commits, self.seen)
+        self._closing: int | None = None  # checkpoint to freeze when the outputs are flushed
+        self._processing = False
+        self._rollback = False  # what was read takes back some of the open write batch
+        self._stopping = False
+        self._stop_closed = False  # the last checkpoint of a graceful stop was closed
+        self._mono_ms = 0
+        self._open_bytes = 0
+
     # --- what the driver may ask ---
+
+    @property
+    def generation(self) -> int:
+        """Return the generation that this process has claimed."""
+        return self.ownership.generation
 
     @property
     def wants_input(self) -> bool:
@@ -67,69 +85,77 @@ class TaskCore(Committing):
             and not (self._processing or self._rollback)
             and self._closing is None
             and not (self._stopping and self.task.is_source)
-            and not (self._by_timer and self._open_batch_is_full and self.pending_commit is not None)
+            and not (self._by_timer and self._open_batch_is_full and self.commits.pending is not None)
         )
 
     def due_in_ms(self, mono_ms: int) -> int:
         """Return in how many ms a Tick can close a checkpoint; a minute if this task closes by its alignment only."""
-        if self.status is TaskStatus.RUNNING and self._by_timer and self.pending_commit is None:
+        if self.status is TaskStatus.RUNNING and self._by_timer and self.commits.pending is None:
             return self.clock.next_due_ms(self.frozen + 1, mono_ms)
         return 60_000
 
+    @property
+    def _by_timer(self) -> bool:
+        return self.task.is_source or not self.aligned
+
+    @property
+    def _open_batch_is_full(self) -> bool:
+        """Whether the open write batch is near its bound: its checkpoint must be closed (A9), a source can wait."""
+        return self._open_bytes > self.limits.uncommitted_state_bytes_max // 2
+
     # --- dispatch ---
 
-    def step(self, event: Event) -> Sequence[Action]:
+    def step(self, event: on.Event) -> Sequence[do.Action]:
         """Take an event, return what must be done, in order. Raises Fenced, TransientError, Halted, ConfigError."""
-        actions: list[Action] = []
+        actions: list[do.Action] = []
         match event:
-            case Message():
+            case on.Message():
                 actions = self._message(event)
-            case Processed():
+            case on.Processed():
                 self._processing, self._open_bytes = False, event.open_bytes
-            case OutputFrames():
+            case on.OutputFrames():
                 actions = self._output_frames(event)
-            case Acked():
-                self._acked = event.token
+            case on.Acked():
+                self.sender.acked = event.token
                 actions = self._on_acked()
-            case ExternalProcessed():
-                self.external[event.partition], self.ended[event.partition] = event.next_offset, event.ended
+            case on.ExternalProcessed():
+                self.external.position[event.partition] = event.next_offset
+                self.external.ended[event.partition] = event.ended
                 self._open_bytes = event.open_bytes
-            case Tick():
+            case on.Tick():
                 self._mono_ms, self._open_bytes = event.mono_ms, event.open_bytes
-            case DataWritten():
-                actions = self._data_written(event)
-            case ChangelogAppended():
-                actions = self._changelog_appended(event)
-            case Applied():
+            case on.DataWritten():
+                actions = self.commits.data_written(event)
+            case on.ChangelogAppended():
+                actions = self._appended(event)
+            case on.Applied():
                 actions = self._applied()
-            case ChangelogRow() | ChangelogEnd() | OutcomeFound():
-                actions = self._changelog_read(event)
-            case InputGone(error):
-                return [ReadChangelog(self.start_up.ownership.doubted(self.generation, error))]
-            case Stop():
+            case on.ChangelogRow() | on.ChangelogEnd() | on.OutcomeFound():
+                actions = self._valid(*self.changelog.read(event))
+            case on.InputGone(error):
+                return [do.ReadChangelog(self.ownership.doubted(self.generation, error))]
+            case on.Stop():
                 self._stopping = True
-            case Start():
+            case on.Start():
                 self._mono_ms = event.mono_ms
-                self._start = StartUp(self.task.name, self.task.changelog, event, self._check)
-                self._bounds = event.bounds
-                return self._start.begin()
-            case InputRead() | ExternalBatch() | Ran():  # pragma: no branch  # the last of Event: mypy holds it
+                return self.start_up.begin(event)
+            case on.InputRead() | on.ExternalBatch() | on.Ran():  # pragma: no branch  # the last one: mypy holds it
                 raise AssertionError(f"{self.task.name}: {event} belongs to deterministic mode")
         if self.status is TaskStatus.RUNNING:
             actions += self._pump()
         return actions
 
-    def _pump(self) -> list[Action]:
+    def _pump(self) -> list[do.Action]:
         """Return what can be done without another message: buffered frames (A4), an alignment or timer, a rollback."""
         if self._processing or self._closing is not None:
             return []
         if self._rollback:
-            return self._begin_rollback() if self.pending_commit is None else []
+            return self._begin_rollback() if self.commits.pending is None else []
         early = self.inputs.early
         frame = early.pop(self.frozen + 1)
         if frame is not None:
             return self._process(self.inputs.include(frame))
-        if self.pending_commit is not None:
+        if self.commits.pending is not None:
             return []
         if self._stopping and self._nothing_open():
             return self._exit()
@@ -148,9 +174,67 @@ class TaskCore(Committing):
             return self._process(self.inputs.include(frame))
         return self._close(least)
 
+    # --- the own changelog ---
+
+    def _appended(self, event: on.ChangelogAppended) -> list[do.Action]:
+        self._mono_ms = event.mono_ms
+        if not event.fenced:
+            self.clock.anchor(event.append_time_ms, event.mono_ms)
+        return self._valid(*self.changelog.appended(event))
+
+    def _valid(self, actions: list[do.Action], kind: ChangelogType | None) -> list[do.Action]:
+        """Go on from an own message that is valid: the claim of the start, or that of a rollback."""
+        if kind is ChangelogType.CLAIM:
+            actions += self._started() if self.status is TaskStatus.STARTING else self._rolled_back()
+        return actions
+
+    # --- start ---
+
+    def _started(self) -> list[do.Action]:
+        """Ownership is settled, the store agrees with the last commit: go on from it, or make the genesis (A2)."""
+        start = self.start_up
+        self.rollback_history = start.fold.rollback_history
+        if start.fold.last is None:
+            start.check_new(self.inputs.position)
+            self.external.begin(start.bounds)
+            self._become(TaskStatus.GENESIS)
+            return self._freeze(0)
+        self.commits.resume(start.fold, self.clock.now(self._mono_ms))
+        self._resume(start.fold.last)
+        start.check_resumed(self.inputs.position | self.external.position)
+        return self._announce()
+
+    def _resume(self, commit: Commit) -> None:
+        """Set everything that is a function of the last commit."""
+        self.frozen, self._open_bytes = commit.checkpoint_id, 0
+        self.external.resume(commit, self.start_up.bounds)
+        self.sender.resume(commit)
+        self.inputs.reset(commit)
+        self._closing, self._processing, self._rollback = None, False, False
+
+    def _announce(self) -> list[do.Action]:
+        """Send the rollback marker of this generation everywhere (R2); records follow when it is acknowledged."""
+        self._become(TaskStatus.ANNOUNCING)
+        ours, graph = (self.task.producer, self.generation, self.frozen), self.task.fingerprint
+        actions: list[do.Action] = [
+            self.sender.send(partition, encode_rollback_marker(*ours, seq, graph, self.rollback_history))
+            for partition, seq in self.sender.next_seq.items()
+        ]
+        return actions + self._on_acked()
+
+    def _on_acked(self) -> list[do.Action]:
+        if self.status is TaskStatus.ANNOUNCING and self.sender.all_acked:
+            self._become(TaskStatus.RUNNING)
+            positions = (*self.inputs.position.items(), *self.external.position.items())
+            return [do.Seek(partition, offset) for partition, offset in positions]
+        return self.changelog.commit()
+
+    def _become(self, status: TaskStatus) -> None:
+        self.status = ALIGNED_TASK.change(self.task.name, self.status, status)
+
     # --- input and output ---
 
-    def _message(self, event: Message) -> list[Action]:
+    def _message(self, event: on.Message) -> list[do.Action]:
         assert self.wants_input, f"{self.task.name}: a message was fed in {self.status}"
         partition, offset, value = event.partition, event.offset, event.value
         self.inputs.read(partition, offset)
@@ -159,15 +243,9 @@ class TaskCore(Committing):
             if header.type is MessageType.FRAME:
                 if header.checkpoint_id > event.append_time_ms + self.limits.checkpoint_ahead_ms:
                     self.seen["checkpoint ids ahead of the log's clock"] += 1
-                action = self.inputs.frame(partition, offset, header, value, self.frozen)
-                if isinstance(action, Process):
-                    return self._process(action)
-                return [action] if isinstance(action, Spill) else []
+                return self._admitted(self.inputs.frame(partition, offset, header, value, self.frozen))
             if header.type is MessageType.WATERMARK:
-                action = self.inputs.watermark(partition, offset, header, value, self.frozen)
-                if isinstance(action, Process):
-                    return self._process(action)
-                return [action] if isinstance(action, Spill) else []
+                return self._admitted(self.inputs.watermark(partition, offset, header, value, self.frozen))
             if header.type is MessageType.MARKER:
                 if self.aligned:
                     self.inputs.marker(partition, offset, decode_marker(value), self.frozen)
@@ -176,26 +254,27 @@ class TaskCore(Committing):
                 self.inputs.progress(partition, offset, decode_progress(value))
                 return []
             self._rollback = self.inputs.rollback_marker(partition, offset, decode_rollback_marker(value), self.frozen)
-            self.seen["rollbacks during a commit"] += self._rollback and self.pending_commit is not None
+            self.seen["rollbacks during a commit"] += self._rollback and self.commits.pending is not None
             dropped = self.inputs.early.take_dropped()
-            return [DropSpilled(dropped)] if dropped else []
+            return [do.DropSpilled(dropped)] if dropped else []
         except DecodeError as error:
             raise Halted(
                 f"{self.task.name}: {partition} offset {offset}: {error}; "
                 "an internal topic must hold only what Grete wrote: find the writer"
             ) from error
 
-    def _process(self, action: Process) -> list[Action]:
+    def _admitted(self, action: do.Process | do.Spill | None) -> list[do.Action]:
+        """Take what becomes of a frame or watermark: it is processed, moved to disk, or needs nothing."""
+        if isinstance(action, do.Process):
+            return self._process(action)
+        return [] if action is None else [action]
+
+    def _process(self, action: do.Process) -> list[do.Action]:
         self._processing = True
         return [action]
 
-    def _output_frames(self, event: OutputFrames) -> list[Action]:
-        actions: list[Action] = []
-        ours = (MessageType.FRAME, self.task.producer, self.generation, self.frozen + 1)
-        for partition, count, body in event.frames:
-            header = encode_header(Header(*ours, self.next_seq[partition]))
-            self.next_seq[partition] += count
-            actions.append(self._send(partition, header + body))
+    def _output_frames(self, event: on.OutputFrames) -> list[do.Action]:
+        actions = self.sender.frames(event.frames, self.generation, self.frozen + 1)
         if event.watermark is not None and self.status is TaskStatus.RUNNING:
             actions += self._watermarks(*event.watermark)
         if self._closing is not None:
@@ -203,68 +282,80 @@ class TaskCore(Committing):
             actions += self._freeze(checkpoint_id)
         return actions
 
-    def _watermarks(self, watermark: int, idle: bool) -> list[Action]:
+    def _watermarks(self, watermark: int, idle: bool) -> list[do.Action]:
         """Send event time behind the frames, with their generation and checkpoint id; it takes no number (E2)."""
-        ours = (self.task.producer, self.generation, self.frozen + 1)
+        ours, next_seq = (self.task.producer, self.generation, self.frozen + 1), self.sender.next_seq
         return [
-            self._send(partition, encode_watermark(*ours, self.next_seq[partition], idle, (watermark,)))
+            self.sender.send(partition, encode_watermark(*ours, next_seq[partition], idle, (watermark,)))
             for partition in self.task.timed_outputs
         ]
 
-    # --- the own changelog ---
+    # --- closing a checkpoint ---
 
-    def _changelog_appended(self, event: ChangelogAppended) -> list[Action]:
-        self._mono_ms = event.mono_ms
-        if not event.fenced:
-            self.clock.anchor(event.append_time_ms, event.mono_ms)
-        if self.status is TaskStatus.STARTING:
-            return self.start_up.appended(event)
-        if self.start_up.ownership.in_doubt:
-            return []  # the process ends: its successor finds what is valid (C4)
-        pending, reclaiming = self.pending_commit, self.status is TaskStatus.RECLAIMING
-        # a rollback's claim is n + 1 after n: anything above n before it is another's (1.8 C1)
-        highest_own = self.generation - 1 if reclaiming else self.generation
-        if event.fenced:
-            return [ReadChangelog(self.start_up.ownership.refused(highest_own))]
-        back = self.start_up.ownership.appended(event.offset, highest_own, event.trailing)
-        if not reclaiming:
-            assert pending is not None
-            self._advance(pending, CommitStep.VERIFY)
-            pending.offset, pending.append_time_ms = event.offset, event.append_time_ms
-        if back is not None:
-            self.seen["tails verified"] += 1
-            return [ReadChangelog(back)]
-        return self._rolled_back() if reclaiming else self._verified()
+    def _close_by_timer(self) -> list[do.Action]:
+        open_checkpoint = self.frozen + 1
+        self._stop_closed = self._stopping
+        due = self._stopping or self.clock.due(open_checkpoint, self._mono_ms)
+        self.seen["checkpoints closed by a full write batch"] += self._open_batch_is_full and not due
+        if due or self._open_batch_is_full:
+            return self._close(max(open_checkpoint, self.clock.boundary(self._mono_ms)))
+        return []
 
-    def _changelog_read(self, event: ChangelogRow | ChangelogEnd | OutcomeFound) -> list[Action]:
-        start = self.start_up
-        if self.status is TaskStatus.STARTING:
-            return self._start_read(event)
-        if isinstance(event, ChangelogRow):
-            start.ownership.verify_tail(event.offset, event.value)
-            return []
-        start.ownership.tail_verified()
-        return self._rolled_back() if self.status is TaskStatus.RECLAIMING else self._verified()
+    def _close(self, checkpoint_id: int) -> list[do.Action]:
+        assert checkpoint_id > self.frozen and self.commits.pending is None
+        self._closing = checkpoint_id
+        return [do.FlushOutputs()]
+
+    def _freeze(self, checkpoint_id: int) -> list[do.Action]:
+        """Close the checkpoint, outputs and all: its commit begins (A8)."""
+        self.seen["commits over several checkpoints"] += (
+            0 < self.frozen < checkpoint_id - self.limits.checkpoint_interval_ms
+        )
+        inputs = self.inputs.commit(checkpoint_id)
+        self.frozen, self._open_bytes = checkpoint_id, 0
+        captured = PendingCommit(
+            checkpoint_id=checkpoint_id,
+            last_token=self.sender.token,
+            rollback_history=self.rollback_history,
+            inputs=inputs,
+            external=self.external.commit(),
+            outputs=self.sender.commit(),
+            known=self.inputs.rollback_histories(),
+            at_end=self.external.all_ended and self.inputs.all_ended,
+            deterministic=self.inputs.frontiers(),
+            genesis=self.status is TaskStatus.GENESIS,
+            marks=self.aligned,
+            with_outputs=True,
+        )
+        self.commits.begin(captured)
+        actions: list[do.Action] = [do.Freeze(checkpoint_id)]
+        if self.inputs.skipping:  # back to the positions of this commit, as after a restart (A5)
+            self.seen["seeks back"] += 1
+            self.inputs.rewind(inputs)
+            actions += [
+                do.ClearSpill(),
+                *(do.Seek(partition, offset) for partition, offset in self.inputs.position.items()),
+            ]
+        return actions + self.changelog.commit()
+
+    def _applied(self) -> list[do.Action]:
+        actions = self.commits.applied()
+        return actions + self._announce() if self.status is TaskStatus.GENESIS else actions
 
     # --- rollback, stop ---
 
-    def _begin_rollback(self) -> list[Action]:
+    def _begin_rollback(self) -> list[do.Action]:
         """Drop the open write batch and claim the next generation (R4, C6)."""
         self.seen["rollbacks"] += 1
         self._become(TaskStatus.RECLAIMING)
-        generation = self.generation + 1
-        return [
-            DropOpen(),
-            ClearSpill(),
-            AppendChangelog(self.start_up.ownership.claim_message(generation), generation),
-        ]
+        return [do.DropOpen(), do.ClearSpill(), self.changelog.claim()]
 
-    def _rolled_back(self) -> list[Action]:
-        assert self.committed is not None
-        self.rollback_history = extend_rollback_history(
-            self.rollback_history, RollbackEntry(self.generation, self.committed.checkpoint_id)
-        )
-        self._resume(self.committed)
+    def _rolled_back(self) -> list[do.Action]:
+        commit = self.commits.committed
+        assert commit is not None
+        rolled_back = RollbackEntry(self.generation, commit.checkpoint_id)
+        self.rollback_history = extend_rollback_history(self.rollback_history, rolled_back)
+        self._resume(commit)
         return self._announce()
 
     def _nothing_open(self) -> bool:
@@ -273,8 +364,8 @@ class TaskCore(Committing):
             return self._stop_closed
         return not self.inputs.included and not self.inputs.early.bytes
 
-    def _exit(self) -> list[Action]:
-        if self._acked < self._token:
+    def _exit(self) -> list[do.Action]:
+        if not self.sender.all_acked:
             return []
         self._become(TaskStatus.STOPPED)
-        return [Exit(f"stopped at checkpoint {self.frozen}")]
+        return [do.Exit(f"stopped at checkpoint {self.frozen}")]

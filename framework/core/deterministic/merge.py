@@ -14,10 +14,12 @@ from typing import Any
 
 from framework.core.actions import Seek
 from framework.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
+from framework.core.events import Message
 from framework.errors import Halted
 from protocol.commit import ChannelCommit, Commit, Frontier, InputCommit
-from protocol.control import ProgressMessage
-from protocol.envelope import Header
+from protocol.control import ProgressMessage, decode_progress
+from protocol.envelope import Header, MessageType, decode_header
+from protocol.errors import DecodeError
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 from protocol.record_batch import RecordBatch
@@ -80,6 +82,26 @@ class Merge:
         self._several = len(self.position) > 1
 
     # --- what is read ---
+
+    def message(self, event: Message) -> None:
+        """Take the next message of an input partition. Raises Halted if it does not belong there."""
+        partition, offset, value = event.partition, event.offset, event.value
+        self.read(partition, offset)
+        try:
+            header = decode_header(value)
+            if header.type is MessageType.FRAME:
+                self.frame(partition, offset, header, value)
+                return
+            if header.type is MessageType.PROGRESS:
+                self.progress(partition, offset, decode_progress(value))
+                return
+        except DecodeError as error:
+            raise Halted(
+                f"{self.name}: {partition} offset {offset}: {error}; "
+                "an internal topic must hold only what Grete wrote: find the writer"
+            ) from error
+        found = f"a {header.type.name} message"
+        raise Halted(f"{self.name}: {partition} offset {offset}: {found} does not belong in deterministic mode")
 
     def read(self, partition: TopicPartition, offset: int) -> None:
         """Note that the message at ``offset`` was read (R5). Raises Halted if it lies before the position."""

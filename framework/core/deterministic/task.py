@@ -8,147 +8,182 @@ release in one transaction. Of these messages, commits and time leases one is on
 a freeze on nothing is decided or released before the commit is in the changelog: a restart reads from there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 
-from framework.core.actions import (
-    Action,
-    AppendChangelog,
-    Committed,
-    Exit,
-    Freeze,
-    ProcessRecords,
-    ReadChangelog,
-    Seek,
-)
-from framework.core.commit import PendingCommit
-from framework.core.deterministic.source import SourceCore
-from framework.core.events import (
-    Acked,
-    Applied,
-    ChangelogAppended,
-    ChangelogEnd,
-    ChangelogRow,
-    DataWritten,
-    Event,
-    ExternalBatch,
-    ExternalProcessed,
-    InputGone,
-    InputRead,
-    Message,
-    OutcomeFound,
-    OutputFrames,
-    Processed,
-    Ran,
-    Start,
-    Stop,
-    Tick,
-)
-from framework.core.lifecycle import CommitStep, TaskStatus
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.checkpoint_clock import CheckpointClock
+from framework.core.commit_pipeline import CommitPipeline, PendingCommit
+from framework.core.deterministic.logical_clock import LogicalClock
+from framework.core.deterministic.merge import Merge
+from framework.core.deterministic.outputs import LogicalSender
+from framework.core.deterministic.source import Source
+from framework.core.external_inputs import ExternalInputs
+from framework.core.graph_check import check_deterministic
+from framework.core.lifecycle import DETERMINISTIC_TASK, CommitStep, TaskStatus
+from framework.core.limits import Limits
+from framework.core.ownership import Ownership
+from framework.core.sender import Sender
 from framework.core.startup import StartUp
-from framework.errors import ConfigError, Halted
+from framework.core.task_changelog import TaskChangelog
+from framework.core.task_topology import TaskWiring
 from protocol.changelog import (
-    ChangelogHeader,
     ChangelogType,
-    OutputRelease,
     TimeLease,
     encode_input_decision,
     encode_output_release,
     encode_time_lease,
 )
 from protocol.commit import Commit, DeterministicCommit
-from protocol.control import decode_progress
-from protocol.envelope import MessageType, decode_header
-from protocol.errors import DecodeError
-from protocol.ids import TopicPartition
+from protocol.frames import last_logical
 
+NEVER = 1 << 62  # µs: no timer is set
 REST = 3  # between two commits, at least this many times as long as one took: input decisions wait for commits
+GATHERED = 4  # of a sink whose input is full: a transaction costs as much for one batch as for many
 
 
-class DeterministicCore(SourceCore):
+class DeterministicCore:
     """One task. ``releases``: records for external topics wait for output releases; else they leave at once (D5)."""
+
+    def __init__(self, task: TaskWiring, limits: Limits, *, releases: bool) -> None:
+        self.task = task
+        self.limits = limits
+        self.releases = releases
+        self.status = DETERMINISTIC_TASK.first
+        self.frozen = 0  # the checkpoint closed last
+        self.merge = Merge(task.name, task.channels, limits.early_memory_bytes_max)
+        self.seen = self.merge.seen
+        self.external = ExternalInputs(task.external)
+        self.time = LogicalClock(limits.progress_interval_ms, limits.time_lease_ms)
+        self.source = Source(task.name, self.external, self.time)
+        self.sender = Sender(task.producer, task.outputs)
+        self.clock = CheckpointClock(limits.checkpoint_interval_ms)
+        self.ownership = Ownership(str(task.changelog))
+        self.outputs = LogicalSender(task.producer, self.sender, self.ownership, releases=releases)
+        self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_deterministic, task))
+        self.commits = CommitPipeline(task, self.ownership, self.sender, limits.changelog_retention_ms)
+        self.changelog = TaskChangelog(self.start_up, self.ownership, self.commits, self.seen)
+        self._processing = False
+        self._timer = 0  # when the next timer is due, as far as is known
+        self._upto = -1  # the time up to which all is processed, timers included
+        self._frozen_ms = self._rest_until_ms = 0  # when the last checkpoint was frozen, and how long none is due
+        self._stopping = False
+        self._stop_closed = False  # the last checkpoint of a graceful stop was closed
+        self._mono_ms = self._mono_us = 0
+        self._open_bytes = 0
 
     # --- what the driver may ask ---
 
     @property
-    def released(self) -> Mapping[TopicPartition, int]:
-        """The seq by external partition up to which outputs had left the job at the start: drop what is made again."""
-        return self.start_up.fold.released
+    def generation(self) -> int:
+        """Return the generation that this process has claimed."""
+        return self.ownership.generation
 
     @property
-    def released_digests(self) -> Mapping[TopicPartition, Sequence[tuple[int, int]]]:
-        """The last seq of each output release since the last commit, and the digest up to it.
-
-        Outputs that are made again must agree with it.
-        """
-        return self.start_up.fold.released_digests
+    def wants_input(self) -> bool:
+        """Whether the next message or external batch may be fed."""
+        return (
+            self.status is TaskStatus.RUNNING
+            and not (self._processing or self._stopping)
+            and self.source.has_room
+            and not (self._open_batch_is_full and self.commits.pending is not None)
+            and not (self.source.batches and self._closes)  # a checkpoint is frozen between batches
+        )
 
     @property
-    def observed(self) -> int:
-        """The last logical time in µs that something was received of: all sources must pass it."""
-        return self.merge.latest
+    def gathers(self) -> bool:
+        """Whether what could be released waits for more: only while more is certain to come at once."""
+        if not (self.releases and self.source.more and (self._processing or self.wants_input)):
+            return False
+        return self.source.gathered < GATHERED
+
+    @property
+    def awaits_answers(self) -> bool:
+        """Whether it matters when sends are acknowledged: only for commits and at the end."""
+        return self._stopping or self.commits.pending is not None
 
     def due_in_ms(self, mono_ms: float) -> float:
         """Return in how many ms a Tick can do something; a minute if nothing depends on time."""
         due = 60_000.0
         if self.status is TaskStatus.RUNNING and self._at_rest:
-            if self.pending_commit is None:
+            if self.commits.pending is None:
                 due = max(self.clock.next_due_ms(self.frozen + 1, int(mono_ms)), self._rest_until_ms - mono_ms)
             if self._emits_progress:
                 due = min(due, self.time.next_emit_ms(int(mono_ms * 1000)))
         return due
 
+    @property
+    def _at_rest(self) -> bool:
+        """Whether nothing is being processed: what is in the write batch was also sent."""
+        return not self._processing and self.source.at_rest
+
+    @property
+    def _closes(self) -> bool:
+        """Whether a checkpoint is to be frozen as soon as all is at rest."""
+        return self.commits.pending is None and (
+            self._stopping
+            or self._open_batch_is_full
+            or (self.clock.due(self.frozen + 1, self._mono_ms) and self._mono_ms >= self._rest_until_ms)
+        )
+
+    @property
+    def _open_batch_is_full(self) -> bool:
+        """Whether the open write batch is near its bound: its checkpoint must be closed (A9), a source can wait."""
+        return self._open_bytes > self.limits.uncommitted_state_bytes_max // 2
+
+    @property
+    def _emits_progress(self) -> bool:
+        """Whether time itself has to go on here: in a source that other tasks read, or that has timers."""
+        return self.task.is_source and not self._stop_closed and (bool(self.task.outputs) or self._timer < NEVER)
+
     # --- dispatch ---
 
-    def step(self, event: Event) -> Sequence[Action]:
+    def step(self, event: on.Event) -> Sequence[do.Action]:
         """Take an event, return what must be done, in order. Raises Fenced, TransientError, Halted, ConfigError."""
-        actions: list[Action] = []
+        actions: list[do.Action] = []
         match event:
-            case Message():
-                self._message(event)
+            case on.Message():
+                self.merge.message(event)
                 return []  # what it brings is taken when all that was read is here
-            case InputRead():
-                self._more = False
-            case Ran():
+            case on.InputRead():
+                self.source.more = False
+            case on.Ran():
                 actions = self._ran(event)
-            case ExternalBatch():
+            case on.ExternalBatch():
                 actions = self._decide(event)
-            case Acked():
-                return self._on_acked(event)
-            case Tick():
+            case on.Acked():
+                self.sender.acked = event.token
+                return self._pump() if self.awaits_answers else []
+            case on.Tick():
                 self._mono_ms, self._open_bytes = event.mono_ms, event.open_bytes
                 self._mono_us = event.mono_us or event.mono_ms * 1000
                 self.time.observe(event.observed, self._mono_us)
                 actions = self._emit_progress()
-            case ExternalProcessed():
-                self.ended[event.partition] = event.ended
-            case DataWritten():
-                actions = self._data_written(event)
-            case ChangelogAppended():
-                actions = self._changelog_appended(event)
-            case Applied():
+            case on.ExternalProcessed():
+                self.external.ended[event.partition] = event.ended
+            case on.DataWritten():
+                actions = self.commits.data_written(event)
+            case on.ChangelogAppended():
+                actions = self._appended(event)
+            case on.Applied():
                 actions = self._applied()
-            case ChangelogRow() | ChangelogEnd() | OutcomeFound():
-                actions = self._changelog_read(event)
-            case InputGone(error):
-                return [ReadChangelog(self.start_up.ownership.doubted(self.generation, error))]
-            case Stop():
+            case on.ChangelogRow() | on.ChangelogEnd() | on.OutcomeFound():
+                actions = self._valid(*self.changelog.read(event))
+            case on.InputGone(error):
+                return [do.ReadChangelog(self.ownership.doubted(self.generation, error))]
+            case on.Stop():
                 self._stopping = True
-            case Start():
+            case on.Start():
                 self._mono_ms = event.mono_ms
-                self._start = StartUp(self.task.name, self.task.changelog, event, self._check)
-                self._bounds = event.bounds
-                return self._start.begin()
-            case Processed() | OutputFrames():  # pragma: no branch  # the last of Event: mypy holds it
+                return self.start_up.begin(event)
+            case on.Processed() | on.OutputFrames():  # pragma: no branch  # the last of Event: mypy holds it
                 raise AssertionError(f"{self.task.name}: {event} does not belong in deterministic mode")
         return actions + self._pump()
 
-    def _on_acked(self, event: Acked) -> list[Action]:
-        self._acked = event.token
-        return self._pump() if self.awaits_answers else []
-
-    def _pump(self) -> list[Action]:
+    def _pump(self) -> list[do.Action]:
         """Return what can be done now: a message for the changelog, a commit, the next records, a progress message."""
-        if self.status not in (TaskStatus.RUNNING, TaskStatus.GENESIS) or self.start_up.ownership.in_doubt:
+        if self.status not in (TaskStatus.RUNNING, TaskStatus.GENESIS) or self.ownership.in_doubt:
             return []
         actions = self._append_next()
         if self.status is TaskStatus.RUNNING and self._at_rest:
@@ -161,211 +196,192 @@ class DeterministicCore(SourceCore):
                 actions += self._take()
         return actions
 
-    @property
-    def _is_due(self) -> bool:
-        return self.clock.due(self.frozen + 1, self._mono_ms) and self._mono_ms >= self._rest_until_ms
+    # --- start ---
 
-    # --- inputs ---
+    def _started(self) -> list[do.Action]:
+        """Ownership is settled, the store agrees with the last commit: go on from it, or make the genesis (A2)."""
+        start, last = self.start_up, self.start_up.fold.last
+        if last is None:
+            start.check_new(self.merge.position)
+            self.external.begin(start.bounds)
+            self._become(TaskStatus.GENESIS)
+            return self._freeze(0)
+        self.commits.resume(start.fold, self.clock.now(self._mono_ms))
+        self._resume(last)
+        start.check_resumed(self.merge.position | self.external.position)
+        if last.bulk_write_id is None or self.source.replay:
+            return self._go_on()
+        self._become(TaskStatus.GENESIS)  # a bulk write does not know where the outputs of this job will begin (D5)
+        return self._freeze(max(self.frozen + 1, self.clock.boundary(self._mono_ms)))
 
-    def _message(self, event: Message) -> None:
-        partition, offset, value = event.partition, event.offset, event.value
-        self.merge.read(partition, offset)
-        try:
-            header = decode_header(value)
-            if header.type is MessageType.FRAME:
-                self.merge.frame(partition, offset, header, value)
-                return
-            if header.type is MessageType.PROGRESS:
-                self.merge.progress(partition, offset, decode_progress(value))
-                return
-        except DecodeError as error:
-            raise Halted(
-                f"{self.task.name}: {partition} offset {offset}: {error}; "
-                "an internal topic must hold only what Grete wrote: find the writer"
-            ) from error
-        found = f"a {header.type.name} message"
-        raise Halted(f"{self.task.name}: {partition} offset {offset}: {found} does not belong in deterministic mode")
+    def _resume(self, commit: Commit) -> None:
+        """Set everything that is a function of the last commit, and of what was decided since."""
+        fold, deterministic = self.start_up.fold, commit.deterministic
+        assert deterministic is not None
+        self.frozen = commit.checkpoint_id
+        self.external.resume(commit, self.start_up.bounds)
+        self.sender.resume(commit)
+        self.merge.reset(commit)
+        self.source.resume(deterministic, fold.decisions)
+        last_t = fold.decisions[-1].last_t if fold.decisions else deterministic.last_t
+        self.time.start(last_t, max(fold.lease, deterministic.lease))
 
-    def _take(self) -> list[Action]:
+    def _go_on(self) -> list[do.Action]:
+        """Take up the work from the last commit."""
+        self._become(TaskStatus.RUNNING)
+        seeks = [do.Seek(partition, offset) for partition, offset in self.merge.position.items()]
+        return [*seeks, *self._replay_next()]
+
+    def _replay_next(self) -> list[do.Action]:
+        """Process the next input decision of a predecessor; after the last one take new rows."""
+        if self.source.replay:
+            self.seen["decisions replayed"] += 1
+            self._processing = True
+            return [self.source.replay_next()]
+        seeks: list[do.Action] = [do.Seek(partition, offset) for partition, offset in self.external.position.items()]
+        return seeks + self._pass(self.time.floor) if self.task.is_source else seeks
+
+    def _become(self, status: TaskStatus) -> None:
+        self.status = DETERMINISTIC_TASK.change(self.task.name, self.status, status)
+
+    # --- input ---
+
+    def _take(self) -> list[do.Action]:
         """Process what may go (D1); once nothing may, tell downstream up to when nothing will come."""
-        if self._open_batch_is_full and self.pending_commit is not None:
+        if self._open_batch_is_full and self.commits.pending is not None:
             return []
         batches, upto = self.merge.take()
         if batches or self._timer <= upto > self._upto:
             self._processing, self._upto = True, max(self._upto, upto)
-            return [ProcessRecords(batches, upto)]
+            return [do.ProcessRecords(batches, upto)]
         self._upto = max(self._upto, upto)
-        return [*self._progress_messages(self._upto), *self.merge.seeks()]
+        return [*self.outputs.progress(self._upto, self.frozen + 1), *self.merge.seeks()]
 
-    def _ran(self, event: Ran) -> list[Action]:
+    def _decide(self, event: on.ExternalBatch) -> list[do.Action]:
+        """Take rows: the input decision goes to the log while they are processed."""
+        assert self.wants_input, f"{self.task.name}: a batch was fed in {self.status}"
+        self._mono_us, self._processing = event.mono_us, True
+        process = self.source.decide(event)
+        return [*self._append_next(), process]
+
+    # --- output ---
+
+    def _ran(self, event: on.Ran) -> list[do.Action]:
         self._processing, self._open_bytes, self._timer = False, event.open_bytes, event.timer
-        if self.releases:
-            self._held += event.outputs
-            self._releasing |= dict(event.released)
-        if self._batches:
-            self._batches[-1].outputs = event
+        self.outputs.hold(event)
+        if self.source.batches:
+            self.source.batches[-1].outputs = event
             return self._batches_done()
-        actions = self._frames(event)
-        if self._replay:
-            decision = self._replay.popleft()
-            self._took(decision, event.next_offset)
+        actions = self.outputs.send(event, self.frozen + 1)
+        if self.source.replay:
+            self.source.replayed(event.next_offset)
             return actions + self._replay_next()
-        return actions if self.task.channels else actions + self._progress_messages(self.time.floor)
+        return actions if self.task.channels else actions + self.outputs.progress(self.time.floor, self.frozen + 1)
+
+    def _batches_done(self) -> list[do.Action]:
+        """Send the outputs of batches, in order: of those that are processed and whose input decisions are valid."""
+        actions: list[do.Action] = []
+        open_checkpoint = self.frozen + 1
+        for decision, outputs in self.source.done():
+            ends = {partition: last_logical(body)[0] for partition, _, body in outputs.frames}
+            besides = frozenset(partition for partition, t in ends.items() if t == decision.last_t)
+            actions += [
+                *self.outputs.send(outputs, open_checkpoint),
+                *self.outputs.progress(decision.last_t, open_checkpoint, besides=besides),
+            ]
+        return actions
+
+    def _emit_progress(self) -> list[do.Action]:
+        """Advance logical time where no record does it."""
+        if self.status is not TaskStatus.RUNNING or not (self._at_rest and self._emits_progress):
+            return []
+        return self._pass(self.time.advance(self._mono_us)) if self.time.emit_due(self._mono_us) else []
+
+    def _pass(self, t: int) -> list[do.Action]:
+        """Nothing up to ``t`` is still to come: timers fire first, then all downstream may know."""
+        if t <= self.outputs.advanced or t < self._timer:
+            return self.outputs.progress(t, self.frozen + 1)
+        self._processing = True
+        return [do.ProcessRecords((), t)]
 
     # --- the own changelog ---
 
-    def _append_next(self) -> list[Action]:
+    def _append_next(self) -> list[do.Action]:
         """Append the next message, if none is on its way."""
-        if self._appending is not None:
+        if self.changelog.appending is not None:
             return []
-        pending = self.pending_commit
+        pending = self.commits.pending
         if pending is not None and pending.step is not CommitStep.APPLY:
-            actions = self._write_data(pending)  # nothing is decided or released between a freeze and its commit
-            self._appending = ChangelogType.COMMIT if actions else None
-            return actions
+            return self.changelog.commit()  # nothing is decided or released between a freeze and its commit
         if self.status is not TaskStatus.RUNNING:
             return []
-        before = []
+        messages, header = [], self.ownership.header
         lease = self.time.next_lease(self._mono_us) if self._emits_progress else None
         if lease is not None:
-            before.append(encode_time_lease(self._header(ChangelogType.TIME_LEASE), TimeLease(lease)))
+            messages.append(encode_time_lease(header(ChangelogType.TIME_LEASE), TimeLease(lease)))
         elif self.gathers:
             return []
-        for batch in self._batches:
-            if not batch.logged and (batch.outputs is not None or not self.releases):
-                batch.logged = True
-                before.append(encode_input_decision(self._header(ChangelogType.INPUT_DECISION), batch.decision))
+        messages += [
+            encode_input_decision(header(ChangelogType.INPUT_DECISION), decision)
+            for decision in self.source.log(processed=self.releases)
+        ]
         outputs = 0
-        if self._held:  # all of it is decided by now
-            outputs, self._held = self._held, 0
-            before.append(encode_output_release(self._header(ChangelogType.OUTPUT_RELEASE), self._release()))
-        if not before:
+        if self.outputs.held:  # all of it is decided by now
+            outputs, release = self.outputs.release()
+            messages.append(encode_output_release(header(ChangelogType.OUTPUT_RELEASE), release))
+        if not messages:
             return []
-        *before, value = before
-        self._appending = ChangelogType(value[0] & 15)
-        sync = self.releases  # else what a power loss takes, it takes with all that came of it
-        return [AppendChangelog(value, self.generation, before=tuple(before), outputs=outputs, sync=sync)]
+        # without output releases a power loss takes what came of a message, too
+        return [self.changelog.append(messages, outputs=outputs, sync=self.releases)]
 
-    def _release(self) -> OutputRelease:
-        released, self._releasing = sorted(self._releasing.items()), {}
-        return OutputRelease(tuple((p, seq) for p, (seq, _) in released), tuple(digest for _, (_, digest) in released))
-
-    def _changelog_appended(self, event: ChangelogAppended) -> list[Action]:
+    def _appended(self, event: on.ChangelogAppended) -> list[do.Action]:
         self._mono_ms, self._mono_us = event.mono_ms, event.mono_us or event.mono_ms * 1000
         if not event.fenced:
             forward = max(event.append_time_ms, self.clock.now(event.mono_ms))  # no checkpoint spans tasks: none waits
             self.clock.anchor(forward, event.mono_ms)
             self.time.anchor(event.append_time_ms, self._mono_us)
-        if self.status is TaskStatus.STARTING:
-            return self.start_up.appended(event)
-        ownership, pending = self.start_up.ownership, self.pending_commit
-        if ownership.in_doubt:
-            return []  # the process ends: its successor finds what is valid (C4)
-        if event.fenced:
-            return [ReadChangelog(ownership.refused(self.generation))]
-        back = ownership.appended(event.offset, self.generation, event.trailing)
-        if self._appending is ChangelogType.COMMIT:
-            assert pending is not None
-            self._advance(pending, CommitStep.VERIFY)
-            pending.offset, pending.append_time_ms = event.offset, event.append_time_ms
-            self._rest_until_ms = event.mono_ms + REST * (event.mono_ms - self._frozen_ms)
-        if back is not None:
-            self.seen["tails verified"] += 1
-            return [ReadChangelog(back)]
-        return self._valid()
+            if self.changelog.appending is ChangelogType.COMMIT:
+                self._rest_until_ms = event.mono_ms + REST * (event.mono_ms - self._frozen_ms)
+        return self._valid(*self.changelog.appended(event))
 
-    def _changelog_read(self, event: ChangelogRow | ChangelogEnd | OutcomeFound) -> list[Action]:
-        if self.status is TaskStatus.STARTING:
-            return self._start_read(event)
-        ownership = self.start_up.ownership
-        if isinstance(event, ChangelogRow):
-            ownership.verify_tail(event.offset, event.value)
-            return []
-        ownership.tail_verified()
-        return self._valid()
-
-    def _valid(self) -> list[Action]:
-        """What was appended is valid: nothing of a newer generation is before it (C3)."""
-        kind, self._appending = self._appending, None
-        if kind is ChangelogType.COMMIT:
-            return self._verified()
+    def _valid(self, actions: list[do.Action], kind: ChangelogType | None) -> list[do.Action]:
+        """Go on from an own message that is valid, the last one that was appended; ``kind`` None: none is, for now."""
+        if kind is ChangelogType.CLAIM:
+            return actions + self._started()
+        if kind is None or kind is ChangelogType.COMMIT:
+            return actions
         self.time.lease = self.time.lease_sent
-        for batch in self._batches:
-            batch.valid = batch.logged
-        return self._batches_done()
+        self.source.logged_are_valid()
+        return actions + self._batches_done()
 
-    def _header(self, kind: ChangelogType) -> ChangelogHeader:
-        return self.start_up.ownership.header(kind)
+    # --- commit, stop ---
 
-    # --- commit, start, stop ---
-
-    def _freeze(self, checkpoint_id: int) -> list[Action]:
+    def _freeze(self, checkpoint_id: int) -> list[do.Action]:
         inputs, frontiers = self.merge.commit(checkpoint_id)
         self.frozen, self._open_bytes, self._frozen_ms = checkpoint_id, 0, self._mono_ms
-        self.pending_commit = PendingCommit(
+        source = self.source
+        captured = PendingCommit(
             checkpoint_id=checkpoint_id,
-            last_token=self._token,
+            last_token=self.sender.token,
+            rollback_history=self.start_up.fold.rollback_history,
             inputs=inputs,
-            external=self._external_inputs(),
-            outputs=self._output_seqs(),
+            external=self.external.commit(),
+            outputs=self.sender.commit(),
             known=(),
-            at_end=self.task.is_source and all(self.ended.values()),
-            deterministic=DeterministicCommit(self._taken, self._last_t, self.time.lease_sent, frontiers),
-            held=self._held,
+            at_end=self.task.is_source and self.external.all_ended,
+            deterministic=DeterministicCommit(source.taken, source.last_t, self.time.lease_sent, frontiers),
+            genesis=self.status is TaskStatus.GENESIS,
+            held=self.outputs.release()[0],
         )
-        self._held, self._releasing = 0, {}
-        return [Freeze(checkpoint_id), *self._append_next()]
+        self.commits.begin(captured)
+        return [do.Freeze(checkpoint_id), *self._append_next()]
 
-    def _data_written(self, event: DataWritten) -> list[Action]:
-        message = self._commit_message(event)
-        assert self.pending_commit is not None
-        return [AppendChangelog(message, self.generation, outputs=self.pending_commit.held)]
+    def _applied(self) -> list[do.Action]:
+        actions = self.commits.applied()
+        return actions + self._go_on() if self.status is TaskStatus.GENESIS else actions
 
-    def _applied(self) -> list[Action]:
-        pending, commit = self.pending_commit, self.committed
-        assert pending is not None and pending.step is CommitStep.APPLY and commit is not None
-        self.pending_commit = None
-        if self.status is TaskStatus.GENESIS:
-            return [Committed(pending.checkpoint_id), *self._go_on()]
-        return [Committed(pending.checkpoint_id), *self._trims(pending, commit)]
-
-    def _positions(self) -> Mapping[TopicPartition, int]:
-        return self.merge.position
-
-    def _check(self, commit: Commit) -> None:
-        super()._check(commit)
-        if commit.deterministic is None:
-            raise ConfigError(
-                f"{self.task.name}: its last commit (checkpoint {commit.checkpoint_id}) is not one of deterministic "
-                "mode: a job keeps its modes: put them back, or give the job another name, under which it begins "
-                "from its inputs"
-            )
-
-    def _resume(self, commit: Commit) -> None:
-        super()._resume(commit)
-        assert commit.deterministic is not None
-        self.merge.reset(commit)
-        fold = self.start_up.fold
-        self._replay.extend(fold.decisions)
-        self._taken, self._last_t = commit.deterministic.position, commit.deterministic.last_t
-        fold.lease = max(fold.lease, commit.deterministic.lease)
-        last_t = fold.decisions[-1].last_t if fold.decisions else self._last_t
-        self.time.start(last_t, fold.lease)
-
-    def _go_on(self) -> list[Action]:
-        pending = (
-            self.status is TaskStatus.STARTING
-            and self.committed is not None
-            and self.committed.bulk_write_id is not None
-        )
-        if pending and not self._replay:
-            self._become(TaskStatus.GENESIS)  # a bulk write does not know where the outputs of this job will begin (D5)
-            return self._freeze(max(self.frozen + 1, self.clock.boundary(self._mono_ms)))
-        self._become(TaskStatus.RUNNING)
-        return [*(Seek(partition, offset) for partition, offset in self.merge.position.items()), *self._replay_next()]
-
-    def _exit(self) -> list[Action]:
-        if self._acked < self._token or self._appending is not None or self._held:
+    def _exit(self) -> list[do.Action]:
+        if not self.sender.all_acked or self.changelog.appending is not None or self.outputs.held:
             return []  # pragma: no cover  # the last commit has waited for all of it; an exit would lose it
         self._become(TaskStatus.STOPPED)
-        return [Exit(f"stopped at checkpoint {self.frozen}")]
+        return [do.Exit(f"stopped at checkpoint {self.frozen}")]

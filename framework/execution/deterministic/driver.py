@@ -92,7 +92,7 @@ class DeterministicDriver(TaskDriver):
     @property
     def observed(self) -> int:
         """The last logical time in µs that has reached this task."""
-        return self._logical.observed
+        return self._logical.merge.latest
 
     def observe(self, t: int) -> None:
         """Note that a task beside this one has observed ``t``: a source passes it at once, if it can (D1)."""
@@ -167,7 +167,8 @@ class DeterministicDriver(TaskDriver):
         was_ready, self._due_at_ms = self._ready, None
         super()._do(event)
         if self._ready and not was_ready:
-            self._code.go_on_after(self._logical.released, self._logical.released_digests)
+            fold = self._logical.start_up.fold
+            self._code.go_on_after(fold.released, fold.released_digests)
             if not self._logical.releases:
                 self._back.begin(self._logical.start_up.fold.last)
 

@@ -175,7 +175,7 @@ def test_a_rollback_forgets_that_inputs_have_ended() -> None:
     task.take_external("outside", ended=True)
     a0.rollback_marker(0)
     task.read()
-    assert (task.position[IN], task.core.external[IN]) == (0, 0)
+    assert (task.position[IN], task.core.external.position[IN]) == (0, 0)
     a0.mark(1, at_end=True)
     a1.mark(1, at_end=True)
     task.read()

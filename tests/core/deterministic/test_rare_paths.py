@@ -84,7 +84,7 @@ def bulk_written(*, counts: bool | None) -> Logical:
     """Return INNER, not started, whose changelog ends with a bulk write; ``counts``: its outcome, None: not told."""
     first = Logical(Log(), INNER).start()
     first.tick(100)
-    ownership, commit = first.core.start_up.ownership, first.core.committed
+    ownership, commit = first.core.ownership, first.core.commits.committed
     assert commit is not None
     written = replace(
         commit, checkpoint_id=commit.checkpoint_id + 1, previous=commit.checkpoint_id, bulk_write_id="r", data_count=0
@@ -114,8 +114,8 @@ def test_a_start_asks_for_the_outcome_of_a_bulk_write() -> None:
     assert task.holding(do.FindOutcome).bulk_write_id == "r"
     task.step(on.OutcomeFound("r", counts=False))
     assert task.core.status is TaskStatus.RUNNING
-    assert task.core.committed is not None
-    assert task.core.committed.bulk_write_id is None
+    assert task.core.commits.committed is not None
+    assert task.core.commits.committed.bulk_write_id is None
 
 
 def test_a_stop_waits_until_all_is_acknowledged() -> None:
@@ -145,7 +145,7 @@ def test_while_a_commit_is_on_its_way_only_progress_messages_are_due() -> None:
     task = source()
     task.hold = {do.WriteData}
     task.tick(100)
-    assert task.core.pending_commit is not None
+    assert task.core.commits.pending is not None
     assert task.core.due_in_ms(task.mono_ms) < 100
     behind, _, _ = inner()
     behind.hold = {do.WriteData}
@@ -158,7 +158,7 @@ def test_a_task_says_up_to_when_it_has_received() -> None:
     task, a0, _ = inner()
     a0.send(("x", 100, A0))
     task.read()
-    assert (task.core.observed, task.core.merge.upto) == (100, -1)
+    assert (task.core.merge.latest, task.core.merge.upto) == (100, -1)
 
 
 def test_an_external_input_that_ends_is_noted() -> None:

@@ -99,7 +99,7 @@ def test_a_successor_replays_what_was_decided(same_host: bool) -> None:
     after = task.successor(same_host=same_host).start()
     assert after.processed == task.processed
     assert after.frames(TO[0])[2:] == after.frames(TO[0])[:2]
-    assert after.core.external[TopicPartition("in", 0)] == 3
+    assert after.core.external.position[TopicPartition("in", 0)] == 3
     after.take("new")
     assert after.processed[-1][1] > task.processed[-1][1]
 
@@ -121,7 +121,7 @@ def test_a_commit_takes_decisions_with_it() -> None:
     task = source()
     task.take("x")
     task.tick(100)
-    assert task.core.committed is not None
+    assert task.core.commits.committed is not None
     task.take("y")
     assert task.successor().start().names == ["y"]
 
@@ -360,11 +360,12 @@ def test_what_was_released_is_known_after_a_restart() -> None:
     b0.progress(200)
     task.read()
     after = task.successor().start()
-    assert after.core.released == {OUTSIDE: 2}
-    assert after.core.released_digests == {OUTSIDE: [(2, crc32(b"xy"))]}
+    assert after.core.start_up.fold.released == {OUTSIDE: 2}
+    assert after.core.start_up.fold.released_digests == {OUTSIDE: [(2, crc32(b"xy"))]}
     after.tick(100)
     third = after.successor(nonce=b"a third process!").start()
-    assert (third.core.released, third.core.released_digests) == ({}, {})  # it is in the state since
+    fold = third.core.start_up.fold
+    assert (fold.released, fold.released_digests) == ({}, {})  # it is in the state since
 
 
 def test_what_waits_at_a_freeze_leaves_with_the_commit() -> None:

@@ -15,10 +15,9 @@ from typing import Any
 
 from framework.cli.commands.worker import work
 from framework.core import actions as do
-from framework.core.aligned.state import TaskStatus
 from framework.core.aligned.task import TaskCore
 from framework.core.deterministic.task import DeterministicCore
-from framework.core.lifecycle import StartupPhase
+from framework.core.lifecycle import StartupPhase, TaskStatus
 from framework.execution.driver import TaskDriver
 from framework.execution.pending_sends import CHANGELOG
 from framework.logs.address import LogAddress
@@ -34,9 +33,10 @@ def phase_of(core: TaskCore | DeterministicCore) -> str:
     """Return the phase of a task."""
     match core.status:
         case TaskStatus.STARTING:
-            if core._start is None:
+            if core.start_up.phase is StartupPhase.CREATED:
                 return "starting"
-            return "claiming" if core._start.phase in (StartupPhase.CLAIMING, StartupPhase.VERIFYING) else "restoring"
+            claims = core.start_up.phase in (StartupPhase.CLAIMING, StartupPhase.VERIFYING)
+            return "claiming" if claims else "restoring"
         case TaskStatus.ANNOUNCING:
             return "announcing"
         case TaskStatus.RECLAIMING:
@@ -48,7 +48,7 @@ def phase_of(core: TaskCore | DeterministicCore) -> str:
         case TaskStatus.GENESIS:
             return "committing"
         case _:
-            return "running" if core.pending_commit is None else "committing"
+            return "running" if core.commits.pending is None else "committing"
 
 
 def _claims(driver: TaskDriver, action: do.Action) -> bool:
@@ -58,8 +58,8 @@ def _claims(driver: TaskDriver, action: do.Action) -> bool:
 def _commits(driver: TaskDriver, action: do.Action) -> bool:
     return (
         isinstance(action, do.AppendChangelog)
-        and driver.core.pending_commit is not None
-        and bool(driver.core.committed)
+        and driver.core.commits.pending is not None
+        and bool(driver.core.commits.committed)
     )
 
 

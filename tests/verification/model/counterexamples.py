@@ -78,9 +78,9 @@ def _marker_after_a_commit_only(announce: Any) -> Any:
         actions: list[Action] = announce(self)
         start: Any = self.start_up
         if getattr(start, "last_type", None) is ChangelogType.COMMIT and self.frozen > 0:
-            for partition, seq in self.next_seq.items():
+            for partition, seq in self.sender.next_seq.items():
                 marker = encode_marker(self.task.producer, self.generation, self.frozen, seq, False)
-                actions.append(self._send(partition, marker))
+                actions.append(self.sender.send(partition, marker))
             start.last_type = None
         return actions
 

@@ -7,7 +7,7 @@ core and remembered; exploring is then looking up. Numbers stand for rows, parti
 from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
 
-from framework.core.aligned.state import TaskStatus
+from framework.core.lifecycle import TaskStatus
 from framework.errors import Fenced, FrameworkError
 from tests.verification.model.checks import Checks
 from tests.verification.model.process import Process, Row, Store
@@ -249,7 +249,7 @@ class System:
                 self._perform(state, move, process)
             except Fenced as error:
                 self.seen.add("fenced")
-                nonce = process.core.start_up.ownership.claim.nonce
+                nonce = process.core.ownership.nonce
                 self.checks.fenced(self.partition(state, move.task), move.task, generation, nonce, str(error))
                 self._steps[key] = GONE
                 return GONE
@@ -370,7 +370,7 @@ class System:
             known=sum(
                 rollback_history[-1].generation for rollback_history in core.inputs.known.values() if rollback_history
             ),
-            external=next(iter(core.external.values()), -1) if process.wiring.external else -1,
-            committing=core.pending_commit is not None,
+            external=next(iter(core.external.position.values()), -1) if process.wiring.external else -1,
+            committing=core.commits.pending is not None,
             store=self.stores.number(process.store()),
         )

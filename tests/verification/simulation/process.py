@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 
-from framework.core.aligned.state import TaskStatus
 from framework.core.deterministic.task import DeterministicCore
+from framework.core.lifecycle import TaskStatus
 from framework.core.task_topology import TaskWiring
 from framework.execution.deterministic.driver import DeterministicDriver
 from framework.execution.driver import TaskDriver
@@ -127,7 +127,7 @@ class Process:
         self._around.recorder.froze(self.task, self.nonce, self.core.generation, checkpoint_id, steps)
 
     def _written(self, writes: Sequence[Write], changelog_position: bytes | None) -> None:
-        committed = self.core.committed
+        committed = self.core.commits.committed
         checkpoint_id = -1 if committed is None else committed.checkpoint_id
         self._around.checker.stored(self.task, checkpoint_id, self._disk, writes, changelog_position)
 

@@ -10,6 +10,7 @@ from framework.core.actions import Action, WipeStore
 from framework.core.aligned.task import TaskCore
 from framework.core.changelog_fold import ChangelogFold
 from framework.core.changelog_rewrite import ChangelogRewrite
+from framework.core.commit_pipeline import CommitPipeline
 from framework.core.events import ChangelogRow
 from framework.core.ownership import Ownership
 from framework.core.startup import StartUp
@@ -96,7 +97,9 @@ def own_repeat_is_foreign(verify_tail: Any) -> Any:
     """A repeat of the own claim is taken for another's (found by the simulator)."""
 
     def mistaken(self: Ownership, offset: int, value: bytes) -> None:
-        claim, self.claim = self.claim, self.claim._replace(pid=-1)
+        claim = self.claim
+        assert claim is not None
+        self.claim = claim._replace(pid=-1)
         try:
             verify_tail(self, offset, value)
         finally:
@@ -110,7 +113,7 @@ def generation_kept(begin: Any) -> Any:
     """A rollback goes on as the generation before (C6)."""
 
     def mistaken(self: TaskCore) -> list[Action]:
-        ownership = self.start_up.ownership
+        ownership = self.ownership
         seq, sent = ownership.next_seq, ownership._sent
         drop = begin(self)[:2]
         ownership.generation, ownership.next_seq, ownership._sent = ownership.generation - 1, seq, sent
@@ -161,8 +164,8 @@ def cursor_not_committed(started: Any) -> Any:
 
     def mistaken(self: TaskCore) -> Any:
         actions = started(self)
-        if self.rewrite.cursor:
-            self.rewrite.cursor = b"\x00\x0bk99"
+        if self.commits.rewrite.cursor:
+            self.commits.rewrite.cursor = b"\x00\x0bk99"
         return actions
 
     return mistaken
@@ -179,8 +182,8 @@ def current_round_trimmed(trim: Any) -> Any:
 
 
 @mutant(
-    TaskCore,
-    "_data_written",
+    CommitPipeline,
+    "data_written",
     "fenced",
     shows=lambda plan: _unfenced(plan) and not plan.tight_layer,
     focus=_rounds_in_progress,
@@ -188,7 +191,7 @@ def current_round_trimmed(trim: Any) -> Any:
 def own_round_named(data_written: Any) -> Any:
     """A commit names the round that it completes itself as the base of a bootstrap (1.8 R1)."""
 
-    def mistaken(self: TaskCore, event: Any) -> Any:
+    def mistaken(self: CommitPipeline, event: Any) -> Any:
         base = self.rewrite.base
         if event.round_done:
             self.rewrite.base = self.rewrite.round_start

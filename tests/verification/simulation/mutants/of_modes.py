@@ -3,12 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from framework.core.aligned.commit import Committing
 from framework.core.aligned.deterministic_channel import LogicalChannel
 from framework.core.aligned.inputs import Inputs
 from framework.core.aligned.task import TaskCore
-from framework.core.commit_pipeline import BaseCore
-from framework.core.deterministic.source import SourceCore
+from framework.core.deterministic.source import Source
+from framework.core.events import DataWritten
 from protocol.envelope import HEADER_SIZE
 from protocol.frames import last_logical
 from tests.verification.simulation.mutants.registry import busier, full_of, mutant
@@ -49,17 +48,17 @@ def kept_on_rollback(reset: Any) -> Any:
     return lambda self, seq, frontiers: reset(self, max(seq, self.taken), frontiers)
 
 
-@mutant(BaseCore, "_commit_message", "seq", "resume", "digest", "frontier", "lost", focus=busier, world="mixed")
-def seqs_of_the_open_checkpoint(commit_message: Any) -> Any:
+@mutant(TaskCore, "step", "seq", "resume", "digest", "frontier", "lost", focus=busier, world="mixed")
+def seqs_of_the_open_checkpoint(step: Any) -> Any:
     """A commit says how far deterministic producers are in the open write batch, not in the frozen one (A7)."""
 
-    def mistaken(self: BaseCore, event: Any) -> bytes:
-        run = self.pending_commit
-        if isinstance(self, TaskCore) and self.inputs.logical and run is not None:
+    def mistaken(self: TaskCore, event: Any) -> Any:
+        run = self.commits.pending
+        if isinstance(event, DataWritten) and self.inputs.logical and run is not None:
             run.inputs = tuple(
                 replace(i, channels=tuple(_moved(self.inputs, i, c) for c in i.channels)) for i in run.inputs
             )
-        return commit_message(self, event)  # type: ignore[no-any-return]
+        return step(self, event)
 
     return mistaken
 
@@ -87,19 +86,18 @@ def last_record_ends_its_time(frame: Any) -> Any:
 
 
 @mutant(
-    SourceCore,
-    "_batches_done",
+    Source,
+    "done",
     *("again", "prefix", "decision", "duplicate", "rolled back", "halted", "exactly once", "time"),
     focus=_killed,
     world="mixed",
 )
-def in_doubt_goes_to_aligned_tasks(batches_done: Any) -> Any:
+def in_doubt_goes_to_aligned_tasks(done: Any) -> Any:
     """Outputs of a deterministic source go to aligned tasks before its input decision is in the log (D2)."""
 
-    def mistaken(self: SourceCore) -> Any:
-        for batch in self._batches:
-            batch.valid = batch.logged
-        return batches_done(self)
+    def mistaken(self: Source) -> Any:
+        self.logged_are_valid()
+        return done(self)
 
     return mistaken
 
@@ -126,13 +124,13 @@ def alignment_over_all_channels(_least_marker: Any) -> Any:
     return lambda self: 0 if self.logical else min(channel.marker for channel in self.channels.values())
 
 
-@mutant(Committing, "_freeze", "trim", "resume", focus=_killed, world="mixed")
+@mutant(TaskCore, "_freeze", "trim", "resume", focus=_killed, world="mixed")
 def resumed_one_too_far(freeze: Any) -> Any:
     """A stream of a deterministic producer is resumed one message behind what is included (A7, K3)."""
 
-    def mistaken(self: Committing, checkpoint_id: int) -> Any:
+    def mistaken(self: TaskCore, checkpoint_id: int) -> Any:
         actions = freeze(self, checkpoint_id)
-        run = self.pending_commit
+        run = self.commits.pending
         assert run is not None
         logical = {partition for _, partition in self.inputs.logical}
         run.inputs = tuple(

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from framework.core.actions import Produce
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.events import Ran
 from framework.execution.deterministic.output_recovery import OutputRecovery
@@ -71,10 +70,10 @@ def committed_before_acknowledged(freeze: Any) -> Any:
     """A commit does not wait until the outputs that were sent before it are acknowledged (A7)."""
 
     def mistaken(self: DeterministicCore, checkpoint_id: int) -> Any:
-        acked, self._acked = self._acked, 1 << 62
+        acked, self.sender.acked = self.sender.acked, 1 << 62
         actions = freeze(self, checkpoint_id)
-        assert self.pending_commit is not None
-        self._acked, self.pending_commit.last_token = acked, 0
+        assert self.commits.pending is not None
+        self.sender.acked, self.commits.pending.last_token = acked, 0
         return actions
 
     return mistaken
@@ -94,9 +93,8 @@ def output_before_decision(ran: Any) -> Any:
     """A source's outputs to the outside leave before its input decision is in the changelog (D2)."""
 
     def mistaken(self: DeterministicCore, event: Ran) -> Any:
-        if self.releases or not (self._batches and event.outputs):
+        if self.releases or not (self.source.batches and event.outputs):
             return ran(self, event)
-        self._token += 1
-        return [Produce(self._token, event.outputs), *ran(self, replace(event, outputs=0))]
+        return [self.sender.produce(event.outputs), *ran(self, replace(event, outputs=0))]
 
     return mistaken

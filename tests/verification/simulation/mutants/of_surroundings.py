@@ -7,7 +7,7 @@ from framework.core import events as on
 from framework.core.aligned.task import TaskCore
 from framework.core.lifecycle import StartupPhase
 from framework.core.startup import StartUp
-from framework.errors import TransientError
+from framework.errors import Halted, TransientError
 from framework.execution.driver import TaskDriver
 from framework.execution.outbox import Outbox
 from framework.logs.memory import MemoryLog
@@ -219,10 +219,10 @@ def outbox_forgotten(reload: Any) -> Any:
 def lost_log_overlooked(begin: Any) -> Any:
     """A store that points beyond the end of its changelog is wiped, as if it were another's (decision 0011)."""
 
-    def mistaken(self: StartUp) -> Any:
-        changelog_position = self._changelog_position
-        if changelog_position is not None and changelog_position.offset >= self._log_end:
+    def mistaken(self: StartUp, event: on.Start) -> Any:
+        try:
+            return begin(self, event)
+        except Halted:
             return self._probe()
-        return begin(self)
 
     return mistaken

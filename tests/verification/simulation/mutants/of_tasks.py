@@ -5,7 +5,8 @@ from typing import Any
 
 from framework.core.actions import DropOpen, Trim
 from framework.core.aligned.task import TaskCore
-from framework.core.events import ExternalProcessed
+from framework.core.commit_pipeline import CommitPipeline
+from framework.core.events import DataWritten, ExternalProcessed
 from framework.errors import Halted
 from framework.execution.driver import TaskDriver
 from framework.execution.pending_sends import PendingSends
@@ -25,9 +26,9 @@ def marker_before_commit(freeze: Any) -> Any:
 
     def mistaken(self: TaskCore, checkpoint_id: int) -> Any:
         actions = freeze(self, checkpoint_id)
-        for o in self.pending_commit.outputs if self.pending_commit is not None else ():
+        for o in self.commits.pending.outputs if self.commits.pending is not None else ():
             marker = encode_marker(self.task.producer, self.generation, checkpoint_id, o.next_seq, False)
-            actions.append(self._send(TopicPartition(o.topic, o.partition), marker))
+            actions.append(self.sender.send(TopicPartition(o.topic, o.partition), marker))
         return actions
 
     return mistaken
@@ -39,35 +40,32 @@ def trim_before_commit(freeze: Any) -> Any:
 
     def mistaken(self: TaskCore, checkpoint_id: int) -> Any:
         actions = freeze(self, checkpoint_id)
-        run = self.pending_commit
+        run = self.commits.pending
         return actions + [Trim(TopicPartition(i.topic, i.partition), i.resume) for i in ((run and run.inputs) or ())]
 
     return mistaken
 
 
-@mutant(TaskCore, "_write_data", "halted", "lost", "liveness", shows=_aligned)
+@mutant(CommitPipeline, "write_data", "halted", "lost", "liveness", shows=_aligned)
 def outputs_not_awaited(write_data: Any) -> Any:
     """A checkpoint is committed although not all of its outputs are acknowledged (A7)."""
 
-    def mistaken(self: TaskCore, run: Any) -> Any:
-        run.last_token = 0
-        return write_data(self, run)
+    def mistaken(self: CommitPipeline) -> Any:
+        if self.pending is not None:
+            self.pending.last_token = 0
+        return write_data(self)
 
     return mistaken
 
 
-@mutant(TaskCore, "_data_written", "position")
-def external_position_late(data_written: Any) -> Any:
+@mutant(TaskCore, "step", "position")
+def external_position_late(step: Any) -> Any:
     """The position in external inputs is taken when the commit is sent, not at the freeze (A2, A8)."""
 
     def mistaken(self: TaskCore, event: Any) -> Any:
-        assert self.pending_commit is not None
-        external = tuple(
-            type(e)(e.topic, e.partition, self.external[TopicPartition(e.topic, e.partition)])
-            for e in self.pending_commit.external
-        )
-        self.pending_commit.external = external
-        return data_written(self, event)
+        if isinstance(event, DataWritten) and self.commits.pending is not None:
+            self.commits.pending.external = self.external.commit()
+        return step(self, event)
 
     return mistaken
 
@@ -93,9 +91,9 @@ def rollback_marker_not_sent(announce: Any) -> Any:
     def mistaken(self: TaskCore) -> Any:
         if self.generation % 2:
             return announce(self)
-        outputs, self.next_seq = self.next_seq, {}
+        outputs, self.sender.next_seq = self.sender.next_seq, {}
         actions = announce(self)
-        self.next_seq = outputs
+        self.sender.next_seq = outputs
         return actions
 
     return mistaken
@@ -130,8 +128,8 @@ def old_bounds_trusted(started: Any) -> Any:
 
     def mistaken(self: TaskCore) -> Any:
         actions = started(self)
-        for partition, position in (*self.inputs.position.items(), *self.external.items()):
-            if position > self._bounds[partition][1]:
+        for partition, position in (*self.inputs.position.items(), *self.external.position.items()):
+            if position > self.start_up.bounds[partition][1]:
                 raise Halted(f"{self.task.name} resumes at {partition} offset {position}, beyond the end")
         return actions
 

@@ -7,7 +7,7 @@ from framework.core.changelog_fold import ChangelogFold
 from framework.core.deterministic import merge
 from framework.core.deterministic.logical_clock import LogicalClock
 from framework.core.deterministic.merge import ALL, Merge
-from framework.core.deterministic.source import SourceCore
+from framework.core.deterministic.source import Source
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.ownership import Ownership
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_input_decision
@@ -57,14 +57,13 @@ def no_lease(start: Any) -> Any:
     return lambda self, last_t, lease: start(self, last_t, 0)
 
 
-@mutant(SourceCore, "_batches_done", *_WRONG, shows=_streams, focus=_killed, world="deterministic")
-def emit_before_decision(batches_done: Any) -> Any:
+@mutant(Source, "done", *_WRONG, shows=_streams, focus=_killed, world="deterministic")
+def emit_before_decision(done: Any) -> Any:
     """The outputs of a batch are sent before its input decision is in the changelog (D2)."""
 
-    def mistaken(self: DeterministicCore) -> Any:
-        for batch in self._batches:
-            batch.valid = batch.logged
-        return batches_done(self)
+    def mistaken(self: Source) -> Any:
+        self.logged_are_valid()
+        return done(self)
 
     return mistaken
 
@@ -98,7 +97,7 @@ def decisions_dropped(resume: Any) -> Any:
 
     def mistaken(self: DeterministicCore, commit: Any) -> None:
         resume(self, commit)
-        self._replay.clear()
+        self.source.replay.clear()
 
     return mistaken
 
@@ -108,24 +107,24 @@ def decided_during_a_commit(append_next: Any) -> Any:
     """An input decision is appended between a freeze and its commit: a restart reads from the commit (D2, D4)."""
 
     def mistaken(self: DeterministicCore) -> Any:
-        run = self.pending_commit
-        if run is None or self._appending is not None or not self._batches or self.releases:
+        run = self.commits.pending
+        if run is None or self.changelog.appending is not None or not self.source.batches or self.releases:
             return append_next(self)
-        self.pending_commit = None
+        self.commits.pending = None
         actions = append_next(self)
-        self.pending_commit = run
+        self.commits.pending = run
         return actions
 
     return mistaken
 
 
-@mutant(SourceCore, "_batches_done", "time", "lease", "halted", shows=_streams, world="deterministic")
+@mutant(DeterministicCore, "_batches_done", "time", "lease", "halted", shows=_streams, world="deterministic")
 def advanced_over_a_batch(batches_done: Any) -> Any:
     """A progress message goes out while a batch of a lower time waits for its input decision (D1)."""
 
     def mistaken(self: DeterministicCore) -> Any:
         actions = batches_done(self)
-        return [*actions, *self._progress_messages(self.time.floor)] if self._batches else actions
+        return [*actions, *self.outputs.progress(self.time.floor, self.frozen + 1)] if self.source.batches else actions
 
     return mistaken
 
@@ -143,10 +142,17 @@ def advanced_beyond_the_lease(advance: Any) -> Any:
     return mistaken
 
 
-@mutant(SourceCore, "_pass", "time", "halted", shows=lambda plan: _streams(plan) and plan.timers, world="deterministic")
+@mutant(
+    DeterministicCore,
+    "_pass",
+    "time",
+    "halted",
+    shows=lambda plan: _streams(plan) and plan.timers,
+    world="deterministic",
+)
 def advanced_over_a_timer(pass_: Any) -> Any:
     """A progress message goes out before the timers of a lower time have fired (D1)."""
-    return lambda self, t: self._progress_messages(t)
+    return lambda self, t: self.outputs.progress(t, self.frozen + 1)
 
 
 @mutant(Merge, "take", *_WRONG, shows=_merges, world="deterministic")

@@ -1,0 +1,55 @@
+"""What a deterministic task sends: frames and progress messages downstream, records outside of the job (D1, D5)."""
+
+from framework.core.actions import Action
+from framework.core.deterministic.merge import ALL
+from framework.core.events import Ran
+from framework.core.ownership import Ownership
+from framework.core.sender import Sender
+from protocol.changelog import OutputRelease
+from protocol.control import encode_progress
+from protocol.ids import TopicPartition
+
+
+class LogicalSender:
+    """All that leaves the task. ``releases``: records for external topics are held until an output release (D5)."""
+
+    def __init__(self, producer: int, sender: Sender, ownership: Ownership, *, releases: bool) -> None:
+        self.advanced = 0  # the time of the last progress message
+        self.held = 0  # records that the driver holds back, made since the last release or freeze
+        self._last: dict[TopicPartition, tuple[int, int]] = {}  # of each partition among them last seq and digest
+        self._producer = producer
+        self._sender = sender
+        self._ownership = ownership
+        self._releases = releases
+
+    def hold(self, event: Ran) -> None:
+        """Count what the code has made for topics outside, if it waits for an output release."""
+        if self._releases:
+            self.held += event.outputs
+            self._last |= dict(event.released)
+
+    def release(self) -> tuple[int, OutputRelease]:
+        """Return how many records are held, and the release that says which; none is held any more."""
+        count, last = self.held, sorted(self._last.items())
+        self.held, self._last = 0, {}
+        seqs = tuple((partition, seq) for partition, (seq, _) in last)
+        return count, OutputRelease(seqs, tuple(digest for _, (_, digest) in last))
+
+    def send(self, event: Ran, checkpoint_id: int) -> list[Action]:
+        """Send the frames that the code has made, and what it has made for topics outside, if that is not held."""
+        actions = self._sender.frames(event.frames, self._ownership.generation, checkpoint_id)
+        if event.outputs and not self._releases:
+            actions.append(self._sender.produce(event.outputs))
+        return actions
+
+    def progress(self, t: int, checkpoint_id: int, *, besides: frozenset[TopicPartition] = frozenset()) -> list[Action]:
+        """Announce that nothing up to ``t`` is still to come; channels whose last record says so get no message."""
+        if t <= self.advanced:
+            return []
+        self.advanced = t
+        ours = self._producer, self._ownership.generation, checkpoint_id
+        return [
+            self._sender.send(partition, encode_progress(*ours, seq, t, ALL))
+            for partition, seq in self._sender.next_seq.items()
+            if partition not in besides
+        ]

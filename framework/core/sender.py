@@ -1,0 +1,53 @@
+"""What a task sends: records are numbered by seq in each partition, messages by token over all of them (A3, A7)."""
+
+from collections.abc import Iterable, Sequence
+
+from framework.core.actions import Action, Produce, Send
+from protocol.commit import Commit, OutputCommit
+from protocol.envelope import Header, MessageType, encode_header
+from protocol.ids import TopicPartition
+
+
+class Sender:
+    """The partitions that a task writes to. Acknowledged are all messages up to the token ``acked``."""
+
+    def __init__(self, producer: int, partitions: Iterable[TopicPartition]) -> None:
+        self.next_seq: dict[TopicPartition, int] = dict.fromkeys(partitions, 1)
+        self.token = 0  # of the message sent last
+        self.acked = 0
+        self._producer = producer
+
+    @property
+    def all_acked(self) -> bool:
+        """Whether the log has everything that was sent."""
+        return self.acked >= self.token
+
+    def send(self, partition: TopicPartition, value: bytes) -> Send:
+        """Send a message that holds no records."""
+        self.token += 1
+        return Send(self.token, partition, value)
+
+    def frames(
+        self, frames: Sequence[tuple[TopicPartition, int, bytes]], generation: int, checkpoint_id: int
+    ) -> list[Action]:
+        """Send frames: each is its partition, its number of records and its body, which gets its header here."""
+        actions: list[Action] = []
+        ours = (MessageType.FRAME, self._producer, generation, checkpoint_id)
+        for partition, count, body in frames:
+            header = encode_header(Header(*ours, self.next_seq[partition]))
+            self.next_seq[partition] += count
+            actions.append(self.send(partition, header + body))
+        return actions
+
+    def produce(self, count: int) -> Produce:
+        """Send the oldest ``count`` records that wait for topics outside of the job."""
+        self.token += 1
+        return Produce(self.token, count)
+
+    def commit(self) -> tuple[OutputCommit, ...]:
+        """Return the seqs for a commit."""
+        return tuple(OutputCommit(p.topic, p.partition, seq) for p, seq in self.next_seq.items())
+
+    def resume(self, commit: Commit) -> None:
+        """Go back to the seqs of a commit: what came after it is made again, or taken back."""
+        self.next_seq |= {TopicPartition(o.topic, o.partition): o.next_seq for o in commit.outputs}

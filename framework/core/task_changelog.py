@@ -1,0 +1,80 @@
+"""What a task appends to its own changelog: one message at a time is on its way, and counts once it is verified (C3).
+
+The first is the claim of the start (startup.py). Behind it come commits, claims of rollbacks, and, in deterministic
+mode, input decisions, time leases and output releases.
+"""
+
+from collections import Counter
+
+from framework.core.actions import Action, AppendChangelog, ReadChangelog
+from framework.core.commit_pipeline import CommitPipeline
+from framework.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, OutcomeFound
+from framework.core.ownership import Ownership
+from framework.core.startup import StartUp
+from protocol.changelog import ChangelogType
+
+Taken = tuple[list[Action], ChangelogType | None]  # what to do, and the kind of the own message that is valid now
+
+
+class TaskChangelog:
+    """Takes the log's answers; ``appending``: the kind of message that is on its way or about to be."""
+
+    def __init__(self, start_up: StartUp, ownership: Ownership, commits: CommitPipeline, seen: Counter[str]) -> None:
+        self.appending: ChangelogType | None = ChangelogType.CLAIM  # the start's
+        self._start_up = start_up
+        self._ownership = ownership
+        self._commits = commits
+        self._seen = seen
+
+    def claim(self) -> AppendChangelog:
+        """Claim the next generation, for a rollback (C6)."""
+        self.appending, generation = ChangelogType.CLAIM, self._ownership.generation + 1
+        return AppendChangelog(self._ownership.claim_message(generation), generation)
+
+    def commit(self) -> list[Action]:
+        """Begin to commit what is frozen, once its outputs are acknowledged; nothing else is appended before."""
+        actions = self._commits.write_data()
+        if actions:
+            self.appending = ChangelogType.COMMIT
+        return actions
+
+    def append(self, messages: list[bytes], *, outputs: int, sync: bool) -> AppendChangelog:
+        """Append messages of deterministic mode: the log answers the last one, and so covers those before it."""
+        *before, value = messages
+        self.appending, generation = ChangelogType(value[0] & 15), self._ownership.generation
+        return AppendChangelog(value, generation, before=tuple(before), outputs=outputs, sync=sync)
+
+    def appended(self, event: ChangelogAppended) -> Taken:
+        """Take the answer to what was appended."""
+        if not self._start_up.done:
+            return self._start_up.appended(event), None
+        ownership = self._ownership
+        if ownership.in_doubt:
+            return [], None  # the process ends: its successor finds what is valid (C4)
+        # a rollback's claim is n + 1 after n: anything above n before it is another's (1.8 C1)
+        highest_own = ownership.generation - (self.appending is ChangelogType.CLAIM)
+        if event.fenced:
+            return [ReadChangelog(ownership.refused(highest_own))], None
+        gap = ownership.appended(event.offset, highest_own, event.trailing)
+        if self.appending is ChangelogType.COMMIT:
+            self._commits.appended(event)
+        if gap is not None:
+            self._seen["tails verified"] += 1
+            return [ReadChangelog(gap)], None
+        return self._valid()
+
+    def read(self, event: ChangelogRow | ChangelogEnd | OutcomeFound) -> Taken:
+        """Take what was read: for the start, or to verify what is before the own message. Raises Fenced, Halted."""
+        if not self._start_up.done:
+            actions = self._start_up.read(event)
+            return self._valid(*actions) if self._start_up.done else (actions, None)
+        if isinstance(event, ChangelogRow):
+            self._ownership.verify_tail(event.offset, event.value)
+            return [], None
+        self._ownership.tail_verified()
+        return self._valid()
+
+    def _valid(self, *actions: Action) -> Taken:
+        """Nothing of a newer generation is before the own message (C2)."""
+        kind, self.appending = self.appending, None
+        return [*actions, *(self._commits.verified() if kind is ChangelogType.COMMIT else ())], kind
