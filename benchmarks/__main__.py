@@ -1,6 +1,7 @@
 """All benchmarks of one log: ``python -m benchmarks [--log embedded|kafka|kafka://HOST:PORT] [--rounds N] [--keys N]``.
 
 Machines are noisy: what counts are ratios within one run. Each measurement has a process and a directory of its own.
+WRITE=1 puts the tables into docs/BENCHMARKS.md.
 """
 
 import argparse
@@ -10,8 +11,9 @@ from pathlib import Path
 
 from rich.table import Table
 
+from benchmarks import results as kept
 from benchmarks.kafka_tables import measure_kafka
-from benchmarks.running import Results, console, median, run_all, say_where
+from benchmarks.running import Results, keep, median, run_all, say_where, show, taken
 
 
 def plan(words: int, skewed_words: int, keys: int) -> dict[str, tuple[str, ...]]:
@@ -28,7 +30,7 @@ def plan(words: int, skewed_words: int, keys: int) -> dict[str, tuple[str, ...]]
     }
 
 
-def show_throughput(results: Results) -> None:
+def show_throughput(results: Results) -> kept.Table:
     """Print both guarantees beside the bare loop."""
     table = Table(title="Two stages in one worker on the embedded log, process() as in the README")
     for column in ("", "words/s (median)", "runs", "of at least once", "of the bare loop", "peak RSS MiB"):
@@ -39,10 +41,10 @@ def show_throughput(results: Results) -> None:
         runs = " ".join(f"{result['words_per_s'] / 1000:.0f}k" for result in results[label])
         rss = median(results, label, "rss_mib")
         table.add_row(label, f"{rate:,.0f}", runs, f"{rate / at_least:.2f}", f"{rate / bare:.2f}", f"{rss:.0f}")
-    console.print(table)
+    return show(table)
 
 
-def show_early(results: Results) -> None:
+def show_early(results: Results) -> kept.Table:
     """Print what the early buffer is worth when sources do not keep step."""
     table = Table(title="Two workers, one source slow: early records kept for their checkpoint, or read again")
     for column in ("", "words/s (median)", "early", "of these on disk", "seeks back", "frames skipped"):
@@ -52,10 +54,10 @@ def show_early(results: Results) -> None:
         row = [f"{median(results, label, 'words_per_s'):,.0f}", f"{early:.1%}", f"{disk:.1%}"]
         row += [f"{median(results, label, figure):,.0f}" for figure in ("seeks_back", "frames_skipped")]
         table.add_row(label, *row)
-    console.print(table)
+    return show(table)
 
 
-def show_restore(results: Results, keys: int) -> None:
+def show_restore(results: Results, keys: int) -> kept.Table:
     """Print how long a task needs to come back."""
     table = Table(title=f"Coming back with {keys:,} keys of 80 bytes: from the start of the worker's loop to running")
     for column in ("", "seconds (median)", "changelog records", "records/s"):
@@ -63,16 +65,15 @@ def show_restore(results: Results, keys: int) -> None:
     for label, name in (("same host: redo", "redo"), ("state deleted: restore", "restore")):
         figures = [median(results, "restore", f"{name}_{figure}") for figure in ("s", "records", "records_per_s")]
         table.add_row(label, f"{figures[0]:.2f}", f"{figures[1]:,.0f}", f"{figures[2]:,.0f}")
-    console.print(table)
+    return show(table)
 
 
 def measure_embedded(rounds: int, words: int, skewed_words: int, keys: int) -> Results:
     """Run everything on the embedded log, print the tables."""
     results = run_all("benchmarks.measure", plan(words, skewed_words, keys), rounds)
     say_where("rocksdict", "msgspec")
-    show_throughput(results)
-    show_early(results)
-    show_restore(results, keys)
+    tables = [show_throughput(results), show_early(results), show_restore(results, keys)]
+    keep("embedded", taken("rocksdict", "msgspec"), tables)
     return results
 
 

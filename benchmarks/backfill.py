@@ -22,7 +22,7 @@ from rich.table import Table
 
 from benchmarks.reading import reading, show_reading
 from benchmarks.restoring import Silent, restoring, show_restoring
-from benchmarks.running import console, median, run_all, say_where, tree_cpu_s
+from benchmarks.running import keep, median, run_all, say_where, show, taken, tree_cpu_s
 from benchmarks.streams_restoring import on_kafka
 from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
@@ -160,7 +160,7 @@ def main() -> None:
             "benchmarks.backfill", {"restore": ("on_kafka", str(options.keys), str(options.cores))}, options.rounds
         )
         say_where("pyspark", "rocksdict", "confluent-kafka")
-        show_restoring(results, options.keys)
+        keep("restoring", taken("pyspark", "rocksdict", "confluent-kafka"), [show_restoring(results, options.keys)])
         return
     plan = {
         "backfill": ("backfilling", str(options.records), str(options.cores)),
@@ -178,9 +178,8 @@ def main() -> None:
         table.add_row(label, f"{rate:,.0f}", f"{cpu_us:.2f}")
     cpu_us = median(results, "execute", "cpu_us")
     table.add_row("one task as an executor runs it, without Spark", f"{1e6 / cpu_us:,.0f} a core", f"{cpu_us:.2f}")
-    console.print(table)
-    show_reading(results, options.records)
-    show_restoring(results, options.keys)
+    tables = [show(table), show_reading(results, options.records), show_restoring(results, options.keys)]
+    keep("backfill", taken("pyspark", "pyarrow", "rocksdict"), tables)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 from rich.table import Table
 
-from benchmarks.running import Results, console, measure, median, run_all, say_where
+from benchmarks import results as kept
+from benchmarks.running import Results, console, keep, measure, median, run_all, say_where, show, taken
 from framework.logs.address import KAFKA
 from framework.testing.broker import find_broker
 
@@ -12,9 +13,9 @@ RESTART_INTERVAL_MS = 100  # design 1.8
 BARE, AT_LEAST = "bare loop", "at least once"
 STARTS = {
     "cold": "kill -9, new process",
-    "spare": "kill -9, the spare",
+    "spare": "kill -9, prewarmed worker",
     "cold_deleted": "no state, new process",
-    "spare_deleted": "no state, the spare",
+    "spare_deleted": "no state, prewarmed worker",
 }
 
 
@@ -35,7 +36,7 @@ def plan(bootstrap: str, messages: int) -> dict[str, tuple[str, ...]]:
     }
 
 
-def show_counting(results: Results, messages: int) -> None:
+def show_counting(results: Results, messages: int) -> kept.Table:
     """Print both guarantees beside the bare loop."""
     table = Table(title=f"Messages/s: counting {messages:,} JSON messages by key, 4 partitions, a commit a second")
     columns = ("", "median", "runs", "/ at least", "/ bare", "CPU s", "RSS MiB")
@@ -48,10 +49,10 @@ def show_counting(results: Results, messages: int) -> None:
         row = [f"{rate:,.0f}", each, f"{rate / at_least:.2f}", f"{rate / bare:.2f}"]
         row += [f"{median(results, label, 'cpu_s'):.1f}", f"{median(results, label, 'rss_mib'):.0f}"]
         table.add_row(label, *row)
-    console.print(table)
+    return show(table)
 
 
-def show_restarts(result: dict[str, float], keys: int) -> None:
+def show_restarts(result: dict[str, float], keys: int) -> kept.Table:
     """Print how long a task needs to come back: from the start of its process."""
     table = Table(
         title=f"First output after the start of a process, {keys:,} keys of 80 bytes, interval {RESTART_INTERVAL_MS} ms"
@@ -62,7 +63,7 @@ def show_restarts(result: dict[str, float], keys: int) -> None:
         figures = [f"{result[f'{name}_{figure}']:.2f}" for figure in ("appended_s", "visible_s")]
         figures += [f"{result[f'{name}_{figure}']:,.0f}" for figure in ("records", "records_per_s")]
         table.add_row(label, *figures)
-    console.print(table)
+    return show(table)
 
 
 def measure_kafka(log: str, rounds: int, messages: int, keys: int) -> Results:
@@ -78,7 +79,7 @@ def _measure(bootstrap: str, how: str, rounds: int, messages: int, keys: int) ->
     measure(MODULE, "events", bootstrap, f"messages={messages}")
     results = run_all(MODULE, plan(bootstrap, messages), rounds)
     say_where("confluent-kafka", "rocksdict", "msgspec")
-    show_counting(results, messages)
+    run, counting = taken("confluent-kafka", "rocksdict", "msgspec"), show_counting(results, messages)
     restart = measure(MODULE, "restart", bootstrap, f"keys={keys}", f"checkpoint_interval_ms={RESTART_INTERVAL_MS}")
-    show_restarts(restart, keys)
+    keep("kafka", run, [counting, show_restarts(restart, keys)])
     return results | {"restart": [restart]}

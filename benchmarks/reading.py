@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from benchmarks.running import Results, console, median
+from benchmarks import results as kept
+from benchmarks.running import Results, median, show
 from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
@@ -75,7 +76,7 @@ def reading(directory: Path, records: int, cores: int) -> dict[str, float]:
     return result
 
 
-def show_reading(results: Results, records: int) -> None:
+def show_reading(results: Results, records: int) -> kept.Table:
     """Print how fast changelogs become tables."""
     table = Table(title=f"format(changelog): {records:,} changelog records of 86 bytes, {PARTITIONS} partitions")
     for column in ("", "records/s (median)", "in a new session"):
@@ -83,4 +84,4 @@ def show_reading(results: Results, records: int) -> None:
     for label, name in (("each key once", "once"), ("each key ten times", "ten_times")):
         rates = [median(results, "read", f"{prefix}{name}_per_s") for prefix in ("", "first_")]
         table.add_row(label, *(f"{rate:,.0f}" for rate in rates))
-    console.print(table)
+    return show(table)

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.table import Table
 
+from benchmarks import results as kept
 from benchmarks.reading import INPUT, Keep, job
-from benchmarks.running import Results, console, median, tree_cpu_s
+from benchmarks.running import Results, console, median, show, tree_cpu_s
 from framework.job.directory import JobDirectory
 from framework.logs.address import LogAddress
 from framework.settings import Settings
@@ -122,7 +123,7 @@ def _mib(directory: Path, pattern: str = "**/*") -> float:
     return sum(file.stat().st_size for file in directory.glob(pattern) if file.is_file()) / (1 << 20)
 
 
-def show_restoring(results: Results, keys: int) -> None:
+def show_restoring(results: Results, keys: int) -> kept.Table:
     """Print how long a start takes without local state; Kafka Streams', too, if it was measured."""
     known = results["restore"][0].keys()
     sizes = [
@@ -145,4 +146,4 @@ def show_restoring(results: Results, keys: int) -> None:
         if f"{name}_s" in known:
             seconds, cpu = (median(results, "restore", f"{name}_{figure}") for figure in ("s", "cpu_s"))
             table.add_row(label, f"{seconds:.2f}", f"{cpu:.1f}", f"{keys / seconds:,.0f}")
-    console.print(table)
+    return show(table)

@@ -7,13 +7,17 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import track
+from rich.table import Table as Printed
+
+from benchmarks.results import Kept, Run, Table, today
+from benchmarks.results import write as write_results
 
 console = Console()
 Results = dict[str, list[dict[str, float]]]
@@ -72,14 +76,38 @@ def say_where(*packages: str) -> None:
     console.print(where(*packages))
 
 
+def show(table: Printed) -> Table:
+    """Print a table; return it for the docs."""
+    console.print(table)
+    cells = [list(map(str, column.cells)) for column in table.columns]
+    rows: list[list[int | float | str | None]] = [list(row) for row in zip(*cells, strict=True)]
+    return Table(str(table.title), [str(column.header) for column in table.columns], rows)
+
+
+def keep(name: str, run: Run, tables: Sequence[Table]) -> None:
+    """Write a run into the docs if it was asked for: WRITE=1."""
+    if os.environ.get("WRITE"):
+        run.tables = list(tables)
+        write_results(name, Kept([run]))
+
+
 def where(*packages: str) -> str:
     """Return what belongs beside every figure: machine, load, versions, commit, command."""
+    run = taken(*packages)
+    versions = ", ".join(f"{name} {number}" for name, number in run.versions.items())
+    return f"{run.machine}, {versions}, commit {run.commit}, {run.command}"
+
+
+def taken(*packages: str) -> Run:
+    """Return a run that ends now, without its tables."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    versions = ", ".join(f"{name} {version(name)}" for name in packages)
     spec = sys.modules["__main__"].__spec__
     module = "benchmarks" if spec is None else spec.name.removesuffix(".__main__")
-    return (
-        f"{os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()[0]:.1f}, "
-        f"Python {platform.python_version()}, {versions}, commit {commit.stdout.strip() or 'unknown'}, "
-        f"python -m {module} {' '.join(sys.argv[1:])}".rstrip()
+    return Run(
+        command=f"python -m {module} {' '.join(sys.argv[1:])}".rstrip(),
+        commit=commit.stdout.strip() or "unknown",
+        date=today(),
+        machine=f"{os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()[0]:.1f}",
+        versions={"Python": platform.python_version(), **{name: version(name) for name in packages}},
+        tables=[],
     )

@@ -70,8 +70,9 @@ def test_the_site_needs_no_network(site: Path) -> None:
 
 def test_each_setting_can_be_given_as_its_page_says() -> None:
     """The page has a section for each setting, and its variable sets it."""
-    sections = re.findall(r"^## (\w+)\n\n(.+)\n\n(.*`GRETE_(\w+)`)$", settings_page.part(), re.MULTILINE)
-    assert [name for name, *_ in sections] == list(Settings.__struct_fields__)
+    sections = re.findall(r"^### (\w+)\n\n(.+)\n\n(.*`GRETE_(\w+)`)$", settings_page.part(), re.MULTILINE)
+    assert {name for name, *_ in sections} == set(Settings.__struct_fields__)
+    assert len(sections) == len(Settings.__struct_fields__)
     for name, _, _, variable in sections:
         value = getattr(Settings(), name)
         changed = value + 1 if isinstance(value, int) else value

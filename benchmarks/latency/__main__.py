@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -19,9 +20,10 @@ from benchmarks.latency.cell import RATE
 from benchmarks.latency.modes import MODES
 from benchmarks.latency.peers.tools import PEERS, TOOLS
 from benchmarks.latency.pictures import draw
-from benchmarks.latency.report import figures, write_document
+from benchmarks.latency.report import as_cells, figures, peers_table, tables
 from benchmarks.latency.results import KILLS_S, QUICK_KILLS_S, Cell, Found
-from benchmarks.running import console, measure_any, where
+from benchmarks.results import Kept, Run, write
+from benchmarks.running import console, measure_any, taken, where
 from framework.errors import ConfigError
 from framework.logs.address import EMBEDDED, KAFKA
 from framework.testing.broker import find_broker
@@ -97,7 +99,7 @@ def main() -> None:
         "--peer", action="append", choices=list(TOOLS), help="with this one; alone, if there is no --mode"
     )
     parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")), help="below 2 minutes")
-    parser.add_argument("--write", action="store_true", default=bool(os.environ.get("WRITE")), help="docs/LATENCY.md")
+    parser.add_argument("--write", action="store_true", default=bool(os.environ.get("WRITE")), help="docs/results")
     parser.add_argument("--again", type=Path, help="no run: tables and pictures of the figures in this file")
     options = parser.parse_args()
     if options.again:
@@ -111,7 +113,16 @@ def main() -> None:
     console.print(text, markup=False, soft_wrap=True)
     if options.write:
         draw(found.results, Path("docs/images"))
-        write_document(Path("docs/LATENCY.md"), found.where, text)
+        write("latency", for_docs(found))
+
+
+def for_docs(found: Found) -> Kept:
+    """Return a run as docs/results has it. Raises SystemExit for one that an earlier build has kept."""
+    if found.run is None:
+        raise SystemExit("this run was kept without its commit and command: measure again")
+    cells = as_cells(found.results)
+    run = msgspec.convert(found.run | {"tables": [*tables(cells), *peers_table(found.results)]}, Run)
+    return Kept([run], cells)
 
 
 def asked_peers() -> list[str]:
@@ -127,7 +138,9 @@ def experiment(log: str, seconds: float, modes: Sequence[str], tools: Sequence[s
     """Run all cells on one log, or on both."""
     console.print(f"{len(paragraphs()):,} paragraphs of real articles, {RATE:.0f} documents a second")
     place = f"{where('confluent-kafka', 'rocksdict', 'msgspec')}, {seconds:.0f} s a run{', quick' if quick else ''}"
-    found = Found(place, [], [])
+    run = taken("confluent-kafka", "rocksdict", "msgspec")
+    run.notes = [f"{seconds:.0f} s a run."]
+    found = Found(place, [], [], msgspec.to_builtins(run))
     addresses: dict[str, str] = {}
     with ExitStack() as stack:
         if log.startswith(KAFKA):

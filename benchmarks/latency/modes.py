@@ -37,6 +37,6 @@ MODES = {
         Mode("at-least-once", AT_LEAST_ONCE, True),
         Mode("exactly-once"),
         Mode("deterministic"),
-        Mode("deterministic, read back", {"output_delivery": "sequenced"}),
+        Mode("deterministic, sequenced", {"output_delivery": "sequenced"}),
     )
 }

@@ -14,7 +14,7 @@ COLOURS = {
     "at-least-once": "#1b7f4d",
     "exactly-once": "#b3541e",
     "deterministic": "#2457a8",
-    "deterministic, read back": "#12a0c8",
+    "deterministic, sequenced": "#12a0c8",
     "Flink": "#c2185b",
     "quixstreams": "#d99000",
     "Kafka Streams": "#6a4fa3",

@@ -1,15 +1,14 @@
-"""Tables of the experiment, in Markdown: the same on a terminal and in the docs."""
+"""Tables of the experiment: all figures on a terminal, p50 and p99 by interval in the docs."""
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
-from benchmarks.latency.cell import PEERS_WARM_S
+from benchmarks import results as kept
+from benchmarks.latency.cell import PEERS_WARM_S, Result
 from benchmarks.latency.peers.tools import PEERS
-from benchmarks.latency.results import Results
+from benchmarks.latency.results import Cell, Results
 
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 QUANTILES = ("p50", "p75", "p95", "p99", "max")
-PICTURE = "![p50 and p99 of Grete and of its peers by interval](images/latency-peers.svg)"  # it is drawn with them
 NAMES = {"kafka": "Kafka", "embedded": "the embedded log"}
 
 
@@ -32,7 +31,6 @@ def figures(results: Results, left_out: Sequence[str] = ()) -> str:
     if tools:
         settings = (f"- {tool.name} {tool.version}: {tool.settings}" for tool in tools)
         parts.append("\n".join((f"**The peers**, {PEERS_WARM_S:.0f} s warm before they count:", "", *settings)))
-        parts.append(PICTURE)
     if left_out:
         parts.append("\n".join(("**Left out**:", "", *(f"- {' '.join(why.split())}" for why in left_out))))
     return "\n\n".join(parts)
@@ -82,10 +80,70 @@ def _kills(rows: Results) -> str:
     return "\n".join(lines)
 
 
-def write_document(path: Path, place: str, text: str) -> None:
-    """Put the tables between their marks in a document. Raises SystemExit if it has none."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{path} has no line {BEGIN} with a line {END} behind it")
-    path.write_text(f"{before}{BEGIN}\n{place}\n\n{text}\n{END}{after}")
+def as_cells(results: Results) -> list[dict[str, Any]]:
+    """Return every figure of a run, a flat row for each cell."""
+    return [_kept(cell, result) for cell, result in results]
+
+
+def _kept(cell: Cell, result: Result) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "kind": cell.kind,
+        "log": NAMES[cell.log],
+        "tasks": cell.partitions,
+        "mode": cell.mode,
+        "checkpoint_interval_ms": cell.checkpoint_interval_ms,
+    }
+    row |= {f"{name}_ms": round(result[name], 1) for name in QUANTILES}
+    if cell.kind == "kills":
+        again = [round(seconds, 2) for seconds in result["first_output_s"]]
+        return row | {"first_output_s": again, "records_again": result["repeated"]}
+    idle = result["idle_percent"]
+    cpu = round(1000 * result["cpu_s"] / result["documents"], 1)
+    return row | {"cpu_ms_a_document": cpu, "idle_percent_a_task": None if idle is None else round(idle, 1)}
+
+
+def tables(cells: Sequence[dict[str, Any]]) -> list[kept.Table]:
+    """Return the tables of the page: a row for each mode, p50 and p99 by interval; then the kills."""
+    steady = [cell for cell in cells if cell["kind"] != "kills"]
+    places = dict.fromkeys((cell["log"], cell["tasks"]) for cell in steady)
+    made = [_by_interval(*place, [c for c in steady if (c["log"], c["tasks"]) == place]) for place in places]
+    kills = [cell for cell in cells if cell["kind"] == "kills"]
+    return [*made, *([_after_kills(kills)] if kills else [])]
+
+
+def _by_interval(log: str, tasks: int, cells: Sequence[dict[str, Any]]) -> kept.Table:
+    intervals = sorted({cell["checkpoint_interval_ms"] for cell in cells})
+    by = {(cell["mode"], cell["checkpoint_interval_ms"]): cell for cell in cells}
+    last = max(intervals, key=lambda interval: sum(cell["checkpoint_interval_ms"] == interval for cell in cells))
+    rows: list[list[kept.Cell]] = []
+    for mode in dict.fromkeys(cell["mode"] for cell in cells):
+        found = [by.get((mode, interval)) for interval in intervals]
+        at = by.get((mode, last), {})
+        both = [None if each is None else f"{each['p50_ms']:,.1f} / {each['p99_ms']:,.1f}" for each in found]
+        rows.append([mode, *both, at.get("cpu_ms_a_document"), at.get("idle_percent_a_task")])
+    title = f"On {log}, two stages of {tasks} tasks: p50 / p99 in ms by checkpoint interval"
+    columns = ["mode", *(f"{interval:,} ms" for interval in intervals)]
+    return kept.Table(title, [*columns, f"CPU ms a document at {last:,} ms", "idle % of a core a task"], rows)
+
+
+def _after_kills(cells: Sequence[dict[str, Any]]) -> kept.Table:
+    rows: list[list[kept.Cell]] = [
+        [
+            cell["log"],
+            cell["mode"],
+            ", ".join(f"{seconds:.2f}" for seconds in cell["first_output_s"]),
+            f"{cell['p50_ms']:,.0f} / {cell['p99_ms']:,.0f}",
+            cell["records_again"],
+        ]
+        for cell in cells
+    ]
+    title = "Three workers killed by SIGKILL, interval 1,000 ms: first output of the killed worker's partition"
+    return kept.Table(title, ["log", "mode", "after s", "p50 / p99 ms", "records again"], rows)
+
+
+def peers_table(results: Results) -> list[kept.Table]:
+    """Return the peers that took part, with the settings that were chosen for them."""
+    tools = dict.fromkeys(PEERS[cell.mode].tool for cell, _ in results if cell.mode in PEERS)
+    title = f"The peers, {PEERS_WARM_S:.0f} s warm before they count"
+    rows: list[list[kept.Cell]] = [[tool.name, tool.version, tool.settings] for tool in tools]
+    return [kept.Table(title, ["tool", "version", "settings"], rows)] if rows else []

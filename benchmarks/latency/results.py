@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.latency.cell import Result
 from benchmarks.latency.modes import MODES
@@ -43,6 +43,7 @@ class Found(NamedTuple):
     where: str
     results: list[tuple[Cell, Result]]
     left_out: list[str]
+    run: dict[str, Any] | None = None  # as benchmarks.results has it; None: kept by an earlier build
 
     def keep(self, path: Path) -> None:
         """Write it to a file."""
@@ -53,7 +54,7 @@ class Found(NamedTuple):
         """Read it from a file."""
         kept = json.loads(path.read_text())
         results = [(Cell(*cell), result) for cell, result in kept["results"]]
-        return cls(kept["where"], results, kept.get("left_out", []))
+        return cls(kept["where"], results, kept.get("left_out", []), kept.get("run"))
 
 
 Results = Sequence[tuple[Cell, Result]]

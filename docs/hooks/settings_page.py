@@ -6,19 +6,23 @@ import itertools
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from docs.hooks.markdown import code, one_line
-from framework.settings import GiB, KiB, MiB, Settings
+from framework.settings import GROUPS, GiB, KiB, MiB, Settings
 
 _UNITS = {"_ms": "ms", "_bytes": "bytes", "_messages": "messages", "restarts": "restarts"}
 _SIZES = ((GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB"))
 
 
 def part() -> str:
-    """Return a section for each setting. Raises ValueError for one without a docstring."""
+    """Return a section for each setting, by the tables of a settings file. Raises ValueError: one has no docstring."""
     hints, said = get_type_hints(Settings), docstrings()
     silent = [name for name in Settings.__struct_fields__ if name not in said]
     if silent:
         raise ValueError(f"framework/settings.py: no docstring below {', '.join(silent)}")
-    return "\n\n".join(_section(name, hints[name], said[name]) for name in Settings.__struct_fields__)
+    groups = [
+        "\n\n".join([f"## [{group}]", *(_section(name, hints[name], said[name]) for name in names)])
+        for group, names in GROUPS.items()
+    ]
+    return "\n\n".join(groups)
 
 
 def docstrings() -> dict[str, str]:
@@ -38,7 +42,7 @@ def _section(name: str, hint: object, said: str) -> str:
     values = " or ".join(code(str(value)) for value in get_args(hint)) if get_origin(hint) is Literal else "integer"
     measure = unit(name)
     facts = [values, measure, f"default {_shown(getattr(Settings(), name), measure)}", code(f"GRETE_{name.upper()}")]
-    return f"## {name}\n\n{said}\n\n{'; '.join(filter(None, facts))}\n{{: .facts }}"
+    return f"### {name}\n\n{said}\n\n{'; '.join(filter(None, facts))}\n{{: .facts }}"
 
 
 def unit(name: str) -> str:

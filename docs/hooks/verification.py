@@ -1,8 +1,6 @@
 """The tables of the simulation page, from its code: invariants, faults, what must happen, mutants."""
 
-import json
-
-from docs.hooks.links import ROOT
+from benchmarks.results import read
 from docs.hooks.markdown import code, one_line, summary, table
 from tests.verification.simulation.counters import SOMETIMES
 from tests.verification.simulation.fault_plan import DAMAGES, KINDS, LOGICAL_DAMAGES
@@ -34,10 +32,10 @@ def rare_things() -> str:
 
 def mutants() -> str:
     """Return each mutant with its mistake, the invariants named for it, and the seeds that its last hunts took."""
-    last = json.loads((ROOT / "docs/results/simulation.json").read_text("utf-8"))["mutants"]
+    last = {cell["mutant"]: cell for cell in read("simulation").cells}
     rows = []
     for name, mutant in MUTANTS.items():
-        median, most = last.get(name, ("–", "–"))
-        named = ", ".join(sorted(mutant.killed_by))
-        rows.append((code(name), one_line(mutant.mistake), named, str(median), str(most)))
+        hunts = last.get(name, {})
+        seeds = [str(hunts.get(figure, "–")) for figure in ("seeds_median", "seeds_most")]
+        rows.append((code(name), one_line(mutant.mistake), ", ".join(sorted(mutant.killed_by)), *seeds))
     return table(("mutant", "mistake", "dies on", "seeds, median", "most"), rows)

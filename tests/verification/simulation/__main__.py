@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from benchmarks.results import Kept, read, write
 from tests.verification.simulation.batch import HUNTS, Batch, Kill, hunt_all, run_batch
 from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
 from tests.verification.simulation.counters import BATCH, SOMETIMES
@@ -83,23 +84,35 @@ def batch(asked: Asked) -> int:
 
 
 def all_mutants(processes: int) -> int:
-    """Hunt every mutant from several places; print a table in Markdown; 1 if one survives."""
+    """Hunt every mutant from several places; print a table; 1 if one survives. WRITE=1: into docs/results."""
     with _bar(Console(stderr=True)) as bar:
         job = bar.add_task("mutants", total=len(MUTANTS) * HUNTS)
         kills = hunt_all(processes, partial(bar.advance, job))
     for line in mutants_table(kills):
         typer.echo(line)
+    if os.environ.get("WRITE"):
+        keep(kills)
     return 0 if all(kill.expected for each in kills.values() for kill in each) else 1
 
 
 def mutants_table(kills: dict[str, list[Kill]]) -> list[str]:
-    """Return the lines of the table of docs/SIMULATION.md."""
+    """Return the lines of a table in Markdown."""
     lines = ["| mutant | mistake | died on | seeds, median | most |", "|---|---|---|---|---|"]
     for name, each in kills.items():
         tried = [kill.tried for kill in each]
         on = sorted({kill.invariant if kill.expected else "**survived**" for kill in each})
         lines.append(f"| {name} | {MUTANTS[name].mistake} | {', '.join(on)} | {median(tried):.0f} | {max(tried)} |")
     return lines
+
+
+def keep(kills: dict[str, list[Kill]]) -> None:
+    """Put the seeds that the hunts took into docs/results/simulation.json, for the table of docs/SIMULATION.md."""
+    cells = []
+    for name, each in kills.items():
+        tried = [kill.tried for kill in each]
+        found = {"mutant": name, "died_on": sorted({kill.invariant for kill in each})}
+        cells.append(found | {"seeds_median": round(median(tried)), "seeds_most": max(tried)})
+    write("simulation", Kept(read("simulation").runs, cells))
 
 
 def asked_for(seeds: str | None, minutes: float | None, mutant: str | None, processes: int, fresh: int) -> Asked:

@@ -1,0 +1,91 @@
+"""docs/results: every figure has its machine, commit and command, and the pages show just these."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks import results
+from benchmarks.latency.cell import Result
+from benchmarks.latency.report import as_cells, tables
+from benchmarks.latency.results import Cell
+from benchmarks.results import Kept, Run, Table, filled, markdown, pages, read
+
+FILES = sorted(path.stem for path in results.RESULTS.glob("*.json"))
+PAGE_LINES_MAX = 100
+RUN = Run("make bench", "abc1234", "2026-11-22", "2 cores", {"Python": "3.11.7"}, [], ["Quiet."])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_run_says_where_it_was_taken(name: str) -> None:
+    """Command, commit, date and machine, and at least one figure in each table."""
+    for run in read(name).runs:
+        assert re.search(r"make bench|python -m ", run.command)
+        assert re.fullmatch(r"(after )?[0-9a-f]{7,}", run.commit)
+        assert re.fullmatch(r"(by )?20\d\d-\d\d-\d\d", run.date)
+        assert "core" in run.machine
+        assert all(table.rows for table in run.tables)
+
+
+def test_the_pages_show_the_files() -> None:
+    """`python -m benchmarks.results` changes nothing: each table is that of its file, and each file has a page."""
+    texts = {page: page.read_text("utf-8") for page in pages()}
+    assert {page: filled(text) for page, text in texts.items()} == texts
+    shown = [name for text in texts.values() for name in re.findall(r"<!-- results: ([\w-]+) -->", text)]
+    assert sorted(shown) == FILES
+    assert {page.name: text.count("\n") for page, text in texts.items() if text.count("\n") > PAGE_LINES_MAX} == {}
+
+
+def test_a_table_shows_its_numbers() -> None:
+    """Thousands are separated, what was not measured is a dash, columns of numbers are on the right."""
+    text = markdown(
+        Kept([msgspec.structs.replace(RUN, tables=[Table("Counting", ["", "n"], [["a", 1234.5], ["b", None]])])])
+    )
+    assert text.startswith("2026-11-22, commit abc1234, 2 cores, Python 3.11.7: `make bench`. Quiet.\n\n**Counting**")
+    assert text.endswith("| --- | ---: |\n| a | 1,234.5 |\n| b | – |")
+
+
+def test_a_row_that_does_not_fit_is_refused() -> None:
+    """A table with a cell too few would be read wrongly."""
+    with pytest.raises(ValueError, match=r"2 columns, and a row \['a'\]"):
+        Table("Counting", ["", "n"], [["a"]])
+
+
+def test_a_run_is_kept_and_its_page_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """WRITE=1: the file has the run, the page its table, and the rest of the page stays."""
+    page = tmp_path / "docs" / "PAGE.md"
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    page.write_text("before\n<!-- results: counting -->\nold\n<!-- end -->\nbehind\n")
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "docs" / "results")
+    kept = Kept([msgspec.structs.replace(RUN, tables=[Table("Counting", ["n"], [[7]])])])
+    results.write("counting", kept)
+    assert results.read("counting") == kept
+    before, _, behind = page.read_text().partition(markdown(kept))
+    assert (before, behind) == ("before\n<!-- results: counting -->\n", "\n<!-- end -->\nbehind\n")
+
+
+def test_a_latency_run_has_a_row_for_each_mode() -> None:
+    """p50 and p99 by interval; the file has every quantile; kills are a table of their own."""
+    result: Result = {
+        "documents": 100,
+        "records": 900,
+        "repeated": 0,
+        "cpu_s": 1.0,
+        "idle_percent": None,
+        "p50": 12.34,
+        "p75": 20.0,
+        "p95": 30.0,
+        "p99": 1234.5,
+        "max": 2000.0,
+        "first_output_s": [0.25],
+        "series": [],
+    }
+    intervals = [Cell("steady", "kafka", "deterministic", each, 2, 8.0) for each in (100, 1_000)]
+    kills = Cell("kills", "kafka", "deterministic", 1_000, 2, 20.0)
+    cells = as_cells([(cell, result) for cell in (*intervals, kills)])
+    assert (cells[0]["p75_ms"], cells[0]["cpu_ms_a_document"]) == (20.0, 10.0)
+    steady, killed = tables(cells)
+    assert steady.rows == [["deterministic", "12.3 / 1,234.5", "12.3 / 1,234.5", 10.0, None]]
+    assert killed.rows == [["Kafka", "deterministic", "0.25", "12 / 1,234", 0]]
