@@ -50,6 +50,21 @@ def test_a_question_leads_to_a_line(question: str, thread: str, page: str, file:
     assert any(text.strip().startswith('"""') for text in following)
 
 
+def test_each_point_has_its_evidence() -> None:
+    """Thirty-one points, in order; each row names a file, a page or a command, and all of them are there."""
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \| (.+) \|$", HACKING, re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 32))
+    pages = "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml"
+    for _, point, evidence in rows:
+        names = re.findall(r"`([^`]+)`", evidence)
+        links = re.findall(r"\]\(([^)]+)\)", evidence)
+        files = [name for name in names if "/" in name and " " not in name] + [name for name in names if name in pages]
+        commands = [name for name in names if name.startswith(("make ", "git "))]
+        assert files or links or commands, point
+        assert [name for name in files if not (ROOT / name).exists()] == [], point
+        assert [link for link in links if not (ROOT / "docs" / link).is_file()] == [], point
+
+
 def test_each_definition_that_is_named_is_there() -> None:
     """`file.py` `name` anywhere in the page: the file defines the name."""
     named = re.findall(r"`([\w/]+\.py)`\s+`(\w[\w.]*)`", HACKING)
