@@ -278,7 +278,7 @@ def test_a_key_that_is_known_is_not_compared_again(world: World) -> None:
 DETERMINISTIC = """
 from grete import Input, Job, Record, Store, Task, Topic, int64, utf8
 class Count(Task):
-    heard = Input(Topic("heard", key=utf8, value=utf8))
+    observed = Input(Topic("observed", key=utf8, value=utf8))
     counts = Store("counts", key=utf8, value=int64)
     def process(self, record: Record[str, str]) -> None:
         self.counts.put(record.key, self.counts.get(record.key, 0) + 1)
@@ -294,9 +294,9 @@ def test_workers_halt_in_both_modes(tmp_path: Path, mode: str) -> None:
     lines = [(key.decode(), "x") for key in KEYS[:80]]
     assert run(reference, job_directory.directory, *lines) == {key: 1 for key, _ in lines}
     log = EmbeddedLog(job_directory.directory / "log.db")
-    assert pinned(log, ["heard"]) == {"heard": MURMUR2}
+    assert pinned(log, ["observed"]) == {"observed": MURMUR2}
     wrong = next(key for key in KEYS if partition_of(key, 2) != 1)
-    log.produce_with_meta([ExternalRecord(TopicPartition("heard", 1), wrong, b"x", 1)], {})
+    log.produce_with_meta([ExternalRecord(TopicPartition("observed", 1), wrong, b"x", 1)], {})
     for _ in range(2):
         with pytest.raises(Halted, match=r"worker 1 halted: .*heard\[1\] offset"):
             run(reference, job_directory.directory)

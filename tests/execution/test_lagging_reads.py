@@ -105,7 +105,7 @@ def test_what_never_comes_is_an_error_that_names_it(log: EmbeddedLog) -> None:
     now[0] = 60.0
     assert reader.read() is None
     now[0] = 61.0
-    with pytest.raises(TransientError, match=r"observed\[0\]: .* to offset 2, .* for 61 s .* from offset 1 on: .*broker"):
+    with pytest.raises(TransientError, match=r"observed\[0\]: .* offset 2, .* for 61 s .* from offset 1 on: .*broker"):
         reader.read()
 
 
