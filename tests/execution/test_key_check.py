@@ -298,6 +298,6 @@ def test_workers_halt_in_both_modes(tmp_path: Path, mode: str) -> None:
     wrong = next(key for key in KEYS if partition_of(key, 2) != 1)
     log.produce_with_meta([ExternalRecord(TopicPartition("observed", 1), wrong, b"x", 1)], {})
     for _ in range(2):
-        with pytest.raises(Halted, match=r"worker 1 halted: .*heard\[1\] offset"):
+        with pytest.raises(Halted, match=r"worker 1 halted: .*observed\[1\] offset"):
             run(reference, job_directory.directory)
     log.close()

@@ -109,7 +109,7 @@ class System:
     # --- states -------------------------------------------------------------------------------------------------------
 
     def initial(self) -> State:
-        """Return the world after a quiet start: each task at its genesis, announced, and heard by its consumers."""
+        """Return the world after a quiet start: each task at its genesis, announced, and known to its consumers."""
         bounds = self.world.bounds
         none = self.tasks.number(Task((), self.stores.number(Store()), 0))
         faults = self.faults.number(Faults(0, 0, 0))

@@ -32,7 +32,7 @@ SETTLE = 60  # steps for what is late
 RESTARTED = 0.2  # of the worlds are killed and started once more when all is done
 HOSTS = 2  # of a task; more when all are in use
 EPOCH_MS = 1_000_000
-TOLD = 0.2  # of the turns of a deterministic task it is told which time others have heard of
+TOLD = 0.2  # of the turns of a deterministic task it is told which time others have observed
 
 
 class Simulation:
@@ -236,7 +236,7 @@ class Simulation:
         self.kill(process, f"exit 4: {error}", restart=refused)
 
     def _tell(self, driver: TaskDriver) -> None:
-        """At times, tell a task which time others have heard of, or a later one: nothing relies on its being true."""
+        """At times, tell a task which time others have observed, or a later one: nothing relies on its being true."""
         if isinstance(driver, DeterministicDriver) and self.rand() < TOLD:
             drivers = (process.driver for process in self._processes)
             observed = max(each.observed for each in drivers if isinstance(each, DeterministicDriver))
