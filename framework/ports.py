@@ -1,6 +1,6 @@
 """The ports of a task driver: a log, a state store, a spill for early frames. Back ends implement these.
 
-Contract suites in tests/contracts run over every implementation. Nothing here knows the protocol: values are bytes.
+framework/testing/contracts has what each must keep, as tests. Nothing here knows the protocol: values are bytes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

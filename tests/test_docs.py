@@ -17,9 +17,9 @@ KINDS = {"inv.": set(INVARIANTS), "mut.": set(MUTANTS), "counterexample": set(CO
 
 
 def known_tests() -> set[str]:
-    """Return the names of all test functions."""
-    files = (ROOT / "tests").rglob("test_*.py")
-    return {name for path in files for name in re.findall(r"^def (test_\w+)", path.read_text("utf-8"), re.MULTILINE)}
+    """Return the names of all test functions, those of the shipped contracts included."""
+    files = [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "framework" / "testing" / "contracts").glob("*.py")]
+    return {name for path in files for name in re.findall(r"^ *def (test_\w+)", path.read_text("utf-8"), re.MULTILINE)}
 
 
 def named(page: str, kind: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""The port of a sink, as the outbox uses it. tests/contracts/test_sink.py runs over every implementation."""
+"""The port of a sink, as the outbox uses it. framework/testing/contracts/sink.py has what each must keep, as tests."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol

@@ -21,7 +21,7 @@ from framework.state.commits import last_commit
 from framework.state.prepare import prepare
 from grete import Files
 from protocol.ids import TopicPartition
-from tests.contracts.sinks import SinkWorld, files_world, postgres_world, sqlite_world
+from tests.contracts.sinks import DeclaredWorld, files_world, postgres_world, sqlite_world
 from tests.sinks.killed_worker import HOLD, KILL, NUMBERS, POINTS, SHOWN, job_writing
 
 pytestmark = pytest.mark.chaos
@@ -33,7 +33,7 @@ BATCH = 20
 class Story:
     """A job with a sink, its lives one after another, and the numbers fed so far."""
 
-    def __init__(self, world: SinkWorld, directory: Path) -> None:
+    def __init__(self, world: DeclaredWorld, directory: Path) -> None:
         declared = world.declared
         self.world = world
         self.target = declared.directory if isinstance(declared, Files) else declared.url

@@ -1,0 +1,36 @@
+"""What a log, a state store and a sink must keep, as tests for any back end: ours are held to them, yours can be.
+
+They need pytest. Subclass a contract in a test module, say how your back end is opened, and run pytest:
+
+    import pytest
+    from framework.testing.contracts import StoreContract
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def open_store(self, tmp_path):
+            return lambda names: MyStore(tmp_path / "task", names)
+
+Each test is one clause. A test that fails raises ContractBroken, whose text is the clause.
+"""
+
+import pytest
+
+# Before the imports: the differences that a failed assertion shows come from pytest's own reading of the modules.
+pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("fenced_log", "log", "log_world", "sink", "store")))
+
+from framework.testing.contracts.clauses import ContractBroken  # noqa: E402
+from framework.testing.contracts.fenced_log import FencedLogContract  # noqa: E402
+from framework.testing.contracts.log import LogContract  # noqa: E402
+from framework.testing.contracts.log_world import LogWorld  # noqa: E402
+from framework.testing.contracts.sink import SinkContract, SinkWorld  # noqa: E402
+from framework.testing.contracts.store import StoreContract  # noqa: E402
+
+__all__ = [
+    "ContractBroken",
+    "FencedLogContract",
+    "LogContract",
+    "LogWorld",
+    "SinkContract",
+    "SinkWorld",
+    "StoreContract",
+]
