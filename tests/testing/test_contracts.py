@@ -5,33 +5,7 @@ from pathlib import Path
 import pytest
 
 BACK_ENDS = (Path(__file__).parent / "third_party.py").read_text()
-
-TESTS = """
-import pytest
-from framework.logs.memory import MemoryLog, MemoryLogData
-from framework.testing.contracts import LogContract, LogWorld, SinkContract, SinkWorld, StoreContract
-from third_party import DictStore, ListSink, Disk, Place
-
-class TestStore(StoreContract):
-    @pytest.fixture
-    def open_store(self):
-        disk = Disk()
-        return lambda names: DictStore(names, disk)
-
-class TestSink(SinkContract):
-    @pytest.fixture
-    def world(self):
-        place = Place()
-        return SinkWorld(lambda: ListSink(place), place.content)
-
-class TestLog(LogContract):
-    @pytest.fixture
-    def world(self):
-        data = MemoryLogData(lambda: world.now_ms)
-        world = LogWorld(lambda: MemoryLog(data), sets_clock=True)
-        return world
-"""
-
+TESTS = (Path(__file__).parent / "mine.py").read_text()
 MISTAKES = {
     "the scan is lazy": (
         "rows = sorted(self._disk.rows.items())",
