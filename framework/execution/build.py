@@ -104,9 +104,12 @@ def assemble(
     releases = outside and not at_once
     if outside:
         _connect(log, owner, wiring.changelog, store.changelog_position(), transactions=aligned and releases)
-    if graph.mode == "deterministic":
-        logical = LogicalOutputs(graph, topology, settings, _counts(graph, log), wiring)
-        code = LogicalProcessor(graph, topology, partition, overlay, logical, settings, executor=executor, sinks=sinks)
+    logical = LogicalOutputs(topology.job, wiring) if graph.mode == "deterministic" else None
+    outputs = Outputs(graph, topology, settings, _counts(graph, log), mode=logical)
+    if logical is not None:
+        code = LogicalProcessor(
+            graph, topology, partition, overlay, outputs, settings, logical=logical, executor=executor, sinks=sinks
+        )
         code.check_keys = check_keys
         return DeterministicDriver(
             owner,
@@ -119,7 +122,6 @@ def assemble(
             settings=settings,
             mono_ms=mono_ms,
         )
-    outputs = Outputs(graph, topology, settings, _counts(graph, log))
     runner = Processor(graph, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks)
     runner.check_keys = check_keys
     return TaskDriver(

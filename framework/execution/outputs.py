@@ -3,89 +3,30 @@
 ``sender`` compiles one Output into a closure, so that a send branches on nothing that was known at the start.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Sequence
 from math import lcm
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from framework.api.graph import StageGraph
 from framework.api.serdes import encode_error, functions_of
 from framework.api.topic import Topic
 from framework.core.topology import Topology
 from framework.errors import ConfigError, TaskError
+from framework.execution.frame_buffer import Buffer, Headers
 from framework.ports import ExternalRecord
 from framework.settings import Settings
-from protocol.frames import encode_columns, encode_headers
+from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 
 Send = Callable[..., None]  # Output.send
-Headers = Sequence[tuple[str, bytes]]
 Append = Callable[[Any, bytes | None, bytes | None, int, Headers], None]  # target, key, value, timestamp, headers
 P = TypeVar("P")
 
 _INT64_MAX = (1 << 63) - 1
-_RECORD_BYTES = 24  # of a frame: lengths and timestamp; a null key or value costs no more
 HELD_BYTES = 200  # what an external record held in memory costs beyond its key and value
 _KNOWN_MAX = 1 << 14  # keys whose targets a sender remembers: about 2 MB of short keys
 _new = tuple.__new__  # a call in C: the named tuple's own ways to make one are in Python
-
-
-class Buffer:
-    """The open frame of one partition. The lists live as long as the buffer: senders keep their append methods."""
-
-    __slots__ = ("headers", "keys", "partition", "timestamps", "values")
-
-    def __init__(self, partition: TopicPartition) -> None:
-        self.partition = partition
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.timestamps: list[int] = []
-        self.headers: list[bytes | None] = []  # empty, or shorter than the others: the rest has none
-
-    def add_headers(self, headers: Headers) -> None:
-        """Give the record appended last its headers."""
-        self.headers.extend([None] * (len(self.keys) - 1 - len(self.headers)))
-        self.headers.append(encode_headers(headers))
-
-    def drop_last(self) -> None:
-        """Take back the record appended last."""
-        for column in (self.keys, self.values, self.timestamps):
-            column.pop()
-        del self.headers[len(self.keys) :]
-
-    def clear(self) -> None:
-        """Empty all columns."""
-        for column in (self.keys, self.values, self.timestamps, self.headers):
-            column.clear()
-
-    def frames(self, bytes_max: int) -> Iterator[tuple[TopicPartition, int, bytes]]:
-        """Yield (partition, count, body): as few frames as keep to ``bytes_max`` (a larger record has its own)."""
-        keys, values, times = self.keys, self.values, self.timestamps
-        headers = [*self.headers, *[None] * (len(keys) - len(self.headers))] if any(self.headers) else None
-        start, count = 0, len(keys)
-        for stop in self._cuts(bytes_max):
-            whole = stop - start == count
-            columns = (keys, values, times) if whole else (keys[start:stop], values[start:stop], times[start:stop])
-            cells = headers if whole or headers is None else headers[start:stop]
-            yield self.partition, stop - start, encode_columns(*columns, cells)
-            start = stop
-
-    def _cuts(self, bytes_max: int) -> list[int]:
-        columns: list[list[bytes | None]] = [self.keys, self.values, self.headers]
-        count = len(self.keys)
-        if sum(sum(map(len, filter(None, column))) for column in columns) + count * _RECORD_BYTES <= bytes_max:
-            return [count]
-        sizes = [len(key or b"") + len(value or b"") + _RECORD_BYTES for key, value in zip(*columns[:2], strict=True)]
-        for index, cell in enumerate(self.headers):
-            sizes[index] += len(cell or b"")
-        ends = list(accumulate(sizes))
-        cuts = [0]
-        while cuts[-1] < count:
-            room = (ends[cuts[-1] - 1] if cuts[-1] else 0) + bytes_max
-            cuts.append(max(cuts[-1] + 1, bisect_right(ends, room)))
-        return cuts[1:]
 
 
 class _Targets(dict[bytes, P]):
@@ -106,6 +47,38 @@ class _Targets(dict[bytes, P]):
         return target
 
 
+class Held(Protocol):
+    """Counts what the external records that are held in memory take."""
+
+    external_bytes: int
+
+
+class OutputMode(Protocol):
+    """What deterministic mode adds to a task's outputs."""
+
+    def buffer(self, partition: TopicPartition) -> Buffer:
+        """Return the open frame of a partition of a stream."""
+        ...
+
+    def stream_append(self, append: Append) -> Append:
+        """Return what appends a record to frames that ``buffer`` has made; ``append`` appends its columns."""
+        ...
+
+    def external_append(
+        self, held: Held, add: Callable[[ExternalRecord], None], partitions: Sequence[TopicPartition]
+    ) -> tuple[Append, Sequence[Any]]:
+        """Return (append to a partition of an external topic, the targets); a record goes to ``add``."""
+        ...
+
+    def mark(self) -> None:
+        """Remember this moment for ``rollback``."""
+        ...
+
+    def rollback(self) -> None:
+        """Take back what was numbered since ``mark``."""
+        ...
+
+
 class Outputs:
     """All outputs of one task. ``timestamp`` is what a record inherits: set it before user code runs.
 
@@ -120,6 +93,7 @@ class Outputs:
         partitions: Callable[[str], int | None],
         *,
         drop_external: bool = False,
+        mode: OutputMode | None = None,
     ) -> None:
         """``partitions`` gives the partition count of an external topic, None if there is no such topic.
 
@@ -130,14 +104,16 @@ class Outputs:
         self.external_bytes = 0
         self.dropped = 0
         self._drop = drop_external
+        self._mode = mode
         self._stage = stage
         self._topology = topology
         self._frame_bytes_max = settings.frame_bytes_max
         self._partitions = partitions
         self._used: list[Buffer] = []  # in the order of first use since the last take
         self._external: list[ExternalRecord] = []
+        buffer = Buffer if mode is None else mode.buffer
         self._streams = {
-            stream.topic: [Buffer(TopicPartition(stream.topic, p)) for p in range(stream.partitions)]
+            stream.topic: [buffer(TopicPartition(stream.topic, p)) for p in range(stream.partitions)]
             for stream in topology.streams_out_of(stage.ordinal)
         }
         # Each buffer appended to since mark(), for rollback(); None where no error policy needs it.
@@ -146,7 +122,8 @@ class Outputs:
 
     def take(self) -> list[tuple[TopicPartition, int, bytes]]:
         """Return and forget the outputs to streams, as (partition, records, frame body), in order of first use."""
-        used, self._used = self._used, []
+        used = self._used.copy()
+        self._used.clear()  # senders keep its append method
         taken = [frame for buffer in used if buffer.keys for frame in self._emptied(buffer)]
         self.mark()
         return taken
@@ -163,7 +140,7 @@ class Outputs:
         """Forget everything collected (rollback of the task, R4)."""
         for buffer in self._used:
             buffer.clear()
-        self._used = []
+        self._used.clear()
         self.take_external()
 
     def mark(self) -> None:
@@ -171,6 +148,8 @@ class Outputs:
         if self._journal is not None:
             self._journal.clear()
             self._mark = len(self._external), self.external_bytes, self.dropped
+            if self._mode is not None:
+                self._mode.mark()
 
     def rollback(self) -> None:
         """Take back all that was sent since ``mark``. Only in a stage with a dead-letter input."""
@@ -180,6 +159,8 @@ class Outputs:
         self._journal.clear()
         length, self.external_bytes, self.dropped = self._mark
         del self._external[length:]
+        if self._mode is not None:
+            self._mode.rollback()
 
     def sender(self, topic: Topic[Any, Any]) -> Send:
         """Return Output.send for the topic: to every stage that reads it, or outside; if it is public, to both."""
@@ -195,10 +176,10 @@ class Outputs:
     def dead_letter(self, topic: str) -> Callable[[bytes | None, bytes | None, int, Headers], None]:
         """Return what writes a record of bytes, (key, value, timestamp, headers), to an external topic."""
         append, targets = self._external_append(topic)
-        target_of, count = _Targets(targets), len(targets)
+        target_of, count, next_turn = _Targets(targets), len(targets), self._next_turn
 
         def write(key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
-            append(targets[self._next_turn(count)] if key is None else target_of[key], key, value, timestamp, headers)
+            append(targets[next_turn(count)] if key is None else target_of[key], key, value, timestamp, headers)
 
         return write
 
@@ -219,6 +200,7 @@ class Outputs:
         """Return the sender that encodes, chooses a partition and appends to its target."""
         encode_key, encode_value = functions_of(topic.key)[0], functions_of(topic.value)[0]
         outputs, name, target_of, count = self, topic.name, _Targets(targets), len(targets)
+        next_turn = self._next_turn
         named = getattr(targets, "common", count)  # partitions that a sender may name
 
         def send(
@@ -234,7 +216,7 @@ class Outputs:
                     raise TaskError(f"output to {name}: partition {partition}: there are {named}")
                 target = targets[partition]
             elif raw_key is None:
-                target = targets[outputs._next_turn(count)]
+                target = targets[next_turn(count)]
             else:
                 target = target_of[raw_key]
             if timestamp is None:
@@ -247,14 +229,14 @@ class Outputs:
 
     def _stream_append(self, streams: list[list[Buffer]]) -> tuple[Append, Sequence[tuple[Buffer, ...]]]:
         """Return (append to a partition of each of these streams, the targets): a job has one partition count."""
-        used, journal = self, self._journal
+        used, journal = self._used, self._journal
 
         def append(
             target: tuple[Buffer, ...], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
         ) -> None:
             for buffer in target:
                 if not buffer.keys:
-                    used._used.append(buffer)
+                    used.append(buffer)
                 buffer.keys.append(key)
                 buffer.values.append(value)
                 buffer.timestamps.append(timestamp)
@@ -263,14 +245,17 @@ class Outputs:
                 if journal is not None:
                     journal.append(buffer)
 
-        return append, list(zip(*streams, strict=True))
+        return append if self._mode is None else self._mode.stream_append(append), list(zip(*streams, strict=True))
 
     def _external_append(self, topic: str) -> tuple[Append, Sequence[Any]]:
         """Return (append to a partition of the external topic, the targets). Raises ConfigError if there is none."""
         count = self._partitions(topic)
         if not count:
             raise ConfigError(f"output topic {topic!r} does not exist: create it, then start the job", topic=topic)
+        partitions = [TopicPartition(topic, p) for p in range(count)]
         outputs, add = self, self._external.append
+        if self._mode is not None:
+            return self._mode.external_append(self, add, partitions)
 
         def append(
             target: TopicPartition, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
@@ -278,7 +263,7 @@ class Outputs:
             add(_new(ExternalRecord, (target, key, value, timestamp, encode_headers(headers) if headers else None)))
             outputs.external_bytes += HELD_BYTES + len(key or b"") + len(value or b"")
 
-        return append, [TopicPartition(topic, p) for p in range(count)]
+        return append, partitions
 
 
 class _TargetsOfBoth(Sequence[tuple[Any, Any]]):

@@ -3,10 +3,8 @@
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from framework.api.graph import StageGraph
 from framework.api.reader import PRODUCER, SEQ, TIME
 from framework.core.task_topology import TaskWiring
-from framework.core.topology import Topology
 from framework.execution.deterministic.remade import (
     Check,
     Made,
@@ -17,9 +15,9 @@ from framework.execution.deterministic.remade import (
     unpack_digest,
     unpack_released,
 )
-from framework.execution.outputs import HELD_BYTES, Append, Buffer, Headers, Outputs
+from framework.execution.frame_buffer import Buffer, Headers
+from framework.execution.outputs import HELD_BYTES, Append, Held
 from framework.ports import ExternalRecord
-from framework.settings import Settings
 from framework.stores.overlay_store import OverlayStore
 from protocol.frames import digest_records, encode_columns, encode_headers
 from protocol.ids import TopicPartition
@@ -61,7 +59,7 @@ class LogicalBuffer(Buffer):
         """Yield (partition, count, body), as few frames as keep to ``bytes_max``; the digest goes on with each."""
         headers = [*self.headers, *[None] * (len(self.keys) - len(self.headers))] if any(self.headers) else None
         start = 0
-        for stop in self._cuts(bytes_max):
+        for stop in self.cuts(bytes_max):
             keys, values, times = self.keys[start:stop], self.values[start:stop], self.timestamps[start:stop]
             cells = None if headers is None else headers[start:stop]
             t, sources = zip(*self.logical[start:stop], strict=True)
@@ -89,8 +87,10 @@ class Outside:
         self.seq = _UNKNOWN
 
 
-class LogicalOutputs(Outputs):
-    """All outputs of one task. ``at`` is the logical time that a record inherits: set it before user code runs.
+class LogicalOutputs:
+    """The logical time and the numbers of what a task sends: the OutputMode of its Outputs.
+
+    ``at`` is the logical time that a record inherits: set it before user code runs.
 
     Records for topics outside are numbered for each partition from 1; what is visible already is dropped, but only if
     it is the same again (D5).
@@ -98,16 +98,7 @@ class LogicalOutputs(Outputs):
 
     _state: OverlayStore
 
-    def __init__(
-        self,
-        stage: StageGraph,
-        topology: Topology,
-        settings: Settings,
-        partitions: Callable[[str], int | None],
-        task: TaskWiring,
-    ) -> None:
-        """``partitions`` gives the partition count of an external topic."""
-        super().__init__(stage, topology, settings, partitions)
+    def __init__(self, job: str, task: TaskWiring) -> None:
         self.at: Key = (0, task.producer)
         self.released: dict[TopicPartition, int] = {}
         self._checks: dict[TopicPartition, list[Check]] = {}  # of what is released
@@ -115,12 +106,9 @@ class LogicalOutputs(Outputs):
         self._outside: dict[TopicPartition, Outside] = {}
         self._marked: list[tuple[Outside, int]] = []
         self._time, self._time_header = _UNKNOWN, b""  # of the external record made last
-        self.producer_name = f"{topology.job}/{task.name}".encode()  # two jobs may write to one topic
+        self.producer_name = f"{job}/{task.name}".encode()  # two jobs may write to one topic
         self._before_seq = _header(PRODUCER, self.producer_name) + _name(SEQ)
-        self._streams = {
-            stream.topic: [LogicalBuffer(TopicPartition(stream.topic, p)) for p in range(stream.partitions)]
-            for stream in topology.streams_out_of(stage.ordinal)
-        }
+        self._buffers: list[LogicalBuffer] = []
 
     def load(self, state: OverlayStore) -> None:
         """Go on from what the state holds; the senders are created again after it."""
@@ -128,7 +116,7 @@ class LogicalOutputs(Outputs):
         raw = state.get(AT)
         if raw is not None:
             self.at = _KEY.unpack(raw)
-        for buffer in self._buffers():
+        for buffer in self._buffers:
             raw = state.get(_digest_key(buffer.partition))
             buffer.digest = 0 if raw is None else _NUMBER.unpack(raw)[0]
         prefix = _released_key(None)
@@ -170,7 +158,7 @@ class LogicalOutputs(Outputs):
     def save(self, saved: dict[bytes, bytes]) -> None:
         """Put what belongs to the state under its key. Nothing may be collected now."""
         saved[AT] = _KEY.pack(*self.at)
-        for buffer in self._buffers():
+        for buffer in self._buffers:
             if buffer.digest:
                 saved[_digest_key(buffer.partition)] = _NUMBER.pack(buffer.digest)
         for place in self._outside.values():
@@ -184,47 +172,45 @@ class LogicalOutputs(Outputs):
             checks = self._made[partition].checks if partition in self._made else ()
             saved[_released_key(partition)] = pack_released(seq, checks)
 
-    def number(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
-        """Return and forget the external records that are not visible yet, in order and with their headers.
+    def number(self, records: list[ExternalRecord]) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
+        """Return those of the collected external records that are not visible yet, in order and with their headers.
 
         Also return the last seq and digest of each partition among them. Raises OutputsDiffer.
         """
-        return count(self.take_external(), self._made)
+        return count(records, self._made)
 
     def mark(self) -> None:
         """Remember this moment for ``rollback``."""
-        super().mark()
-        if self._journal is not None:
-            self._marked = [(place, place.seq) for place in self._outside.values()]
+        self._marked = [(place, place.seq) for place in self._outside.values()]
 
     def rollback(self) -> None:
-        """Take back all that was sent since ``mark``."""
-        super().rollback()
+        """Take back the numbers given since ``mark``."""
         for place, seq in self._marked:
             place.seq = seq
 
-    def _buffers(self) -> Iterator[LogicalBuffer]:
-        for buffers in self._streams.values():
-            for buffer in buffers:
-                assert isinstance(buffer, LogicalBuffer)
-                yield buffer
+    def buffer(self, partition: TopicPartition) -> LogicalBuffer:
+        """Return the open frame of a partition of a stream."""
+        self._buffers.append(made := LogicalBuffer(partition))
+        return made
 
-    def _stream_append(self, streams: list[list[Buffer]]) -> tuple[Append, Sequence[tuple[Buffer, ...]]]:
-        append_all, targets = super()._stream_append(streams)
+    def stream_append(self, append: Append) -> Append:
+        """Return what appends a record with the logical time to frames; ``append`` appends its other columns."""
 
-        def append(
+        def append_timed(
             target: tuple[LogicalBuffer, ...], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
         ) -> None:
-            append_all(target, key, value, timestamp, headers)
+            append(target, key, value, timestamp, headers)
             at = self.at
             for buffer in target:
                 buffer.logical.append(at)
 
-        return append, targets
+        return append_timed
 
-    def _external_append(self, topic: str) -> tuple[Append, Sequence[Outside]]:
-        _, partitions = super()._external_append(topic)
-        add, before, only = self._external.append, self._before_seq, _ONLY_OURS + self._before_seq
+    def external_append(
+        self, held: Held, add: Callable[[ExternalRecord], None], partitions: Sequence[TopicPartition]
+    ) -> tuple[Append, Sequence[Outside]]:
+        """Return (append a numbered record to a partition of an external topic, the targets)."""
+        before, only = self._before_seq, _ONLY_OURS + self._before_seq
         before_time, lengths = _name(TIME), _LENGTHS
 
         def append(place: Outside, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
@@ -237,7 +223,7 @@ class LogicalOutputs(Outputs):
             ours = lengths[len(number)] + number + self._time_header
             cell = only + ours if not headers else _joined(encode_headers(headers), before + ours)
             add(_new(ExternalRecord, (place.partition, key, value, timestamp, cell)))
-            self.external_bytes += HELD_BYTES + len(key or b"") + len(value or b"")
+            held.external_bytes += HELD_BYTES + len(key or b"") + len(value or b"")
 
         return append, [self._outside_at(partition) for partition in partitions]
 

@@ -12,6 +12,7 @@ from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.deterministic.record_clock import LogicalTime, TimedLogicalTime
 from framework.execution.deterministic.remade import Check, Visible
 from framework.execution.outbox import MakeSinks, sinks_of
+from framework.execution.outputs import Outputs
 from framework.execution.processor import Processor
 from framework.execution.timers import Due
 from framework.ports import ExternalRecord, LogRow
@@ -34,19 +35,20 @@ class LogicalProcessor(Processor):
         topology: Topology,
         partition: int,
         overlay: Overlay,
-        outputs: LogicalOutputs,
+        outputs: Outputs,
         settings: Settings,
         *,
+        logical: LogicalOutputs,
         executor: Executor | None = None,
         sinks: MakeSinks = sinks_of,
     ) -> None:
-        """``executor`` runs what the outbox does to its ``sinks``; by default at once."""
+        """``logical``: the mode of ``outputs``. ``executor`` runs what the outbox does to its ``sinks``."""
         super().__init__(stage, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks)
-        self._logical = outputs
+        self._logical = logical
         self._producer = producer_id(stage.ordinal, partition)
         name = f"{topology.job}/{stage.name}/{partition}"
-        self._context = LogicalContext(name, lambda: outputs.at)
-        self._clock = TimedLogicalTime(outputs, self._before_record) if self._fires else LogicalTime(outputs)
+        self._context = LogicalContext(name, lambda: logical.at)
+        self._clock = TimedLogicalTime(logical, self._before_record) if self._fires else LogicalTime(logical)
 
     @property
     def producer_name(self) -> bytes:
@@ -100,7 +102,7 @@ class LogicalProcessor(Processor):
 
     def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
         """Return and forget external records with headers, and the last seq and digest of each partition (D5)."""
-        return self._logical.number()
+        return self._logical.number(self.take_external())
 
     @property
     def next_timer(self) -> int:

@@ -11,6 +11,7 @@ from framework.core.task_topology import wire
 from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.deterministic.processor import NO_TIMER, LogicalProcessor
 from framework.execution.deterministic.remade import Check, OutputsDiffer
+from framework.execution.outputs import Outputs
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from framework.stores.memory import MemoryDisk, MemoryStore
@@ -132,8 +133,9 @@ class LogicalRig:
         self.overlay = Overlay(
             MemoryStore(names, disk), list(names), uncommitted_state_bytes_max=1 << 28, read_cache_bytes_max=1 << 20
         )
-        outputs = LogicalOutputs(graph, topology, settings, lambda _topic: 2, wire(topology, stage, 0))
-        self.processor = LogicalProcessor(graph, topology, 0, self.overlay, outputs, settings)
+        logical = LogicalOutputs(topology.job, wire(topology, stage, 0))
+        outputs = Outputs(graph, topology, settings, lambda _topic: 2, mode=logical)
+        self.processor = LogicalProcessor(graph, topology, 0, self.overlay, outputs, settings, logical=logical)
         seqs = {partition: checks[-1][0] for partition, checks in (released or {}).items()}
         self.processor.go_on_after(seqs, released or {})
         self.processor.reset()
