@@ -19,6 +19,7 @@ from docs.hooks import (
     exits,
     fill,
     links,
+    markdown,
     metadata_keys,
     public_api,
     settings_page,
@@ -153,6 +154,11 @@ def test_the_tables_of_the_simulation_are_those_of_its_code() -> None:
     assert [name for name in MUTANTS if f"| `{name}` |" not in verification.mutants()] == []
 
 
+def test_a_bar_does_not_end_a_cell() -> None:
+    """Outside of code it is written with a backslash; in code a backslash would be shown."""
+    assert markdown.table(("a", "b"), [("one|two", "`one|two`")]).endswith("| one\\|two | `one|two` |")
+
+
 def test_a_part_that_nothing_makes_fails_the_build() -> None:
     """A marker with a wrong name is not left in the page."""
     with pytest.raises(PluginError, match="nothing generates nonsense"):
@@ -175,6 +181,7 @@ def test_a_diagram_that_is_not_mermaid_fails_the_build() -> None:
         ("explanation/scenarios.md", "[a](01_first_start.txt)", "a"),
         ("hacking.md", "[a](https://example.org/b.md)", "[a](https://example.org/b.md)"),
         ("hacking.md", "[a](gone.md)", "[a](gone.md)"),
+        ("guides/kafka.md", "[GLOSSARY.md](../GLOSSARY.md)", "[Glossary](../GLOSSARY.md)"),
         ("hacking.md", "```\n[a](../README.md)\n```", "```\n[a](../README.md)\n```"),
         ("hacking.md", "text:\n- one\n- two", "text:\n\n- one\n- two"),
     ],

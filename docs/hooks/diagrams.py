@@ -2,6 +2,7 @@
 
 import hashlib
 import html
+import json
 import re
 from pathlib import Path
 
@@ -9,10 +10,16 @@ from pymdownx.superfences import SuperFencesException
 
 CACHE = Path("build/diagrams")  # a diagram takes a second or two to draw
 
+_LOOK = {
+    "theme": "neutral",
+    "fontFamily": "DejaVu Sans, Verdana, sans-serif",  # it measures with the first of them
+    "sequence": {"actorMargin": 20, "width": 120, "messageMargin": 28, "height": 45},
+}
+
 
 def drawn(source: str, language: str, css_class: str, options: object, md: object, **kwargs: object) -> str:
     """Return the HTML of a fence, as pymdownx.superfences asks for it."""
-    name = "d" + hashlib.sha256(source.encode()).hexdigest()[:12]
+    name = "d" + hashlib.sha256(f"{_LOOK}{source}".encode()).hexdigest()[:12]
     kept = CACHE / f"{name}.svg"
     if not kept.is_file():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -27,9 +34,8 @@ def _svg(source: str) -> str:
     """Return the drawing. Raises SuperFencesException, with the parser's words, for text that is not Mermaid."""
     import mermaidx
 
-    theme = '%%{init: {"theme": "neutral", "fontFamily": "DejaVu Sans, Verdana, sans-serif"}}%%\n'
     try:
-        return str(mermaidx.render(theme + source).svg())
+        return str(mermaidx.render(f"%%{{init: {json.dumps(_LOOK)}}}%%\n{source}").svg())
     except RuntimeError as error:
         raise SuperFencesException(f"a diagram cannot be drawn: {error}\n{source}") from error
 

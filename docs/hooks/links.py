@@ -49,6 +49,11 @@ def _begins_list(line: str, before: list[str]) -> bool:
     return not any(_ITEM.match(each) for each in before[paragraph + 1 :])
 
 
+def _title(path: Path) -> str:
+    """Return the title of a page, or the name of a file that is not there: the strict build names it."""
+    return path.read_text("utf-8").partition("\n")[0].removeprefix("# ") if path.is_file() else path.name
+
+
 def _link(link: re.Match[str], page: str) -> str:
     """Return the link, led to its place on the site; a file that is not a page there keeps its name only."""
     picture, label, to, anchor = link[1], link[2], link[3], link[4] or ""
@@ -65,4 +70,6 @@ def _link(link: re.Match[str], page: str) -> str:
         return label
     else:
         return link[0]  # the strict build names it
+    if label.endswith(".md"):  # a file's name means nothing on the site
+        label = _title(ROOT / target)
     return f"{picture}[{label}]({os.path.relpath(place, Path(page).parent)}{anchor})"

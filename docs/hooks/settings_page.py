@@ -41,8 +41,12 @@ def _section(name: str, hint: object, said: str) -> str:
     """Return the heading of a setting, what it does, and its facts."""
     values = " or ".join(code(str(value)) for value in get_args(hint)) if get_origin(hint) is Literal else "integer"
     measure = unit(name)
-    facts = [values, measure, f"default {_shown(getattr(Settings(), name), measure)}", code(f"GRETE_{name.upper()}")]
-    return f"### {name}\n\n{said}\n\n{'; '.join(filter(None, facts))}\n{{: .facts }}"
+    facts = [
+        f"{values}, in {measure}" if measure else values,
+        f"default {_shown(getattr(Settings(), name), measure)}",
+        code(f"GRETE_{name.upper()}"),
+    ]
+    return f"### {name}\n\n{said}\n\n{'; '.join(facts)}\n{{: .facts }}"
 
 
 def unit(name: str) -> str:
