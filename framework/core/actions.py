@@ -1,4 +1,9 @@
-"""What must be done, each with its order obligation. A driver performs them strictly in the order of the list."""
+"""What must be done, each with its order obligations. A driver performs them strictly in the order of the list.
+
+The last line of a docstring is for drivers and for tests/execution/test_order.py, which breaks each obligation once.
+``Before``: what must be done, and answered, before this; ``After``: what only after it; ``Answer``: the event that
+reports it. They are about the actions that the core has asked for: not every start wipes the store.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +19,8 @@ class ReadChangelog:
     """Read the own changelog from ``offset`` to its present end: ChangelogRow for each message, then ChangelogEnd.
 
     The core asks for nothing else before. The rows before the task's own claim decide what is committed (C1, C2).
+
+    Before: none. After: none. Answer: ChangelogRow, ChangelogEnd.
     """
 
     offset: int
@@ -21,14 +28,20 @@ class ReadChangelog:
 
 @dataclass(frozen=True, slots=True)
 class FindOutcome:
-    """Look in the changelog of task (0, 0) for the valid outcome of a bulk write (1.8); answer OutcomeFound."""
+    """Look in the changelog of task (0, 0) for the valid outcome of a bulk write (1.8); answer OutcomeFound.
+
+    Before: none. After: none. Answer: OutcomeFound.
+    """
 
     bulk_write_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class WipeStore:
-    """Empty the local store: its changelog position is not a valid commit of this log (R1). Before any ApplySegment."""
+    """Empty the local store: its changelog position is not a valid commit of this log (R1). Before any ApplySegment.
+
+    Before: none. After: ApplySegment, WriteChangelogPosition. Answer: none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,8 @@ class ApplySegment:
     """Write these data messages of one valid commit to the store, in order; not the changelog position.
 
     ``offset`` is that of the commit.
+
+    Before: WipeStore. After: WriteChangelogPosition. Answer: none.
     """
 
     messages: Sequence[bytes]
@@ -44,7 +59,10 @@ class ApplySegment:
 
 @dataclass(frozen=True, slots=True)
 class WriteChangelogPosition:
-    """Write the changelog position; after every ApplySegment is in the store."""
+    """Write the changelog position; after every ApplySegment is in the store.
+
+    Before: WipeStore, ApplySegment. After: none. Answer: none.
+    """
 
     changelog_position: ChangelogPosition
 
@@ -57,6 +75,8 @@ class AppendChangelog:
     checkpoint becomes visible with it, atomically (S1). ``before``: messages directly before it, covered by its
     answer. Deterministic mode: the oldest ``outputs`` pending outputs become visible with it (D5); without ``sync``
     it need not survive a power loss that takes all that was appended later, too.
+
+    Before: Freeze, WriteData. After: Send, Produce, ApplyFrozen. Answer: ChangelogAppended.
     """
 
     value: bytes
@@ -69,7 +89,10 @@ class AppendChangelog:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Append a message to a partition of a stream; in order for each partition. Its token is acknowledged by Acked."""
+    """Append a message to a partition of a stream; in order for each partition. Its token is acknowledged by Acked.
+
+    Before: AppendChangelog, ApplyFrozen. After: WriteData, Exit. Answer: Acked.
+    """
 
     token: int
     partition: TopicPartition
@@ -78,7 +101,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """Deterministic mode: append the oldest ``count`` pending outputs to the external topics (D5). Answer: as Send."""
+    """Deterministic mode: append the oldest ``count`` pending outputs to the external topics (D5). Answer: as Send.
+
+    Before: AppendChangelog. After: WriteData. Answer: Acked.
+    """
 
     token: int
     count: int
@@ -86,7 +112,10 @@ class Produce:
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """Read this input partition from ``offset`` on next; what was prefetched is discarded (R5)."""
+    """Read this input partition from ``offset`` on next; what was prefetched is discarded (R5).
+
+    Before: none. After: Process. Answer: none.
+    """
 
     partition: TopicPartition
     offset: int
@@ -94,7 +123,10 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class Spill:
-    """Move the payload of an early frame to disk (A4); the core keeps only ``key``."""
+    """Move the payload of an early frame to disk (A4); the core keeps only ``key``.
+
+    Before: none. After: DropSpilled, Process. Answer: none.
+    """
 
     key: int
     value: bytes
@@ -102,7 +134,10 @@ class Spill:
 
 @dataclass(frozen=True, slots=True)
 class DropSpilled:
-    """Forget some spilled frames: they are rolled back."""
+    """Forget some spilled frames: they are rolled back.
+
+    Before: Spill. After: none. Answer: none.
+    """
 
     keys: tuple[int, ...]
 
@@ -112,6 +147,8 @@ class Process:
     """Run the task on one frame, then answer Processed. ``value`` is None for a frame that was spilled under ``key``.
 
     ``skip`` records at its head are known and left out. Outputs may be collected until FlushOutputs or the batch's end.
+
+    Before: Seek, Spill, DropOpen, Freeze. After: FlushOutputs, Freeze. Answer: Processed.
     """
 
     partition: TopicPartition
@@ -127,6 +164,8 @@ class ProcessRecords:
 
     Before each record the timers of an earlier time fire, at the end those up to ``upto`` µs: nothing at or below it is
     still to come. There may be no records: only time has passed.
+
+    Before: Freeze. After: Freeze. Answer: Ran.
     """
 
     batches: Sequence[RecordBatch]
@@ -139,6 +178,8 @@ class ProcessExternal:
 
     They are those of the ExternalBatch, or with ``replay`` those of a predecessor, which must be read again. ``rows``
     proves which they were; None if its input decision does not say.
+
+    Before: Freeze. After: Freeze. Answer: Ran.
     """
 
     partition: TopicPartition
@@ -151,7 +192,10 @@ class ProcessExternal:
 
 @dataclass(frozen=True, slots=True)
 class FlushOutputs:
-    """Close all output frames and answer OutputFrames, at once and even if there is none; a Freeze may follow."""
+    """Close all output frames and answer OutputFrames, at once and even if there is none; a Freeze may follow.
+
+    Before: Process. After: Freeze. Answer: OutputFrames.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +203,9 @@ class Freeze:
     """Make the open write batch immutable, put a fresh one on top (A8).
 
     What a sink holds back belongs to ``checkpoint_id`` now.
+
+    Before: FlushOutputs, Process, ProcessRecords, ProcessExternal, ApplyFrozen. After: AppendChangelog, Process,
+    ProcessRecords, ProcessExternal, WriteData. Answer: none.
     """
 
     checkpoint_id: int
@@ -170,6 +217,8 @@ class WriteData:
 
     Answer DataWritten. After all outputs of the checkpoint are acknowledged, before the commit. ``first_seq``:
     ChangelogSeq of the first one.
+
+    Before: Freeze, Send, Produce. After: AppendChangelog, ApplyFrozen. Answer: DataWritten.
     """
 
     generation: int
@@ -182,6 +231,8 @@ class ApplyFrozen:
     """Write the frozen write batch to the store in chunks, the changelog position in the last (A7); answer Applied.
 
     After the commit is known to be valid (A9, C3), before its markers.
+
+    Before: WriteData, AppendChangelog. After: Send, Freeze, DropOpen, Trim, Exit. Answer: Applied.
     """
 
     changelog_position: ChangelogPosition
@@ -189,17 +240,26 @@ class ApplyFrozen:
 
 @dataclass(frozen=True, slots=True)
 class DropOpen:
-    """Drop the open write batch, collected outputs and what a sink holds back; create the task object again (R4)."""
+    """Drop the open write batch, collected outputs and what a sink holds back; create the task object again (R4).
+
+    Before: ApplyFrozen. After: Process. Answer: none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ClearSpill:
-    """Forget all spilled frames: the early buffer is a cache (A5)."""
+    """Forget all spilled frames: the early buffer is a cache (A5).
+
+    Before: none. After: none. Answer: none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """Delete messages before ``offset``: after the commit that no longer needs them is valid and applied (K2, K3)."""
+    """Delete messages before ``offset``: after the commit that no longer needs them is valid and applied (K2, K3).
+
+    Before: ApplyFrozen. After: none. Answer: none.
+    """
 
     partition: TopicPartition
     offset: int
@@ -207,14 +267,20 @@ class Trim:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """For the driver's counters: ``checkpoint_id`` is committed, applied and its markers are sent."""
+    """For the driver's counters: ``checkpoint_id`` is committed, applied and its markers are sent.
+
+    Before: none. After: none. Answer: none.
+    """
 
     checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The task has stopped gracefully (R6). A task that is fenced or halts raises an error instead (C5)."""
+    """The task has stopped gracefully (R6). A task that is fenced or halts raises an error instead (C5).
+
+    Before: Send, ApplyFrozen. After: none. Answer: none.
+    """
 
     reason: str
 

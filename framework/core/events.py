@@ -209,3 +209,7 @@ Event = (
     | Tick
     | Stop
 )
+
+FromOutside = (
+    Start | Stop | Tick | InputGone | Message | ExternalProcessed | InputRead | ExternalBatch
+)  # answer nothing
