@@ -218,6 +218,14 @@ def test_documents_use_the_same_words() -> None:
     assert found == []
 
 
+def test_tests_are_written_plainly() -> None:
+    """Names and docstrings of tests and benchmarks have none of the words that hide who acts."""
+    paths = [path for path in tracked("tests/*.py", "benchmarks/*.py") if path != Path(__file__)]
+    assert (
+        matches(re.compile(r"(?<![a-z])(anew|whoever|(stands|stood)[ _](before|behind|between))(?![a-z])"), paths) == []
+    )
+
+
 @pytest.mark.parametrize(
     ("source", "quiet"),
     [

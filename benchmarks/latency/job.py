@@ -26,7 +26,7 @@ class Posting(msgspec.Struct, array_like=True, gc=False):
 
 
 class Change(msgspec.Struct, array_like=True, gc=False):
-    """The same, and in how many documents the word stands now."""
+    """The same, and in how many documents the word is now."""
 
     document: int
     positions: list[int]

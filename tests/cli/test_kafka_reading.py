@@ -42,7 +42,7 @@ def test_a_machine_that_had_the_worker_once_prints_what_is_committed(
 def test_the_last_records_are_counted_without_the_ends_of_transactions(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """``topic read -n 1`` prints the last record of each partition: behind it stands the end of a transaction."""
+    """``topic read -n 1`` prints the last record of each partition: the end of a transaction is behind it."""
     monkeypatch.chdir(cluster.folder)
     shell, log = Shell(monkeypatch, capfd), f"--log={cluster.log}"
     read = ["topic", "read", "totals.py", cluster.totals, log]

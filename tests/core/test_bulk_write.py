@@ -159,7 +159,7 @@ def test_a_start_refuses_a_bulk_write_in_doubt() -> None:
 
 
 def test_a_copy_of_the_outcome_answers_the_question() -> None:
-    """Where a copy stands, no other changelog is read (1.8)."""
+    """Where a copy is, no other changelog is read (1.8)."""
     messages, run = bulk_write_after_two_checkpoints()
     _, actions = started([*messages, run.outcome(counts=True)])
     assert [type(action) for action in actions] == [do.AppendChangelog]

@@ -49,7 +49,7 @@ class Process:
 
 
 class Changelog:
-    """A changelog that processes write in any order; whoever claims it goes on from the last commit that counts."""
+    """A changelog that processes write in any order; each that claims it goes on from the last commit that counts."""
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []

@@ -166,7 +166,7 @@ def test_a_restore_reads_from_the_round_start_that_a_late_commit_names() -> None
 
 
 def test_a_restore_without_a_named_base_reads_from_the_start() -> None:
-    """If no commit stands near the end, the log's start is the base (1.8 R1)."""
+    """If no commit is near the end, the log's start is the base (1.8 R1)."""
     task = committed(checkpoint_ids=1)
     for seq in range(TAIL + 1):
         header = ChangelogHeader(ChangelogType.DATA, 1, task.core.ownership.next_seq + seq, 0)
@@ -194,7 +194,7 @@ def test_a_restore_of_a_trimmed_log_needs_a_complete_round() -> None:
 
 
 def test_a_restore_of_a_trimmed_log_with_a_round_is_complete() -> None:
-    """Every live key stands after the round's start: what was trimmed is not missed (R1, K2)."""
+    """Every live key is after the round's start: what was trimmed is not missed (R1, K2)."""
     task = committed(checkpoint_ids=5, changelog_retention_ms=0)
     assert task.log.start[CHANGELOG] > 1
     after = task.successor(same_host=False).start()
@@ -312,7 +312,7 @@ def test_a_rollback_marker_carries_the_seqs_of_the_last_commit() -> None:
 
 
 def test_a_task_without_outputs_starts_at_once() -> None:
-    """A sink has nobody to tell (R2)."""
+    """A sink has no consumer to tell (R2)."""
     task = Scenario(Log(), SINK).start()
     assert (task.core.status, task.all(do.Send)) == (TaskStatus.RUNNING, [])
 

@@ -48,7 +48,7 @@ def test_a_stop_during_a_commit_closes_what_came_since() -> None:
 
 
 def test_the_last_markers_are_acknowledged_before_the_exit() -> None:
-    """Otherwise the tasks downstream would wait for an alignment that nobody completes (R6)."""
+    """Otherwise the tasks downstream would wait for an alignment that no producer completes (R6)."""
     task = Scenario(Log(), SOURCE).start()
     task.acks = False
     task.step(on.Stop())

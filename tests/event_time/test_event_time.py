@@ -53,7 +53,7 @@ def test_records_of_a_channel_do_not_move_time() -> None:
 
 
 def test_an_idle_source_does_not_count_until_its_next_record() -> None:
-    """It holds nobody back; when it comes again it does, and time does not go back."""
+    """It holds no task back; when it comes again it does, and time does not go back."""
     time = EventTime([], [FROM_P, FROM_Q])
     read(time, FROM_P, 100)
     time.set_idle(FROM_Q)

@@ -13,7 +13,7 @@ P, Q = TopicPartition("p", 0), TopicPartition("q", 0)
 
 
 def reader(rows: dict[TopicPartition, int], batch_bytes_max: int = 1) -> tuple[InputReader, MemoryLogData]:
-    """Return an inbox at offset 0 of partitions with that many messages, one in a batch by default."""
+    """Return an input reader at offset 0 of partitions with that many messages, one in a batch by default."""
     data = MemoryLogData(lambda: 0)
     log = MemoryLog(data)
     for partition, count in rows.items():
@@ -29,7 +29,7 @@ def reader(rows: dict[TopicPartition, int], batch_bytes_max: int = 1) -> tuple[I
 def in_order(
     stamps: dict[TopicPartition, list[int]], batch_bytes_max: int = 1_000
 ) -> tuple[InputReader, MemoryLogData]:
-    """Return an inbox over partitions of records with these timestamps, in the order of time."""
+    """Return an input reader over partitions of records with these timestamps, in the order of time."""
     data = MemoryLogData(lambda: 0)
     log = MemoryLog(data)
     for partition, times in stamps.items():
@@ -158,7 +158,7 @@ def test_sorted_partitions_are_merged(times: list[list[int]], batch_bytes_max: i
 
 @given(st.lists(st.lists(st.integers(0, 50), max_size=12), min_size=2, max_size=4), st.integers(1, 40))
 def test_unsorted_partitions_keep_their_own_order(times: list[list[int]], batch_bytes_max: int) -> None:
-    """Order holds across partitions, not inside one: each comes as it stands, every record once."""
+    """Order holds across partitions, not inside one: each as it is, every record once."""
     stamps = {TopicPartition(f"t{index}", 0): each for index, each in enumerate(times)}
     into, _ = in_order(stamps, batch_bytes_max)
     found = runs(into)

@@ -110,7 +110,7 @@ def test_what_never_comes_is_an_error_that_names_it(log: EmbeddedLog) -> None:
 
 
 def test_an_end_without_messages_is_an_end(log: EmbeddedLog) -> None:
-    """At the end may stand the mark of a transaction: the bounds say so once it was read up to, and nobody waits."""
+    """The mark of a transaction may be at the end: the bounds say so once it was read up to, and no reader waits."""
     log.produce_with_meta([ExternalRecord(OBSERVED, b"k", b"v", 1)] * 3, {})
     assert [row.offset for row in rows(log, OBSERVED, 1, 4)] == [1, 2]
 
@@ -129,7 +129,7 @@ def test_a_log_that_has_lost_what_it_acknowledged_has_an_end(log: EmbeddedLog) -
 def test_a_worker_works_on_a_log_whose_reads_lag(tmp_path: Path, bounds_lag: bool) -> None:
     """Its claim is found, commits are verified, state is restored; a start on an empty disk has all of it (C1, C3, R1).
 
-    Without a fence, and with a message of nobody before each commit, so that every commit is verified by reading.
+    Without a fence, and with a meaningless message before each commit, so that every commit is verified by reading.
     """
     directory = tmp_path / "job"
     outside = word_log(directory)
@@ -154,7 +154,7 @@ def test_a_worker_works_on_a_log_whose_reads_lag(tmp_path: Path, bounds_lag: boo
 
 
 class _Gapped(_Unfenced):
-    """Before each own message of its changelog stands one that means nothing: a repeat of the claim of generation 0."""
+    """Before each own message of its changelog is one that means nothing: a repeat of the claim of generation 0."""
 
     def send(self, *given: Any, **named: Any) -> None:
         """Send."""

@@ -104,7 +104,7 @@ def test_records_without_a_key_take_turns() -> None:
 
 
 def test_explicit_partition_timestamp_headers_and_nulls() -> None:
-    """What the sender says stands; records without headers beside those with some have none; null is null."""
+    """The sender's words are kept; records without headers beside those with some have none; null is null."""
     outputs = outputs_of()
     outputs.timestamp = 5
     send = outputs.sender(INNER)

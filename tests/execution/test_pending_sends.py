@@ -66,7 +66,7 @@ def test_a_send_that_waits_too_long_ends_the_process() -> None:
 
 @pytest.mark.parametrize(("token", "what"), [(CHANGELOG, "a claim or commit"), (PRODUCED, "a batch of plain records")])
 def test_a_commit_of_unknown_outcome_ends_the_process(token: int, what: str) -> None:
-    """Nobody can tell whether it is in the log; the next claim decides (C4)."""
+    """The process cannot tell whether it is in the log; the next claim decides (C4)."""
     sends = PendingSends("b-0", 1_000)
     sends.sent_other(token, 500.0)
     sends.check(1_500)

@@ -58,7 +58,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def feed_of(log: EmbeddedLog, root: Path, *, after_ns: int = LATER_NS, **options: Any) -> FolderFeed:
-    """Return a feed whose clock stands still, so late that no file counts as just changed."""
+    """Return a feed whose clock is stopped, so late that no file counts as just changed."""
     now_ns = max(p.lstat().st_mtime_ns for p in [root, *root.rglob("*")]) + after_ns
     return FolderFeed(log, "documents", root, clock_ns=lambda: now_ns, **options)
 

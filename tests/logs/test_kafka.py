@@ -241,7 +241,7 @@ def test_append_times_never_go_back_in_kafka(connect: Connect, topic: str) -> No
 
 
 def test_a_message_too_large_halts(kafka_broker: Broker, connect: Connect, topic: str) -> None:
-    """A message that the topic does not take ends the process with the setting to raise, whoever refuses it."""
+    """A message that the topic does not take ends the process with the setting to raise, from client and broker."""
     make(kafka_broker, topic)
     partition = TopicPartition(topic, 0)
     for size in (MiB + 1_000, 3 * MiB):

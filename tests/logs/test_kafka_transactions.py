@@ -81,7 +81,7 @@ def record(out: TopicPartition, value: bytes, headers: bytes | None = None) -> E
 def test_a_transaction_has_one_marker_in_the_changelog(
     connect: Connect, changelog: TopicPartition, out: TopicPartition
 ) -> None:
-    """C3: what a delivery says of the offsets behind it is where the next message stands, whatever it commits."""
+    """C3: what a delivery says of the offsets behind it is where the next message is, whatever it commits."""
     log, offset = connect(), 0
     for number in range(4):
         outputs = [record(out, b"%d" % number)] * number
@@ -243,7 +243,7 @@ def test_what_is_committed_is_awaited(
 def test_an_output_too_large_halts(
     kafka_broker: Broker, connect: Connect, changelog: TopicPartition, out: TopicPartition
 ) -> None:
-    """Whoever refuses it, the setting is named; the transaction is aborted: no reader waits for its time-out."""
+    """Client or broker refuses it, naming the setting; the transaction is aborted: no reader waits for its time-out."""
     for size in (MiB + 1_000, 3 * MiB):
         log = connect(transaction_timeout_ms=600_000)
         log.send(0, -1, changelog, b"c", sync=True, outputs=[record(out, b"small"), record(out, b"x" * size)])

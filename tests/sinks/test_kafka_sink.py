@@ -155,7 +155,7 @@ def test_killed_anywhere_around_a_transaction(job: Job) -> None:
 
 
 def test_a_zombie_with_an_expired_transaction(job: Job) -> None:
-    """1.8 C5: stopped in its transaction, which times out; whoever has a successor exits 3, whoever has none exits 1.
+    """1.8 C5: stopped in its transaction, which times out; a process with a successor exits 3, one without exits 1.
 
     Nothing that they still send is seen, and the one that exits 1 can be started again.
     """

@@ -93,7 +93,7 @@ def leave_files(directory: Path) -> None:
 def test_an_attempt_that_writes_on_behind_the_commit_stops_no_reader(played: Path) -> None:
     """Spark has given it up and its twin is committed: a worker takes the files of that commit, a restore begins there.
 
-    Both begin to read at the commit, behind which the rest of the lost attempt stands, without what is before it (C2).
+    Both begin to read at the commit, behind which is the rest of the lost attempt, without what is before it (C2).
     """
     directory, wiring = played / "late", all_wirings(job)[3]
     log = EmbeddedLog(directory / "log.db")

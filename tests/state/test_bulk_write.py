@@ -232,7 +232,7 @@ def test_a_bulk_write_that_is_killed_at_any_step_counts_as_a_whole_or_not_at_all
 
 
 def test_doing_it_again_makes_invalid_what_was_left_in_doubt(tmp_path: Path) -> None:
-    """The next run need not be told of a dead one: whoever made it can no longer decide it (C2, 1.8)."""
+    """The next run need not be told of a dead one: its process can no longer decide it (C2, 1.8)."""
     directory = JobDirectory(tmp_path / "job").directory
     log = EmbeddedLog(directory / "log.db")
     create_topics(job, log)

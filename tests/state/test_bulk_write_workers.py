@@ -65,7 +65,7 @@ class Scene:
         self.orders, self.totals = (TopicPartition(f"{name}-{topic}", 0) for topic in ("orders", "totals"))
 
     def open(self) -> JobLog:
-        """Return a log of its own for a run: on Kafka, whoever takes a task over takes it from the process before."""
+        """Return a log of its own for a run: on Kafka, a process takes a task over from the one before."""
         self._opened.append(self.job_directory.open_log())
         return self._opened[-1]
 

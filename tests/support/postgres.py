@@ -40,7 +40,7 @@ class Postgres:
     """A server in use. ``how`` it was found is for people; ``own`` says whether ``stop`` and ``start`` may be used."""
 
     def __init__(self, url: str, how: str, daemon: "subprocess.Popen[str] | None" = None) -> None:
-        """``keeper``: the process that owns the server, and ends it when its input does."""
+        """``daemon``: the process that owns the server, and ends it when its input does."""
         self.url, self.how, self.own = url, how, daemon is not None
         self._daemon = daemon
         self._databases = 0
@@ -107,10 +107,10 @@ def find_postgres() -> Postgres:
 
 
 def answer(daemon: "subprocess.Popen[str]") -> dict[str, Any]:
-    """Return what the keeper says next. Raises NoPostgres if that is an error."""
+    """Return what the daemon says next. Raises NoPostgres if that is an error."""
     assert daemon.stdout is not None
     line = daemon.stdout.readline()
-    said: dict[str, Any] = json.loads(line) if line else {"error": "its keeper has ended"}
+    said: dict[str, Any] = json.loads(line) if line else {"error": "its daemon has ended"}
     if "error" in said:
         assert daemon.stdin is not None
         daemon.stdin.close()
@@ -122,7 +122,7 @@ def answer(daemon: "subprocess.Popen[str]") -> dict[str, Any]:
     return said
 
 
-# --- The keeper ---
+# --- The daemon ---
 
 
 class _Server:
@@ -224,7 +224,7 @@ def keep(directory: Path) -> None:
 
 
 def main() -> None:
-    """Be the keeper: ``python -m tests.support.postgres``."""
+    """Be the daemon: ``python -m tests.support.postgres``."""
     directory = Path(tempfile.mkdtemp(prefix="grete-postgres-"))
     try:
         keep(directory)

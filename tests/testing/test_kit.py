@@ -101,7 +101,7 @@ def test_the_example_in_the_documentation_runs() -> None:
 
 
 def test_a_reader_sees_only_what_is_committed() -> None:
-    """Nothing is visible while time stands still; each checkpoint becomes visible as time passes (S1)."""
+    """Nothing is visible while time does not pass; each checkpoint becomes visible as time passes (S1)."""
     kit = Kit(job)
     kit.feed(words, "line", "a b a")
     kit.process()

@@ -60,7 +60,7 @@ def test_different_seeds_are_different_runs() -> None:
 
 @pytest.mark.timeout(300)  # three worlds of each
 def test_fresh_seeds_are_clean_and_rare_things_happen() -> None:
-    """Seeds that nobody has run before break no invariant, with 5 faults each or more, and meet the rare situations."""
+    """Seeds that were never run before break no invariant, with 5 faults each or more, and meet the rare situations."""
     first = int(os.environ.get("GRETE_SEED", random.randrange(1 << 40)))
     print(f"seeds {first}..{first + FRESH}")
     batch = run_batch(range(first, first + FRESH))

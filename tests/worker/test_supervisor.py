@@ -65,7 +65,7 @@ def test_a_killed_worker_is_restarted_and_the_job_goes_on(tmp_path: Path) -> Non
 
 
 def test_a_fenced_worker_is_not_restarted(tmp_path: Path) -> None:
-    """Another process has taken the partition: whoever watches must know (C5)."""
+    """Another process has taken the partition: the supervisor's caller must know (C5)."""
     with LocalJob(job, "tasks.word_count", JobDirectory(tmp_path / "job"), Settings()) as local:
         poll_until(local, lambda: running(local))
         with WorkerUnderTest(tmp_path / "job", f"--state-directory={tmp_path / 'other'}") as thief:

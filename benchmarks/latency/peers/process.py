@@ -42,7 +42,7 @@ class Process:
         return cpu_s([self._process.pid])
 
     def kill(self, partition: int) -> None:
-        """Raise SystemExit: there is nobody to start it again."""
+        """Raise SystemExit: no process would start it again."""
         raise SystemExit("peers are not killed: kills is for Grete's modes")
 
     def last_words(self) -> str:

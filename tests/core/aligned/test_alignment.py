@@ -183,7 +183,7 @@ def test_the_alignment_is_a_set_not_a_count() -> None:
 
 
 def test_the_set_has_every_partition_of_every_stream() -> None:
-    """One producer's marker counts in the partition in which it stands: the alignment waits for the others (A6)."""
+    """One producer's marker counts in its own partition: the alignment waits for the others (A6)."""
     streams = (Stream("j.a.s3.b", 0, 1, 1), Stream("j.a.s4.b", 0, 1, 1))
     task_wiring = wire(Topology("j", (Stage("a", 0, 1), Stage("b", 1, 1)), streams), 1, 0)
     s3, s4 = (TopicPartition(stream.topic, 0) for stream in streams)

@@ -34,9 +34,9 @@ def test_a_rollback_marker_without_rolled_back_records_in_the_open_write_batch_d
     task, a0, a1 = running()
     a1.send(1, "of the other producer")
     a0.rollback_marker(0)
-    a0.send(1, "anew")
+    a0.send(1, "again")
     task.read()
-    assert (task.open, task.core.generation, task.core.seen["rollbacks"]) == (["of the other producer", "anew"], 1, 0)
+    assert (task.open, task.core.generation, task.core.seen["rollbacks"]) == (["of the other producer", "again"], 1, 0)
     task.commit(1, a0, a1)
 
 

@@ -51,7 +51,7 @@ def test_what_is_observed_is_announced_within_the_lease_only() -> None:
 
 
 def test_what_is_observed_waits_for_a_batch() -> None:
-    """While a batch waits for its input decision, no progress message passes it, whoever waits for one (D1)."""
+    """While a batch waits for its input decision, no progress message passes it, even if a task waits for one (D1)."""
     task = source()
     task.tick(5)
     task.hold = {do.AppendChangelog}

@@ -387,7 +387,7 @@ def test_what_waits_at_a_freeze_leaves_with_the_commit() -> None:
 
 
 def test_a_source_that_is_a_sink_decides_and_releases_in_one_append() -> None:
-    """One round trip for a job of one stage: the decision stands right before the release of what it has made (D5)."""
+    """One round trip for a job of one stage: the decision is right before the release of what it has made (D5)."""
     task = Logical(Log(), ALONE, sink=True).start()
     begin = len(task.done)
     task.take("x")

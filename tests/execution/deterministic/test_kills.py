@@ -117,7 +117,7 @@ def each_is_outside_once(log: Log, job: Job) -> None:
 
 
 def test_killed_workers_change_no_byte_of_the_output(tmp_path: Path) -> None:
-    """D1-D5: each output once, in order, with its seq and time, whoever was killed when, and long before commits."""
+    """D1-D5: each output once, in order, with its seq and time, whatever was killed, and long before commits."""
     run_with_kills(WORDS, JobDirectory(tmp_path / "job", address=IN_DIRECTORY), the_reference_is_outside)
 
 
@@ -128,7 +128,7 @@ def test_killed_workers_find_what_they_have_sent(tmp_path: Path) -> None:
 
 
 def test_aligned_stages_take_what_deterministic_ones_make_once(tmp_path: Path) -> None:
-    """A2b: stages that draw at random behind deterministic ones hold each of their records once, whoever was killed."""
+    """A2b: stages that draw at random behind deterministic ones hold each record once, whatever was killed."""
     run_with_kills(MIXED, JobDirectory(tmp_path / "job", address=IN_DIRECTORY), each_is_outside_once)
 
 

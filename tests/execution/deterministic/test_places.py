@@ -1,4 +1,4 @@
-"""From where on a restarted task reads back: the place moves on with the partition, whoever writes there (D5)."""
+"""A restarted task reads its outputs from a place that moves on with the partition, also if others write there (D5)."""
 
 from framework.execution.deterministic.output_recovery import LOOK_MS, OutputRecovery
 from framework.logs.memory import MemoryLog, MemoryLogData

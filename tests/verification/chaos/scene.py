@@ -106,9 +106,9 @@ class Scene:
         """End: let all come out, stop, compare. Raises Failed with the violations."""
         self.campaign.held.clear()
         self.campaign.finish()
-        self.verdict()
+        self.check_outputs()
 
-    def verdict(self) -> None:
+    def check_outputs(self) -> None:
         """Raise Failed with what the checker has found."""
         if self.campaign.checker.violations:
             raise Failed("\n".join(self.campaign.checker.violations))

@@ -144,7 +144,7 @@ _NO_DATA = {"LOCK", "LOG", "lock", "IDENTITY"}
 
 
 def damaged_log(directory: Path, seed: int) -> str:
-    """Flip a bit in the log's file: who reads it must halt and say so, or nobody needs it: never wrong output."""
+    """Flip a bit in the log's file: who reads it must halt and say so, or no reader needs it: never wrong output."""
     rng = random.Random(seed)
     with scene(directory / "whole", "embedded", seed) as stage:
         stage.running()
@@ -176,7 +176,7 @@ def _runs_or_halts(directory: Path, seed: int, fed: int, numbers: list[int]) -> 
                 lambda: bool(stage.campaign.held) or stage.campaign.checker.entries >= stage.campaign.fed,
                 "ends or goes on",
             )
-            stage.verdict()
+            stage.check_outputs()
             return bool(stage.campaign.held)
     except FrameworkError:  # this process reads the log, too
         return True

@@ -70,7 +70,7 @@ def older_state(directory: Path, log: str, seed: int, rounds: int = ROUNDS) -> s
     with scene(directory, log, seed, "changelog_retention_ms=3000") as stage:
         stage.running()
         stage.flow(200)
-        bootstraps = 0
+        restores = 0
         for number in range(rounds):
             partition = number % PARTITIONS
             stage.kill(partition, hold=True)
@@ -87,11 +87,13 @@ def older_state(directory: Path, log: str, seed: int, rounds: int = ROUNDS) -> s
             stage.crew.bring_back(partition)
             stage.back(partition)
             stage.running()
-            bootstraps += stage.restored(partition)
+            restores += stage.restored(partition)
         stage.drained()
         stage.judge()
-        redos = rounds * len(stage.crew.job.stages) - bootstraps
-        return f"{rounds} old states brought back: {redos} tasks redid what was missing, {bootstraps} restored anew"
+        redos = rounds * len(stage.crew.job.stages) - restores
+        return (
+            f"{rounds} old states brought back: {redos} tasks redid what was missing, {restores} restored from the log"
+        )
 
 
 def trimmed_changelog(directory: Path, log: str, seed: int, rounds: int = 1) -> str:  # one is enough
@@ -118,7 +120,7 @@ def trimmed_changelog(directory: Path, log: str, seed: int, rounds: int = 1) -> 
         ends = stage.campaign.may_end_with = {ExitCode.FENCED, ExitCode.HALTED}
         stage.back(1)
         stage.until(lambda: any(d.partition == 1 and d.code in ends for d in stage.campaign.deaths), "ends")
-        stage.verdict()
+        stage.check_outputs()
         return f"restored from the last round; with everything trimmed it refused: {stage.crew.last_words(1)[:160]}"
 
 

@@ -147,7 +147,7 @@ def serve(channel: socket.socket) -> None:
             for handle in handles:
                 os.close(handle)
             channel.send(json.dumps({"pid": pid}).encode())
-    for pid in living:  # they are children of this process, and not yet reaped: nobody else has their number
+    for pid in living:  # they are children of this process, and not yet reaped: no other process has their number
         os.kill(pid, signal.SIGKILL)
 
 

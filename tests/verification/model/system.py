@@ -186,7 +186,7 @@ class System:
     def _alone(self, state: State, task: int, own: list[Move], face: Face) -> Move | None:
         """Return a step of a lone process that commutes with all that others, and it itself, can do before it.
 
-        Sending to a partition that nobody else writes; or reading, if that is all it can do and it has one input.
+        Sending to a partition that no other task writes; or reading, if that is all it can do and it has one input.
         Commits and claims are never among them: what is checked when they reach the log depends on others.
         """
         dead = {index for index, _ in self.dead.values[state[-1]]}

@@ -95,7 +95,7 @@ class World:
 
 
 def _job(*stages: tuple[str, int], edges: str) -> Topology:
-    """Return a job: stages (name, tasks), edges as "ab bc"; what nobody feeds reads the external topic."""
+    """Return a job: stages (name, tasks), edges as "ab bc"; a stage that none feeds reads the external topic."""
     names = [name for name, _ in stages]
     streams = tuple(
         Stream(f"{edge[0]}→{edge[1]}", names.index(edge[0]), names.index(edge[1]), dict(stages)[edge[1]])

@@ -1,4 +1,4 @@
-"""What can go wrong. A fault is aimed at a process and done; its own generator decides how, so that each stands alone.
+"""What can go wrong. A fault is aimed at a process and done; a generator of its own decides how: each is independent.
 
 A fault counts when it hits something: those that lie in wait say so when they go off.
 """
@@ -32,7 +32,7 @@ def crash(sim: FaultyWorld, target: Process, _rand: Rand) -> str:
 
 
 def crash_at_call(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
-    """Kill whoever comes next to one side of one call."""
+    """Kill the process that comes next to one side of one call."""
     rare = rare_calls(sim.plan)
     calls = rare if rare and rand() < 0.5 else CALLS
     side, call = SIDES[int(rand() * 2)], calls[int(rand() * len(calls))]
@@ -75,7 +75,7 @@ def zombie(sim: FaultyWorld, target: Process, rand: Rand) -> str:
 
 
 def freeze(sim: FaultyWorld, target: Process, rand: Rand) -> str:
-    """Pause a process for a while; nobody notices."""
+    """Pause a process for a while; no other process notices."""
     pause(sim, target, 40, rand)
     return f"{target.name} until step {target.wake_at}"
 

@@ -71,7 +71,7 @@ class Checker:
                 raise Violation("exactly once", f"{mark!r} is outside twice, now in {where}")
 
     def unmade(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
-        """Forget what left the job and was lost with the power: no commit stands on it."""
+        """Forget what left the job and was lost with the power: no commit relies on it."""
         if partition in self._readers or partition in self._changelogs:
             return
         for row in rows:

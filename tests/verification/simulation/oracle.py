@@ -146,7 +146,7 @@ class Recorder:
         self.closed.setdefault((task, generation), set()).add(checkpoint_id)
 
     def take(self, commit: Commit) -> list[Step]:
-        """Return the steps of the attempt that won. Raises Violation if nobody ever froze that."""
+        """Return the steps of the attempt that won. Raises Violation if no attempt froze that."""
         steps = self._frozen.pop((commit.nonce, commit.generation, commit.checkpoint_id), None)
         if steps is None:
             raise Violation(

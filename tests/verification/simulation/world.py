@@ -1,4 +1,4 @@
-"""What a seed stands for: a random job, random settings, random inputs and a random load of faults. Plain data."""
+"""The world of a seed: a random job, random settings, random inputs and a random load of faults. Plain data."""
 
 import random
 from collections.abc import Mapping

@@ -107,7 +107,7 @@ def alignment_by_count(least_marker: Any) -> Any:
 
 @mutant(Inputs, "commit", "resume", shows=_aligned)
 def resume_at_position(commit: Any) -> Any:
-    """A commit resumes where reading stands, in spite of what waits in the early buffer (A7)."""
+    """A commit resumes where the reader is, in spite of what waits in the early buffer (A7)."""
 
     def mistaken(self: Inputs, checkpoint_id: int) -> tuple[InputCommit, ...]:
         inputs: tuple[InputCommit, ...] = commit(self, checkpoint_id)

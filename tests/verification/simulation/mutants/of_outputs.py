@@ -60,9 +60,9 @@ def recovered_in_part(step: Any) -> Any:
 
 
 @mutant(LogicalSimRunner, "note_end", "outside twice", focus=_reading_back, world="deterministic")
-def place_ahead_of_acknowledged(stands: Any) -> Any:
+def place_ahead_of_acknowledged(at: Any) -> Any:
     """The state takes more to stand outside than was acknowledged: a restarted task begins to look too late."""
-    return lambda self, partition, end: stands(self, partition, end + 3)
+    return lambda self, partition, end: at(self, partition, end + 3)
 
 
 @mutant(DeterministicCore, "_freeze", "release", shows=_has_no_streams, focus=_out_of_step, world="deterministic")

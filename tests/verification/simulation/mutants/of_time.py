@@ -1,4 +1,4 @@
-"""Mistakes in deterministic mode: what is decided, promised, merged, made again and let out (D1 to D5)."""
+"""Mistakes in deterministic mode: what is decided, announced, merged, made again and let out (D1 to D5)."""
 
 from dataclasses import replace
 from typing import Any
