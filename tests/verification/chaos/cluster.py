@@ -1,7 +1,12 @@
 """Kafka brokers from their jars that a test may kill, freeze and start again: one, or three that replicate."""
 
+import base64
+import functools
+import os
+import re
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -11,7 +16,9 @@ from framework.testing.broker.jars import find_jars
 from framework.testing.broker.settings import answers, free_port, settings
 
 CLUSTER = "Z3JldGUtY2hhb3MtYnJva2Vycw"  # any 16 bytes
-MEMORY = ["-Xms128m", "-Xmx512m"]
+OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms128m", "-Xmx512m"]  # they start quickly
+# A dead broker is noticed after 2 s rather than 9 s: its controller refuses the one that comes back until then.
+NOTICED_SOON = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
 
 
 class Cluster:
@@ -20,16 +27,12 @@ class Cluster:
     def __init__(self, directory: Path, brokers: int = 1, changed: dict[str, str] | None = None) -> None:
         """Format and start them. ``changed``: broker settings beside ours. Raises ConfigError: no Java, no jars."""
         self._directory = directory
-        self._java, self._jars = find_java(), find_jars()
         self._ports = [(free_port(), free_port()) for _ in range(brokers)]
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port, _ in self._ports)
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * brokers
         for number in range(brokers):
-            (directory / f"broker-{number}").mkdir(parents=True)
-            lines = self._settings(number) | (changed or {})
-            self._config(number).write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-            format_it = ["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._config(number))]
-            subprocess.run(self._command(*format_it), check=True, capture_output=True, timeout=60)
+            format_storage(directory / f"broker-{number}", number + 1)
+            self._config(number).write_text(_lines(self._settings(number) | (changed or {})))
         try:
             for number in range(brokers):
                 self._launch(number)
@@ -82,7 +85,7 @@ class Cluster:
     def _launch(self, number: int) -> None:
         with (self._directory / f"broker-{number}.log").open("ab") as log:
             self._processes[number] = subprocess.Popen(
-                self._command("kafka.Kafka", str(self._config(number))),
+                _command("kafka.Kafka", str(self._config(number))),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -93,10 +96,6 @@ class Cluster:
 
     def _config(self, number: int) -> Path:
         return self._directory / f"broker-{number}.properties"
-
-    def _command(self, *arguments: str) -> list[str]:
-        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-        return [self._java, "-XX:TieredStopAtLevel=1", *MEMORY, quiet, "-cp", str(self._jars / "*"), *arguments]
 
     def _settings(self, number: int) -> dict[str, str]:
         port, control = self._ports[number]
@@ -116,8 +115,36 @@ class Cluster:
                 "offsets.topic.replication.factor": replicas,
                 "transaction.state.log.replication.factor": replicas,
                 "transaction.state.log.min.isr": least,
-                # A dead broker is noticed at once rather than after 9 s, so that a run need not wait.
-                "broker.session.timeout.ms": "2000",
-                "broker.heartbeat.interval.ms": "500",
-            }
+            } | NOTICED_SOON
         return settings() | own
+
+
+def format_storage(directory: Path, node: int) -> None:
+    """Make an empty broker's directory, as Kafka's tool does; the tool runs once in this process."""
+    directory.mkdir(parents=True)
+    for name, content in _formatted().items():
+        (directory / name).write_bytes(content)
+    own = base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
+    path = directory / "meta.properties"
+    text = re.sub(r"node\.id=.*", f"node.id={node}", path.read_text())
+    path.write_text(re.sub(r"directory\.id=.*", f"directory.id={own}", text))
+
+
+@functools.cache
+def _formatted() -> dict[str, bytes]:
+    """Return file → content of a directory that Kafka's tool has formatted."""
+    with tempfile.TemporaryDirectory() as name:
+        config, data = Path(name) / "server.properties", Path(name) / "data"
+        config.write_text(_lines(settings() | {"log.dirs": str(data)}))
+        format_it = ["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(config)]
+        subprocess.run(_command(*format_it), check=True, capture_output=True, timeout=60)
+        return {path.name: path.read_bytes() for path in data.iterdir()}
+
+
+def _command(*arguments: str) -> list[str]:
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    return [find_java(), *OPTIONS, quiet, "-cp", str(find_jars() / "*"), *arguments]
+
+
+def _lines(properties: dict[str, str]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in properties.items())

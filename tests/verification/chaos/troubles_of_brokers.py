@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from framework.errors import ExitCode
 from framework.logs.address import KAFKA
 from tests.verification.chaos.chain import PARTITIONS
-from tests.verification.chaos.cluster import Cluster
+from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
 from tests.verification.chaos.scene import Failed, Scene, scene
 
 # Short ones, so that a broker can be frozen for longer than all of them.
@@ -52,7 +52,7 @@ def on_cluster(
 
 def broker_killed(directory: Path, seed: int) -> str:
     """Kill the only broker in mid work and start it again: workers wait for it or come back; all comes out once."""
-    with on_cluster(directory, seed) as (cluster, stage):
+    with on_cluster(directory, seed, changed=NOTICED_SOON) as (cluster, stage):
         stage.campaign.feed(100)
         stage.campaign.look()
         cluster.kill(0)
