@@ -2,7 +2,7 @@
 
 import framework.errors
 from docs.hooks.markdown import code, summary, table
-from framework.errors import ExitCode, FrameworkError, exit_code
+from framework.errors import FIELDS, ExitCode, FrameworkError, exit_code
 
 
 def part() -> str:
@@ -13,12 +13,15 @@ def part() -> str:
         for kind in vars(framework.errors).values()
         if isinstance(kind, type) and issubclass(kind, FrameworkError)
     ]
+    fields = ", ".join(map(code, FIELDS))
     return "\n\n".join(
         [
             "## Exit codes",
             table(("code", "name", "why the process ended", "what a service manager should do"), codes),
             "## Errors",
             table(("error", "is a", "what it means, and what to do", "exit code"), rows),
+            "## Fields",
+            f"An error has these fields where they are known, and so has its line in the log: {fields}.",
         ]
     )
 

@@ -12,6 +12,7 @@ _MORE = {  # beside `grete`: what a module offers, and what for
     "framework.testing": ("Kit",),
     "framework.spark": ("register",),
 }
+_WHOLE = ("framework.testing.contracts",)  # modules whose docstring says how to use them
 
 
 def part() -> str:
@@ -22,7 +23,14 @@ def part() -> str:
     if missing:
         raise ValueError(f"public, and without a docstring: {', '.join(missing)}")
     rows = [(f"[`{name}`][{module}.{name}]", code(module), summary(said(name, module))) for name, module in names]
-    return "\n\n".join([table(("name", "import from", "what it is"), rows), *(f"::: {m}.{n}" for n, m in names)])
+    return "\n\n".join(
+        [table(("name", "import from", "what it is"), rows), *(f"::: {m}.{n}" for n, m in names), *map(_module, _WHOLE)]
+    )
+
+
+def _module(name: str) -> str:
+    """Return the section of a module, without its members."""
+    return f"::: {name}\n    options:\n      members: false"
 
 
 def found(name: str, module: str) -> object:

@@ -1,6 +1,9 @@
 """The hooks of mkdocs: pages from elsewhere in the repository, links, and the parts that are generated."""
 
+import re
+
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -31,3 +34,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Fill in what is generated, and lead the links to pages of the site."""
     return links.for_site(fill.filled(markdown), page.file.src_uri)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead the names of pages in docstrings to the pages."""
+
+    def link(name: re.Match[str]) -> str:
+        to = files.get_file_from_path(name[1])
+        if to is None:
+            raise PluginError(f"{page.file.src_uri} names docs/{name[1]}, which is not there")
+        return f'<a href="{to.url_relative_to(page.file)}">docs/{name[1]}</a>'
+
+    return re.sub(r"(?<![\w/])docs/([\w/-]+\.md)", link, html) if page.file.src_uri == "reference/api.md" else html
