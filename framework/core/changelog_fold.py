@@ -80,7 +80,9 @@ class ChangelogFold:
     def feed(self, offset: int, value: bytes) -> Segment | None:
         """Take the next message; return the segment that it closes, if any. Raises Halted: a broken log."""
         if offset < self.next_offset:
-            raise Halted(f"{self.name}: read offset {offset} after {self.next_offset - 1}: the log went backwards")
+            raise Halted(
+                f"{self.name}: read offset {offset} after {self.next_offset - 1}: the log went backwards", offset=offset
+            )
         try:
             kind, generation, seq, attempt = decode_changelog_header(value)
             first = offset == self.start
@@ -113,7 +115,8 @@ class ChangelogFold:
         except DecodeError as error:
             raise Halted(
                 f"{self.name}, offset {offset}: {error}; the changelog is damaged: restore the topic, "
-                "or delete the job's state"
+                "or delete the job's state",
+                offset=offset,
             ) from error
         return None
 
@@ -150,7 +153,8 @@ class ChangelogFold:
         if seq != last + 1:
             raise Halted(
                 f"{self.name}, offset {offset}: ChangelogSeq {seq} after {last} in generation {self.top}: "
-                "a message was lost; check acks and retention of the topic"
+                "a message was lost; check acks and retention of the topic",
+                offset=offset,
             )
         self._seqs[attempt] = seq
         return True
@@ -172,7 +176,9 @@ class ChangelogFold:
                 raise Halted(
                     f"{self.name}, offset {offset}: commit of checkpoint {commit.checkpoint_id} closes "
                     f"{commit.data_count} data messages with digest {commit.data_digest:#x}, found {len(messages)} "
-                    f"with {digest:#x}: the changelog is damaged"
+                    f"with {digest:#x}: the changelog is damaged",
+                    offset=offset,
+                    checkpoint_id=commit.checkpoint_id,
                 )
             if (
                 self._in_doubt_segment is not None
@@ -186,7 +192,9 @@ class ChangelogFold:
             if self.last is not None and commit.checkpoint_id <= self.last.checkpoint_id:
                 raise Halted(
                     f"{self.name}, offset {offset}: commit of checkpoint {commit.checkpoint_id} after "
-                    f"{self.last.checkpoint_id}"
+                    f"{self.last.checkpoint_id}",
+                    offset=offset,
+                    checkpoint_id=commit.checkpoint_id,
                 )
         self.invalid_messages += sum(map(len, self._segments.values()))
         self._segments, self._committed = {}, True

@@ -18,7 +18,9 @@ def check_commit(task: TaskWiring, commit: Commit) -> None:
     if then != now:
         raise ConfigError(
             f"{task.name}: its last commit (checkpoint {commit.checkpoint_id}) was made by stage number {then} of the "
-            f"job, and in this code the stage has number {now}: {WAY_BACK}"
+            f"job, and in this code the stage has number {now}: {WAY_BACK}",
+            task=task.name,
+            checkpoint_id=commit.checkpoint_id,
         )
     channels = {(c.producer, TopicPartition(i.topic, i.partition)) for i in commit.inputs for c in i.channels}
     outputs = {TopicPartition(o.topic, o.partition) for o in commit.outputs}
@@ -31,7 +33,9 @@ def check_commit(task: TaskWiring, commit: Commit) -> None:
     if gone:
         raise ConfigError(
             f"{task.name}: the job's graph is not the one of its last commit (checkpoint {commit.checkpoint_id}): "
-            f"{', '.join(gone[:5])} differ: {WAY_BACK}. To change the number of partitions: grete rescale"
+            f"{', '.join(gone[:5])} differ: {WAY_BACK}. To change the number of partitions: grete rescale",
+            task=task.name,
+            checkpoint_id=commit.checkpoint_id,
         )
 
 
@@ -41,7 +45,9 @@ def check_aligned(task: TaskWiring, commit: Commit) -> None:
     if (commit.deterministic is not None) != bool(task.logical):
         raise ConfigError(
             f"{task.name}: its last commit (checkpoint {commit.checkpoint_id}) is one of other modes, its own or those "
-            f"of stages that it reads: {MODES_KEPT}"
+            f"of stages that it reads: {MODES_KEPT}",
+            task=task.name,
+            checkpoint_id=commit.checkpoint_id,
         )
 
 
@@ -51,5 +57,7 @@ def check_deterministic(task: TaskWiring, commit: Commit) -> None:
     if commit.deterministic is None:
         raise ConfigError(
             f"{task.name}: its last commit (checkpoint {commit.checkpoint_id}) is not one of deterministic mode: "
-            f"{MODES_KEPT}"
+            f"{MODES_KEPT}",
+            task=task.name,
+            checkpoint_id=commit.checkpoint_id,
         )

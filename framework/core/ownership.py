@@ -37,7 +37,8 @@ class TailCheck:
         except DecodeError as error:
             raise Halted(
                 f"{self._name} offset {offset}: {error}; the changelog is damaged: restore the topic, "
-                "or delete the job's state"
+                "or delete the job's state",
+                offset=offset,
             ) from error
         return None if repeated else generation  # the log may hold the own claim twice, and have reported the later one
 
@@ -107,7 +108,8 @@ class Ownership:
         if offset < self._verified + self._sent:
             raise Halted(
                 f"{self.name}: own message at offset {offset}, expected at {self._verified + self._sent} or later: the "
-                "log has lost messages that it acknowledged: restore the topic, or delete the job's state"
+                "log has lost messages that it acknowledged: restore the topic, or delete the job's state",
+                offset=offset,
             )
         self._check, self._trailing = TailCheck(self.name, offset, highest_own, self._verified + 1), trailing
         return self._verified + 1
@@ -138,7 +140,9 @@ class Ownership:
         assert self._check is not None
         newer = self._check.row(offset, value, self.claim)
         if newer is not None:
-            raise Fenced(f"{self.name}: generation {newer} claimed at offset {offset}; {self.generation} gives up")
+            raise Fenced(
+                f"{self.name}: generation {newer} claimed at offset {offset}; {self.generation} gives up", offset=offset
+            )
 
     def tail_verified(self) -> None:
         """Nothing newer is before the own message. Raises the error that made us look, if no newer claim did (C5).

@@ -68,7 +68,8 @@ class StartUp:
             raise Halted(
                 f"{self.name}: its store holds the commit at offset {changelog_position.offset}, but "
                 f"{self._changelog} ends at {self._log_end}: the log has lost messages, or is another one: restore "
-                "it, or delete the job's state"
+                "it, or delete the job's state",
+                task=self.name,
             )
         if changelog_position is not None and self._log_start <= changelog_position.offset < self._log_end:
             self._become(StartupPhase.READING)
@@ -117,7 +118,8 @@ class StartUp:
             raise Halted(
                 f"{self.name}: the bulk write {event.bulk_write_id} has rewritten its state, and is in doubt: it is "
                 "at work, or has died: look for it, then run it again, or settle it: grete backfill JOB --resume or "
-                "--abort"
+                "--abort",
+                task=self.name,
             )
         return self._applied(self.fold.settle(event.bulk_write_id, event.counts)) + self.end(
             ChangelogEnd(self._read_to)
@@ -138,7 +140,8 @@ class StartUp:
         if self.phase is StartupPhase.VERIFYING:
             if self.fold.next_offset <= self._own_offset:
                 raise Halted(
-                    f"{self.name}: own claim at offset {self._own_offset}, but the changelog ends at {event.offset}"
+                    f"{self.name}: own claim at offset {self._own_offset}, but the changelog ends at {event.offset}",
+                    task=self.name,
                 )
             if not self._lost:
                 return self._finish()
@@ -164,7 +167,8 @@ class StartUp:
         if late:
             raise Halted(
                 f"{self.name} has no commit, but {', '.join(late)}: its changelog was deleted; delete the whole job's "
-                "topics"
+                "topics",
+                task=self.name,
             )
 
     def check_resumed(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -177,14 +181,17 @@ class StartUp:
             if position < self.bounds[partition][0]:
                 raise Halted(
                     f"{self.name} resumes at {partition} offset {position}, but the log starts at "
-                    f"{self.bounds[partition][0]} (K3): its retention is too short"
+                    f"{self.bounds[partition][0]} (K3): its retention is too short",
+                    task=self.name,
+                    partition=partition,
                 )
 
     def _finish(self) -> list[Action]:
         if self.restored and not self.fold.complete:
             raise Fenced(
                 f"{self.name}: the changelog was trimmed while it was read from offset {self.fold.start}: "
-                "a newer generation is at work"
+                "a newer generation is at work",
+                task=self.name,
             )
         self._become(StartupPhase.DONE)
         self.ownership.settle(self._own_offset, self._trailing)
@@ -206,7 +213,12 @@ class StartUp:
             if decode_changelog_header(event.value).type is ChangelogType.COMMIT:
                 self._base = max(self._base, decode_commit(event.value).base)
         except DecodeError as error:
-            raise Halted(f"{self._changelog} offset {event.offset}: {error}; the changelog is damaged") from error
+            raise Halted(
+                f"{self._changelog} offset {event.offset}: {error}; the changelog is damaged",
+                task=self.name,
+                partition=self._changelog,
+                offset=event.offset,
+            ) from error
 
     @property
     def _at_changelog_position(self) -> bool:

@@ -105,5 +105,7 @@ class LogicalChannel:
     def _halted(self, offset: int, header: Header, text: str) -> Halted:
         return Halted(
             f"{self.task}: {self.partition} offset {offset}: producer {header.producer} generation {header.generation} "
-            f"seq {header.seq}: {text}"
+            f"seq {header.seq}: {text}",
+            partition=self.partition,
+            offset=offset,
         )

@@ -81,7 +81,10 @@ class Inputs:
         """Note that the message at ``offset`` was read (R5). Raises Halted if it lies before the position."""
         if offset < self.position[partition]:
             raise Halted(
-                f"{self.name}: {partition} offset {offset} was delivered at position {self.position[partition]}"
+                f"{self.name}: {partition} offset {offset} was delivered at position {self.position[partition]}",
+                task=self.name,
+                partition=partition,
+                offset=offset,
             )
         self.position[partition] = offset + 1
 
@@ -104,15 +107,13 @@ class Inputs:
             self.seen["known records dropped"] += count
             return None
         if header.seq > channel.next_seq:
-            raise Halted(self._at(partition, offset, header, f"expected seq {channel.next_seq}: a record was lost"))
+            raise self._halted(partition, offset, header, f"expected seq {channel.next_seq}: a record was lost")
         if self.aligned and header.checkpoint_id <= frozen:
-            raise Halted(
-                self._at(
-                    partition,
-                    offset,
-                    header,
-                    f"new record of checkpoint {header.checkpoint_id}, but {frozen} is closed",
-                )
+            raise self._halted(
+                partition,
+                offset,
+                header,
+                f"new record of checkpoint {header.checkpoint_id}, but {frozen} is closed",
             )
         return self._arrived(channel, EarlyFrame(0, partition, offset, header, count, known, len(value), value), frozen)
 
@@ -129,7 +130,7 @@ class Inputs:
         self._check_announced(channel, partition, offset, header)
         if header.seq > channel.next_seq:
             text = f"expected seq {channel.next_seq}: a record before the watermark was lost"
-            raise Halted(self._at(partition, offset, header, text))
+            raise self._halted(partition, offset, header, text)
         if header.seq < channel.next_seq or (self.aligned and header.checkpoint_id <= frozen):
             self.seen["known watermarks dropped"] += 1  # it is read again
             return None
@@ -169,7 +170,7 @@ class Inputs:
         header = progress.header
         channel = self.logical.get((header.producer, partition))
         if channel is None:
-            raise Halted(self._at(partition, offset, header, "a progress message does not belong in this mode"))
+            raise self._halted(partition, offset, header, "a progress message does not belong in this mode")
         channel.progress(offset, header, progress.t)
 
     def include(self, frame: EarlyFrame) -> Process:
@@ -190,13 +191,11 @@ class Inputs:
             return
         self._check_announced(channel, partition, offset, marker.header)
         if channel.skip_checkpoint is None and marker.header.seq > channel.next_seq:
-            raise Halted(
-                self._at(
-                    partition,
-                    offset,
-                    marker.header,
-                    f"expected seq {channel.next_seq}: a record before the marker was lost",
-                )
+            raise self._halted(
+                partition,
+                offset,
+                marker.header,
+                f"expected seq {channel.next_seq}: a record before the marker was lost",
             )
         if marker.header.checkpoint_id <= channel.marker:
             self.seen["duplicate markers"] += 1
@@ -212,13 +211,11 @@ class Inputs:
         producer, generation, restored = header.producer, header.generation, header.checkpoint_id
         channel = self._channel(header, partition, offset)
         if marker.rollback_history[-1:] != (RollbackEntry(generation, restored),):
-            raise Halted(
-                self._at(
-                    partition,
-                    offset,
-                    header,
-                    f"its rollback history {marker.rollback_history[-3:]} does not end with itself",
-                )
+            raise self._halted(
+                partition,
+                offset,
+                header,
+                f"its rollback history {marker.rollback_history[-3:]} does not end with itself",
             )
         if generation <= channel.generation:
             self.seen["stale rollback markers"] += 1
@@ -236,13 +233,11 @@ class Inputs:
         if channel.skip_checkpoint is not None and channel.skip_checkpoint > restored:
             channel.skip_checkpoint = None  # all that it skipped was rolled back
         if channel.skip_checkpoint is None and header.seq > channel.next_seq:
-            raise Halted(
-                self._at(
-                    partition,
-                    offset,
-                    header,
-                    f"expected seq {channel.next_seq}: a record before the rollback marker was lost",
-                )
+            raise self._halted(
+                partition,
+                offset,
+                header,
+                f"expected seq {channel.next_seq}: a record before the rollback marker was lost",
             )
         if not self.aligned:
             channel.next_seq, channel.included = header.seq, header.seq - 1
@@ -260,13 +255,11 @@ class Inputs:
         header = marker.header
         restored = header.checkpoint_id
         if self.aligned and restored < frozen:
-            raise Halted(
-                self._at(
-                    partition,
-                    offset,
-                    header,
-                    f"went back to checkpoint {restored}, but {frozen} is committed here: its changelog was cut",
-                )
+            raise self._halted(
+                partition,
+                offset,
+                header,
+                f"went back to checkpoint {restored}, but {frozen} is committed here: its changelog was cut",
             )
         self.known[header.producer] = marker.rollback_history
         self.seen["rollback markers"] += 1
@@ -369,32 +362,34 @@ class Inputs:
         if channel is None:
             whose = "is deterministic and sends only frames and progress messages"
             text = whose if (header.producer, partition) in self.logical else "does not belong to the stream"
-            raise Halted(self._at(partition, offset, header, f"this producer {text}"))
+            raise self._halted(partition, offset, header, f"this producer {text}")
         return channel
 
     def _check_graph(self, marker: RollbackMarker, partition: TopicPartition, offset: int) -> None:
         """Raise Halted if the producer ran with a graph that is none of ours (1.2)."""
         if marker.fingerprint not in self.fingerprints:
             ours = ", ".join(f"{each:#x}" for each in sorted(self.fingerprints))
-            raise Halted(
-                self._at(
-                    partition,
-                    offset,
-                    marker.header,
-                    f"it ran with another graph of the job: its fingerprint is {marker.fingerprint:#x}, this code's "
-                    f"{ours}. Start all workers with one code: the one that has every stage that was ever added",
-                )
+            raise self._halted(
+                partition,
+                offset,
+                marker.header,
+                f"it ran with another graph of the job: its fingerprint is {marker.fingerprint:#x}, this code's "
+                f"{ours}. Start all workers with one code: the one that has every stage that was ever added",
             )
 
     def _check_announced(self, channel: Channel, partition: TopicPartition, offset: int, header: Header) -> None:
         """Raise Halted if the rollback marker that announces this generation is missing: lost by the log (R2, 0011)."""
         if header.generation > channel.generation:
-            raise Halted(
-                self._at(partition, offset, header, f"generation was never announced (last: {channel.generation})")
+            raise self._halted(
+                partition, offset, header, f"generation was never announced (last: {channel.generation})"
             )
 
-    def _at(self, partition: TopicPartition, offset: int, header: Header, text: str) -> str:
-        return (
+    def _halted(self, partition: TopicPartition, offset: int, header: Header, text: str) -> Halted:
+        return Halted(
             f"{self.name}: {partition} offset {offset}: producer {header.producer} generation {header.generation} "
-            f"checkpoint {header.checkpoint_id} seq {header.seq}: {text}"
+            f"checkpoint {header.checkpoint_id} seq {header.seq}: {text}",
+            task=self.name,
+            partition=partition,
+            offset=offset,
+            checkpoint_id=header.checkpoint_id,
         )

@@ -260,7 +260,9 @@ class TaskCore:
         except DecodeError as error:
             raise Halted(
                 f"{self.task.name}: {partition} offset {offset}: {error}; "
-                "an internal topic must hold only what Grete wrote: find the writer"
+                "an internal topic must hold only what Grete wrote: find the writer",
+                partition=partition,
+                offset=offset,
             ) from error
 
     def _admitted(self, action: do.Process | do.Spill | None) -> list[do.Action]:

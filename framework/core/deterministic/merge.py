@@ -98,16 +98,27 @@ class Merge:
         except DecodeError as error:
             raise Halted(
                 f"{self.name}: {partition} offset {offset}: {error}; "
-                "an internal topic must hold only what Grete wrote: find the writer"
+                "an internal topic must hold only what Grete wrote: find the writer",
+                task=self.name,
+                partition=partition,
+                offset=offset,
             ) from error
         found = f"a {header.type.name} message"
-        raise Halted(f"{self.name}: {partition} offset {offset}: {found} does not belong in deterministic mode")
+        raise Halted(
+            f"{self.name}: {partition} offset {offset}: {found} does not belong in deterministic mode",
+            task=self.name,
+            partition=partition,
+            offset=offset,
+        )
 
     def read(self, partition: TopicPartition, offset: int) -> None:
         """Note that the message at ``offset`` was read (R5). Raises Halted if it lies before the position."""
         if offset < self.position[partition]:
             raise Halted(
-                f"{self.name}: {partition} offset {offset} was delivered at position {self.position[partition]}"
+                f"{self.name}: {partition} offset {offset} was delivered at position {self.position[partition]}",
+                task=self.name,
+                partition=partition,
+                offset=offset,
             )
         self.position[partition] = offset + 1
 
@@ -121,14 +132,14 @@ class Merge:
             self.seen["known records dropped"] += count
             return
         if header.seq > channel.received + 1:
-            raise Halted(self._at(partition, offset, header, f"expected seq {channel.received + 1}: a record was lost"))
+            raise self._halted(partition, offset, header, f"expected seq {channel.received + 1}: a record was lost")
         if known < count and channel.queue and self.bytes + len(value) > self.bytes_max:
             self.seen["frames skipped"] += 1
             channel.skip_offset = offset
             return
         frame = receive(header, offset, value, known)
         if frame is None:
-            raise Halted(self._at(partition, offset, header, NOT_LOGICAL))
+            raise self._halted(partition, offset, header, NOT_LOGICAL)
         if header.generation != channel.generation:
             self._compare(channel, header, frame, known)
         self.seen["known records dropped"] += min(known, count)
@@ -136,7 +147,7 @@ class Merge:
             return
         if (*frame.pairs[known], channel.index) < channel.bound or sorted(frame.pairs) != frame.pairs:
             text = f"logical time {frame.pairs[known]} after {channel.bound}: its producer went back in time"
-            raise Halted(self._at(partition, offset, header, text))
+            raise self._halted(partition, offset, header, text)
         channel.generation, channel.last = header.generation, frame
         channel.received, channel.bound = header.seq + count - 1, (*frame.pairs[-1], channel.index)
         channel.queue.append(frame)
@@ -148,7 +159,7 @@ class Merge:
         self.seen["digests compared"] += known < len(frame.pairs)
         text = difference(channel.last, channel.received, channel.digest, frame, known)
         if text is not None:
-            raise Halted(self._at(channel.partition, frame.offset, header, text))
+            raise self._halted(channel.partition, frame.offset, header, text)
 
     def progress(self, partition: TopicPartition, offset: int, progress: ProgressMessage) -> None:
         """Take a progress message: nothing at or below it is still to come (D1)."""
@@ -158,7 +169,7 @@ class Merge:
             return
         if header.seq > channel.received + 1:
             text = f"expected seq {channel.received + 1}: a record before the progress message was lost"
-            raise Halted(self._at(partition, offset, header, text))
+            raise self._halted(partition, offset, header, text)
         channel.bound = max(channel.bound, (progress.t, progress.source, ALL))
         self.latest = max(self.latest, progress.t)
 
@@ -259,13 +270,17 @@ class Merge:
     def _channel(self, header: Header, partition: TopicPartition, offset: int) -> MergeChannel:
         channel = self._by_key.get((header.producer, partition))
         if channel is None:
-            raise Halted(self._at(partition, offset, header, "this producer does not belong to the stream"))
+            raise self._halted(partition, offset, header, "this producer does not belong to the stream")
         return channel
 
-    def _at(self, partition: TopicPartition, offset: int, header: Header, text: str) -> str:
-        return (
+    def _halted(self, partition: TopicPartition, offset: int, header: Header, text: str) -> Halted:
+        return Halted(
             f"{self.name}: {partition} offset {offset}: producer {header.producer} generation {header.generation} "
-            f"seq {header.seq}: {text}"
+            f"seq {header.seq}: {text}",
+            task=self.name,
+            partition=partition,
+            offset=offset,
+            checkpoint_id=header.checkpoint_id,
         )
 
 

@@ -98,7 +98,8 @@ class Source:
                 f"{self._name}: an input decision in its changelog takes {source} from offset {first_offset} on, "
                 f"but the one before ends at {self._external.position.get(source)}: {source.topic} was compacted or "
                 "thinned and its later records were read instead of earlier ones, or the changelog is damaged. Restore "
-                "the topic, or start the job under another name"
+                "the topic, or start the job under another name",
+                task=self._name,
             )
         return ProcessExternal(source, first_offset, records, first_t, replay=True, rows=rows)
 

@@ -8,7 +8,7 @@ from framework.core import actions as do
 from framework.errors import Halted
 from protocol.control import encode_marker, encode_progress
 from tests.core.scenario import Scenario, running
-from tests.core.streams import A0, A1, Producer, T, frame
+from tests.core.streams import A0, A1, INNER, Producer, T, frame
 
 
 def commit(task: Scenario, checkpoint_id: int, *producers: Producer) -> None:
@@ -78,8 +78,10 @@ def test_a_marker_beyond_the_next_seq_halts() -> None:
     task.log.append(T, encode_marker(A0, 1, 1, 3, at_end=False))
     with pytest.raises(
         Halted, match=r"j\.a\.t\.b\[0\] offset 3: .* expected seq 2: a record before the marker was lost"
-    ):
+    ) as lost:
         task.read()
+    error = lost.value  # a caller reads no text
+    assert (error.task, error.partition, error.offset, error.checkpoint_id) == (INNER.name, T, 3, 1)
 
 
 def test_a_record_lost_before_a_rollback_marker_halts() -> None:
