@@ -46,6 +46,7 @@ class Changing:
         named = task or f"first-{partition}"
         options = (
             "--set=checkpoint_interval_ms=50",
+            "--set=shutdown_timeout_ms=1000",  # a lone worker waits this long for an alignment that cannot come (R6)
             *(f"--set={each}" for each in self._settings),
             *self.options,
             *options,
