@@ -96,5 +96,5 @@ def test_an_order_that_is_broken_is_noticed(earlier: str, later: str) -> None:
 
 @pytest.mark.parametrize(("earlier", "later"), [("Committed", "Trim"), ("DropOpen", "AppendChangelog")])
 def test_an_order_that_does_not_matter_is_not_noticed(earlier: str, later: str) -> None:
-    """The exchange itself does no harm: whoever notices the others notices the order."""
+    """The exchange itself does no harm: what is noticed elsewhere is the order."""
     assert noticed(earlier, later) == ""
