@@ -194,8 +194,10 @@ class Supervisor:
     def last_words(self, partition: int) -> str:
         """Return the error that ended a worker, from its log."""
         entry = self._last_entry(partition)
-        text = ": ".join(str(entry[name]) for name in ("event", "error", "exc_info") if entry.get(name))
-        return f"{text or 'it left no word'} (log: {self._place.worker_log(partition)})"
+        said = [str(entry[name]) for name in ("event", "error", "exc_info") if entry.get(name)]
+        if len(said) > 1 and said[0] in ("crashed", "halted"):
+            del said[0]  # the caller says it
+        return f"{': '.join(said) or 'its log has no error'} (log: {self._place.worker_log(partition)})"
 
     def _halted(self, worker: WorkerProcess, what: str) -> Halted:
         """Return the end of a worker that will not come back, with the fields of its last error."""

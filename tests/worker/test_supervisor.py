@@ -122,11 +122,11 @@ def test_back_off_grows_to_its_bound(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n', "crashed: disk full"),
-        ('{"level": "ERROR", "event": "old"}\n{"level": "INFO", "event": "worker started"}\n', "left no word"),
+        ('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n', "disk full (log: "),
+        ('{"level": "ERROR", "event": "old"}\n{"level": "INFO", "event": "worker started"}\n', "its log has no error"),
         ('{"level": "INFO", "event": "worker started"}\nSegmentation fault\n', "Segmentation fault"),
-        ('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n{"level": "ERROR", "eve', "crashed: disk full"),
-        ("", "left no word"),
+        ('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n{"level": "ERROR", "eve', "disk full (log: "),
+        ("", "its log has no error"),
     ],
 )
 def test_last_words_are_those_of_the_last_life(tmp_path: Path, lines: str, words: str) -> None:
@@ -134,5 +134,5 @@ def test_last_words_are_those_of_the_last_life(tmp_path: Path, lines: str, words
     job_directory = JobDirectory(tmp_path / "job")
     job_directory.worker_log(0).write_text(lines)
     supervisor = Supervisor(job_directory, "x", [0], Settings())
-    assert words in supervisor.last_words(0)
+    assert supervisor.last_words(0).startswith(words)
     supervisor.close()
