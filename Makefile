@@ -8,7 +8,8 @@
 #   make docs    the site, into site/; fails on a broken link     SERVE=1 (look at it while you write)
 #   make docs-look   the site in Chromium at two widths, as pictures; fails if a page is too wide or a script fails
 #   make bench   the benchmarks           LOG=kafka (a broker of its own) or kafka://host:9092
-#                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)  WRITE=1 (tables and pictures into docs)
+#                                         WRITE=1 (figures and tables into docs)
+#                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)
 #                                         PEERS=1 (Flink, quixstreams, Kafka Streams beside it; needs Maven and a JDK)
 #                EXPERIMENT=backfill      on Spark
 #   make lint    only the checks that run no code

@@ -45,6 +45,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.docs
+@pytest.mark.timeout(600)
 def test_the_site_is_whole(site: Path) -> None:
     """Each page of docs/ and each page from elsewhere is there, every part is filled in, every diagram is drawn."""
     pages = {path: path.read_text("utf-8") for path in site.rglob("index.html")}
@@ -57,6 +58,7 @@ def test_the_site_is_whole(site: Path) -> None:
 
 
 @pytest.mark.docs
+@pytest.mark.timeout(600)
 def test_the_site_needs_no_network(site: Path) -> None:
     """No page loads a script, a style, a picture or a font from another host."""
     loads = re.compile(
