@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 REASON_WORDS_MIN = 4
+NUMBER = {ast.Constant, ast.BinOp, ast.UnaryOp, ast.USub, ast.LShift, ast.Mult, ast.Sub, ast.Add, ast.Name, ast.Load}
 
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")  # in pieces: this file is searched, too
 PRIVATE = re.compile(
@@ -144,6 +145,32 @@ def test_functions_fit_on_a_screen() -> None:
         (at, node.name, (node.end_lineno or node.lineno) - node.lineno + 1) for at, node in functions(tracked("*.py"))
     ]
     assert [f"{at}: {name} has {n} lines" for at, name, n in lengths if n > FUNCTION_LINES_MAX] == []
+
+
+def numbers_without_reason(text: str) -> list[int]:
+    """Return the lines of a module's NUMBERS with no comment on their last line or on the line above."""
+    rows, found = text.splitlines(), []
+    for node in ast.parse(text).body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        is_number = {type(part) for part in ast.walk(node.value)} <= NUMBER and any(
+            isinstance(part, ast.Constant) and isinstance(part.value, int | float) for part in ast.walk(node.value)
+        )
+        above = rows[node.lineno - 2].lstrip() if node.lineno > 1 else ""
+        if is_number and node.targets[0].id.isupper() and "#" not in (rows[(node.end_lineno or 1) - 1] + above[:1]):
+            found.append(node.lineno)
+    return found
+
+
+def test_each_number_has_its_reason() -> None:
+    """A bound, a time, a size: its reason is beside it. The numbers of formats have theirs in protocol/README.md."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted((ROOT / "framework").rglob("*.py"))
+        for line in numbers_without_reason(path.read_text())
+    ]
+    assert found == []
+    assert numbers_without_reason("A = 1 << 20\nB = 2  # two\n# three\nC = -3\n\nD = 4 * A\nE = ()\n") == [1, 6]
 
 
 def test_each_class_has_a_name_of_its_own() -> None:

@@ -14,7 +14,7 @@ from framework.api.job import Job
 from framework.api.shapes import describe_serde, key_changes, shown, value_changes
 from framework.errors import ConfigError
 
-FORMAT = 1
+FORMAT = 1  # of a stored definition: a reader refuses a higher one
 
 Definition = dict[str, Any]  # the JSON value: docs/decisions/0026 has its keys
 Entry = dict[str, Any]  # of a store or a window: id, name, key, value; of a window also kind, size_ms, grace_ms

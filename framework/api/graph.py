@@ -19,7 +19,7 @@ from protocol.ids import check_name
 
 # The runtime keeps state of its own beside the user's: no user store begins with "_" (check_name).
 RESERVED_STORES = {"_timers": 0, "_meta": 1, "_outbox": 2}
-FIRST_USER_STORE = 10
+FIRST_USER_STORE = 10  # ids below are Grete's own stores: there is room for more of them
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 

@@ -11,7 +11,7 @@ from framework.api.topic import Topic
 from framework.core.topology import Stage, Stream, Topology, stream_topic
 from framework.errors import GraphError
 
-JOB_PARTITIONS_MAX = 1_000
+JOB_PARTITIONS_MAX = 1_000  # each is a worker process, and a partition of every stream and changelog
 TOPIC_CHARS_MAX = 249  # Kafka's limit on a topic name
 
 

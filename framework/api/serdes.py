@@ -13,7 +13,7 @@ from framework.errors import ConfigError, SerdeError
 
 T = TypeVar("T")
 
-_REPR_CHARS_MAX = 80
+_REPR_CHARS_MAX = 80  # of a value in an error: one line of a terminal
 
 
 class Serde(Protocol[T]):
@@ -104,7 +104,7 @@ def same_bytes(data: bytes) -> bytes:
 
 _LONG = struct.Struct(">q")
 _ORDERED = struct.Struct(">Q")
-_SIGN = 1 << 63
+_SIGN = 1 << 63  # flipped, the bytes of negative numbers sort before those of positive ones
 
 
 def _decode_int64(data: bytes) -> int:

@@ -15,7 +15,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _START = struct.Struct(">Q")
-_SIGN = 1 << 63
+_SIGN = 1 << 63  # flipped, the bytes of negative numbers sort before those of positive ones
 
 
 class Window(msgspec.Struct, Generic[K, V], frozen=True, gc=False):

@@ -33,7 +33,7 @@ from protocol.ids import TopicPartition
 StateRow = tuple[int, bytes, bytes]  # store id, key, value
 
 OUTSIDE = -1  # who produces an external input
-_CHUNK_KEYS = 10_000
+_CHUNK_KEYS = 10_000  # read at once: bounds memory, and the calls cost little beside it
 
 
 class Frame(NamedTuple):

@@ -21,7 +21,7 @@ RESCAN_S = 0.5  # --follow looks at the folder this often
 LOOK_S = 0.5  # where others write, the ends are looked at this often: on Kafka a round trip for each partition
 
 
-POLL_MS = 50
+POLL_MS = 50  # of waiting for workers between two looks at the input: a screen that follows at once
 
 
 class StopSignal:

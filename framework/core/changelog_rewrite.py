@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
+from framework.core.limits import ROUNDS_MAX
 from protocol.commit import RoundStart
-
-ROUNDS_MAX = 32  # round starts remembered over the history: a trim is late by at most a 32nd of it
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The bounds that the core holds; each is a setting (framework.settings gives units, defaults and reasons)."""
+"""The bounds that the core holds: those of the job's settings (framework.settings has the reasons), then its own."""
 
 from dataclasses import dataclass
 
@@ -15,3 +15,22 @@ class Limits:
     checkpoint_ahead_ms: int
     progress_interval_ms: int = 5
     time_lease_ms: int = 200
+
+
+# messages of a changelog's end that a restore searches for a commit that names the last complete rewrite round; a
+# commit has one data message or a few, so there is one nearly always. If there is none, it reads the whole changelog
+TAIL = 64
+ROUNDS_MAX = 32  # round starts remembered over the history: a trim is late by at most a 32nd of it
+
+# Evidence before a partitioner is pinned: a chance of 1 in 4096 to take a partitioner of the producer's own for one of
+# the two. More would leave inputs with few keys unjudged: a task sees only the keys of its own partition.
+BITS_MIN = 12
+
+# --- deterministic mode ---
+
+REST = 3  # between two commits, at least this many times as long as one took: input decisions wait for commits
+BATCHES_MAX = 8  # on their way: processing need not wait for the log, nor each input decision for an append of its own
+GATHERED = 4  # batches of a sink whose input is full: a transaction costs as much for one batch as for many
+IDLE_US = 1_000_000  # µs without a record, after which a source emits progress messages less often:
+IDLE_INTERVALS, IDLE_AHEAD = 4, 5  # one in this many intervals, and this many ahead: the next one comes in time
+PROMPTED_INTERVALS = 10  # intervals without a message, of a source that is told when a task waits for one

@@ -8,11 +8,8 @@ from enum import StrEnum
 from math import log2
 from typing import NamedTuple
 
+from framework.core.limits import BITS_MIN
 from protocol.partitioner import crc32_partition_of, partition_of
-
-# Evidence before a partitioner is pinned: a chance of 1 in 4096 to take a partitioner of the producer's own for one of
-# the two. More would leave inputs with few keys unjudged: a task sees only the keys of its own partition.
-BITS_MIN = 12
 
 
 class Partitioner(StrEnum):

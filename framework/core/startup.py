@@ -15,6 +15,7 @@ from framework.core.changelog_fold import ChangelogFold, Segment
 from framework.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, OutcomeFound, Start
 from framework.core.external_inputs import Bounds
 from framework.core.lifecycle import START, StartupPhase
+from framework.core.limits import TAIL
 from framework.core.ownership import Ownership
 from framework.errors import Fenced, Halted
 from protocol.changelog import ChangelogType, Claim, decode_changelog_header
@@ -22,8 +23,6 @@ from protocol.changelog_position import ChangelogPosition
 from protocol.commit import Commit, decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
-
-TAIL = 64  # messages searched for a commit that names the last complete round; else the restore reads the whole log
 
 
 class StartUp:

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
+from framework.execution.limits import AGAIN_MS
 from framework.ports import Log
 from protocol.ids import TopicPartition
-
-AGAIN_MS = 5  # between two looks while they are behind: on Kafka each is a round trip for every partition
 
 
 class Backpressure:

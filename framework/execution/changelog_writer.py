@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 
 from framework.errors import Halted
+from framework.execution.limits import MESSAGE_BYTES_MAX, REWRITE_BYTES_MIN, REWRITE_KEYS_MIN
 from framework.logs.partition_reader import rows_left
 from framework.ports import LogReader, StateStore
 from framework.stores.overlay import Overlay
@@ -19,11 +20,8 @@ from protocol.changelog import (
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
 
-MESSAGE_BYTES_MAX = 256 * 1024  # of one data message: small against a broker's limit of 1 MiB, large for its header
-REWRITE_KEYS_MIN = 256  # rewritten by each commit even if nothing is dirty: the log of an idle task is bounded too
-REWRITE_BYTES_MIN = 64 * 1024  # likewise
 _CLEAR_KEYS = 10_000  # deleted at once
-_READ_BYTES = 4 << 20
+_READ_BYTES = 4 << 20  # at once: some data messages
 
 
 class Encoded:

@@ -16,7 +16,8 @@ from framework.execution.backpressure import Backpressure
 from framework.execution.changelog_writer import Encoded
 from framework.execution.early_frames import SpilledFrames
 from framework.execution.input_reader import InputReader
-from framework.execution.own_changelog import LATE_MS, OwnChangelog
+from framework.execution.limits import END_CHECK_MS, LATE_MS
+from framework.execution.own_changelog import OwnChangelog
 from framework.execution.pending_sends import CHANGELOG, PRODUCED, PendingSends
 from framework.execution.ports import Runner
 from framework.execution.restorer import Restorer
@@ -28,7 +29,6 @@ from protocol.changelog_position import decode_changelog_position, encode_change
 from protocol.ids import TopicPartition
 
 COVERED = -2  # token of data messages: their commit's delivery covers them (port contract 1)
-END_CHECK_MS = 100  # after an external batch: whether more is there is a round trip on Kafka, and no use in a stream
 
 
 class TaskDriver:

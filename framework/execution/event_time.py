@@ -16,7 +16,7 @@ Source = tuple[int, TopicPartition]  # producer id, or OUTSIDE
 
 OUTSIDE = -1  # the producer of an external partition
 BEFORE_ALL = -(1 << 63)  # what a source has reached before its first record or watermark
-AFTER_ALL = (1 << 63) - 1
+AFTER_ALL = (1 << 63) - 1  # as late as a timestamp can be: it holds nothing back
 _ENTRY = struct.Struct(">iqb")  # producer, reached, idle
 
 

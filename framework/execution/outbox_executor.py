@@ -8,13 +8,13 @@ from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
 from framework.errors import TransientError
+from framework.execution.limits import WAIT_MS_MAX
 
 T = TypeVar("T")
 
 Step = Callable[[], Any]
 Plan = Generator[Step | None, Any, None]  # yields a step and is sent its result, or None while there is nothing to do
 
-WAIT_MS_MAX = 20.0  # between two looks at a step that takes long
 
 logger = logging.getLogger("grete")
 

@@ -23,7 +23,7 @@ Send = Callable[..., None]  # Output.send
 Append = Callable[[Any, bytes | None, bytes | None, int, Headers], None]  # target, key, value, timestamp, headers
 P = TypeVar("P")
 
-_INT64_MAX = (1 << 63) - 1
+_INT64_MAX = (1 << 63) - 1  # the wire's timestamps are INT64
 HELD_BYTES = 200  # what an external record held in memory costs beyond its key and value
 _KNOWN_MAX = 1 << 14  # keys whose targets a sender remembers: about 2 MB of short keys
 _new = tuple.__new__  # a call in C: the named tuple's own ways to make one are in Python

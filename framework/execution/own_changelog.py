@@ -9,8 +9,6 @@ from framework.errors import Fenced, OffsetOutOfRange
 from framework.logs.partition_reader import PartitionReader
 from framework.ports import LogReader, LogRow
 
-LATE_MS = 10.0  # until what the log has, and does not show yet, is read again
-
 
 class OwnChangelog:
     """Nothing is read before ``begin``. ``progress``: changelog offset reached, offset to reach."""

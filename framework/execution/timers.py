@@ -12,8 +12,8 @@ from framework.execution.event_time import BEFORE_ALL
 from framework.stores.overlay_store import OverlayStore
 
 _AT = struct.Struct(">Q")  # with the sign bit flipped: sorts as the numbers do
-_SIGN = 1 << 63
-NEVER = 1 << 63
+_SIGN = 1 << 63  # flipped, the bytes of negative times sort before those of positive ones
+NEVER = 1 << 63  # ms: after every INT64
 
 
 class Due(NamedTuple):

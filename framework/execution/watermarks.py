@@ -8,13 +8,12 @@ from framework.core.deterministic.task import DeterministicCore
 from framework.core.lifecycle import TaskStatus
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE
 from framework.execution.input_reader import InputReader
+from framework.execution.limits import EVERY_MS, PER_CHECKPOINT
 from framework.execution.ports import Runner
 from framework.settings import Settings
 from protocol.ids import TopicPartition
 
-EVERY_MS = 5  # between two watermarks, or a ms for each partition: more often costs more than it brings
-PER_CHECKPOINT = 20  # watermarks at most: what they lead to leaves the job with its checkpoint
-NEVER_MS = float("inf")
+NEVER_MS = float("inf")  # later than any clock
 Watermark = tuple[int, bool]  # event time in ms, whether the task is idle
 
 

@@ -22,7 +22,7 @@ from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 
 EXCLUDED = ("__pycache__", ".git", ".grete", "site-packages")  # copies, caches, jobs, other people's files
-FILE_BYTES_MAX = 8 << 20
+FILE_BYTES_MAX = 8 << 20  # a larger file is left out: it is data or a log, not a document
 PROBE_BYTES = 8 << 10  # a NUL byte in here means: not text
 BATCH_BYTES = 1 << 20  # of text in one transaction: bounds memory, and lets workers start on the first files
 BATCH_FILES = 200  # in one transaction

@@ -13,7 +13,7 @@ from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 
 READ_BYTES = 256 << 10  # at once, and so in one transaction
-LINE_BYTES_MAX = 1 << 20
+LINE_BYTES_MAX = 1 << 20  # Kafka's default limit on a message is about as much
 
 
 def feed_lines(log: JobMetadata, topic: Topic[Any, Any], handle: int, *, keys: bool = False) -> Iterator[int]:

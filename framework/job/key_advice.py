@@ -21,7 +21,7 @@ _AND_THEN = (
     "let a first stage without stores send each record on by its key; or set misplaced_keys = warn, and the job goes "
     "on with split state"
 )
-_KEY_BYTES_SHOWN = 60
+_KEY_BYTES_SHOWN = 60  # enough to find the key in a topic
 
 
 def misplaced(

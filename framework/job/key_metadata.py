@@ -16,7 +16,7 @@ Placement = Callable[[bytes, int], int]  # key, partitions → partition
 Places = Mapping[int, Placement]  # by stage
 
 RESCALED = "rescaled"  # the note of how many partitions a job got, and where its inputs ended then
-_FORMAT = 1
+_FORMAT = 1  # of a stored note: a reader refuses another one
 
 
 class Rescaled(NamedTuple):

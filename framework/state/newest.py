@@ -28,7 +28,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 APPLY_S_MAX = 2.0  # how long a worker gets to apply what it has committed; then the changelog is read
-_PAUSE_S = 0.02
+_PAUSE_S = 0.02  # between two looks at the store: a worker applies a commit in some ms
 
 
 class NewestReader:

@@ -22,10 +22,10 @@ from framework.state.commits import all_wirings
 from framework.state.snapshots import fold_to_end
 from protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, decode_claim
 
-WATCH_S_MAX = 60.0
+WATCH_S_MAX = 60.0  # with a checkpoint interval of many minutes: a person waits no longer
 _INTERVALS = 2  # each task of a live job commits once an interval, also when nothing comes
-_MORE_S = 2.0
-_LOOK_MS = 100.0
+_MORE_S = 2.0  # beyond the intervals: a commit takes its time
+_LOOK_MS = 100.0  # between two looks at the changelogs
 _SAME_S = 5.0  # a process says when it started; the system's answer is that much off at most
 
 

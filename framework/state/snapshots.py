@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from framework.api.job import Job
 from framework.core.changelog_fold import ChangelogFold, Segment
-from framework.core.startup import TAIL
+from framework.core.limits import TAIL
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, Halted, OffsetOutOfRange
 from framework.execution.changelog_writer import find_outcome

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from framework.errors import StoreCorrupted
 
-_BLOCK_BYTES = 32_768
+_BLOCK_BYTES = 32_768  # of RocksDB's log format
 _HEADER = struct.Struct("<IHB")  # crc32c, length, type
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _MAY_FOLLOW = {_FULL: (_FULL, _FIRST), _LAST: (_FULL, _FIRST), _FIRST: (_MIDDLE, _LAST), _MIDDLE: (_MIDDLE, _LAST)}

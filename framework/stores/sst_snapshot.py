@@ -21,7 +21,7 @@ from protocol.errors import DecodeError
 
 _FILE_BYTES = 64 << 20  # of keys and values in a file, about: RocksDB makes its own as large
 _MANIFEST = "manifest.json"
-_CHUNK = 1 << 20
+_CHUNK = 1 << 20  # bytes read at once for a checksum
 _MEMORY_BYTES = 8 << 20  # a writer has no use for more
 
 

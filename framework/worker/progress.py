@@ -14,7 +14,7 @@ from protocol.envelope import MessageType, decode_header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 20  # at once: some frames
 
 
 class CommitProgress:

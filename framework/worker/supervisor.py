@@ -18,7 +18,7 @@ from framework.worker.process_main import WorkerSpec
 from framework.worker.process_pool import ProcessPool
 
 LINE_BYTES_MAX = 64 * 1024  # of a status that never ends; then it is dropped
-NEWS_MAX = 100
+NEWS_MAX = 100  # crashes kept for a screen that did not look
 TAIL_BYTES = 32 * 1024  # of a worker's log, searched for its last words
 
 

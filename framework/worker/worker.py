@@ -33,7 +33,7 @@ from framework.stores.store_directory import wipe_directory
 from protocol.ids import TopicPartition
 
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
-STATUS_MS = 100
+STATUS_MS = 100  # between two statuses: what a person sees moves
 LATE_LOG_MS = 60_000  # between two lines about late records
 STATUS_RESTORING_MS = 20  # a restore may be over soon, and a person watches its bar
 

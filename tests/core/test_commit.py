@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from framework.core import actions as do
 from framework.core.changelog_fold import ChangelogFold
-from framework.core.changelog_rewrite import ROUNDS_MAX, ChangelogRewrite
+from framework.core.changelog_rewrite import ChangelogRewrite
+from framework.core.limits import ROUNDS_MAX
 from protocol.changelog import ChangelogType, decode_changelog_header
 from protocol.changelog_position import ChangelogPosition
 from protocol.commit import OutputCommit, RoundStart

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.core.partitioners import BITS_MIN, KeyAt, Partitioner, Recognized, Recognizer
+from framework.core.limits import BITS_MIN
+from framework.core.partitioners import KeyAt, Partitioner, Recognized, Recognizer
 from protocol.partitioner import crc32_partition_of, partition_of
 
 MURMUR2, CRC32, OWN = Partitioner

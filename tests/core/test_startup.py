@@ -8,8 +8,9 @@ import pytest
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.lifecycle import TaskStatus
+from framework.core.limits import TAIL
 from framework.core.ownership import Ownership
-from framework.core.startup import TAIL, StartUp
+from framework.core.startup import StartUp
 from framework.core.task_topology import wire
 from framework.core.topology import Stage, Stream, Topology
 from framework.errors import ConfigError, Fenced, Halted

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from framework.core.task_topology import wire
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE, EventTime, Source
-from framework.execution.watermarks import EVERY_MS, IdleInputs
+from framework.execution.limits import EVERY_MS
+from framework.execution.watermarks import IdleInputs
 from protocol.control import decode_watermark
 from protocol.envelope import MessageType, decode_header
 from protocol.ids import TopicPartition

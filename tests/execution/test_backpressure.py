@@ -1,6 +1,7 @@
 """When a source looks how far its consumers are behind (B1)."""
 
-from framework.execution.backpressure import AGAIN_MS, Backpressure
+from framework.execution.backpressure import Backpressure
+from framework.execution.limits import AGAIN_MS
 from framework.logs.memory import MemoryLog, MemoryLogData
 from protocol.ids import TopicPartition
 

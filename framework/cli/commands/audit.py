@@ -20,7 +20,7 @@ from framework.spark.backfill.audit import Audited, StateDifference, audit
 from framework.spark.backfill.ranges import LOG
 from framework.spark.session import local_session
 
-CELL_CHARS = 60
+CELL_CHARS = 60  # of a key or value: three of them fit on a wide terminal
 
 
 def compare(

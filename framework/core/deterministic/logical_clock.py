@@ -1,13 +1,6 @@
 """The clock of a deterministic source: which logical time each record gets (D1, D2)."""
 
-IDLE_US = 1_000_000  # µs without a record, after which a source emits progress messages less often:
-
-
-# one in this many intervals, and this many ahead: the next one comes in time
-IDLE_INTERVALS, IDLE_AHEAD = 4, 5
-
-
-PROMPTED_INTERVALS = 10  # intervals without a message, of a source that is told when a task waits for one
+from framework.core.limits import IDLE_AHEAD, IDLE_INTERVALS, IDLE_US, PROMPTED_INTERVALS
 
 
 class LogicalClock:

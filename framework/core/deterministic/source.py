@@ -8,12 +8,11 @@ from framework.core.actions import ProcessExternal
 from framework.core.deterministic.logical_clock import LogicalClock
 from framework.core.events import ExternalBatch, Ran
 from framework.core.external_inputs import ExternalInputs
+from framework.core.limits import BATCHES_MAX
 from framework.errors import Halted
 from protocol.changelog import InputDecision, TakenRows
 from protocol.commit import DeterministicCommit
 from protocol.ids import TopicPartition
-
-BATCHES_MAX = 8  # on their way: processing need not wait for the log, nor each input decision for an append of its own
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from framework.core.deterministic.source import Source
 from framework.core.external_inputs import ExternalInputs
 from framework.core.graph_check import check_deterministic
 from framework.core.lifecycle import DETERMINISTIC_TASK, CommitStep, TaskStatus
-from framework.core.limits import Limits
+from framework.core.limits import GATHERED, REST, Limits
 from framework.core.ownership import Ownership
 from framework.core.sender import Sender
 from framework.core.startup import StartUp
@@ -39,8 +39,6 @@ from protocol.commit import Commit, DeterministicCommit
 from protocol.frames import last_logical
 
 NEVER = 1 << 62  # µs: no timer is set
-REST = 3  # between two commits, at least this many times as long as one took: input decisions wait for commits
-GATHERED = 4  # of a sink whose input is full: a transaction costs as much for one batch as for many
 
 
 class DeterministicCore:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from framework.api.reader import PRODUCER, SEQ
 from framework.errors import FrameworkError, Halted, OffsetOutOfRange
 from framework.execution.deterministic.remade import OutputsDiffer
+from framework.execution.limits import ROWS_MAX
 from framework.ports import ExternalRecord, Log, LogRow
 from protocol.frames import decode_headers
 from protocol.ids import TopicPartition
 
-ROWS_MAX = 100_000  # from the end of a partition that are searched
-_BYTES = 1 << 20
+_BYTES = 1 << 20  # read at once
 _WHAT_TO_DO = (
     "A deterministic task must make the same outputs of the same input: no clock, no randomness, no order of a set; "
     "`grete check-determinism` finds the record. Once its code is deterministic, start the job under another name: "

@@ -12,8 +12,8 @@ from framework.execution.deterministic.differing import explained
 from framework.execution.deterministic.output_recovery import OutputRecovery
 from framework.execution.deterministic.ports import LogicalRunner
 from framework.execution.deterministic.remade import OutputsDiffer
-from framework.execution.driver import COVERED, END_CHECK_MS, TaskDriver
-from framework.execution.own_changelog import LATE_MS
+from framework.execution.driver import COVERED, TaskDriver
+from framework.execution.limits import END_CHECK_MS, LATE_MS
 from framework.execution.pending_sends import CHANGELOG
 from framework.ports import Delivery, ExternalRecord, Log, LogRow, SpillStore, StateStore
 from framework.settings import Settings

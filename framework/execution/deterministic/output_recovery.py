@@ -6,12 +6,11 @@ from framework.errors import OffsetOutOfRange
 from framework.execution.deterministic.differing import seq_of
 from framework.execution.deterministic.ports import LogicalRunner
 from framework.execution.deterministic.remade import Visible
+from framework.execution.limits import LOOK_MS
 from framework.logs.partition_reader import PartitionReader
 from framework.ports import Log, LogRow
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
-
-LOOK_MS = 1_000  # between two looks where a partition ends
 
 
 class OutputRecovery:

@@ -30,7 +30,7 @@ _NUMBER = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _OURS = 3  # headers of an external record
 _ONLY_OURS = _INT32.pack(_OURS)
-_UNKNOWN = -1
+_UNKNOWN = -1  # no seq or time is negative
 _new = tuple.__new__  # a call in C: the named tuple's own ways to make one are in Python
 _LENGTHS = [_INT32.pack(length) for length in range(32)]
 

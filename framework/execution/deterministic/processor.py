@@ -21,7 +21,7 @@ from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition, producer_id
 from protocol.record_batch import RecordBatch
 
-NO_TIMER = 1 << 62
+NO_TIMER = 1 << 62  # µs: after every time of a record
 CALLS = b"calls"  # in META: how often ctx.random was called
 _INT64 = struct.Struct(">q")
 

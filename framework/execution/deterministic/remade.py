@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from framework.errors import Halted
+from framework.execution.limits import CHECKS_MAX, KEPT
 from framework.ports import ExternalRecord
 from protocol.frames import digest_outputs
 from protocol.ids import TopicPartition
 
 Check = tuple[int, int]  # a seq, and the digest up to it
-KEPT = 4_096  # records made again that are kept to name the one that differs
-CHECKS_MAX = 1_024  # of one partition that a commit holds
 _NUMBER = Struct(">q")
 _CHECK = Struct(">qI")
 

@@ -12,7 +12,7 @@ import select
 import time
 from pathlib import Path
 
-IN_MODIFY = 0x2
+IN_MODIFY = 0x2  # of inotify(7)
 RECHECK_S = 0.1  # a writer killed between commit and ring, or a foreign program: seen this late
 PAUSE_MIN_S, PAUSE_MAX_S = 0.0002, 0.002  # without inotify: a busy log answers at once, an idle one costs little
 

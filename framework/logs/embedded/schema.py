@@ -17,12 +17,12 @@ from framework.logs.embedded.errors import BUSY_MS
 from framework.logs.embedded.writer_queue import WriterLock
 
 APPLICATION_ID = 0x47524554  # "GRET", where `file` and SQLite's own tools look for it
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 1  # of the tables: a file with another one is refused
 PAGE_BYTES = 8192  # of 4 to 32 KiB the best for frames and for small messages in several partitions, as measured
 CACHE_KIB = 16 << 10  # pages of one connection; a larger transaction spills into the WAL, which is only slower
 
 OFFSET_BITS = 40  # message id = partition id << 40 | offset: the row id is the only index
-OFFSET_MASK = (1 << OFFSET_BITS) - 1
+OFFSET_MASK = (1 << OFFSET_BITS) - 1  # the lower bits of a message id
 
 # STRICT: a str would otherwise be stored as text and come back as another type than it was sent.
 _TABLES = """

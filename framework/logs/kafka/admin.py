@@ -23,8 +23,8 @@ from framework.logs.topic_identity import MADE_ANEW
 from framework.settings import MiB
 from protocol.ids import TopicPartition
 
-ANSWER_S_MAX = 60.0
-CLOSE_S_MAX = 1.0
+ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within
+CLOSE_S_MAX = 1.0  # nothing is sent at the end; the process must not hang on a dead broker
 BEHIND_S = 0.05  # between two questions to brokers that do not know a topic yet
 WATCH_S = 10.0  # topics are looked at again this often: one that was created again must not be read for long
 

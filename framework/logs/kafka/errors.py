@@ -11,10 +11,9 @@ from confluent_kafka import KafkaError, KafkaException
 from framework.errors import ConfigError, FrameworkError, Halted, OffsetOutOfRange, TransientError
 from framework.logs.kafka.tls_diagnosis import diagnosis
 
-REPEAT_S = (
-    10.0  # a line of librdkafka's that differs in its numbers only is logged this often: it tries 20 times a second
-)
-KINDS_MAX = 1_000
+# a line of librdkafka's that differs in its numbers only is logged this often: it tries 20 times a second
+REPEAT_S = 10.0
+KINDS_MAX = 1_000  # kinds of errors remembered as told: bounds memory
 
 logger = logging.getLogger("grete.kafka")
 logger.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())

@@ -19,7 +19,7 @@ from protocol.errors import DecodeError
 from protocol.frames import decode_headers
 from protocol.ids import TopicPartition
 
-REASON_S_MAX = 0.5
+REASON_S_MAX = 0.5  # of waiting for librdkafka to say why it has given up
 HANDED_MAX = 500  # records given to librdkafka in one go: a fraction of a millisecond in which nothing else runs
 
 _NUMBERED = (PRODUCER, SEQ, TIME)  # each output of a deterministic task has these, and seldom others

@@ -13,7 +13,7 @@ from framework.logs.kafka.metadata_client import MetadataClient
 from framework.ports import LogRow
 from protocol.ids import TopicPartition
 
-CONNECT_S_MAX = 15.0
+CONNECT_S_MAX = 15.0  # a person who mistyped an address waits no longer
 
 
 class KafkaReader:

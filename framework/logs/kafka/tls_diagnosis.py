@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-ANSWER_S_MAX = 3.0
+ANSWER_S_MAX = 3.0  # a broker that does not begin TLS by then will not
 _EXPIRED, _NOT_YET = 10, 9  # OpenSSL's verification codes
 _OTHER_NAMES = {62, 64}
 

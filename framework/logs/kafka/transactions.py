@@ -26,9 +26,9 @@ from protocol.ids import TopicPartition
 
 SLICE_S = 0.5  # of a call that waits for the broker, and is resumed: in between the thread sees that the log was closed
 ROOM_S = 0.05  # of waiting for room in librdkafka's queue
-ABORT_S_MAX = 4.0
+ABORT_S_MAX = 4.0  # at the end: else the broker aborts it by its time-out
 CLAIM_S_MAX = 1.0  # who takes a transactional id over sends its claim next
-CLOSE_S_MAX = 5.0
+CLOSE_S_MAX = 5.0  # above ABORT_S_MAX: the thread ends by itself
 
 _FENCED = {
     KafkaError._FENCED,

@@ -21,7 +21,7 @@ from protocol.ids import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SHOWN_MAX = 100
+SHOWN_MAX = 100  # differences that a person can look at
 
 
 class StateDifference(NamedTuple):

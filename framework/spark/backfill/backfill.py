@@ -36,7 +36,7 @@ from protocol.ids import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-POLL_S = 0.2
+POLL_S = 0.2  # between two looks at Spark's progress: a bar that moves
 
 
 class Wanted(NamedTuple):

@@ -10,8 +10,8 @@ import pyarrow as pa
 from framework.api.serdes import Codec, Serde, avro, bytes_serde, int64, ordered_int64, utf8
 from framework.errors import SerdeError
 
-_SIGN = 1 << 63
-_BYTES = 8
+_SIGN = 1 << 63  # flipped, the bytes of negative numbers sort before those of positive ones
+_BYTES = 8  # of an INT64
 
 
 class Column(NamedTuple):

@@ -20,7 +20,7 @@ from framework.testing.broker.docker import docker_broker
 from framework.testing.broker.find import KEEP, READY, USERS
 from framework.testing.broker.jars import jar_broker
 
-LOOK_S = 0.25
+LOOK_S = 0.25  # between two looks whether the users are gone
 
 
 def main(directory: Path, *, keep: bool) -> int:

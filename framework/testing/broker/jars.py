@@ -12,7 +12,7 @@ from framework.spark.java import FETCH_S_MAX, cache, call, find_java, made
 from framework.testing.broker.settings import KAFKA, answers, free_port, settings
 
 _WHAT = "Kafka's jars"
-CLOSE_S_MAX = 20
+CLOSE_S_MAX = 20  # then it is killed: nothing of it is needed
 START_TRIES = 3  # another process may take a free port before the broker has it
 _CLUSTER = "Z3JldGUtdGVzdC1icm9rZQ"  # any 16 bytes
 _POM = f"""<project><modelVersion>4.0.0</modelVersion><groupId>grete</groupId>

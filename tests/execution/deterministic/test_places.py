@@ -1,6 +1,7 @@
 """A restarted task reads its outputs from a place that moves on with the partition, also if others write there (D5)."""
 
-from framework.execution.deterministic.output_recovery import LOOK_MS, OutputRecovery
+from framework.execution.deterministic.output_recovery import OutputRecovery
+from framework.execution.limits import LOOK_MS
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import ExternalRecord
 from framework.stores.memory import MemoryDisk

@@ -9,15 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framework.errors import Halted
-from framework.execution.deterministic.remade import (
-    CHECKS_MAX,
-    Made,
-    OutputsDiffer,
-    Visible,
-    count,
-    pack_released,
-    unpack_released,
-)
+from framework.execution.deterministic.remade import Made, OutputsDiffer, Visible, count, pack_released, unpack_released
+from framework.execution.limits import CHECKS_MAX
 from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.testing import Kit

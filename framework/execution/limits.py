@@ -1,0 +1,26 @@
+"""The bounds of a running task that are no settings, each with its reason. Bounds in bytes and times are a user's."""
+
+# --- how often a driver looks at what costs a round trip on Kafka ---
+
+END_CHECK_MS = 100  # after an external batch: whether more is there, which is of no use in a stream
+LATE_MS = 10.0  # until what the log has, and does not show yet, is read again
+AGAIN_MS = 5  # between two looks at consumers while they are behind: one round trip for every partition
+LOOK_MS = 1_000  # between two looks where a partition of outputs ends
+WAIT_MS_MAX = 20.0  # between two looks at a sink's step that takes long
+
+# --- the changelog ---
+
+MESSAGE_BYTES_MAX = 256 * 1024  # of one data message: small against a broker's limit of 1 MiB, large for its header
+REWRITE_KEYS_MIN = 256  # rewritten by each commit even if nothing is dirty: the log of an idle task is bounded too
+REWRITE_BYTES_MIN = 64 * 1024  # likewise
+
+# --- event time ---
+
+EVERY_MS = 5  # between two watermarks, or a ms for each partition: more often costs more than it brings
+PER_CHECKPOINT = 20  # watermarks at most: what they lead to leaves the job with its checkpoint
+
+# --- outputs of a deterministic task that are made again ---
+
+KEPT = 4_096  # records made again that are kept to name the one that differs
+CHECKS_MAX = 1_024  # digests of one partition that a commit holds: 12 KiB of a message that a broker takes up to 1 MiB
+ROWS_MAX = 100_000  # from the end of a partition that are searched for the record that differs
