@@ -17,7 +17,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     ]
     (decisions,) = [entry["Decisions"] for entry in project if "Decisions" in entry]
     decisions += [
-        {record.stem[:4]: f"decisions/{record.name}"}
+        f"decisions/{record.name}"
         for record in sorted((links.ROOT / "docs/decisions").glob("0*.md"))
         if record.name != "0000-template.md"
     ]
