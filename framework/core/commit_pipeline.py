@@ -135,6 +135,22 @@ class CommitPipeline:
             return [Committed(pending.checkpoint_id)]
         return [*self._markers(pending), Committed(pending.checkpoint_id), *self._trims(pending, pending.commit)]
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two steps of a task."""
+        pending, last, next_seq = self.pending, self.committed, self._sender.next_seq
+        for output in last.outputs if last is not None else ():  # a later seq is made, or made again
+            assert next_seq[TopicPartition(output.topic, output.partition)] >= output.next_seq, (next_seq, output)
+        if pending is None:
+            return
+        assert pending.last_token <= self._sender.token, pending
+        assert pending.step is CommitStep.OUTPUTS or self._sender.acked >= pending.last_token, pending
+        assert (pending.commit is not None) == (pending.step not in (CommitStep.OUTPUTS, CommitStep.DATA)), pending
+        assert (pending.offset >= 0) == (pending.step in (CommitStep.VERIFY, CommitStep.APPLY)), pending
+        if pending.step is CommitStep.APPLY:
+            assert last is pending.commit, (last, pending)
+        else:
+            assert last is None or last.checkpoint_id < pending.checkpoint_id, (last, pending)
+
     def _advance(self, step: CommitStep) -> PendingCommit:
         assert self.pending is not None, f"{self.task.name}: no commit is on its way to {step}"
         self.pending.step = COMMIT.change(self.task.name, self.pending.step, step)

@@ -130,6 +130,12 @@ class Ownership:
         self._doubt, self._check = error, TailCheck(self.name, NOWHERE, highest_own, self._verified + 1)
         return self._verified + 1
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two steps of a task."""
+        assert self._sent >= 0 and self._verified >= -1, (self._sent, self._verified)
+        assert self.generation == 0 or (self.claim is not None and self.next_seq >= 1), (self.generation, self.next_seq)
+        assert self._check is None or self._sent or self.in_doubt, f"{self.name}: reads a tail that has nothing of it"
+
     @property
     def in_doubt(self) -> bool:
         """Whether the end of this process is certain, and only its reason is being looked for."""

@@ -48,6 +48,11 @@ class Sender:
         """Return the seqs for a commit."""
         return tuple(OutputCommit(p.topic, p.partition, seq) for p, seq in self.next_seq.items())
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two steps of a task."""
+        assert 0 <= self.acked <= self.token, (self.acked, self.token)
+        assert all(seq >= 1 for seq in self.next_seq.values()), self.next_seq
+
     def resume(self, commit: Commit) -> None:
         """Go back to the seqs of a commit: what came after it is made again, or taken back."""
         self.next_seq |= {TopicPartition(o.topic, o.partition): o.next_seq for o in commit.outputs}

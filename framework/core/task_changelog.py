@@ -9,6 +9,7 @@ from collections import Counter
 from framework.core.actions import Action, AppendChangelog, ReadChangelog
 from framework.core.commit_pipeline import CommitPipeline
 from framework.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, OutcomeFound
+from framework.core.lifecycle import CommitStep, TaskStatus
 from framework.core.ownership import Ownership
 from framework.core.startup import StartUp
 from protocol.changelog import ChangelogType
@@ -73,6 +74,19 @@ class TaskChangelog:
             return [], None
         self._ownership.tail_verified()
         return self._valid()
+
+    def check_invariants(self, status: TaskStatus, frozen: int) -> None:
+        """Raise AssertionError unless this holds between any two steps of a task that has frozen ``frozen``."""
+        self._ownership.check_invariants()
+        self._commits.check_invariants()
+        pending, committed, started = self._commits.pending, self._commits.committed, self._start_up.done
+        assert (status is TaskStatus.STARTING) != started, (status, self._start_up.phase)
+        assert committed is not None or status in (TaskStatus.STARTING, TaskStatus.GENESIS), status
+        closed = committed if pending is None else pending
+        assert closed is None or frozen == closed.checkpoint_id, (frozen, closed)
+        committing = pending is not None and pending.step in (CommitStep.DATA, CommitStep.COMMIT, CommitStep.VERIFY)
+        assert (self.appending is ChangelogType.COMMIT) == committing, (self.appending, pending)
+        assert started or self.appending is ChangelogType.CLAIM, (self._start_up.phase, self.appending)
 
     def _valid(self, *actions: Action) -> Taken:
         """Nothing of a newer generation is before the own message (C2)."""

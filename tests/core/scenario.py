@@ -192,6 +192,7 @@ class Scenario:
 
     def _tell(self, event: on.Event) -> None:
         self._todo.extend(self.core.step(event))
+        self.core.check_invariants()
 
     def _perform(self, action: do.Action) -> None:
         if type(action) in self.hold:

@@ -268,7 +268,7 @@ class Script:
         for checkpoint_id, names in process.checkpoint_ids.items():
             self.lines.append(f"  committed in checkpoint {checkpoint_id}: {' '.join(names) or 'nothing'}")
         self.lines.append(f"  store: {' '.join(process.state) or 'empty'}")
-        known = {self.task_name(u): h for u, h in inputs.known.items() if h}
+        known = {self.task_name(u): h for u, h in inputs.rollbacks.known.items() if h}
         self.lines += [f"  knows of {name}: {history_text(h)}" for name, h in known.items()]
 
     @staticmethod

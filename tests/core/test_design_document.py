@@ -176,7 +176,7 @@ def test_fig_1_the_other_producer_is_not_reset() -> None:
     n1.rollback_marker(V1)
     task.read()
     assert task.open == ["of n2"]
-    assert task.core.inputs.known[producer_id(0, 1)] == ((1, 0),)
+    assert task.core.inputs.rollbacks.known[producer_id(0, 1)] == ((1, 0),)
 
 
 def test_conclusion_1_what_was_emitted_is_reverted_by_a_message_downstream() -> None:

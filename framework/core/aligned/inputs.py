@@ -5,45 +5,30 @@ Channels of deterministic producers have rules of their own: deterministic_chann
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from framework.core.actions import Process, Spill
+from framework.core.actions import DropSpilled, Process, Spill
+from framework.core.aligned.channel import Channel
 from framework.core.aligned.deterministic_channel import LogicalChannel
 from framework.core.aligned.early_buffer import EarlyBuffer, EarlyFrame
+from framework.core.aligned.rollbacks import Rollbacks
 from framework.core.changelog_fold import is_rolled_back
+from framework.core.events import Message
+from framework.core.limits import Limits
+from framework.core.task_topology import TaskWiring
 from framework.errors import Halted
-from protocol.commit import ChannelCommit, Commit, DeterministicCommit, InputCommit, ProducerRollbacks
-from protocol.control import Marker, ProgressMessage, RollbackMarker
-from protocol.envelope import Header
+from protocol.commit import ChannelCommit, Commit, DeterministicCommit, InputCommit
+from protocol.control import (
+    Marker,
+    ProgressMessage,
+    RollbackMarker,
+    decode_marker,
+    decode_progress,
+    decode_rollback_marker,
+)
+from protocol.envelope import Header, MessageType, decode_header
+from protocol.errors import DecodeError
 from protocol.frames import frame_count
 from protocol.ids import RollbackEntry, TopicPartition
-
-
-@dataclass(slots=True)
-class Channel:
-    """One FIFO of one producer in one partition; a function of the last commit and of what was read since."""
-
-    producer: int
-    partition: TopicPartition
-    next_seq: int = 1  # admitted next
-    included: int = 0  # last seq in the state, open write batch included
-    generation: int = 0  # announced last
-    marker: int = 0  # all records up to this checkpoint have been read
-    ended: bool = False  # the last marker said that its producer's inputs have ended (A2b)
-    skip_checkpoint: int | None = None  # checkpoint id of the first skipped record (A5)
-    skip_offset: int = 0
-    future: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # (checkpoint, offset) of markers that a restart must read again
-
-    def proves(self, checkpoint_id: int, offset: int, frozen: int) -> None:
-        """Note that all records up to ``checkpoint_id`` are before ``offset``."""
-        if self.skip_checkpoint is not None:
-            # proves only what lies below the first skipped record
-            checkpoint_id = min(checkpoint_id, self.skip_checkpoint - 1)
-        elif checkpoint_id > frozen:
-            self.future.append((checkpoint_id, offset))
-        self.marker = max(self.marker, checkpoint_id)
 
 
 class Inputs:
@@ -52,30 +37,53 @@ class Inputs:
     ``aligned`` is False at least once (1.5): then there are no checkpoint ids, no early buffer and no rollback.
     """
 
-    def __init__(
-        self,
-        name: str,
-        channels: Sequence[tuple[int, TopicPartition]],
-        early: EarlyBuffer,
-        fingerprints: frozenset[int],
-        *,
-        aligned: bool,
-        logical: frozenset[int] = frozenset(),
-    ) -> None:
-        self.name = name  # of the task, for errors
+    def __init__(self, task: TaskWiring, limits: Limits, *, aligned: bool) -> None:
+        self.name = task.name  # for errors
         self.aligned = aligned
-        self.early = early
-        self.fingerprints = fingerprints  # of the graphs whose producers are ours
-        ordered = sorted(channels)
-        self.channels = {key: Channel(*key) for key in ordered if key[0] not in logical}
-        self.logical = {key: LogicalChannel(name, *key) for key in ordered if key[0] in logical}
+        self.checkpoint_ahead_ms = limits.checkpoint_ahead_ms
+        self.early = EarlyBuffer(limits.early_memory_bytes_max, limits.early_bytes_max)
+        ordered = sorted(task.channels)
+        self.channels = {key: Channel(*key) for key in ordered if key[0] not in task.logical}
+        self.logical = {key: LogicalChannel(task.name, *key) for key in ordered if key[0] in task.logical}
         self.position: dict[TopicPartition, int] = {partition: 0 for _, partition in ordered}
-        self.known: dict[int, tuple[RollbackEntry, ...]] = {producer: () for producer, _ in self.channels}
+        self.rollbacks = Rollbacks((producer for producer, _ in self.channels), task.fingerprints)
         # (producer, generation) -> greatest checkpoint id in the open write batch
         self.included: dict[tuple[int, int], int] = {}
+        self.taken_back = False  # a producer has taken back some of it: the task itself must roll back (R4)
         self.seen: Counter[str] = Counter()
 
     # --- what is read ---
+
+    def message(self, event: Message, frozen: int) -> Process | Spill | DropSpilled | None:
+        """Take the next message of an input partition. Return what must be done with it, if anything. Raises Halted."""
+        partition, offset, value = event.partition, event.offset, event.value
+        self.read(partition, offset)
+        try:
+            header = decode_header(value)
+            if header.type is MessageType.FRAME:
+                if header.checkpoint_id > event.append_time_ms + self.checkpoint_ahead_ms:
+                    self.seen["checkpoint ids ahead of the log's clock"] += 1
+                return self.frame(partition, offset, header, value, frozen)
+            if header.type is MessageType.WATERMARK:
+                return self.watermark(partition, offset, header, value, frozen)
+            if header.type is MessageType.MARKER:
+                if self.aligned:
+                    self.marker(partition, offset, decode_marker(value), frozen)
+                return None
+            if header.type is MessageType.PROGRESS:
+                self.progress(partition, offset, decode_progress(value))
+                return None
+            self.taken_back = self.rollback_marker(partition, offset, decode_rollback_marker(value), frozen)
+            dropped = self.early.take_dropped()
+            return DropSpilled(dropped) if dropped else None
+        except DecodeError as error:
+            raise Halted(
+                f"{self.name}: {partition} offset {offset}: {error}; "
+                "an internal topic must hold only what Grete wrote: find the writer",
+                task=self.name,
+                partition=partition,
+                offset=offset,
+            ) from error
 
     def read(self, partition: TopicPartition, offset: int) -> None:
         """Note that the message at ``offset`` was read (R5). Raises Halted if it lies before the position."""
@@ -96,7 +104,7 @@ class Inputs:
             return self._logical_frame(partition, offset, header, value)
         channel = self._channel(header, partition, offset)
         count = frame_count(value)
-        if self.is_rolled_back(header):
+        if self.rollbacks.is_rolled_back(header):
             self.seen["rolled-back records dropped"] += count
             return None
         if channel.skip_checkpoint is not None:
@@ -109,12 +117,8 @@ class Inputs:
         if header.seq > channel.next_seq:
             raise self._halted(partition, offset, header, f"expected seq {channel.next_seq}: a record was lost")
         if self.aligned and header.checkpoint_id <= frozen:
-            raise self._halted(
-                partition,
-                offset,
-                header,
-                f"new record of checkpoint {header.checkpoint_id}, but {frozen} is closed",
-            )
+            text = f"new record of checkpoint {header.checkpoint_id}, but {frozen} is closed"
+            raise self._halted(partition, offset, header, text)
         return self._arrived(channel, EarlyFrame(0, partition, offset, header, count, known, len(value), value), frozen)
 
     def watermark(
@@ -122,15 +126,13 @@ class Inputs:
     ) -> Process | Spill | None:
         """Admit a watermark: it goes the way of a frame without records (E3). Raises Halted."""
         channel = self._channel(header, partition, offset)
-        if self.is_rolled_back(header):
+        if self.rollbacks.is_rolled_back(header):
             self.seen["rolled-back watermarks dropped"] += 1
             return None
         if channel.skip_checkpoint is not None:
             return None
         self._check_announced(channel, partition, offset, header)
-        if header.seq > channel.next_seq:
-            text = f"expected seq {channel.next_seq}: a record before the watermark was lost"
-            raise self._halted(partition, offset, header, text)
+        self._check_complete(channel, partition, offset, header, "watermark")
         if header.seq < channel.next_seq or (self.aligned and header.checkpoint_id <= frozen):
             self.seen["known watermarks dropped"] += 1  # it is read again
             return None
@@ -186,17 +188,11 @@ class Inputs:
     def marker(self, partition: TopicPartition, offset: int, marker: Marker, frozen: int) -> None:
         """Take a checkpoint marker (A6): cumulative, idempotent."""
         channel = self._channel(marker.header, partition, offset)
-        if self.is_rolled_back(marker.header):
+        if self.rollbacks.is_rolled_back(marker.header):
             self.seen["invalid markers dropped"] += 1
             return
         self._check_announced(channel, partition, offset, marker.header)
-        if channel.skip_checkpoint is None and marker.header.seq > channel.next_seq:
-            raise self._halted(
-                partition,
-                offset,
-                marker.header,
-                f"expected seq {channel.next_seq}: a record before the marker was lost",
-            )
+        self._check_complete(channel, partition, offset, marker.header, "marker")
         if marker.header.checkpoint_id <= channel.marker:
             self.seen["duplicate markers"] += 1
         channel.ended = marker.at_end
@@ -211,60 +207,42 @@ class Inputs:
         producer, generation, restored = header.producer, header.generation, header.checkpoint_id
         channel = self._channel(header, partition, offset)
         if marker.rollback_history[-1:] != (RollbackEntry(generation, restored),):
-            raise self._halted(
-                partition,
-                offset,
-                header,
-                f"its rollback history {marker.rollback_history[-3:]} does not end with itself",
-            )
+            text = f"its rollback history {marker.rollback_history[-3:]} does not end with itself"
+            raise self._halted(partition, offset, header, text)
         if generation <= channel.generation:
             self.seen["stale rollback markers"] += 1
             if generation == channel.generation and self.aligned:
                 channel.proves(restored, offset, frozen)  # read again after a commit below it (decision 0013)
             return False
-        history = self.known[producer]
-        fresh = not history or generation > history[-1].generation
-        if fresh:
+        fresh = self.rollbacks.is_new(header)
+        if fresh and (other := self.rollbacks.other_graph(marker)) is not None:
             # one that is not fresh is superseded by one that was ours
-            self._check_graph(marker, partition, offset)
+            raise self._halted(partition, offset, header, other)
         channel.generation = generation
         if fresh:
             self._learn_rollback(partition, offset, marker, frozen)
         if channel.skip_checkpoint is not None and channel.skip_checkpoint > restored:
             channel.skip_checkpoint = None  # all that it skipped was rolled back
-        if channel.skip_checkpoint is None and header.seq > channel.next_seq:
-            raise self._halted(
-                partition,
-                offset,
-                header,
-                f"expected seq {channel.next_seq}: a record before the rollback marker was lost",
-            )
+        self._check_complete(channel, partition, offset, header, "rollback marker")
         if not self.aligned:
             channel.next_seq, channel.included = header.seq, header.seq - 1
             return False
         if channel.skip_checkpoint is None:
             channel.next_seq = header.seq
         channel.proves(restored, offset, frozen)
-        return fresh and any(
-            u == producer and is_rolled_back(self.known[u], g, open_checkpoint)
-            for (u, g), open_checkpoint in self.included.items()
-        )
+        return fresh and self.rollbacks.takes_back(producer, self.included)
 
     def _learn_rollback(self, partition: TopicPartition, offset: int, marker: RollbackMarker, frozen: int) -> None:
         """Know a producer's new rollback history, and drop what it rolls back of the early records (R3)."""
         header = marker.header
         restored = header.checkpoint_id
         if self.aligned and restored < frozen:
-            raise self._halted(
-                partition,
-                offset,
-                header,
-                f"went back to checkpoint {restored}, but {frozen} is committed here: its changelog was cut",
-            )
-        self.known[header.producer] = marker.rollback_history
+            text = f"went back to checkpoint {restored}, but {frozen} is committed here: its changelog was cut"
+            raise self._halted(partition, offset, header, text)
+        self.rollbacks.known[header.producer] = marker.rollback_history
         self.seen["rollback markers"] += 1
         self.seen["rollback markers ahead of the task"] += restored > frozen
-        self.seen["rolled-back records dropped"] += self.early.drop(self.is_rolled_back)
+        self.seen["rolled-back records dropped"] += self.early.drop(self.rollbacks.is_rolled_back)
 
     # --- what is committed ---
 
@@ -290,14 +268,8 @@ class Inputs:
             first[key] = min(first.get(key, frame.offset), frame.offset)
         inputs: dict[TopicPartition, list[ChannelCommit]] = {partition: [] for partition in self.position}
         for key, channel in self.channels.items():
-            channel.future = [(v, offset) for v, offset in channel.future if v > checkpoint_id]
-            offsets = [self.position[channel.partition], first.get(key, self.position[channel.partition])]
-            offsets += [offset for _, offset in channel.future]
-            if channel.skip_checkpoint is not None:
-                offsets.append(channel.skip_offset)
-            inputs[channel.partition].append(
-                ChannelCommit(channel.producer, channel.generation, checkpoint_id, channel.included, min(offsets))
-            )
+            position = self.position[channel.partition]
+            inputs[channel.partition].append(channel.commit(checkpoint_id, first.get(key, position)))
         self.included = {}
         for key, logical in self.logical.items():
             inputs[key[1]].append(logical.commit(checkpoint_id, self.position[key[1]]))
@@ -311,10 +283,6 @@ class Inputs:
         frontiers = tuple(channel.frontier for channel in self.logical.values())
         return DeterministicCommit(0, 0, 0, frontiers) if frontiers else None
 
-    def rollback_histories(self) -> tuple[ProducerRollbacks, ...]:
-        """Return the rollback histories for the commit."""
-        return tuple(ProducerRollbacks(producer, rollback_history) for producer, rollback_history in self.known.items())
-
     @property
     def skipping(self) -> bool:
         """Whether a record was skipped since the last commit (A5)."""
@@ -326,16 +294,12 @@ class Inputs:
         All state is a function of the commit and of what is read again. Only the known rollback histories stay.
         """
         self.rewind(commit.inputs)
+        self.taken_back = False
         frontiers = () if commit.deterministic is None else commit.deterministic.frontiers
         seqs = {(c.producer, TopicPartition(i.topic, i.partition)): c.seq for i in commit.inputs for c in i.channels}
         for key, channel in self.logical.items():
             channel.reset(seqs[key], frontiers)
-        for entry in commit.known:
-            rollback_history = self.known.get(entry.producer, ())
-            if entry.rollback_history and (
-                not rollback_history or rollback_history[-1].generation < entry.rollback_history[-1].generation
-            ):
-                self.known[entry.producer] = entry.rollback_history
+        self.rollbacks.resume(commit.known)
 
     def rewind(self, inputs: Sequence[InputCommit]) -> None:
         """Set positions, seqs, generations and markers as the inputs of a commit say; buffers empty.
@@ -353,9 +317,15 @@ class Inputs:
                         c.producer, partition, c.seq + 1, c.seq, c.generation, max(c.checkpoint_id, 0)
                     )
 
-    def is_rolled_back(self, header: Header) -> bool:
-        """Tell whether a later incarnation of the producer has taken this message back (R3)."""
-        return is_rolled_back(self.known[header.producer], header.generation, header.checkpoint_id)
+    def check_invariants(self, frozen: int) -> None:
+        """Raise AssertionError unless this holds between any two steps of a task that has frozen ``frozen``."""
+        self.early.check_invariants(frozen)
+        for channel in self.channels.values():
+            channel.check_invariants(frozen)
+            assert channel.included < channel.next_seq or self.taken_back, channel
+        for (producer, generation), checkpoint_id in self.included.items():
+            rolled_back = is_rolled_back(self.rollbacks.known.get(producer, ()), generation, checkpoint_id)
+            assert not rolled_back or self.taken_back or not self.aligned, (producer, generation, checkpoint_id)
 
     def _channel(self, header: Header, partition: TopicPartition, offset: int) -> Channel:
         channel = self.channels.get((header.producer, partition))
@@ -365,24 +335,19 @@ class Inputs:
             raise self._halted(partition, offset, header, f"this producer {text}")
         return channel
 
-    def _check_graph(self, marker: RollbackMarker, partition: TopicPartition, offset: int) -> None:
-        """Raise Halted if the producer ran with a graph that is none of ours (1.2)."""
-        if marker.fingerprint not in self.fingerprints:
-            ours = ", ".join(f"{each:#x}" for each in sorted(self.fingerprints))
-            raise self._halted(
-                partition,
-                offset,
-                marker.header,
-                f"it ran with another graph of the job: its fingerprint is {marker.fingerprint:#x}, this code's "
-                f"{ours}. Start all workers with one code: the one that has every stage that was ever added",
-            )
-
     def _check_announced(self, channel: Channel, partition: TopicPartition, offset: int, header: Header) -> None:
         """Raise Halted if the rollback marker that announces this generation is missing: lost by the log (R2, 0011)."""
         if header.generation > channel.generation:
-            raise self._halted(
-                partition, offset, header, f"generation was never announced (last: {channel.generation})"
-            )
+            text = f"generation was never announced (last: {channel.generation})"
+            raise self._halted(partition, offset, header, text)
+
+    def _check_complete(
+        self, channel: Channel, partition: TopicPartition, offset: int, header: Header, what: str
+    ) -> None:
+        """Raise Halted if a record before this message is missing, other than one that was skipped."""
+        if channel.skip_checkpoint is None and header.seq > channel.next_seq:
+            text = f"expected seq {channel.next_seq}: a record before the {what} was lost"
+            raise self._halted(partition, offset, header, text)
 
     def _halted(self, partition: TopicPartition, offset: int, header: Header, text: str) -> Halted:
         return Halted(

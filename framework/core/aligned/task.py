@@ -13,7 +13,6 @@ from functools import partial
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.aligned.early_buffer import EarlyBuffer
 from framework.core.aligned.inputs import Inputs
 from framework.core.changelog_fold import extend_rollback_history
 from framework.core.checkpoint_clock import CheckpointClock
@@ -27,18 +26,12 @@ from framework.core.sender import Sender
 from framework.core.startup import StartUp
 from framework.core.task_changelog import TaskChangelog
 from framework.core.task_topology import TaskWiring
-from framework.errors import Halted
 from protocol.changelog import ChangelogType
 from protocol.commit import Commit
 from protocol.control import (
-    decode_marker,
-    decode_progress,
-    decode_rollback_marker,
     encode_rollback_marker,
     encode_watermark,
 )
-from protocol.envelope import MessageType, decode_header
-from protocol.errors import DecodeError
 from protocol.ids import RollbackEntry
 
 
@@ -52,8 +45,7 @@ class TaskCore:
         self.status = ALIGNED_TASK.first
         self.frozen = 0  # the checkpoint closed last; the open one, whose id records carry, is one above it
         self.rollback_history: tuple[RollbackEntry, ...] = ()
-        early = EarlyBuffer(limits.early_memory_bytes_max, limits.early_bytes_max)
-        self.inputs = Inputs(task.name, task.channels, early, task.fingerprints, aligned=aligned, logical=task.logical)
+        self.inputs = Inputs(task, limits, aligned=aligned)
         self.seen = self.inputs.seen
         self.external = ExternalInputs(task.external)
         self.sender = Sender(task.producer, task.outputs)
@@ -64,7 +56,6 @@ class TaskCore:
         self.changelog = TaskChangelog(self.start_up, self.ownership, self.commits, self.seen)
         self._closing: int | None = None  # checkpoint to freeze when the outputs are flushed
         self._processing = False
-        self._rollback = False  # what was read takes back some of the open write batch
         self._stopping = False
         self._stop_closed = False  # the last checkpoint of a graceful stop was closed
         self._mono_ms = 0
@@ -82,7 +73,7 @@ class TaskCore:
         """Whether the next message or external batch may be fed."""
         return (
             self.status is TaskStatus.RUNNING
-            and not (self._processing or self._rollback)
+            and not (self._processing or self.inputs.taken_back)
             and self._closing is None
             and not (self._stopping and self.task.is_source)
             and not (self._by_timer and self._open_batch_is_full and self.commits.pending is not None)
@@ -149,7 +140,7 @@ class TaskCore:
         """Return what can be done without another message: buffered frames (A4), an alignment or timer, a rollback."""
         if self._processing or self._closing is not None:
             return []
-        if self._rollback:
+        if self.inputs.taken_back:
             return self._begin_rollback() if self.commits.pending is None else []
         early = self.inputs.early
         frame = early.pop(self.frozen + 1)
@@ -210,7 +201,7 @@ class TaskCore:
         self.external.resume(commit, self.start_up.bounds)
         self.sender.resume(commit)
         self.inputs.reset(commit)
-        self._closing, self._processing, self._rollback = None, False, False
+        self._closing, self._processing = None, False
 
     def _announce(self) -> list[do.Action]:
         """Send the rollback marker of this generation everywhere (R2); records follow when it is acknowledged."""
@@ -236,39 +227,9 @@ class TaskCore:
 
     def _message(self, event: on.Message) -> list[do.Action]:
         assert self.wants_input, f"{self.task.name}: a message was fed in {self.status}"
-        partition, offset, value = event.partition, event.offset, event.value
-        self.inputs.read(partition, offset)
-        try:
-            header = decode_header(value)
-            if header.type is MessageType.FRAME:
-                if header.checkpoint_id > event.append_time_ms + self.limits.checkpoint_ahead_ms:
-                    self.seen["checkpoint ids ahead of the log's clock"] += 1
-                return self._admitted(self.inputs.frame(partition, offset, header, value, self.frozen))
-            if header.type is MessageType.WATERMARK:
-                return self._admitted(self.inputs.watermark(partition, offset, header, value, self.frozen))
-            if header.type is MessageType.MARKER:
-                if self.aligned:
-                    self.inputs.marker(partition, offset, decode_marker(value), self.frozen)
-                return []
-            if header.type is MessageType.PROGRESS:
-                self.inputs.progress(partition, offset, decode_progress(value))
-                return []
-            self._rollback = self.inputs.rollback_marker(partition, offset, decode_rollback_marker(value), self.frozen)
-            self.seen["rollbacks during a commit"] += self._rollback and self.commits.pending is not None
-            dropped = self.inputs.early.take_dropped()
-            return [do.DropSpilled(dropped)] if dropped else []
-        except DecodeError as error:
-            raise Halted(
-                f"{self.task.name}: {partition} offset {offset}: {error}; "
-                "an internal topic must hold only what Grete wrote: find the writer",
-                partition=partition,
-                offset=offset,
-            ) from error
-
-    def _admitted(self, action: do.Process | do.Spill | None) -> list[do.Action]:
-        """Take what becomes of a frame or watermark: it is processed, moved to disk, or needs nothing."""
-        if isinstance(action, do.Process):
-            return self._process(action)
+        action = self.inputs.message(event, self.frozen)
+        self._processing = isinstance(action, do.Process)
+        self.seen["rollbacks during a commit"] += self.inputs.taken_back and self.commits.pending is not None
         return [] if action is None else [action]
 
     def _process(self, action: do.Process) -> list[do.Action]:
@@ -322,7 +283,7 @@ class TaskCore:
             inputs=inputs,
             external=self.external.commit(),
             outputs=self.sender.commit(),
-            known=self.inputs.rollback_histories(),
+            known=self.inputs.rollbacks.commit(),
             at_end=self.external.all_ended and self.inputs.all_ended,
             deterministic=self.inputs.frontiers(),
             genesis=self.status is TaskStatus.GENESIS,
@@ -365,6 +326,23 @@ class TaskCore:
         if self._by_timer:
             return self._stop_closed
         return not self.inputs.included and not self.inputs.early.bytes
+
+    # --- for tests and the simulator ---
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two steps: cheap, but not for production."""
+        self.sender.check_invariants()
+        self.changelog.check_invariants(self.status, self.frozen)
+        self.inputs.check_invariants(self.frozen)
+        status, pending = self.status, self.commits.pending
+        assert status is TaskStatus.RUNNING or not (self._processing or self._closing), status
+        if self._closing is not None:
+            assert self._closing > self.frozen and pending is None and not self._processing, (self._closing, pending)
+        if self.inputs.taken_back:
+            assert self.aligned and status in (TaskStatus.RUNNING, TaskStatus.RECLAIMING), status
+        if status in (TaskStatus.ANNOUNCING, TaskStatus.RUNNING):
+            generation, restored = self.rollback_history[-1]
+            assert generation == self.generation and restored <= self.frozen, (self.rollback_history, self.generation)
 
     def _exit(self) -> list[do.Action]:
         if not self.sender.all_acked:

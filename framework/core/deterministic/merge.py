@@ -267,6 +267,13 @@ class Merge:
                 channel.received = channel.processed = c.seq
                 channel.bound, channel.digest = (frontier.t, frontier.source, ALL), frontier.digest
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two steps of a task."""
+        assert self.bytes >= sum(head.size for channel in self.channels for head in channel.queue), self.bytes
+        for channel in self.channels:
+            assert (channel.processed < channel.received) == bool(channel.queue), channel
+            assert channel.skip_offset is None or channel.skip_offset < self.position[channel.partition], channel
+
     def _channel(self, header: Header, partition: TopicPartition, offset: int) -> MergeChannel:
         channel = self._by_key.get((header.producer, partition))
         if channel is None:

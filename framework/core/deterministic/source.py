@@ -111,6 +111,15 @@ class Source:
         self.replay.extend(decisions)
         self.taken, self.last_t = commit.position, commit.last_t
 
+    def check_invariants(self, *, committing: bool) -> None:
+        """Raise AssertionError unless this holds between any two steps; ``committing``: a freeze is not committed."""
+        batches, replay = self.batches, self.replay
+        assert not (batches and replay) and len(batches) <= BATCHES_MAX, (len(batches), len(replay))
+        times = [self.last_t, *(t for batch in batches for t in (batch.decision.first_t, batch.decision.last_t))]
+        assert times == sorted(times), times
+        assert not any(batch.valid and not batch.logged for batch in batches), batches
+        assert not (committing and any(batch.logged for batch in batches)), batches
+
     def _took(self, decision: InputDecision, next_offset: int) -> None:
         self._external.position[TopicPartition(decision.topic, decision.partition)] = next_offset
         self.taken += decision.records

@@ -15,26 +15,21 @@ from framework.core import actions as do
 from framework.core import events as on
 from framework.core.checkpoint_clock import CheckpointClock
 from framework.core.commit_pipeline import CommitPipeline, PendingCommit
+from framework.core.deterministic.appends import Appends
 from framework.core.deterministic.logical_clock import LogicalClock
 from framework.core.deterministic.merge import Merge
 from framework.core.deterministic.outputs import LogicalSender
 from framework.core.deterministic.source import Source
 from framework.core.external_inputs import ExternalInputs
 from framework.core.graph_check import check_deterministic
-from framework.core.lifecycle import DETERMINISTIC_TASK, CommitStep, TaskStatus
+from framework.core.lifecycle import DETERMINISTIC_TASK, TaskStatus
 from framework.core.limits import GATHERED, REST, Limits
 from framework.core.ownership import Ownership
 from framework.core.sender import Sender
 from framework.core.startup import StartUp
 from framework.core.task_changelog import TaskChangelog
 from framework.core.task_topology import TaskWiring
-from protocol.changelog import (
-    ChangelogType,
-    TimeLease,
-    encode_input_decision,
-    encode_output_release,
-    encode_time_lease,
-)
+from protocol.changelog import ChangelogType
 from protocol.commit import Commit, DeterministicCommit
 from protocol.frames import last_logical
 
@@ -62,6 +57,8 @@ class DeterministicCore:
         self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_deterministic, task))
         self.commits = CommitPipeline(task, self.ownership, self.sender, limits.changelog_retention_ms)
         self.changelog = TaskChangelog(self.start_up, self.ownership, self.commits, self.seen)
+        logged = self.time, self.source, self.outputs
+        self._appends = Appends(self.changelog, self.ownership, self.commits, *logged, releases=releases)
         self._processing = False
         self._timer = 0  # when the next timer is due, as far as is known
         self._upto = -1  # the time up to which all is processed, timers included
@@ -305,32 +302,14 @@ class DeterministicCore:
     # --- the own changelog ---
 
     def _append_next(self) -> list[do.Action]:
-        """Append the next message, if none is on its way."""
+        """Append the next message, if none is on its way; between a freeze and its commit only the commit."""
         if self.changelog.appending is not None:
             return []
-        pending = self.commits.pending
-        if pending is not None and pending.step is not CommitStep.APPLY:
-            return self.changelog.commit()  # nothing is decided or released between a freeze and its commit
+        if self._appends.committing:
+            return self.changelog.commit()
         if self.status is not TaskStatus.RUNNING:
             return []
-        messages, header = [], self.ownership.header
-        lease = self.time.next_lease(self._mono_us) if self._emits_progress else None
-        if lease is not None:
-            messages.append(encode_time_lease(header(ChangelogType.TIME_LEASE), TimeLease(lease)))
-        elif self.gathers:
-            return []
-        messages += [
-            encode_input_decision(header(ChangelogType.INPUT_DECISION), decision)
-            for decision in self.source.log(processed=self.releases)
-        ]
-        outputs = 0
-        if self.outputs.held:  # all of it is decided by now
-            outputs, release = self.outputs.release()
-            messages.append(encode_output_release(header(ChangelogType.OUTPUT_RELEASE), release))
-        if not messages:
-            return []
-        # without output releases a power loss takes what came of a message, too
-        return [self.changelog.append(messages, outputs=outputs, sync=self.releases)]
+        return self._appends.next(self._mono_us, leases=self._emits_progress, gathers=self.gathers)
 
     def _appended(self, event: on.ChangelogAppended) -> list[do.Action]:
         self._mono_ms, self._mono_us = event.mono_ms, event.mono_us or event.mono_ms * 1000
@@ -377,6 +356,19 @@ class DeterministicCore:
     def _applied(self) -> list[do.Action]:
         actions = self.commits.applied()
         return actions + self._go_on() if self.status is TaskStatus.GENESIS else actions
+
+    # --- for tests and the simulator ---
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two steps: cheap, but not for production."""
+        self.sender.check_invariants()
+        self.changelog.check_invariants(self.status, self.frozen)
+        self.merge.check_invariants()
+        self.source.check_invariants(committing=self._appends.committing)
+        assert self.status is TaskStatus.RUNNING or not self._processing, self.status
+        assert self.outputs.advanced <= max(self.time.floor, self._upto), (self.outputs.advanced, self.time.floor)
+        assert self.time.lease <= self.time.lease_sent, (self.time.lease, self.time.lease_sent)
+        assert self.releases or not self.outputs.held, self.outputs.held
 
     def _exit(self) -> list[do.Action]:
         if not self.sender.all_acked or self.changelog.appending is not None or self.outputs.held:

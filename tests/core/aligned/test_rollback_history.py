@@ -104,7 +104,7 @@ def test_the_whole_rollback_history_counts_not_only_the_newest_generation() -> N
     producer.announce(second)
     producer.mark(2)
     task.read()
-    assert task.core.inputs.known[A0] == ((1, 0), (2, 1), (3, 2))
+    assert task.core.inputs.rollbacks.known[A0] == ((1, 0), (2, 1), (3, 2))
     assert task.checkpoint_ids[2] == ["counts"]
 
 
@@ -161,7 +161,7 @@ def test_rollback_histories_survive_a_restart() -> None:
     [of_commit] = task.log.commits(INNER)[1:]
     assert of_commit.known == (ProducerRollbacks(A0, ((1, 0), (2, 0))), ProducerRollbacks(A1, ((1, 0),)))  # type: ignore[arg-type]
     after = task.successor(same_host=False).start()
-    assert after.core.inputs.known == {A0: ((1, 0), (2, 0)), A1: ((1, 0),)}
+    assert after.core.inputs.rollbacks.known == {A0: ((1, 0), (2, 0)), A1: ((1, 0),)}
 
 
 def test_an_own_rollback_history_grows_with_each_start_and_each_rollback() -> None:

@@ -295,7 +295,8 @@ class Process:
 # tick, which is never beyond the open checkpoint.
 _PASSING = {"task", "limits", "aligned", "seen", "clock", "_mono_ms"}
 _SKIPPED = {
-    "Inputs": {"seen", "name", "fingerprints", "aligned"},
+    "Inputs": {"seen", "name", "aligned", "checkpoint_ahead_ms"},
+    "Rollbacks": {"fingerprints"},
     "CommitPipeline": {"task", "_ownership", "_sender"},
     "PendingCommit": {"last_token"},
     "Sender": {"token", "acked"},

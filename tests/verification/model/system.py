@@ -368,7 +368,9 @@ class System:
             heads=tuple(sorted(heads)),
             frozen=core.frozen,
             known=sum(
-                rollback_history[-1].generation for rollback_history in core.inputs.known.values() if rollback_history
+                rollback_history[-1].generation
+                for rollback_history in core.inputs.rollbacks.known.values()
+                if rollback_history
             ),
             external=next(iter(core.external.position.values()), -1) if process.wiring.external else -1,
             committing=core.commits.pending is not None,

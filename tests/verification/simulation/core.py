@@ -1,11 +1,30 @@
-"""The real task core, asked everything twice: a control message that is repeated must change nothing (A6, R4)."""
+"""The real cores: each checks its state after a step, and an aligned one is told control messages twice (A6, R4)."""
+
+from collections.abc import Sequence
 
 from framework.core.actions import Action
 from framework.core.aligned.task import TaskCore
-from framework.core.events import Message
+from framework.core.deterministic.task import DeterministicCore
+from framework.core.events import Event, Message
 from protocol.control import decode_marker, decode_rollback_marker
 from protocol.envelope import MessageType
 from tests.verification.simulation.oracle import Violation
+
+
+def check_steps(core: TaskCore | DeterministicCore, process: str) -> None:
+    """Let a core check its state after each step. A state that must not be raises Violation."""
+    step = core.step
+
+    def checked(event: Event) -> Sequence[Action]:
+        actions = step(event)
+        try:
+            core.check_invariants()
+        except AssertionError as error:
+            raise Violation("core", f"{process}: after {event}: {error}") from error
+        return actions
+
+    setattr(core, "step", checked)  # noqa: B010  # mypy does not let a method be assigned
+
 
 _MARKERS = 8  # of that many markers one is given twice; of the rollback markers each is
 
@@ -40,4 +59,4 @@ class SimCore(TaskCore):
             (c.next_seq, c.included, c.generation, c.marker, c.ended, c.skip_checkpoint, c.skip_offset, set(c.future))
             for c in self.inputs.channels.values()
         ]
-        return channels, dict(self.inputs.known), self.inputs.early.bytes, dict(self.inputs.included)
+        return channels, dict(self.inputs.rollbacks.known), self.inputs.early.bytes, dict(self.inputs.included)

@@ -16,7 +16,7 @@ from framework.execution.outbox import Outbox
 from framework.execution.reserved_stores import OUTBOX
 from framework.ports import Write
 from tests.verification.simulation.boundary import Ambush, Boundary
-from tests.verification.simulation.core import SimCore
+from tests.verification.simulation.core import SimCore, check_steps
 from tests.verification.simulation.disk import Host, SimOverlay, SimSpill, SimStore
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog, SimLog
@@ -41,6 +41,7 @@ class Surroundings:
     ambush: Ambush
     changed: set[int] = field(default_factory=set)  # tasks whose code makes other outputs than it did
     tell: Callable[[str], None] | None = None  # takes a line for each event and action of each core
+    checked: bool = True  # whether each core checks its state after each step
 
 
 class Process:
@@ -90,6 +91,8 @@ class Process:
         self.driver: TaskDriver
         self.core, self.driver = self._deterministic(code) if code.deterministic else self._aligned(code)
         host.in_use = True
+        if around.checked:
+            check_steps(self.core, self.name)
         if around.tell is not None:
             names = {wiring.producer: wiring.name for wiring in plan.wirings.values()}
             tell_steps(self.core, self.name, names.__getitem__, around.tell)

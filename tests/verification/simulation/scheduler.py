@@ -38,7 +38,7 @@ TOLD = 0.2  # of the turns of a deterministic task it is told which time others 
 class Simulation:
     """The world of one seed. ``run`` raises Violation. ``tell`` takes a line for each event and action of each core."""
 
-    def __init__(self, plan: Plan, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, plan: Plan, tell: Callable[[str], None] | None = None, *, checked: bool = True) -> None:
         self.plan = plan
         self.now = EPOCH_MS
         self.step = 0
@@ -74,6 +74,7 @@ class Simulation:
             lambda: int(self.rand() * (1 << 32)),
             self.ambush,
             tell=tell,
+            checked=checked,
         )
         self.log.hit = self._hit
         self._create_topics()

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from framework.core.aligned import inputs as module
+from framework.core.aligned import rollbacks as module
+from framework.core.aligned.channel import Channel
 from framework.core.aligned.early_buffer import EarlyBuffer
-from framework.core.aligned.inputs import Channel, Inputs
+from framework.core.aligned.inputs import Inputs
+from framework.core.aligned.rollbacks import Rollbacks
 from framework.core.aligned.task import TaskCore
 from protocol.commit import InputCommit
 from protocol.control import RollbackMarker
@@ -42,16 +44,23 @@ def _several_builds(plan: Plan) -> bool:
     return bool(plan.topology.streams) and Builds(plan).at_work and len(plan.topology.fingerprints()) > 1
 
 
-@mutant(Inputs, "_check_graph", "halted", shows=_several_builds)
-def only_the_own_graph_taken(check: Any) -> Any:
+@mutant(Rollbacks, "other_graph", "halted", shows=_several_builds)
+def only_the_own_graph_taken(other_graph: Any) -> Any:
     """A producer of the code before a stage was added is taken for one of another job."""
 
-    def mistaken(self: Inputs, rollback_marker: RollbackMarker, partition: TopicPartition, offset: int) -> None:
+    def mistaken(self: Rollbacks, marker: RollbackMarker) -> Any:
         known, self.fingerprints = self.fingerprints, frozenset({max(self.fingerprints)})
-        check(self, rollback_marker, partition, offset)
+        found = other_graph(self, marker)
         self.fingerprints = known
+        return found
 
     return mistaken
+
+
+@mutant(EarlyBuffer, "_account", "core", shows=_aligned)
+def early_bytes_leaked(_account: Any) -> Any:
+    """What leaves the early buffer is still counted, so the buffer fills up."""
+    return lambda self, frame: None
 
 
 @mutant(Inputs, "reset", "duplicate", "halted", "rolled back", "lost", shows=_aligned)
@@ -169,8 +178,8 @@ def no_rollback(rollback_marker: Any) -> Any:
     return mistaken
 
 
-@mutant(Inputs, "rollback_histories", "rolled back", "halted", "lost", "duplicate", shows=_aligned)
-def rollback_histories_not_committed(rollback_histories: Any) -> Any:
+@mutant(Rollbacks, "commit", "rolled back", "halted", "lost", "duplicate", shows=_aligned)
+def rollback_histories_not_committed(commit: Any) -> Any:
     """The rollback history tables are not part of the commit (R3)."""
     return lambda self: ()
 

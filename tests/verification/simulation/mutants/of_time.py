@@ -68,6 +68,17 @@ def emit_before_decision(done: Any) -> Any:
     return mistaken
 
 
+@mutant(Source, "logged_are_valid", "core", focus=_killed, world="deterministic")
+def valid_without_the_log(_logged_are_valid: Any) -> Any:
+    """Each input decision counts when one is verified, also one that was never appended (D2)."""
+
+    def mistaken(self: Source) -> None:
+        for batch in self.batches:
+            batch.valid = True
+
+    return mistaken
+
+
 @mutant(Ownership, "appended", *_WRONG, "lease", shows=_unfenced, focus=_two_at_once, world="deterministic")
 def decision_not_checked(appended: Any) -> Any:
     """An input decision counts once it is acknowledged, whatever is before it (D2, C3)."""

@@ -1,0 +1,46 @@
+"""What an aligned task knows of one channel of an aligned producer (A3, A5, A6)."""
+
+from dataclasses import dataclass, field
+
+from protocol.commit import ChannelCommit
+from protocol.ids import TopicPartition
+
+
+@dataclass(slots=True)
+class Channel:
+    """One FIFO of one producer in one partition; a function of the last commit and of what was read since."""
+
+    producer: int
+    partition: TopicPartition
+    next_seq: int = 1  # admitted next
+    included: int = 0  # last seq in the state, open write batch included
+    generation: int = 0  # announced last
+    marker: int = 0  # all records up to this checkpoint have been read
+    ended: bool = False  # the last marker said that its producer's inputs have ended (A2b)
+    skip_checkpoint: int | None = None  # checkpoint id of the first skipped record (A5)
+    skip_offset: int = 0
+    future: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # (checkpoint, offset) of markers that a restart must read again
+
+    def proves(self, checkpoint_id: int, offset: int, frozen: int) -> None:
+        """Note that all records up to ``checkpoint_id`` are before ``offset``."""
+        if self.skip_checkpoint is not None:
+            # proves only what lies below the first skipped record
+            checkpoint_id = min(checkpoint_id, self.skip_checkpoint - 1)
+        elif checkpoint_id > frozen:
+            self.future.append((checkpoint_id, offset))
+        self.marker = max(self.marker, checkpoint_id)
+
+    def commit(self, checkpoint_id: int, position: int) -> ChannelCommit:
+        """Close ``checkpoint_id``; ``position``: of the first message in an early buffer, or of the next to be read."""
+        self.future = [(v, offset) for v, offset in self.future if v > checkpoint_id]
+        offsets = [position, *(offset for _, offset in self.future)]
+        if self.skip_checkpoint is not None:
+            offsets.append(self.skip_offset)
+        return ChannelCommit(self.producer, self.generation, checkpoint_id, self.included, min(offsets))
+
+    def check_invariants(self, frozen: int) -> None:
+        """Raise AssertionError unless this holds between any two steps of a task that has frozen ``frozen``."""
+        assert self.skip_checkpoint is None or self.skip_checkpoint > frozen, self
+        assert all(checkpoint_id > frozen for checkpoint_id, _ in self.future), self

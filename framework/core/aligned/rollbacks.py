@@ -1,0 +1,52 @@
+"""What a task knows of the rollbacks of its producers: which of their messages are rolled back (R3)."""
+
+from collections.abc import Iterable
+
+from framework.core.changelog_fold import is_rolled_back
+from protocol.commit import ProducerRollbacks
+from protocol.control import RollbackMarker
+from protocol.envelope import Header
+from protocol.ids import RollbackEntry
+
+
+class Rollbacks:
+    """The newest rollback history of each aligned producer. It survives a rollback of the task itself."""
+
+    def __init__(self, producers: Iterable[int], fingerprints: frozenset[int]) -> None:
+        self.known: dict[int, tuple[RollbackEntry, ...]] = dict.fromkeys(producers, ())
+        self.fingerprints = fingerprints  # of the graphs whose producers are ours
+
+    def is_rolled_back(self, header: Header) -> bool:
+        """Tell whether a later incarnation of the producer has taken this message back (R3)."""
+        return is_rolled_back(self.known[header.producer], header.generation, header.checkpoint_id)
+
+    def is_new(self, header: Header) -> bool:
+        """Tell whether a rollback marker is of a later generation than all that are known, in whichever channel."""
+        history = self.known[header.producer]
+        return not history or header.generation > history[-1].generation
+
+    def takes_back(self, producer: int, included: dict[tuple[int, int], int]) -> bool:
+        """Tell whether a producer has taken back some of what is included; see Inputs.included."""
+        history = self.known[producer]
+        return any(u == producer and is_rolled_back(history, g, checkpoint) for (u, g), checkpoint in included.items())
+
+    def other_graph(self, marker: RollbackMarker) -> str | None:
+        """Return the error text for a producer that ran with a graph that is none of ours (1.2); None: it is."""
+        if marker.fingerprint in self.fingerprints:
+            return None
+        ours = ", ".join(f"{each:#x}" for each in sorted(self.fingerprints))
+        return (
+            f"it ran with another graph of the job: its fingerprint is {marker.fingerprint:#x}, this code's {ours}. "
+            "Start all workers with one code: the one that has every stage that was ever added"
+        )
+
+    def commit(self) -> tuple[ProducerRollbacks, ...]:
+        """Return the rollback histories for a commit."""
+        return tuple(ProducerRollbacks(producer, history) for producer, history in self.known.items())
+
+    def resume(self, committed: Iterable[ProducerRollbacks]) -> None:
+        """Learn what a commit knew, where it knew more."""
+        for producer, history in ((each.producer, each.rollback_history) for each in committed):
+            known = self.known.get(producer, ())
+            if history and (not known or known[-1].generation < history[-1].generation):
+                self.known[producer] = history

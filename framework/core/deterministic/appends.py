@@ -1,0 +1,61 @@
+"""What a deterministic task appends to its changelog: log first, send later (D2, D5)."""
+
+from framework.core.actions import Action
+from framework.core.commit_pipeline import CommitPipeline
+from framework.core.deterministic.logical_clock import LogicalClock
+from framework.core.deterministic.outputs import LogicalSender
+from framework.core.deterministic.source import Source
+from framework.core.lifecycle import CommitStep
+from framework.core.ownership import Ownership
+from framework.core.task_changelog import TaskChangelog
+from protocol.changelog import (
+    ChangelogType,
+    TimeLease,
+    encode_input_decision,
+    encode_output_release,
+    encode_time_lease,
+)
+
+
+class Appends:
+    """Time leases, input decisions and output releases, and when a commit goes before them."""
+
+    def __init__(
+        self,
+        changelog: TaskChangelog,
+        ownership: Ownership,
+        commits: CommitPipeline,
+        time: LogicalClock,
+        source: Source,
+        outputs: LogicalSender,
+        *,
+        releases: bool,
+    ) -> None:
+        self._changelog, self._ownership, self._commits = changelog, ownership, commits
+        self._time, self._source, self._outputs = time, source, outputs
+        self._releases = releases
+
+    @property
+    def committing(self) -> bool:
+        """Whether a checkpoint is frozen, and its commit not valid yet: a restart may still read from before it."""
+        pending = self._commits.pending
+        return pending is not None and pending.step is not CommitStep.APPLY
+
+    def next(self, mono_us: int, *, leases: bool, gathers: bool) -> list[Action]:
+        """Append what is due; ``leases``: time must be leased here; ``gathers``: all but a lease waits for more."""
+        messages, header = [], self._ownership.header
+        lease = self._time.next_lease(mono_us) if leases else None
+        if lease is not None:
+            messages.append(encode_time_lease(header(ChangelogType.TIME_LEASE), TimeLease(lease)))
+        elif gathers:
+            return []
+        messages += [
+            encode_input_decision(header(ChangelogType.INPUT_DECISION), decision)
+            for decision in self._source.log(processed=self._releases)
+        ]
+        count = 0
+        if self._outputs.held:  # all of it is decided by now
+            count, release = self._outputs.release()
+            messages.append(encode_output_release(header(ChangelogType.OUTPUT_RELEASE), release))
+        # without output releases a power loss takes what came of a message, too
+        return [self._changelog.append(messages, outputs=count, sync=self._releases)] if messages else []
