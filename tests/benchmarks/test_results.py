@@ -5,12 +5,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.table import Table as Printed
 
 from benchmarks import results
+from benchmarks.latency.__main__ import for_docs
 from benchmarks.latency.cell import Result
 from benchmarks.latency.report import as_cells, tables
-from benchmarks.latency.results import Cell
+from benchmarks.latency.results import Cell, Found
 from benchmarks.results import Kept, Run, Table, filled, markdown, pages, read
+from benchmarks.running import show, taken, where
 
 FILES = sorted(path.stem for path in results.RESULTS.glob("*.json"))
 PAGE_LINES_MAX = 100
@@ -66,26 +69,51 @@ def test_a_run_is_kept_and_its_page_is_made_again(tmp_path: Path, monkeypatch: p
     assert (before, behind) == ("before\n<!-- results: counting -->\n", "\n<!-- end -->\nbehind\n")
 
 
+RESULT: Result = {
+    "documents": 100,
+    "records": 900,
+    "repeated": 0,
+    "cpu_s": 1.0,
+    "idle_percent": None,
+    "p50": 12.34,
+    "p75": 20.0,
+    "p95": 30.0,
+    "p99": 1234.5,
+    "max": 2000.0,
+    "first_output_s": [0.25],
+    "series": [],
+}
+
+
 def test_a_latency_run_has_a_row_for_each_mode() -> None:
     """p50 and p99 by interval; the file has every quantile; kills are a table of their own."""
-    result: Result = {
-        "documents": 100,
-        "records": 900,
-        "repeated": 0,
-        "cpu_s": 1.0,
-        "idle_percent": None,
-        "p50": 12.34,
-        "p75": 20.0,
-        "p95": 30.0,
-        "p99": 1234.5,
-        "max": 2000.0,
-        "first_output_s": [0.25],
-        "series": [],
-    }
     intervals = [Cell("steady", "kafka", "deterministic", each, 2, 8.0) for each in (100, 1_000)]
     kills = Cell("kills", "kafka", "deterministic", 1_000, 2, 20.0)
-    cells = as_cells([(cell, result) for cell in (*intervals, kills)])
+    cells = as_cells([(cell, RESULT) for cell in (*intervals, kills)])
     assert (cells[0]["p75_ms"], cells[0]["cpu_ms_a_document"]) == (20.0, 10.0)
     steady, killed = tables(cells)
     assert steady.rows == [["deterministic", "12.3 / 1,234.5", "12.3 / 1,234.5", 10.0, None]]
     assert killed.rows == [["Kafka", "deterministic", "0.25", "12 / 1,234", 0]]
+
+
+def test_a_latency_run_is_kept_with_its_commit() -> None:
+    """The docs get the run's commit, command and peers; a run that was kept without them is refused."""
+    run = taken("rocksdict")
+    cells = [
+        (Cell("steady", "kafka", mode, 1_000, 2, 8.0), RESULT) for mode in ("deterministic", "Flink, at-least-once")
+    ]
+    kept = for_docs(Found("here", cells, [], msgspec.to_builtins(run)))
+    assert (kept.runs[0].commit, kept.runs[0].command) == (run.commit, run.command)
+    assert [len(table.rows) for table in kept.runs[0].tables] == [2, 1]
+    assert len(kept.cells) == 2
+    assert f"commit {run.commit}" in where("rocksdict")
+    with pytest.raises(SystemExit, match="measure again"):
+        for_docs(Found("here", cells, []))
+
+
+def test_a_table_on_the_terminal_is_the_one_in_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is printed is kept, title and columns included."""
+    printed = Printed("", "n", title="Counting")
+    printed.add_row("a", "1,234")
+    assert show(printed) == Table("Counting", ["", "n"], [["a", "1,234"]])
+    assert "1,234" in capsys.readouterr().out
