@@ -101,6 +101,14 @@ class EarlyBuffer:
         keys, self._dropped = tuple(self._dropped), []
         return keys
 
+    def first_offsets(self) -> dict[tuple[int, TopicPartition], int]:
+        """Return the least offset of the frames of each channel, a producer and a partition."""
+        first: dict[tuple[int, TopicPartition], int] = {}
+        for frame in self:
+            key = (frame.header.producer, frame.partition)
+            first[key] = min(first.get(key, frame.offset), frame.offset)
+        return first
+
     def __iter__(self) -> Iterator[EarlyFrame]:
         """Iterate over all frames."""
         for frames in self._checkpoint_ids.values():

@@ -11,7 +11,6 @@ from framework.core.aligned.channel import Channel
 from framework.core.aligned.deterministic_channel import LogicalChannel
 from framework.core.aligned.early_buffer import EarlyBuffer, EarlyFrame
 from framework.core.aligned.rollbacks import Rollbacks
-from framework.core.changelog_fold import is_rolled_back
 from framework.core.events import Message
 from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring
@@ -234,8 +233,7 @@ class Inputs:
 
     def _learn_rollback(self, partition: TopicPartition, offset: int, marker: RollbackMarker, frozen: int) -> None:
         """Know a producer's new rollback history, and drop what it rolls back of the early records (R3)."""
-        header = marker.header
-        restored = header.checkpoint_id
+        header, restored = marker.header, marker.header.checkpoint_id
         if self.aligned and restored < frozen:
             text = f"went back to checkpoint {restored}, but {frozen} is committed here: its changelog was cut"
             raise self._halted(partition, offset, header, text)
@@ -262,10 +260,7 @@ class Inputs:
 
     def commit(self, checkpoint_id: int) -> tuple[InputCommit, ...]:
         """Close ``checkpoint_id``: return where a restart must read again, and begin the next open write batch."""
-        first: dict[tuple[int, TopicPartition], int] = {}
-        for frame in self.early:
-            key = (frame.header.producer, frame.partition)
-            first[key] = min(first.get(key, frame.offset), frame.offset)
+        first = self.early.first_offsets()
         inputs: dict[TopicPartition, list[ChannelCommit]] = {partition: [] for partition in self.position}
         for key, channel in self.channels.items():
             position = self.position[channel.partition]
@@ -289,10 +284,7 @@ class Inputs:
         return any(channel.skip_checkpoint is not None for channel in self.channels.values())
 
     def reset(self, commit: Commit) -> None:
-        """Go back to a commit.
-
-        All state is a function of the commit and of what is read again. Only the known rollback histories stay.
-        """
+        """Go back to a commit: only the known rollback histories are more than it says, and what is read again."""
         self.rewind(commit.inputs)
         self.taken_back = False
         frontiers = () if commit.deterministic is None else commit.deterministic.frontiers
@@ -323,9 +315,8 @@ class Inputs:
         for channel in self.channels.values():
             channel.check_invariants(frozen)
             assert channel.included < channel.next_seq or self.taken_back, channel
-        for (producer, generation), checkpoint_id in self.included.items():
-            rolled_back = is_rolled_back(self.rollbacks.known.get(producer, ()), generation, checkpoint_id)
-            assert not rolled_back or self.taken_back or not self.aligned, (producer, generation, checkpoint_id)
+        rolled_back = [u for u in self.rollbacks.known if self.rollbacks.takes_back(u, self.included)]
+        assert not rolled_back or self.taken_back or not self.aligned, rolled_back
 
     def _channel(self, header: Header, partition: TopicPartition, offset: int) -> Channel:
         channel = self.channels.get((header.producer, partition))

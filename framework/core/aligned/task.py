@@ -295,10 +295,8 @@ class TaskCore:
         if self.inputs.skipping:  # back to the positions of this commit, as after a restart (A5)
             self.seen["seeks back"] += 1
             self.inputs.rewind(inputs)
-            actions += [
-                do.ClearSpill(),
-                *(do.Seek(partition, offset) for partition, offset in self.inputs.position.items()),
-            ]
+            seeks = [do.Seek(partition, offset) for partition, offset in self.inputs.position.items()]
+            actions += [do.ClearSpill(), *seeks]
         return actions + self.changelog.commit()
 
     def _applied(self) -> list[do.Action]:
@@ -327,6 +325,12 @@ class TaskCore:
             return self._stop_closed
         return not self.inputs.included and not self.inputs.early.bytes
 
+    def _exit(self) -> list[do.Action]:
+        if not self.sender.all_acked:
+            return []
+        self._become(TaskStatus.STOPPED)
+        return [do.Exit(f"stopped at checkpoint {self.frozen}")]
+
     # --- for tests and the simulator ---
 
     def check_invariants(self) -> None:
@@ -343,9 +347,3 @@ class TaskCore:
         if status in (TaskStatus.ANNOUNCING, TaskStatus.RUNNING):
             generation, restored = self.rollback_history[-1]
             assert generation == self.generation and restored <= self.frozen, (self.rollback_history, self.generation)
-
-    def _exit(self) -> list[do.Action]:
-        if not self.sender.all_acked:
-            return []
-        self._become(TaskStatus.STOPPED)
-        return [do.Exit(f"stopped at checkpoint {self.frozen}")]

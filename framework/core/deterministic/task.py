@@ -357,6 +357,12 @@ class DeterministicCore:
         actions = self.commits.applied()
         return actions + self._go_on() if self.status is TaskStatus.GENESIS else actions
 
+    def _exit(self) -> list[do.Action]:
+        if not self.sender.all_acked or self.changelog.appending is not None or self.outputs.held:
+            return []  # pragma: no cover  # the last commit has waited for all of it; an exit would lose it
+        self._become(TaskStatus.STOPPED)
+        return [do.Exit(f"stopped at checkpoint {self.frozen}")]
+
     # --- for tests and the simulator ---
 
     def check_invariants(self) -> None:
@@ -369,9 +375,3 @@ class DeterministicCore:
         assert self.outputs.advanced <= max(self.time.floor, self._upto), (self.outputs.advanced, self.time.floor)
         assert self.time.lease <= self.time.lease_sent, (self.time.lease, self.time.lease_sent)
         assert self.releases or not self.outputs.held, self.outputs.held
-
-    def _exit(self) -> list[do.Action]:
-        if not self.sender.all_acked or self.changelog.appending is not None or self.outputs.held:
-            return []  # pragma: no cover  # the last commit has waited for all of it; an exit would lose it
-        self._become(TaskStatus.STOPPED)
-        return [do.Exit(f"stopped at checkpoint {self.frozen}")]
