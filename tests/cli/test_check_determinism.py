@@ -1,5 +1,6 @@
 """`grete run` and `grete check-determinism` on a deterministic job, as a user types them."""
 
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -90,11 +91,12 @@ def test_verify_applies_nothing_to_files_and_tables(tmp_path: Path) -> None:
     """What a reader has moved away does not come back, and a database that is gone or another one is not opened."""
     (tmp_path / "job.py").write_text(SINKS)
     (tmp_path / "input.txt").write_text("to be or\nnot to be\n")
-    with sqlite3.connect(tmp_path / "words.db") as database:
+    with contextlib.closing(sqlite3.connect(tmp_path / "words.db")) as database:
         database.execute("CREATE TABLE words (word TEXT PRIMARY KEY, line TEXT)")
     ran = grete(tmp_path, "run", "job.py", "--input", "lines=input.txt")
     assert ran.returncode == 0, ran.stderr
-    assert sorted(sqlite3.connect(tmp_path / "words.db").execute("SELECT word FROM words"))
+    with contextlib.closing(sqlite3.connect(tmp_path / "words.db")) as database:
+        assert sorted(database.execute("SELECT word FROM words"))
     files = list((tmp_path / "words").iterdir())
     assert files
     for file in files:

@@ -90,7 +90,7 @@ def written(folder: Path, name: str = "", mode: str = "deterministic") -> None:
     """Write the job, its input and its database."""
     (folder / "job.py").write_text(JOB.replace("NAME", name).replace("MODE", mode))
     (folder / "input.txt").write_text("to be or\nnot to be\n" * 20)
-    with sqlite3.connect(folder / "words.db") as database:
+    with contextlib.closing(sqlite3.connect(folder / "words.db")) as database:
         database.execute("CREATE TABLE words (word TEXT PRIMARY KEY, line TEXT)")
 
 

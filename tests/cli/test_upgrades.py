@@ -1,5 +1,6 @@
 """Two versions of a job's code over one log, as a person deploys them: refused with a way, and each way works."""
 
+import contextlib
 import shutil
 import sqlite3
 from pathlib import Path
@@ -183,12 +184,19 @@ REFUSED: list[tuple[str, Changes, list[str]]] = [
 @pytest.mark.parametrize(("changes", "told"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 def test_a_change_that_would_corrupt_is_refused(ran: Path, tmp_path: Path, changes: Changes, told: list[str]) -> None:
     """One message with the values before and after, and a way; nothing is written."""
-    before = sqlite3.connect(ran / "log.db").execute("SELECT count(*) FROM message").fetchone()
+    before = messages(ran)
     for command in ("run", "up"):
         refused = grete(command, code(tmp_path, *changes), f"--directory={ran}", fails=ConfigError)
         for text in told:
             assert text in refused
-    assert sqlite3.connect(ran / "log.db").execute("SELECT count(*) FROM message").fetchone() == before
+    assert messages(ran) == before
+
+
+def messages(directory: Path) -> int:
+    """Return how many messages the log of a directory holds."""
+    with contextlib.closing(sqlite3.connect(directory / "log.db")) as log:
+        count: int = log.execute("SELECT count(*) FROM message").fetchone()[0]
+        return count
 
 
 def test_the_code_before_goes_on_after_a_refusal(directory: Path, tmp_path: Path) -> None:
