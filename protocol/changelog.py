@@ -25,6 +25,7 @@ class ChangelogType(IntEnum):
     TIME_LEASE = 12
     OUTPUT_RELEASE = 13
     OUTCOME = 14
+    NOTE = 15  # of several kinds: protocol.notes
 
 
 class ChangelogHeader(NamedTuple):

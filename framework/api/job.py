@@ -137,11 +137,7 @@ class Job:
         )
         stages = tuple(Stage(stage.name, stage.ordinal, self.partitions) for stage in self.stages)
         deterministic = frozenset(stage.ordinal for stage in self.stages if stage.mode == "deterministic")
-        timed = frozenset(
-            stage.ordinal
-            for stage in self.stages
-            if stage.mode == "aligned" and (stage.windows or stage.timers is not None)
-        )
+        timed = frozenset(stage.ordinal for stage in self.stages if stage.windows or stage.timers is not None)
         return Topology(self.name, stages, tuple(streams), external, deterministic, timed)
 
     def _refuse_cycles(self) -> None:

@@ -19,8 +19,7 @@ class Timers:
     that they have reached (docs/explanation/event-time.md). A timer fires once, after the record (or batch, or news of
     a producer's time) with which event time reaches ``at``, in the order of (at, key). An overdue timer fires after the
     current record. What ``on_timer`` sends carries ``at`` unless a timestamp is given. An input without records holds
-    time back for the setting event_time_idle_ms; if all are without, nothing fires. In deterministic mode time is
-    logical time.
+    time back for the setting event_time_idle_ms; if all are without, nothing fires.
     """
 
     def schedule(self, at: int, key: str = "") -> None:

@@ -68,13 +68,14 @@ class _BatchProcessor(Processor):
 
 
 def check_batch(job: Job) -> None:
-    """Refuse a deterministic job whose state depends on the logical time of its records. Raises ConfigError."""
+    """Refuse a deterministic job whose state depends on what only its log tells. Raises ConfigError."""
     for stage in job.stages:
         if stage.mode == "deterministic" and (stage.windows or stage.timers is not None):
             raise ConfigError(
-                f"stage {stage.name} is deterministic, with {'windows' if stage.windows else 'timers'}: they go by "
-                "logical time, which records have only once a live job has taken them in; such a stage cannot be "
-                "recomputed in batch (grete check-determinism replays its recent history)",
+                f"stage {stage.name} is deterministic, with {'windows' if stage.windows else 'timers'}: the order in "
+                "which they meet its records is that of logical time, which records have only once a live job has "
+                "taken them in; such a stage cannot be recomputed in batch (grete check-determinism replays its recent "
+                "history)",
                 stage=stage.name,
             )
 

@@ -7,6 +7,7 @@ reports it. They are about the actions that the core has asked for: not every st
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from protocol.changelog import TakenRows
 from protocol.changelog_position import ChangelogPosition
@@ -158,18 +159,38 @@ class Process:
     skip: int
 
 
+class MergedWatermarks(NamedTuple):
+    """The watermarks of logical time ``t`` µs, in their place among the records: behind all up to ``t`` (E2).
+
+    ``marks``: of each channel, a producer id and a partition, that has one: event time in ms, and whether it is idle.
+    """
+
+    t: int
+    marks: tuple[tuple[tuple[int, TopicPartition], int, bool], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessRecords:
-    """Deterministic mode: run the task on these records in order, then answer Ran.
+    """Deterministic mode: run the task on these records and watermarks in order, then answer Ran.
 
-    Before each record the timers of an earlier time fire, at the end those up to ``upto`` µs: nothing at or below it is
-    still to come. There may be no records: only time has passed.
+    Nothing at or below ``upto`` µs is still to come. There may be nothing to process: only time has passed.
 
     Before: Freeze. After: Freeze. Answer: Ran.
     """
 
-    batches: Sequence[RecordBatch]
+    batches: Sequence[RecordBatch | MergedWatermarks]
     upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdle:
+    """Deterministic mode: from logical time ``t`` µs on take an external partition for idle (E4); answer Ran.
+
+    Before: none. After: none. Answer: Ran.
+    """
+
+    partition: TopicPartition
+    t: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +321,7 @@ Action = (
     | Process
     | ProcessRecords
     | ProcessExternal
+    | ProcessIdle
     | FlushOutputs
     | Freeze
     | WriteData

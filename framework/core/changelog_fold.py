@@ -20,6 +20,7 @@ from protocol.changelog import (
 from protocol.commit import Commit, decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import RollbackEntry, TopicPartition
+from protocol.notes import IdleNote, decode_note
 
 
 class Segment(NamedTuple):
@@ -55,8 +56,8 @@ class ChangelogFold:
         self.last_offset = -1
         self.base: Commit | None = None  # the commit at ``start``
         self.round_ended = False  # ``start`` is followed by a complete rewrite round (R1)
-        # deterministic mode, since the last valid commit: input decisions, and what has left the job (D2, D5)
-        self.decisions: list[InputDecision] = []
+        # deterministic mode, since the last valid commit: what was decided, and what has left the job (D2, D5)
+        self.decisions: list[InputDecision | IdleNote] = []
         self.lease = 0
         self.released: dict[TopicPartition, int] = {}
         self.released_digests: dict[TopicPartition, list[tuple[int, int]]] = {}  # (seq, digest) of each output release
@@ -104,6 +105,8 @@ class ChangelogFold:
                 return None
             if kind is ChangelogType.INPUT_DECISION:
                 self.decisions.append(decode_input_decision(value))
+            elif kind is ChangelogType.NOTE:
+                self.decisions.append(decode_note(value))
             elif kind is ChangelogType.TIME_LEASE:
                 self.lease = max(self.lease, decode_time_lease(value).t)
             elif kind is ChangelogType.OUTPUT_RELEASE:

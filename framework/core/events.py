@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from framework.errors import FrameworkError
 from protocol.changelog_position import ChangelogPosition
@@ -143,12 +144,29 @@ class ExternalBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class InputIdle:
+    """Deterministic mode: an external input was read to its end and has brought nothing for long enough (E4)."""
+
+    partition: TopicPartition
+    mono_us: int
+
+
+class Advance(NamedTuple):
+    """As of all up to logical time ``t`` µs a task has reached event time ``watermark`` (ms); whether it is idle."""
+
+    t: int
+    watermark: int
+    idle: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Ran:
-    """The answer to ProcessRecords and ProcessExternal; ``open_bytes`` as in Processed.
+    """The answer to ProcessRecords, ProcessExternal and ProcessIdle; ``open_bytes`` as in Processed.
 
     ``frames``: as in OutputFrames. ``outputs``: how many records for the outside were collected, ``released``: of each
-    external partition among them the last seq, and the digest up to it (D5). ``timer``: when the next one is due, in
-    µs. ``next_offset``: after a replay, where to read on.
+    external partition among them the last seq, and the digest up to it (D5). ``timer``: when the code has something to
+    tell though nothing comes, in µs. ``next_offset``: after a replay, where to read on. ``advances``: of event time,
+    for the consumers (E2).
     """
 
     open_bytes: int
@@ -157,6 +175,7 @@ class Ran:
     released: Sequence[tuple[TopicPartition, tuple[int, int]]] = ()
     timer: int = 1 << 62
     next_offset: int = -1
+    advances: Sequence[Advance] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +222,7 @@ Event = (
     | OutputFrames
     | InputRead
     | ExternalBatch
+    | InputIdle
     | Ran
     | DataWritten
     | Applied
@@ -211,5 +231,5 @@ Event = (
 )
 
 FromOutside = (
-    Start | Stop | Tick | InputGone | Message | ExternalProcessed | InputRead | ExternalBatch
+    Start | Stop | Tick | InputGone | Message | ExternalProcessed | InputRead | ExternalBatch | InputIdle
 )  # answer nothing

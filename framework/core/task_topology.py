@@ -14,8 +14,9 @@ class TaskWiring:
     never rolled back, so their channels are none of the alignment's (A2b). ``is_source``: the task waits for no task's
     markers, so it closes checkpoints by its own clock (A1, 1.8). ``keeps_time``: event time is part of the task's
     state; ``timed_outputs``: where it must be told, because the consumer, or a stage behind it, goes by event time (E1,
-    E2). ``fingerprint`` goes into all that the task sends, and ``fingerprints`` are those that it takes from others: of
-    the graphs that the job has had, each an extension of the one before it (1.2).
+    E2); ``merged_outputs``: whose consumer is deterministic, and merges its channels by logical time (D1).
+    ``fingerprint`` goes into all that the task sends, and ``fingerprints`` are those that it takes from others: of the
+    graphs that the job has had, each an extension of the one before it (1.2).
     """
 
     name: str
@@ -30,6 +31,7 @@ class TaskWiring:
     deterministic: bool = False  # the mode of the task itself
     keeps_time: bool = False
     timed_outputs: tuple[TopicPartition, ...] = ()
+    merged_outputs: frozenset[TopicPartition] = frozenset()
     fingerprints: frozenset[int] = frozenset()
     is_source: bool = field(init=False)  # known from the others; asked for at each turn
 
@@ -70,7 +72,13 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
         timed_outputs=tuple(
             TopicPartition(stream.topic, p)
             for stream in topology.streams_out_of(stage)
-            if not deterministic and topology.keeps_time(stream.consumer)
+            if topology.keeps_time(stream.consumer)
+            for p in range(stream.partitions)
+        ),
+        merged_outputs=frozenset(
+            TopicPartition(stream.topic, p)
+            for stream in topology.streams_out_of(stage)
+            if stream.consumer in topology.deterministic
             for p in range(stream.partitions)
         ),
         fingerprints=topology.fingerprints() | topology.known,

@@ -33,7 +33,7 @@ class Topology:
     """Stages in order of their ordinals, the streams between them, and the external topics that each stage reads.
 
     ``deterministic``: the ordinals of the stages in that mode (D1); what they write may be read by any stage.
-    ``timed``: the ordinals of the aligned stages with timers or windows, which go by event time (E1).
+    ``timed``: the ordinals of the stages with timers or windows, which go by event time (E1).
     ``first``: the fingerprint of the graph that the job ran with first, which it keeps when stages are added last;
     None: this graph is the first. ``known``: more fingerprints under which the job has run.
     """
@@ -126,7 +126,7 @@ class Topology:
             new = {stream.consumer for stream in self.streams_out_of(found.pop())} - reached
             reached |= new
             found += new
-        return stage not in self.deterministic and bool(reached & self.timed)
+        return bool(reached & self.timed)
 
     def changelog(self, stage: int) -> str:
         """Return the name of the stage's changelog topic; it has a partition per task."""

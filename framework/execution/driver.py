@@ -63,7 +63,7 @@ class TaskDriver:
         self._settings = settings
         self._mono_ms = mono_ms
         self._pending_sends = PendingSends(self.wiring.name, settings.send_timeout_ms)
-        ordered = self.wiring.external if isinstance(core, TaskCore) else ()
+        ordered = self.wiring.external if isinstance(core, TaskCore) or self.wiring.keeps_time else ()
         self._input_reader = InputReader(log, self._input_partitions(), settings.batch_bytes_max, ordered=ordered)
         self.event_time = EventTimeOut(core, runner, self._input_reader, settings)
         self._todo: deque[do.Action] = deque()
@@ -197,8 +197,10 @@ class TaskDriver:
     def _look_for_idle(self) -> bool:
         """Tell the code of inputs that have brought nothing for a while (E4); True if that is news."""
         now = self._mono_ms()
-        if not self.core.wants_input or not self.event_time.look_for_idle(now):
+        idle = self.event_time.next_idle(now) if self.core.wants_input else None
+        if idle is None:
             return False
+        self._runner.input_is_idle(idle)
         self._unflushed = True  # timers may have fired
         self._do(on.Tick(int(now), self._overlay.open_bytes))
         return True

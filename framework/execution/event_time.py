@@ -1,9 +1,8 @@
 """A task's event time: the minimum over its sources of what each has reached (E1). Pure: no clock, no I/O.
 
 A source is a channel (producer × stream partition) or an external partition. Of a channel counts the watermark that its
-producer sent last; of an external partition, and of a channel whose producer is deterministic, the highest timestamp
-read. An idle source does not count; if all are idle, time is at the highest that one has reached, whichever became idle
-last.
+producer sent last; of an external partition the highest timestamp read. An idle source does not count; if all are idle,
+time is at the highest that one has reached, whichever became idle last.
 """
 
 import struct
@@ -27,13 +26,17 @@ class EventTime:
     timestamp, up to ``ceiling``: what the other sources have reached.
     """
 
-    def __init__(self, watermarked: Iterable[Source], read: Iterable[Source]) -> None:
-        """``watermarked``: sources that send watermarks; ``read``: those whose records say how far they are."""
+    def __init__(self, watermarked: Iterable[Source], read: Iterable[Source], *, logged: bool = False) -> None:
+        """``watermarked``: sources that send watermarks; ``read``: those whose records say how far they are.
+
+        ``logged``: which of these are idle is not the clock's word but the log's, and so state.
+        """
         self.now = BEFORE_ALL
         self.ceiling = self.highest = BEFORE_ALL
         self._read = dict.fromkeys(read)  # in their order: the saved bytes must not depend on a hash
         self._reached = dict.fromkeys([*watermarked, *self._read], BEFORE_ALL)
         self._idle: set[Source] = set()
+        self._logged = logged
 
     @property
     def idle(self) -> bool:
@@ -64,10 +67,14 @@ class EventTime:
 
     def watermark(self, source: Source, watermark: int, *, idle: bool) -> None:
         """Take a watermark of a channel; one that is lower than a former one changes nothing."""
-        if watermark < self._reached[source]:
-            return
-        self._reached[source] = watermark
-        (self._idle.add if idle else self._idle.discard)(source)
+        self.watermarks([(source, watermark, idle)])
+
+    def watermarks(self, marks: Iterable[tuple[Source, int, bool]]) -> None:
+        """Take watermarks of several channels, which are true at one time, as one."""
+        for source, watermark, idle in marks:
+            if watermark >= self._reached[source]:
+                self._reached[source] = watermark
+                (self._idle.add if idle else self._idle.discard)(source)
         self._advance()
 
     def set_idle(self, source: Source) -> None:
@@ -79,7 +86,8 @@ class EventTime:
         """Yield the state as (key, value): one entry for each partition."""
         entries: dict[TopicPartition, list[bytes]] = {}
         for source, reached in self._reached.items():
-            idle = source in self._idle and source not in self._read  # of those the clock of this process decided
+            # of those read, the clock of this process decided, unless that is logged
+            idle = source in self._idle and (self._logged or source not in self._read)
             entries.setdefault(source[1], []).append(_ENTRY.pack(source[0], reached, idle))
         for partition, entry in entries.items():
             yield _key(partition), b"".join(entry)

@@ -51,8 +51,8 @@ class Runner(Protocol):
         """Process rows of an external input."""
         ...
 
-    def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
-        """Note that nothing comes from an external partition (or a deterministic producer) for now (E4)."""
+    def input_is_idle(self, partition: TopicPartition) -> None:
+        """Note that nothing comes from an external partition for now (E4)."""
         ...
 
     @property
@@ -102,5 +102,5 @@ class Timeless:
     watermark: tuple[int, bool] | None = None
     late_records = 0
 
-    def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
+    def input_is_idle(self, partition: TopicPartition) -> None:
         """Do nothing."""

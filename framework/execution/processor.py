@@ -168,10 +168,10 @@ class Processor:
             cells = headers if any(headers) else None
             self._process(OUTSIDE, RecordBatch(keys, values, timestamps, cells, source=partition, offset=offsets))
 
-    def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
-        """Note that nothing comes from a source for now, until its next record (E4). ``producer``: as in Source."""
+    def input_is_idle(self, partition: TopicPartition) -> None:
+        """Note that nothing comes from an external partition for now, until its next record (E4)."""
         if self._time is not None:
-            self._time.set_idle((producer, partition))
+            self._time.set_idle((OUTSIDE, partition))
             self._time_moved()
 
     @property
@@ -352,6 +352,5 @@ def event_time_of(task: TaskWiring) -> EventTime | None:
     """Return the event time of a task, None if nothing goes by it there or behind it (E1)."""
     if not task.keeps_time:
         return None
-    channels = [channel for channel in task.channels if channel[0] not in task.logical]
-    read = [channel for channel in task.channels if channel[0] in task.logical]
-    return EventTime(channels, [*read, *((OUTSIDE, partition) for partition in task.external)])
+    external = [(OUTSIDE, partition) for partition in task.external]
+    return EventTime(task.channels, external, logged=task.deterministic)

@@ -1,12 +1,12 @@
 """Tells the consumers of a task its event time (E2), and finds which of its inputs are idle (E4)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 
-from framework.core.aligned.deterministic_channel import LogicalChannel
 from framework.core.aligned.task import TaskCore
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.lifecycle import TaskStatus
-from framework.execution.event_time import BEFORE_ALL, OUTSIDE
+from framework.execution.event_time import BEFORE_ALL
 from framework.execution.input_reader import InputReader
 from framework.execution.limits import EVERY_MS, PER_CHECKPOINT
 from framework.execution.ports import Runner
@@ -27,38 +27,33 @@ class EventTimeOut:
         self, core: TaskCore | DeterministicCore, runner: Runner, input_reader: InputReader, settings: Settings
     ) -> None:
         task, self._core, self._runner, self._input_reader = core.task, core, runner, input_reader
-        partitions = len(task.timed_outputs)
+        partitions = 0 if task.deterministic else len(task.timed_outputs)  # else the code tells, by logical time
         every_ms = max(EVERY_MS, partitions, settings.checkpoint_interval_ms // PER_CHECKPOINT)
         self._every_ms = every_ms if partitions else NEVER_MS
         self._told_ms = -NEVER_MS
+        self._found_idle: deque[TopicPartition] = deque()  # the task is still to be told of
         self._told: Watermark = BEFORE_ALL, False
-        self._channels = core.inputs.logical if isinstance(core, TaskCore) and task.keeps_time else {}
-        external = task.external if task.keeps_time else ()
-        self._idle = IdleInputs(external, settings.event_time_idle_ms, logical=bool(self._channels))
+        self._idle = IdleInputs(task.external if task.keeps_time else (), settings.event_time_idle_ms)
 
     def reset(self) -> None:
-        """The state was rolled back: forget what was told and noted since its commit."""
+        """The state was rolled back: forget what was told since its commit."""
         self._told = BEFORE_ALL, False
-        self._idle.reset()
 
     def active(self, partition: TopicPartition, now_ms: float) -> None:
         """An input is read again from elsewhere, or has brought something."""
         self._idle.active(partition, now_ms)
 
-    def look_for_idle(self, now_ms: float) -> bool:
-        """Tell the code of inputs that have brought nothing for a while (E4); return whether there are any."""
-        if now_ms < self._idle.due_ms:
-            return False
-        idle = [*self._idle.idle_channels(self._channels)]
-        idle += [(OUTSIDE, partition) for partition in self._idle.idle_partitions(now_ms, self._input_reader.where)]
-        for source in idle:
-            self._runner.source_is_idle(*source)
-        return bool(idle)
+    def next_idle(self, now_ms: float) -> TopicPartition | None:
+        """Return an input that has brought nothing for a while (E4): once, until it is active again; None: none has."""
+        if now_ms >= self._idle.due_ms:
+            self._found_idle.extend(self._idle.idle_partitions(now_ms, self._input_reader.where))
+        return self._found_idle.popleft() if self._found_idle else None
 
     @property
     def all_idle(self) -> bool:
         """Whether no external partition can hold event time back any more, and consumers were told so."""
-        return not self._idle.active_partitions and not self.has_news
+        told = self._core.at_rest if isinstance(self._core, DeterministicCore) else not self.has_news
+        return told and not self._idle.active_partitions and not self._found_idle
 
     @property
     def has_news(self) -> bool:
@@ -83,6 +78,8 @@ class EventTimeOut:
 
     def due_in_ms(self, now_ms: float) -> float:
         """Return in how many ms there is something to tell or to look for."""
+        if self._found_idle:
+            return 0.0
         due_ms = min(self._idle.due_ms, self._told_ms + self._every_ms if self.has_news else NEVER_MS)
         return max(0.0, due_ms - now_ms)
 
@@ -90,15 +87,12 @@ class EventTimeOut:
 class IdleInputs:
     """External partitions that were read to their end and have brought nothing for a while."""
 
-    def __init__(self, partitions: Sequence[TopicPartition], idle_ms: int, *, logical: bool) -> None:
-        """``logical``: the task reads channels of deterministic producers, too."""
+    def __init__(self, partitions: Sequence[TopicPartition], idle_ms: int) -> None:
         self._idle_ms = idle_ms
-        self._looks_ms = idle_ms / 4 if logical else NEVER_MS
         self._partitions = frozenset(partitions)
         self._since: dict[TopicPartition, float] = {}  # of those that are not idle
         self._left: dict[TopicPartition, tuple[int, int]] = {}  # position and end, where something was left
-        self._told: dict[tuple[int, TopicPartition], int] = {}  # channels that are idle, and the seq taken last
-        self.due_ms = 0.0 if logical else NEVER_MS
+        self.due_ms = NEVER_MS
 
     def active(self, partition: TopicPartition, now_ms: float) -> None:
         """The partition is read again from elsewhere, or has brought something."""
@@ -111,10 +105,6 @@ class IdleInputs:
     def active_partitions(self) -> int:
         """How many partitions are not idle."""
         return len(self._since)
-
-    def reset(self) -> None:
-        """The state was reset: which channels are idle must be told again."""
-        self._told.clear()
 
     def idle_partitions(
         self, now_ms: float, where: Callable[[TopicPartition], tuple[int, int] | None]
@@ -135,18 +125,5 @@ class IdleInputs:
             self._since[partition] = now_ms
             if found is not None:
                 self._left[partition] = found
-        least = min(self._since.values(), default=NEVER_MS) + self._idle_ms
-        self.due_ms = min(least, now_ms + self._looks_ms)
-        return idle
-
-    def idle_channels(
-        self, channels: Mapping[tuple[int, TopicPartition], LogicalChannel]
-    ) -> list[tuple[int, TopicPartition]]:
-        """Return the channels of deterministic producers that have become idle, by the log's own time."""
-        idle = [
-            key
-            for key, channel in channels.items()
-            if self._told.get(key) != channel.taken and channel.quiet_us >= self._idle_ms * 1_000
-        ]
-        self._told |= {key: channels[key].taken for key in idle}
+        self.due_ms = min(self._since.values(), default=NEVER_MS) + self._idle_ms
         return idle

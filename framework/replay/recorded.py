@@ -1,6 +1,6 @@
 """A deterministic job's history in its log: input decisions, commits and the state at one of them, outputs by seq."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from protocol.commit import Commit
 from protocol.envelope import MessageType, decode_header
 from protocol.frames import decode_columns, decode_headers
 from protocol.ids import TopicPartition
+from protocol.notes import IdleNote, decode_note
 
 NOT_COMPARED = {"grete.offset"}  # the offset of a dead letter in a stream: a replay cuts frames otherwise
 
@@ -37,7 +38,7 @@ class RecordedTask:
     """What one changelog tells. ``commits``: those with the whole state known, and all that follows by the log."""
 
     commits: list[Commit] = field(default_factory=list)
-    decisions: list[InputDecision] = field(default_factory=list)
+    decisions: list[InputDecision | IdleNote] = field(default_factory=list)
 
 
 def rows_of(log: LogReader, partition: TopicPartition) -> Iterator[LogRow]:
@@ -56,8 +57,9 @@ def recorded_task(log: LogReader, changelog: TopicPartition) -> RecordedTask:
             if closed.commit.bulk_write_id is not None:  # state from outside: nothing of before leads to it
                 recorded.commits.clear()
             recorded.commits.append(closed.commit)
-        if decode_changelog_header(value).type is ChangelogType.INPUT_DECISION and fold.invalid_messages == invalid:
-            decision = decode_input_decision(value)
+        kind = decode_changelog_header(value).type
+        if kind in (ChangelogType.INPUT_DECISION, ChangelogType.NOTE) and fold.invalid_messages == invalid:
+            decision = decode_note(value) if kind is ChangelogType.NOTE else decode_input_decision(value)
             if not recorded.decisions or decision.first_t > recorded.decisions[-1].last_t:  # else a repeat
                 recorded.decisions.append(decision)
     return recorded
@@ -125,9 +127,12 @@ def made_outside(log: LogReader, topic: str) -> dict[JobDirectory, dict[int, Mad
     return found
 
 
-def decided_rows(log: LogReader, partition: TopicPartition, decisions: list[InputDecision]) -> list[LogRow]:
+def decided_rows(
+    log: LogReader, partition: TopicPartition, decisions: Sequence[InputDecision | IdleNote]
+) -> list[LogRow]:
     """Return the rows of an external input that were decided on. Raises ConfigError if they are not all there."""
-    ours = [d for d in decisions if TopicPartition(d.topic, d.partition) == partition]
+    taken = [decision for decision in decisions if isinstance(decision, InputDecision)]
+    ours = [d for d in taken if TopicPartition(d.topic, d.partition) == partition]
     if not ours:
         return []
     count = sum(decision.records for decision in ours)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from framework.api.job import Job
+from framework.core.deterministic.logical_watermarks import step_at
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.task_topology import TaskWiring, wire
 from framework.errors import ConfigError, FrameworkError
@@ -32,9 +33,18 @@ from framework.replay.recorded import (
 from framework.settings import Settings
 from framework.state.commits import all_wirings
 from framework.testing.task_host import Faults, HostedTask
-from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data, encode_input_decision
+from protocol.changelog import (
+    ChangelogHeader,
+    ChangelogType,
+    Claim,
+    InputDecision,
+    encode_claim,
+    encode_data,
+    encode_input_decision,
+)
 from protocol.commit import Commit, encode_commit
 from protocol.ids import TopicPartition, split_producer_id
+from protocol.notes import IdleNote, encode_note
 
 STEPS_MAX = 20_000  # of time passing without end: 100 s of progress messages
 _CLAIM = Claim(b"grete verify past", "verify", 0, 0)._replace(nonce=b"verify the past.")
@@ -88,8 +98,7 @@ def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Foun
         for value in _changelog(begin, state):
             data.append(wiring.changelog, None, value, None, None)
         for number, decision in enumerate(decisions, 1):
-            header = ChangelogHeader(ChangelogType.INPUT_DECISION, 2, number, 0)
-            data.append(wiring.changelog, None, encode_input_decision(header, decision), None, None)
+            data.append(wiring.changelog, None, _decided(decision, number), None, None)
         for partition in wiring.external:
             rows = decided_rows(log, partition, decisions)
             into = data.partition(partition)
@@ -99,6 +108,12 @@ def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Foun
             records += len(rows)
     halted = _run(job, settings, data, now_ms, records)
     return _compare(job, wirings, log, MemoryLog(data), records, halted)
+
+
+def _decided(decision: InputDecision | IdleNote, number: int) -> bytes:
+    if isinstance(decision, IdleNote):
+        return encode_note(ChangelogHeader(ChangelogType.NOTE, 2, number, 0), decision)
+    return encode_input_decision(ChangelogHeader(ChangelogType.INPUT_DECISION, 2, number, 0), decision)
 
 
 def _create_topics(job: Job, log: LogReader, memory: MemoryLog) -> None:
@@ -129,7 +144,7 @@ def _begins(wirings: list[TaskWiring], recorded_tasks: dict[int, RecordedTask], 
     begins: dict[int, Commit] = {}
     for wiring in wirings:
         for commit in recorded_tasks[wiring.producer].commits:
-            if commit.checkpoint_id >= since and _follows(commit, begins):
+            if commit.checkpoint_id >= since and _follows(commit, begins, timed=wiring.keeps_time):
                 begins[wiring.producer] = commit
                 break
         else:
@@ -142,13 +157,25 @@ def _begins(wirings: list[TaskWiring], recorded_tasks: dict[int, RecordedTask], 
     return begins
 
 
-def _follows(commit: Commit, begins: dict[int, Commit]) -> bool:
+def _follows(commit: Commit, begins: dict[int, Commit], *, timed: bool) -> bool:
+    """Tell whether all records, and if they count all watermarks, that the producers will not make again are in it."""
+    assert commit.deterministic is not None
+    upto = {(f.topic, f.partition, f.producer): f.t for f in commit.deterministic.frontiers}
     for entry in commit.inputs:
         for channel in entry.channels:
-            sent = {(o.topic, o.partition): o.next_seq for o in begins[channel.producer].outputs}
+            begin = begins[channel.producer]
+            sent = {(o.topic, o.partition): o.next_seq for o in begin.outputs}
             if channel.seq < sent[entry.topic, entry.partition] - 1:
                 return False
+            if timed and upto[entry.topic, entry.partition, channel.producer] < _told_upto(begin):
+                return False
     return True
+
+
+def _told_upto(begin: Commit) -> int:
+    """Return the logical time up to which a task may have told its event time before a commit (E2)."""
+    assert begin.deterministic is not None
+    return max(begin.deterministic.lease or -1, min((f.t for f in begin.deterministic.frontiers), default=-1))
 
 
 def _changelog(begin: Commit, state: State) -> Iterator[bytes]:
@@ -194,7 +221,7 @@ def _run(job: Job, settings: Settings, data: MemoryLogData, now_ms: list[int], r
         if stage.mode == "deterministic"
         for p in range(job.partitions)
     ]
-    last_t = now_ms[0] * 1_000
+    last_t = step_at(now_ms[0] * 1_000)
     try:
         for _ in range(STEPS_MAX):
             while sum(task.work(data, Faults(0, 0)) for task in tasks):

@@ -3,6 +3,7 @@
 from functools import partial
 
 from framework.api.job import Job
+from framework.core.deterministic.logical_watermarks import step_at
 from framework.ports import LogReader
 from framework.state.commits import LastCommit, all_wirings, last_commit
 from protocol.commit import Commit
@@ -28,8 +29,9 @@ def passed(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: Last
     """Tell whether all records before ``ends`` of the external inputs, and all their outputs, are committed.
 
     For deterministic mode, where checkpoints are local (D4): all that came of it has the logical time of its sources,
-    and each task's commit says up to which time it has everything of its channels (D1). So do commits of aligned tasks
-    that read of deterministic ones; what is behind those, checkpoints tell (``reached``, ``all_committed``).
+    or of the end of the step that it lies in (E2), and each task's commit says up to which time it has everything of
+    its channels (D1). So do commits of aligned tasks that read of deterministic ones; what is behind those, checkpoints
+    tell (``reached``, ``all_committed``).
     """
     last_t, frontiers = -1, []
     for wiring in all_wirings(job):
@@ -41,8 +43,8 @@ def passed(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: Last
         if wiring.deterministic and wiring.external:
             if not _has_read(found.commit, ends):
                 return False
-            if found.commit.deterministic.position:  # it has taken something
-                last_t = max(last_t, found.commit.deterministic.last_t)
+            if found.commit.deterministic.last_t:  # it has taken something
+                last_t = max(last_t, step_at(found.commit.deterministic.last_t))
         frontiers += [frontier.t for frontier in found.commit.deterministic.frontiers]
     return all(t >= last_t for t in frontiers)
 

@@ -56,6 +56,7 @@ class LocalJob:
         self._reached: tuple[dict[TopicPartition, int], int] | None = (
             None  # ends, the checkpoint by which they are committed
         )
+        self._idle: tuple[dict[TopicPartition, int], int] | None = None  # ends, a checkpoint in which inputs were idle
         self._seen: list[tuple[int, int]] = []  # committed and end by external input, when they last changed
         self._seen_s = 0.0
         self._cut: dict[TopicPartition, int] = {}
@@ -139,7 +140,9 @@ class LocalJob:
         if not all(status and all(task["settled"] for task in status.values()) for status in statuses):
             return False  # a sink has not taken everything; for what it gets after this look, a graceful stop waits
         last = self.progress.last_commit
-        if "deterministic" in self.job.modes and not passed(self.log, self.job, ends, last):
+        if "deterministic" in self.job.modes and not (
+            self._idle_is_committed(ends) and passed(self.log, self.job, ends, last)
+        ):
             return False
         if self.job.modes == "deterministic":
             return True
@@ -152,6 +155,15 @@ class LocalJob:
             )
         # not below the checkpoint in which they got there: sources close checkpoints on and on, and are always ahead
         return self._reached is not None and all_committed(self.log, self.job, self._reached[1], last)
+
+    def _idle_is_committed(self, ends: dict[TopicPartition, int]) -> bool:
+        """Tell whether all inputs are idle, and the deterministic tasks have committed what comes of it."""
+        if self._idle is None or self._idle[0] != ends:
+            idle_in = self._idle_in()
+            self._idle = None if idle_in is None else (dict(ends), idle_in)
+        checkpoint_ids = self.checkpoint_ids()
+        names = [wiring.name for wiring in all_wirings(self.job) if wiring.deterministic]
+        return self._idle is not None and all(checkpoint_ids[name] >= self._idle[1] for name in names)
 
     def _idle_in(self) -> int | None:
         """Return a checkpoint that has what comes of it that all inputs are idle (E4); None: they are not yet.

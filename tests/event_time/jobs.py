@@ -1,5 +1,6 @@
 """Two jobs that go by event time: a join by timers, and windows behind a repartition. Topics bear the job's name."""
 
+from framework.api.mode import Mode
 from grete import (
     Input,
     Job,
@@ -19,7 +20,7 @@ from grete import (
 MINUTE = 60_000
 
 
-def joining(name: str, partitions: int = 1) -> Job:
+def joining(name: str, partitions: int = 1, mode: Mode = "aligned") -> Job:
     """Return a job that joins two topics, NAME-left and NAME-right: each key's pair within ten minutes."""
     left = Topic(f"{name}-left", key=utf8, value=utf8)
     right = Topic(f"{name}-right", key=utf8, value=utf8)
@@ -45,11 +46,14 @@ def joining(name: str, partitions: int = 1) -> Job:
         def on_timer(self, timer: Timer) -> None:
             self.waiting.delete(timer.key)
 
-    return Job(name, stages=[JoinWithinTenMinutes], partitions=partitions)
+    return Job(name, stages=[JoinWithinTenMinutes], partitions=partitions, mode=mode)
 
 
-def counting(name: str, partitions: int = 2) -> Job:
-    """Return a job that sends NAME-in on by its value, and counts each value in windows of a minute."""
+def counting(name: str, partitions: int = 2, mode: Mode = "aligned", first: Mode | None = None) -> Job:
+    """Return a job that sends NAME-in on by its value, and counts each value in windows of a minute.
+
+    ``first``: the mode of the first stage, if it is another one.
+    """
     source = Topic(f"{name}-in", key=utf8, value=utf8)
     by_value = Topic(f"{name}-by-value", key=utf8, value=utf8)
     counts = Topic(f"{name}-counts", key=utf8, value=int64)
@@ -74,10 +78,11 @@ def counting(name: str, partitions: int = 2) -> Job:
         def on_window(self, window: Window[str, int]) -> None:
             self.out.send(window.key, window.value)
 
-    return Job(name, stages=[Repartition, CountPerMinute], partitions=partitions)
+    Repartition.mode = first or mode
+    return Job(name, stages=[Repartition, CountPerMinute], partitions=partitions, mode=mode)
 
 
-def windows_in_a_row(name: str) -> Job:
+def windows_in_a_row(name: str, mode: Mode = "aligned") -> Job:
     """Return a job that counts values in windows of a minute with grace, and then the counts in windows of a minute."""
     source = Topic(f"{name}-in", key=utf8, value=utf8)
     firsts = Topic(f"{name}-firsts", key=utf8, value=int64)
@@ -107,7 +112,7 @@ def windows_in_a_row(name: str) -> Job:
         def on_window(self, window: Window[str, int]) -> None:
             self.out.send(window.key, window.value)
 
-    return Job(name, stages=[First, Second])
+    return Job(name, stages=[First, Second], mode=mode)
 
 
 def topic_of(job: Job, name: str) -> Topic[str, str]:

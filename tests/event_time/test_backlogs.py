@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from framework.api.mode import Mode
 from framework.settings import Settings
 from framework.testing import Kit
 from grete import Job
@@ -13,8 +14,16 @@ SMALL = Settings(batch_bytes_max=500, uncommitted_state_bytes_max=1 << 20)
 START = 1_600_000_000_000
 
 
-def _kit(job: Job, processing_guarantee: str = "exactly-once") -> Kit:
-    return Kit(job, settings=SMALL, processing_guarantee=processing_guarantee)  # type: ignore[arg-type]
+WAYS = ["exactly-once", "at-least-once", "deterministic"]  # the third is exactly once, too
+EXACTLY_ONCE = pytest.mark.parametrize("mode", ["aligned", "deterministic"])
+
+
+def _mode(way: str) -> Mode:
+    return "deterministic" if way == "deterministic" else "aligned"
+
+
+def _kit(job: Job, way: str = "exactly-once") -> Kit:
+    return Kit(job, settings=SMALL, processing_guarantee="at-least-once" if way == "at-least-once" else None)
 
 
 def _feed_join(kit: Kit, minutes: int) -> int:
@@ -28,21 +37,27 @@ def _feed_join(kit: Kit, minutes: int) -> int:
     return minutes
 
 
-@pytest.mark.parametrize("processing_guarantee", ["exactly-once", "at-least-once"])
-def test_a_join_finds_every_pair_of_a_backlog(processing_guarantee: str) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_a_join_finds_every_pair_of_a_backlog(way: str) -> None:
     """Of two inputs of unequal density none runs ahead of the other: no partner is forgotten before its pair comes."""
-    kit = _kit(joining("join"), processing_guarantee)
+    kit = _kit(joining("join", mode=_mode(way)), way)
     expected = _feed_join(kit, 120)
     kit.run()
     assert len(kit.pairs(topic_of(kit.job, "pairs"))) == expected
 
 
-def test_a_join_finds_every_pair_in_spite_of_crashes() -> None:
+@EXACTLY_ONCE
+def test_a_join_finds_every_pair_in_spite_of_crashes(mode: Mode) -> None:
     """Event time is state: it is committed, restored and rolled back with what depends on it."""
-    kit = _kit(joining("join", partitions=2))
+    kit = _kit(joining("join", partitions=2, mode=mode))
     expected = _feed_join(kit, 60)
     kit.run(crashes=25, seed=3)
     assert len(kit.pairs(topic_of(kit.job, "pairs"))) == expected
+
+
+def _counting(way: str) -> Job:
+    """Return the job; "mixed": its first stage is deterministic, the windows are not."""
+    return counting("count", mode=_mode(way), first="deterministic" if way == "mixed" else None)
 
 
 def _feed_windows(kit: Kit, minutes: int) -> Counter[str]:
@@ -61,27 +76,29 @@ def _feed_windows(kit: Kit, minutes: int) -> Counter[str]:
     return values
 
 
-@pytest.mark.parametrize("processing_guarantee", ["exactly-once", "at-least-once"])
-def test_windows_behind_a_repartition_drop_nothing(processing_guarantee: str) -> None:
+@pytest.mark.parametrize("way", [*WAYS, "mixed"])
+def test_windows_behind_a_repartition_drop_nothing(way: str) -> None:
     """Two producers that share stream partitions, one far ahead of the other: no record is late."""
-    kit = _kit(counting("count"), processing_guarantee)
+    kit = _kit(_counting(way), way)
     expected = _feed_windows(kit, 60)
     kit.run()
     assert _totals(kit) == expected
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_windows_behind_a_repartition_survive_crashes(seed: int) -> None:
-    """Watermarks are rolled back and taken again like the records between which they stand."""
-    kit = _kit(counting("count"))
+@pytest.mark.parametrize("way", ["exactly-once", "deterministic", "mixed"])
+def test_windows_behind_a_repartition_survive_crashes(way: str, seed: int) -> None:
+    """Watermarks are rolled back, or merged again, like the records between which they stand."""
+    kit = _kit(_counting(way))
     expected = _feed_windows(kit, 60)
     kit.run(crashes=30, seed=seed)
     assert _totals(kit) == expected
 
 
-def test_an_empty_partition_holds_windows_back_only_for_a_while() -> None:
+@EXACTLY_ONCE
+def test_an_empty_partition_holds_windows_back_only_for_a_while(mode: Mode) -> None:
     """An input partition that brings nothing is idle after ``event_time_idle_ms``; so is a task that reads no other."""
-    kit = _kit(counting("count"))
+    kit = _kit(counting("count", mode=mode))
     source = topic_of(kit.job, "in")
     for tick in range(4):
         kit.feed(source, "x", "v", timestamp=START + tick * MINUTE, partition=0)
@@ -91,9 +108,10 @@ def test_an_empty_partition_holds_windows_back_only_for_a_while() -> None:
     assert _totals(kit) == {"v": 3}
 
 
-def test_a_partition_that_lags_is_not_idle_and_one_that_comes_back_counts() -> None:
+@EXACTLY_ONCE
+def test_a_partition_that_lags_is_not_idle_and_one_that_comes_back_counts(mode: Mode) -> None:
     """Idle ends with the next record: from then on the partition counts again."""
-    kit = _kit(counting("count"))
+    kit = _kit(counting("count", mode=mode))
     source = topic_of(kit.job, "in")
     kit.feed(source, "x", "v", timestamp=START, partition=0)
     kit.advance(kit.settings.event_time_idle_ms - 1_000)
@@ -106,9 +124,10 @@ def test_a_partition_that_lags_is_not_idle_and_one_that_comes_back_counts() -> N
     assert _totals(kit) == {"v": 1, "w": 1}
 
 
-def test_a_dead_producer_is_not_idle() -> None:
+@EXACTLY_ONCE
+def test_a_dead_producer_is_not_idle(mode: Mode) -> None:
     """What a dead task would still send is not late when it sends it: consumers wait for it."""
-    kit = _kit(counting("count"))
+    kit = _kit(counting("count", mode=mode))
     source = topic_of(kit.job, "in")
     for partition in range(2):
         kit.feed(source, "x", "v", timestamp=START, partition=partition)
@@ -125,9 +144,10 @@ def test_a_dead_producer_is_not_idle() -> None:
     assert _totals(kit) == {"v": 3}
 
 
-def test_windows_behind_windows_with_grace_drop_nothing() -> None:
+@EXACTLY_ONCE
+def test_windows_behind_windows_with_grace_drop_nothing(mode: Mode) -> None:
     """What a window sends is older than event time by its grace: consumers are told a time that allows for it."""
-    kit = _kit(windows_in_a_row("row"))
+    kit = _kit(windows_in_a_row("row", mode))
     source = topic_of(kit.job, "in")
     for tick in range(240):
         kit.feed(source, "x", f"v{tick % 3}", timestamp=START + tick * 5_000)
@@ -137,9 +157,10 @@ def test_windows_behind_windows_with_grace_drop_nothing() -> None:
     assert _totals(kit) == {"v0": 80, "v1": 80, "v2": 80}
 
 
-def test_a_job_without_timers_sends_no_watermarks() -> None:
+@EXACTLY_ONCE
+def test_a_job_without_timers_sends_no_watermarks(mode: Mode) -> None:
     """It pays nothing for event time, and its streams can be read by a release that knows of none."""
-    kit = Kit(Job("plain", [stage.task for stage in counting("count").stages[:1]]))
+    kit = Kit(Job("plain", [stage.task for stage in counting("count").stages[:1]], mode=mode))
     kit.feed(topic_of(counting("count"), "in"), "x", "v")
     kit.run()
     assert kit.counters["watermarks"] == 0

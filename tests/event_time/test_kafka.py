@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from framework.api.mode import Mode
 from framework.job.directory import JobDirectory
 from framework.logs.address import LogAddress
 from framework.logs.kafka import KafkaLog
@@ -27,7 +28,11 @@ HOURS_AGO = 3  # where the data begins: a plain topic deletes what is older than
 STEPS = 30_000
 
 
-def test_a_join_over_an_hour_finds_every_pair(kafka_broker: Broker, tmp_path: Path) -> None:
+MODES = pytest.mark.parametrize("mode", ["aligned", "deterministic"])
+
+
+@MODES
+def test_a_join_over_an_hour_finds_every_pair(kafka_broker: Broker, tmp_path: Path, mode: Mode) -> None:
     """Two inputs of unequal density, read as a backlog: no partner within ten minutes is missed, kills or not."""
     name, start = _name(), _start_ms()
     ends = [TopicPartition(f"{name}-{side}", 0) for side in ("left", "right")]
@@ -35,13 +40,14 @@ def test_a_join_over_an_hour_finds_every_pair(kafka_broker: Broker, tmp_path: Pa
     rows = [_row(ends[0], f"k{number}", "l" * 100, at) for number, at in hour]
     rows += [_row(ends[1], f"k{number}", "r", at + 9 * MINUTE) for number, at in hour if number % 40 == 0]
     _write(kafka_broker, rows, partitions=1)
-    with _run(joining(name), kafka_broker, tmp_path, name, "joining", 1) as local:
+    with _run(joining(name, 1, mode), kafka_broker, tmp_path, "joining") as local:
         _work(local, kills=3)
         assert _late(local) == 0
     assert len(visible(kafka_broker, TopicPartition(f"{name}-pairs", 0))) == 500
 
 
-def test_windows_behind_a_repartition_drop_nothing(kafka_broker: Broker, tmp_path: Path) -> None:
+@MODES
+def test_windows_behind_a_repartition_drop_nothing(kafka_broker: Broker, tmp_path: Path, mode: Mode) -> None:
     """Two producers share the partitions of a stream; one has twenty times as much to read. Each record counts."""
     name, start = _name(), _start_ms()
     source = [TopicPartition(f"{name}-in", partition) for partition in range(2)]
@@ -55,7 +61,7 @@ def test_windows_behind_a_repartition_drop_nothing(kafka_broker: Broker, tmp_pat
         for job_directory in source
     ]
     _write(kafka_broker, rows, partitions=2)
-    with _run(counting(name), kafka_broker, tmp_path, name, "counting", 2) as local:
+    with _run(counting(name, 2, mode), kafka_broker, tmp_path, "counting") as local:
         _work(local, kills=3)
         assert _late(local) == 0
     counts = Counter[str]()
@@ -87,12 +93,12 @@ def _write(broker: Broker, rows: list[ExternalRecord], *, partitions: int) -> No
     log.close()
 
 
-def _run(job: Job, broker: Broker, directory: Path, name: str, maker: str, partitions: int) -> LocalJob:
+def _run(job: Job, broker: Broker, directory: Path, maker: str) -> LocalJob:
     file = directory / "job.py"
     root = Path(__file__).parents[2]
     file.write_text(
         f"import sys\nsys.path.insert(0, {str(root)!r})\n"
-        f"from tests.event_time.jobs import {maker}\njob = {maker}({name!r}, {partitions})\n"
+        f"from tests.event_time.jobs import {maker}\njob = {maker}({job.name!r}, {job.partitions}, {job.mode!r})\n"
     )
     job_directory = JobDirectory(directory / "place", address=LogAddress(f"kafka://{broker.bootstrap}"))
     return LocalJob(job, str(file), job_directory, Settings())

@@ -2,9 +2,11 @@
 
 import time
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from framework.api.mode import Mode
 from framework.job.directory import JobDirectory
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
@@ -14,7 +16,7 @@ from protocol.ids import TopicPartition
 from tests.event_time.jobs import MINUTE, counting
 from tests.worker.workers import LIMIT_S
 
-START = 1_600_000_000_000
+START = 1_600_000_020_000  # a full minute
 IDLE_MS = 1_000
 NAME = "counted"
 
@@ -25,18 +27,21 @@ def _record(partition: int, value: str, minutes: float) -> ExternalRecord:
 
 
 def _run(
-    directory: Path, processing_guarantee: str, *batches: list[ExternalRecord]
+    directory: Path, way: str, *batches: list[ExternalRecord], kills: int = 0
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Run the job over records, a batch when the one before is used up; return value → count, task → late records."""
+    mode: Mode = "deterministic" if way == "deterministic" else "aligned"
     file = directory / "job.py"
     file.write_text(
         f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-        f"from tests.event_time.jobs import counting\njob = counting({NAME!r})\n"
+        f"from tests.event_time.jobs import counting\njob = counting({NAME!r}, 2, {mode!r})\n"
     )
-    job, job_directory = counting(NAME), JobDirectory(directory / "place")
-    settings = Settings(event_time_idle_ms=IDLE_MS, processing_guarantee=processing_guarantee)  # type: ignore[arg-type]
+    job, job_directory = counting(NAME, 2, mode), JobDirectory(directory / "place")
+    guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once" if way != "at-least-once" else "at-least-once"
+    settings = Settings(event_time_idle_ms=IDLE_MS, processing_guarantee=guarantee)
     with LocalJob(job, str(file), job_directory, settings, fed=[f"{NAME}-in"]) as local:
         assert isinstance(local.log, EmbeddedLog)
+        killed = 0
         for records in batches:
             local.log.produce(0, 0, records)
             while not local.log.poll():
@@ -45,6 +50,10 @@ def _run(
             while not local.drained(local.ends()):
                 assert time.monotonic() < deadline
                 local.poll(20)
+                if killed < kills and sum(local.committed().values()) > len(records) * (killed + 1) // (kills + 2):
+                    local.supervisor.kill(killed % 2)
+                    killed += 1
+        assert killed == kills
         late = local.late()
         local.stop()
         rows = [row for p in range(2) for row in local.log.read(TopicPartition(f"{NAME}-counts", p), 0, 1 << 20)]
@@ -55,20 +64,31 @@ def _run(
     return counts, late
 
 
-@pytest.mark.parametrize("processing_guarantee", ["exactly-once", "at-least-once"])
-def test_a_run_waits_until_an_empty_partition_is_idle(tmp_path: Path, processing_guarantee: str) -> None:
+@pytest.mark.parametrize("way", ["exactly-once", "at-least-once", "deterministic"])
+def test_a_run_waits_until_an_empty_partition_is_idle(tmp_path: Path, way: str) -> None:
     """Else its result would lack what the records that are there have long completed."""
     records = [_record(0, "v", minute) for minute in range(4)]
-    counts, late = _run(tmp_path, processing_guarantee, records)
+    counts, late = _run(tmp_path, way, records)
     assert counts == {"v": 3}
     assert sum(late.values()) == 0
 
 
-def test_late_records_are_counted_where_people_look(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["exactly-once", "deterministic"])
+def test_late_records_are_counted_where_people_look(tmp_path: Path, way: str) -> None:
     """Order holds across partitions, not inside one: what is behind much newer records is late, and said."""
     records = [_record(p, "v", minute) for minute in range(4) for p in range(2)]
-    counts, late = _run(tmp_path, "exactly-once", records, [_record(0, "w", 0.5), _record(0, "w", 0.6)])
+    counts, late = _run(tmp_path, way, records, [_record(0, "w", 0.5), _record(0, "w", 0.6)])
     assert counts == {"v": 6}
     assert sum(late.values()) == 2
     logs = "".join(path.read_text() for path in (tmp_path / "place").rglob("*.log"))
     assert "late records dropped" in logs
+
+
+@pytest.mark.parametrize("way", ["exactly-once", "deterministic"])
+def test_killed_workers_close_each_window_once(tmp_path: Path, way: str) -> None:
+    """Partitions of unequal density behind a repartition, workers killed by SIGKILL: each record counts once."""
+    records = [_record(0, f"v{tick % 5}", tick / 100) for tick in range(20_000)]
+    records += [_record(1, f"v{tick % 5}", tick / 5) for tick in range(1_000)]
+    counts, late = _run(tmp_path, way, records, kills=4)
+    assert counts == {f"v{n}": 3_980 + 199 for n in range(5)}  # the last minute's window stays open
+    assert sum(late.values()) == 0

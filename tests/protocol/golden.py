@@ -59,6 +59,7 @@ from protocol.control import (
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.frames import decode_columns, decode_headers, encode_columns, encode_headers
 from protocol.ids import RollbackEntry, TopicPartition
+from protocol.notes import IdleNote, decode_note, encode_note
 from protocol.record_batch import RecordBatch
 
 
@@ -227,6 +228,8 @@ _ROWS: tuple[tuple[str, str, Any, Callable[[], bytes], Callable[[bytes], Any]], 
      decode_input_decision),
     ("lease", f"1c {WHERE_HEX} 0000000000000100", TimeLease(256),
      lambda: encode_time_lease(_where(ChangelogType.TIME_LEASE), TimeLease(256)), decode_time_lease),
+    ("note, idle", f"1f {WHERE_HEX} 01 00000001 0000000000000100 01 0003 657874", IdleNote("ext", 1, 256),
+     lambda: encode_note(_where(ChangelogType.NOTE), IdleNote("ext", 1, 256)), decode_note),
     ("verdict", f"1e {WHERE_HEX} 01 0001 72", Outcome("r", counts=True),
      lambda: encode_outcome(_where(ChangelogType.OUTCOME), Outcome("r", counts=True)), decode_outcome),
     ("release", f"1d {WHERE_HEX} 0001 00000002 0000000000000100 0003 6f7574", _OUTPUT_RELEASE,

@@ -36,6 +36,7 @@ from protocol.changelog import (
 )
 from protocol.errors import DecodeError, UnsupportedFormat
 from protocol.ids import TopicPartition
+from protocol.notes import IdleNote, decode_note, encode_note
 from tests.protocol.strategies import changelog_headers, data, int64s, naturals32, naturals64, texts, uint32s
 
 HEADERS = {kind: ChangelogHeader(kind, 3, 5, 0) for kind in ChangelogType}
@@ -140,7 +141,7 @@ def test_outcomes_survive(header: ChangelogHeader, bulk_write_id: str, counts: b
 
 @pytest.mark.parametrize(
     ("byte", "found"),
-    [(0x28, "format version 2"), (0x3B, "format version 3"), (0x1F, "type 15"), (0x10, "type 0 is none of")],
+    [(0x28, "format version 2"), (0x3B, "format version 3"), (0x17, "type 7"), (0x10, "type 0 is none of")],
 )
 def test_unknown_types_are_refused(byte: int, found: str) -> None:
     """An unknown format version or type, a stream's among them, is refused, and the error says what was found."""
@@ -228,3 +229,23 @@ def test_unfit_decisions_are_refused() -> None:
         encode_input_decision(header, InputDecision("t", 2**31, 0, 0, 0, 0))
     with pytest.raises(DecodeError, match="first offset = -5"):
         decode_input_decision(encode_input_decision(header, InputDecision("t", 0, -5, 0, 0, 0)))
+
+
+@given(changelog_headers(ChangelogType.NOTE), st.builds(IdleNote, texts, naturals32, int64s))
+def test_notes_survive(header: ChangelogHeader, note: IdleNote) -> None:
+    """A note is read as it was written, and says its time as an input decision does."""
+    message = encode_note(header, note)
+    assert (decode_changelog_header(message), decode_note(message)) == (header, note)
+    assert note.first_t == note.last_t == note.t
+
+
+def test_a_note_of_another_kind_is_refused() -> None:
+    """An unknown kind is refused as an unknown type is; so is an idle flag that says nothing."""
+    message = encode_note(HEADERS[ChangelogType.NOTE], IdleNote("t", 0, 5))
+    at = CHANGELOG_HEADER_SIZE
+    with pytest.raises(UnsupportedFormat, match=r"note of kind 2, this build reads 1 \(idle\)"):
+        decode_note(message[:at] + b"\x02" + message[at + 1 :])
+    with pytest.raises(DecodeError, match="must be 1"):
+        decode_note(message[: at + 13] + b"\x00" + message[at + 14 :])
+    with pytest.raises(DecodeError, match="partition = -1"):
+        decode_note(message[: at + 1] + b"\xff" * 4 + message[at + 5 :])

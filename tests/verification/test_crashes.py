@@ -10,9 +10,10 @@ import pytest
 
 from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES, Ambush
 from tests.verification.simulation.fault_plan import DAMAGES, Fault
+from tests.verification.simulation.mutants.registry import unchanged
 from tests.verification.simulation.run import small_world
 from tests.verification.simulation.scheduler import Simulation
-from tests.verification.simulation.world import Cut, Plan, make_plan
+from tests.verification.simulation.world import Cut, Plan, make_plan, with_settings
 
 ROOT = Path(__file__).parents[2]
 SMALL = Cut(records=8, tasks=2)
@@ -20,9 +21,18 @@ SMALL = Cut(records=8, tasks=2)
 SHOWS: dict[str, Callable[[Plan], bool]] = {
     "produce": lambda plan: not plan.aligned and bool(plan.out_partitions),
     "send watermark": lambda plan: plan.aligned and plan.timers and bool(plan.topology.streams),
+    "send note": lambda plan: plan.timers and len(plan.inputs) > 1,
     "spill": lambda plan: plan.aligned and plan.settings.early_memory_bytes_max == 0 < plan.settings.early_bytes_max,
     "unspill": lambda plan: plan.aligned and plan.settings.early_memory_bytes_max == 0 < plan.settings.early_bytes_max,
 } | {call: lambda plan: bool(plan.files) for call in ("open sink", "begin file", "write file", "name file")}
+
+
+def often_idle(plan: Plan) -> Plan:
+    """Return the world with inputs that are idle as soon as nothing is there."""
+    return with_settings(plan, event_time_idle_ms=5)
+
+
+OFTEN: dict[str, Callable[[Plan], Plan]] = {"send note": often_idle}
 
 
 def rows() -> list[list[str]]:
@@ -58,6 +68,7 @@ def test_a_crash_at_each_call_is_recovered(call: str) -> None:
     before, after = (f"crash {side} {call}" for side in SIDES)
     for seed in range(400):
         plan = SMALL.of(make_plan(seed, SMALL, "deterministic" if call in LOGICAL_CALLS else "aligned"))
+        plan = OFTEN.get(call, unchanged)(plan)
         if plan.damaged or (call in SHOWS and not SHOWS[call](plan)):
             continue
         simulation = Simulation(plan)

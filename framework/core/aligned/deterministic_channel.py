@@ -13,6 +13,7 @@ from framework.core.deterministic.decoded_frame import NOT_LOGICAL, Received, di
 from framework.core.deterministic.merge import ALL
 from framework.errors import Halted
 from protocol.commit import ChannelCommit, Frontier
+from protocol.control import Watermark
 from protocol.envelope import Header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
@@ -30,8 +31,8 @@ class LogicalChannel:
     partition: TopicPartition
     taken: int = 0  # last seq
     upto: int = -1  # µs: nothing at or below it is still to come
+    told: int = -1  # µs: the time of the last watermark
     generation: int = -1  # of the frame taken last; -1: none since the start
-    _since: int = -1  # µs: ``upto`` at the start
     _digest: int = 0  # after ``taken``, if no frame was taken since the start
     _last: tuple[Header, int, bytes] | None = None  # the frame taken last, and its offset
     _decoded: Received | None = None  # the same, once it was asked for
@@ -41,12 +42,6 @@ class LogicalChannel:
         """The channel's digest after the record taken last; it may take a decoding: for commits and restarts."""
         last = self._received()
         return self._digest if last is None else last.digest_at(len(last.pairs))
-
-    @property
-    def quiet_us(self) -> int:
-        """Return the logical time that passed in the channel since its last record, or since this task's start."""
-        last = self._received()
-        return self.upto - (self._since if last is None else last.pairs[-1][0])
 
     def frame(self, offset: int, header: Header, value: bytes) -> int | None:
         """Take a frame; return how many records at its head are known, None if all are. Raises Halted."""
@@ -64,6 +59,20 @@ class LogicalChannel:
         self.generation, self.taken = header.generation, header.seq + count - 1
         self._last, self._decoded = (header, offset, value), None
         return known
+
+    def watermark(self, offset: int, header: Header, message: Watermark) -> int | None:
+        """Take a watermark; return None if it is known, else 0. Raises Halted if a record before it was lost.
+
+        What comes again, or behind a time that has passed, is known: also that a producer was idle then.
+        """
+        if message.times is None:
+            raise self._halted(offset, header, NOT_LOGICAL)
+        if header.seq > self.taken + 1:
+            raise self._halted(offset, header, f"expected seq {self.taken + 1}: a record before the watermark was lost")
+        if message.times[-1] <= max(self.told, self.upto):
+            return None
+        self.told = message.times[-1]
+        return 0
 
     def progress(self, offset: int, header: Header, t: int) -> None:
         """Note that nothing up to ``t`` µs is still to come. Raises Halted if something before it was lost."""
@@ -87,7 +96,7 @@ class LogicalChannel:
         where = self.partition.topic, self.partition.partition, self.producer
         [frontier] = [each for each in frontiers if (each.topic, each.partition, each.producer) == where]
         self.taken, self.upto, self._digest = seq, frontier.t, frontier.digest
-        self._since = frontier.t
+        self.told = frontier.t
         self.generation, self._last, self._decoded = -1, None, None
 
     def _received(self) -> Received | None:

@@ -23,6 +23,7 @@ from protocol.control import (
     decode_marker,
     decode_progress,
     decode_rollback_marker,
+    decode_watermark,
 )
 from protocol.envelope import Header, MessageType, decode_header
 from protocol.errors import DecodeError
@@ -100,7 +101,7 @@ class Inputs:
     ) -> Process | Spill | None:
         """Admit a frame (A3, A4): process it, keep it for its checkpoint, skip it or drop it."""
         if self.logical and (header.producer, partition) in self.logical:
-            return self._logical_frame(partition, offset, header, value)
+            return self._logical_message(partition, offset, header, value)
         channel = self._channel(header, partition, offset)
         count = frame_count(value)
         if self.rollbacks.is_rolled_back(header):
@@ -124,6 +125,8 @@ class Inputs:
         self, partition: TopicPartition, offset: int, header: Header, value: bytes, frozen: int
     ) -> Process | Spill | None:
         """Admit a watermark: it goes the way of a frame without records (E3). Raises Halted."""
+        if (header.producer, partition) in self.logical:
+            return self._logical_message(partition, offset, header, value)
         channel = self._channel(header, partition, offset)
         if self.rollbacks.is_rolled_back(header):
             self.seen["rolled-back watermarks dropped"] += 1
@@ -155,10 +158,15 @@ class Inputs:
         channel.next_seq = header.seq + count
         return self.include(frame)
 
-    def _logical_frame(self, partition: TopicPartition, offset: int, header: Header, value: bytes) -> Process | None:
-        """Admit a frame of a deterministic producer (A2b): it belongs to the open checkpoint, whatever that is."""
-        count, known = frame_count(value), self.logical[header.producer, partition].frame(offset, header, value)
-        self.seen["known records dropped"] += count if known is None else known
+    def _logical_message(self, partition: TopicPartition, offset: int, header: Header, value: bytes) -> Process | None:
+        """Admit what a deterministic producer sends (A2b): it belongs to the open checkpoint, whatever that is."""
+        channel, count = self.logical[header.producer, partition], 0
+        if header.type is MessageType.WATERMARK:
+            known = channel.watermark(offset, header, decode_watermark(value))
+            self.seen["watermarks" if known == 0 else "known watermarks dropped"] += 1
+        else:
+            count, known = frame_count(value), channel.frame(offset, header, value)
+            self.seen["known records dropped"] += count if known is None else known
         if known is None:
             return None
         self.included.setdefault((header.producer, header.generation), 0)  # no checkpoint id
@@ -321,8 +329,8 @@ class Inputs:
     def _channel(self, header: Header, partition: TopicPartition, offset: int) -> Channel:
         channel = self.channels.get((header.producer, partition))
         if channel is None:
-            whose = "is deterministic and sends only frames and progress messages"
-            text = whose if (header.producer, partition) in self.logical else "does not belong to the stream"
+            logical = (header.producer, partition) in self.logical
+            text = "is deterministic and sends no such message" if logical else "does not belong to the stream"
             raise self._halted(partition, offset, header, f"this producer {text}")
         return channel
 

@@ -130,7 +130,9 @@ class TaskCore:
             case on.Start():
                 self._mono_ms = event.mono_ms
                 return self.start_up.begin(event)
-            case on.InputRead() | on.ExternalBatch() | on.Ran():  # pragma: no branch  # the last one: mypy holds it
+            case (
+                on.InputRead() | on.ExternalBatch() | on.InputIdle() | on.Ran()
+            ):  # pragma: no branch  # the last one: mypy holds it
                 raise AssertionError(f"{self.task.name}: {event} belongs to deterministic mode")
         if self.status is TaskStatus.RUNNING:
             actions += self._pump()

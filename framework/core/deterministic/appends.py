@@ -15,6 +15,7 @@ from protocol.changelog import (
     encode_output_release,
     encode_time_lease,
 )
+from protocol.notes import IdleNote, encode_note
 
 
 class Appends:
@@ -49,10 +50,11 @@ class Appends:
             messages.append(encode_time_lease(header(ChangelogType.TIME_LEASE), TimeLease(lease)))
         elif gathers:
             return []
-        messages += [
-            encode_input_decision(header(ChangelogType.INPUT_DECISION), decision)
-            for decision in self._source.log(processed=self._releases)
-        ]
+        for decision in self._source.log(processed=self._releases):
+            if isinstance(decision, IdleNote):
+                messages.append(encode_note(header(ChangelogType.NOTE), decision))
+            else:
+                messages.append(encode_input_decision(header(ChangelogType.INPUT_DECISION), decision))
         count = 0
         if self._outputs.held:  # all of it is decided by now
             count, release = self._outputs.release()

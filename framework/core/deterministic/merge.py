@@ -2,6 +2,7 @@
 
 The key of a record is (t, source id, channel, seq); channels are numbered as they are sorted. A record may go when its
 key is at or below the bound of every channel: of what is at or below that, nothing is still to come in the channel.
+Watermarks of logical time t have their place behind all records up to t (E2).
 """
 
 from bisect import bisect_left, bisect_right
@@ -12,12 +13,13 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
-from framework.core.actions import Seek
+from framework.core.actions import MergedWatermarks, Seek
 from framework.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
+from framework.core.deterministic.logical_watermarks import ReceivedWatermarks
 from framework.core.events import Message
 from framework.errors import Halted
 from protocol.commit import ChannelCommit, Commit, Frontier, InputCommit
-from protocol.control import ProgressMessage, decode_progress
+from protocol.control import ProgressMessage, Watermark, decode_progress, decode_watermark
 from protocol.envelope import Header, MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.frames import frame_count
@@ -43,6 +45,7 @@ class MergeChannel:
     digest: int = 0  # after ``received``, if there is no ``last``
     last: Received | None = None  # received last
     queue: deque[Received] = field(default_factory=deque)
+    watermarks: ReceivedWatermarks = field(default_factory=ReceivedWatermarks)
     skip_offset: int | None = None  # of the first frame that was not admitted
 
     @property
@@ -57,8 +60,19 @@ class MergeChannel:
 
     @property
     def processed_upto(self) -> int:
-        """The time up to which all records are processed, in µs."""
-        return self.queue[0].pairs[self.queue[0].start][0] - 1 if self.queue else upto(self.bound)
+        """The time up to which all records and watermarks are processed, in µs."""
+        records = self.queue[0].pairs[self.queue[0].start][0] - 1 if self.queue else upto(self.bound)
+        return min(records, self.watermarks.first_t - 1)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something of it waits for other channels only."""
+        return bool(self.queue) or self.watermarks.first_t <= upto(self.bound)
+
+    def resume(self, position: int) -> int:
+        """Return the offset of the first message with something that is not processed: at most ``position``."""
+        position = min(position, self.watermarks.first_offset)
+        return min(position, self.queue[0].offset) if self.queue else position
 
 
 def upto(bound: Bound) -> int:
@@ -94,6 +108,9 @@ class Merge:
                 return
             if header.type is MessageType.PROGRESS:
                 self.progress(partition, offset, decode_progress(value))
+                return
+            if header.type is MessageType.WATERMARK:
+                self.watermark(partition, offset, decode_watermark(value))
                 return
         except DecodeError as error:
             raise Halted(
@@ -173,6 +190,24 @@ class Merge:
         channel.bound = max(channel.bound, (progress.t, progress.source, ALL))
         self.latest = max(self.latest, progress.t)
 
+    def watermark(self, partition: TopicPartition, offset: int, message: Watermark) -> None:
+        """Take watermarks. Known is what the channel has passed: so whether one counts is a function of the channel."""
+        channel = self._channel(message.header, partition, offset)
+        if channel.skip_offset is not None:
+            return
+        if message.times is None:
+            raise self._halted(partition, offset, message.header, NOT_LOGICAL)
+        if message.header.seq > channel.received + 1:
+            text = f"expected seq {channel.received + 1}: a record before the watermark was lost"
+            raise self._halted(partition, offset, message.header, text)
+        if channel.waits and self.bytes + channel.watermarks.bytes_of(message) > self.bytes_max:
+            self.seen["watermarks skipped"] += 1
+            channel.skip_offset = offset
+            return
+        taken = channel.watermarks.add(message, offset, upto(channel.bound))
+        self.bytes += taken
+        self.seen["watermarks" if taken else "known watermarks dropped"] += 1
+
     # --- what is processed ---
 
     @property
@@ -180,15 +215,34 @@ class Merge:
         """The time up to which nothing is still to come, in µs."""
         return upto(min(channel.bound for channel in self.channels))
 
-    def take(self) -> tuple[list[RecordBatch], int]:
-        """Remove and return the next records in their order, and the time up to which all are processed with them.
+    def take(self) -> tuple[list[RecordBatch | MergedWatermarks], int]:
+        """Remove and return what comes next in its order, and the time up to which all is processed with it.
 
-        At most one frame of each channel at a time: there may be more to take.
+        At most about one frame of each channel at a time: there may be more to take.
         """
         limit = min(channel.bound for channel in self.channels)
         for channel in self.channels:
             if len(channel.queue) > 1:
                 limit = min(limit, (*channel.queue[0].pairs[-1], channel.index))
+        taken: list[RecordBatch | MergedWatermarks] = []
+        while (t := min(channel.watermarks.first_t for channel in self.channels)) <= upto(limit):
+            taken += self._take_records((t, ALL, ALL))
+            taken.append(self._take_watermarks(t))
+        return [*taken, *self._take_records(limit)], upto(limit)
+
+    def _take_watermarks(self, t: int) -> MergedWatermarks:
+        """Remove and return the watermarks of ``t``: together, so that their order does not matter."""
+        marks = []
+        for channel in self.channels:
+            if channel.watermarks.first_t == t:
+                watermark, idle, size = channel.watermarks.take()
+                self.bytes -= size
+                marks.append(((channel.producer, channel.partition), watermark, idle))
+        self.seen["watermarks merged"] += len(marks)
+        return MergedWatermarks(t, tuple(marks))
+
+    def _take_records(self, limit: Bound) -> list[RecordBatch]:
+        """Remove and return the records up to a bound that no channel is behind."""
         cuts = []
         for channel in self.channels:
             if channel.queue:
@@ -202,7 +256,7 @@ class Merge:
                 channel.queue.popleft()
                 self.bytes -= head.size
         self.seen["records"] += sum(stop - start for _, _, start, stop in cuts)
-        return self._batches(cuts), upto(limit)
+        return self._batches(cuts)
 
     def _batches(self, cuts: list[tuple[MergeChannel, Received, int, int]]) -> list[RecordBatch]:
         if len(cuts) == 1:
@@ -223,7 +277,7 @@ class Merge:
 
     def seeks(self) -> list[Seek]:
         """Return where to read again: of channels that skip and have nothing left to process."""
-        stalled = [c for c in self.channels if c.skip_offset is not None and not c.queue]
+        stalled = [c for c in self.channels if c.skip_offset is not None and not c.waits]
         offsets: dict[TopicPartition, int] = {}
         for c in sorted(stalled, key=lambda c: c.skip_offset or 0):
             offsets.setdefault(c.partition, c.skip_offset or 0)
@@ -242,10 +296,8 @@ class Merge:
         frontiers = []
         for c in self.channels:
             offset = self.position[c.partition] if c.skip_offset is None else c.skip_offset
-            if c.queue:
-                offset = min(offset, c.queue[0].offset)
             inputs[c.partition].append(
-                ChannelCommit(c.producer, max(c.generation, 0), checkpoint_id, c.processed, offset)
+                ChannelCommit(c.producer, max(c.generation, 0), checkpoint_id, c.processed, c.resume(offset))
             )
             where = c.partition.topic, c.partition.partition, c.producer
             frontiers.append(Frontier(*where, c.processed_upto, ALL, c.processed_digest))

@@ -1,10 +1,14 @@
-"""What a deterministic task sends: frames and progress messages downstream, records outside of the job (D1, D5)."""
+"""What a deterministic task sends: frames, watermarks and progress messages downstream, records outside (D1, D5)."""
+
+from collections.abc import Sequence
 
 from framework.core.actions import Action
+from framework.core.deterministic.logical_watermarks import messages
 from framework.core.deterministic.merge import ALL
 from framework.core.events import Ran
 from framework.core.ownership import Ownership
 from framework.core.sender import Sender
+from framework.core.task_topology import TaskWiring
 from protocol.changelog import OutputRelease
 from protocol.control import encode_progress
 from protocol.ids import TopicPartition
@@ -13,11 +17,14 @@ from protocol.ids import TopicPartition
 class LogicalSender:
     """All that leaves the task. ``releases``: records for external topics are held until an output release (D5)."""
 
-    def __init__(self, producer: int, sender: Sender, ownership: Ownership, *, releases: bool) -> None:
+    def __init__(self, task: TaskWiring, sender: Sender, ownership: Ownership, *, releases: bool) -> None:
         self.advanced = 0  # the time of the last progress message
         self.held = 0  # records that the driver holds back, made since the last release or freeze
         self._last: dict[TopicPartition, tuple[int, int]] = {}  # of each partition among them last seq and digest
-        self._producer = producer
+        self._producer = task.producer
+        timed, merged = task.timed_outputs, task.merged_outputs
+        self._merged = [partition for partition in timed if partition in merged]
+        self._others = [partition for partition in timed if partition not in merged]
         self._sender = sender
         self._ownership = ownership
         self._releases = releases
@@ -36,11 +43,25 @@ class LogicalSender:
         return count, OutputRelease(seqs, tuple(digest for _, (_, digest) in last))
 
     def send(self, event: Ran, checkpoint_id: int) -> list[Action]:
-        """Send the frames that the code has made, and what it has made for topics outside, if that is not held."""
-        actions = self._sender.frames(event.frames, self._ownership.generation, checkpoint_id)
+        """Send what the code has made: for topics outside only what is not held.
+
+        Watermarks go before the frames that pass their times, to consumers that merge; else behind those that led to
+        them (E2).
+        """
+        actions = self._watermarks(event, checkpoint_id, self._merged)
+        actions += self._sender.frames(event.frames, self._ownership.generation, checkpoint_id)
+        actions += self._watermarks(event, checkpoint_id, self._others)
         if event.outputs and not self._releases:
             actions.append(self._sender.produce(event.outputs))
         return actions
+
+    def _watermarks(self, event: Ran, checkpoint_id: int, partitions: Sequence[TopicPartition]) -> list[Action]:
+        ours, next_seq = (self._producer, self._ownership.generation, checkpoint_id), self._sender.next_seq
+        return [
+            self._sender.send(partition, message)
+            for partition in (partitions if event.advances else ())
+            for message in messages(event.advances, *ours, next_seq[partition])
+        ]
 
     def progress(self, t: int, checkpoint_id: int, *, besides: frozenset[TopicPartition] = frozenset()) -> list[Action]:
         """Announce that nothing up to ``t`` is still to come; channels whose last record says so get no message."""

@@ -4,23 +4,29 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from framework.core.actions import ProcessExternal
+from framework.core.actions import ProcessExternal, ProcessIdle
 from framework.core.deterministic.logical_clock import LogicalClock
-from framework.core.events import ExternalBatch, Ran
+from framework.core.events import ExternalBatch, InputIdle, Ran
 from framework.core.external_inputs import ExternalInputs
 from framework.core.limits import BATCHES_MAX
 from framework.errors import Halted
 from protocol.changelog import InputDecision, TakenRows
 from protocol.commit import DeterministicCommit
 from protocol.ids import TopicPartition
+from protocol.notes import IdleNote
+
+Decision = InputDecision | IdleNote
 
 
 @dataclass(slots=True)
 class Batch:
-    """Rows of an external input on their way: decided, logged, processed, in any order; then their outputs are sent."""
+    """Rows of an external input on their way: decided, logged, processed, in any order; then their outputs are sent.
 
-    decision: InputDecision
-    next_offset: int
+    Or no rows, but that an input is idle: only a clock knows it, and windows may close by it (E4).
+    """
+
+    decision: Decision
+    next_offset: int = -1
     logged: bool = False  # the input decision is on its way or appended
     valid: bool = False  # it is known to be (C3)
     outputs: Ran | None = None
@@ -34,10 +40,10 @@ class Source:
 
     def __init__(self, name: str, external: ExternalInputs, time: LogicalClock) -> None:
         self.batches: deque[Batch] = deque()  # in the order of their times
-        self.replay: deque[InputDecision] = deque()  # decided by predecessors since the last commit
+        self.replay: deque[Decision] = deque()  # decided by predecessors since the last commit
         self.more = False  # more rows follow those that were taken last
         self.taken = 0  # records that the task has ever taken
-        self.last_t = 0  # of the last of them
+        self.last_t = 0  # of the last decision
         self._name = name  # of the task, for errors
         self._external = external
         self._time = time
@@ -67,8 +73,14 @@ class Source:
         self._external.ended[event.partition], self.more = False, event.more
         return ProcessExternal(event.partition, event.first_offset, event.count, first_t, replay=False)
 
-    def log(self, *, processed: bool) -> list[InputDecision]:
-        """Return the input decisions that are to be appended now; ``processed``: only those whose outputs are here."""
+    def decide_idle(self, event: InputIdle) -> ProcessIdle:
+        """Give it a time that an input is idle: a note of it is logged like a decision."""
+        note = IdleNote(*event.partition, self._time.give(1, event.mono_us))
+        self.batches.append(Batch(note))
+        return ProcessIdle(event.partition, note.t)
+
+    def log(self, *, processed: bool) -> list[Decision]:
+        """Return the decisions that are to be appended now; ``processed``: only those whose outputs are here."""
         batches = [batch for batch in self.batches if not batch.logged and (batch.outputs is not None or not processed)]
         for batch in batches:
             batch.logged = True
@@ -79,7 +91,7 @@ class Source:
         for batch in self.batches:
             batch.valid = batch.logged
 
-    def done(self) -> list[tuple[InputDecision, Ran]]:
+    def done(self) -> list[tuple[Decision, Ran]]:
         """Remove and return the batches whose outputs may go, in order: processed, their input decisions valid."""
         done = []
         while self.batches and self.batches[0].valid and (outputs := self.batches[0].outputs) is not None:
@@ -88,8 +100,10 @@ class Source:
             done.append((batch.decision, outputs))
         return done
 
-    def replay_next(self) -> ProcessExternal:
-        """Process the next input decision of a predecessor. Raises Halted if it does not follow the one before."""
+    def replay_next(self) -> ProcessExternal | ProcessIdle:
+        """Process the next decision of a predecessor. Raises Halted if it does not follow the one before."""
+        if isinstance(self.replay[0], IdleNote):
+            return ProcessIdle(TopicPartition(self.replay[0].topic, self.replay[0].partition), self.replay[0].t)
         topic, partition, first_offset, records, first_t, _, rows = self.replay[0]
         source = TopicPartition(topic, partition)
         if first_offset < self._external.position.get(source, first_offset + 1):
@@ -103,10 +117,10 @@ class Source:
         return ProcessExternal(source, first_offset, records, first_t, replay=True, rows=rows)
 
     def replayed(self, next_offset: int) -> None:
-        """Note that the rows of an input decision are processed again, and that the input goes on behind them."""
+        """Note that a decision is processed again; its input goes on at ``next_offset``."""
         self._took(self.replay.popleft(), next_offset)
 
-    def resume(self, commit: DeterministicCommit, decisions: Sequence[InputDecision]) -> None:
+    def resume(self, commit: DeterministicCommit, decisions: Sequence[Decision]) -> None:
         """Go on from a commit, and what was decided since."""
         self.replay.extend(decisions)
         self.taken, self.last_t = commit.position, commit.last_t
@@ -120,7 +134,8 @@ class Source:
         assert not any(batch.valid and not batch.logged for batch in batches), batches
         assert not (committing and any(batch.logged for batch in batches)), batches
 
-    def _took(self, decision: InputDecision, next_offset: int) -> None:
-        self._external.position[TopicPartition(decision.topic, decision.partition)] = next_offset
-        self.taken += decision.records
+    def _took(self, decision: Decision, next_offset: int) -> None:
+        if isinstance(decision, InputDecision):
+            self._external.position[TopicPartition(decision.topic, decision.partition)] = next_offset
+            self.taken += decision.records
         self.last_t = decision.last_t

@@ -33,8 +33,6 @@ from protocol.changelog import ChangelogType
 from protocol.commit import Commit, DeterministicCommit
 from protocol.frames import last_logical
 
-NEVER = 1 << 62  # µs: no timer is set
-
 
 class DeterministicCore:
     """One task. ``releases``: records for external topics wait for output releases; else they leave at once (D5)."""
@@ -53,15 +51,15 @@ class DeterministicCore:
         self.sender = Sender(task.producer, task.outputs)
         self.clock = CheckpointClock(limits.checkpoint_interval_ms)
         self.ownership = Ownership(str(task.changelog))
-        self.outputs = LogicalSender(task.producer, self.sender, self.ownership, releases=releases)
+        self.outputs = LogicalSender(task, self.sender, self.ownership, releases=releases)
         self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_deterministic, task))
         self.commits = CommitPipeline(task, self.ownership, self.sender, limits.changelog_retention_ms)
         self.changelog = TaskChangelog(self.start_up, self.ownership, self.commits, self.seen)
         logged = self.time, self.source, self.outputs
         self._appends = Appends(self.changelog, self.ownership, self.commits, *logged, releases=releases)
         self._processing = False
-        self._timer = 0  # when the next timer is due, as far as is known
-        self._upto = -1  # the time up to which all is processed, timers included
+        self._timer = 0  # when the code has something to tell though nothing comes, as far as is known
+        self._upto = -1  # the time up to which all is processed
         self._frozen_ms = self._rest_until_ms = 0  # when the last checkpoint was frozen, and how long none is due
         self._stopping = False
         self._stop_closed = False  # the last checkpoint of a graceful stop was closed
@@ -101,7 +99,7 @@ class DeterministicCore:
     def due_in_ms(self, mono_ms: float) -> float:
         """Return in how many ms a Tick can do something; a minute if nothing depends on time."""
         due = 60_000.0
-        if self.status is TaskStatus.RUNNING and self._at_rest:
+        if self.status is TaskStatus.RUNNING and self.at_rest:
             if self.commits.pending is None:
                 due = max(self.clock.next_due_ms(self.frozen + 1, int(mono_ms)), self._rest_until_ms - mono_ms)
             if self._emits_progress:
@@ -109,7 +107,7 @@ class DeterministicCore:
         return due
 
     @property
-    def _at_rest(self) -> bool:
+    def at_rest(self) -> bool:
         """Whether nothing is being processed: what is in the write batch was also sent."""
         return not self._processing and self.source.at_rest
 
@@ -129,8 +127,8 @@ class DeterministicCore:
 
     @property
     def _emits_progress(self) -> bool:
-        """Whether time itself has to go on here: in a source that other tasks read, or that has timers."""
-        return self.task.is_source and not self._stop_closed and (bool(self.task.outputs) or self._timer < NEVER)
+        """Whether time itself has to go on here: in a source that other tasks read."""
+        return self.task.is_source and not self._stop_closed and bool(self.task.outputs)
 
     # --- dispatch ---
 
@@ -145,7 +143,7 @@ class DeterministicCore:
                 self.source.more = False
             case on.Ran():
                 actions = self._ran(event)
-            case on.ExternalBatch():
+            case on.ExternalBatch() | on.InputIdle():
                 actions = self._decide(event)
             case on.Acked():
                 self.sender.acked = event.token
@@ -181,7 +179,7 @@ class DeterministicCore:
         if self.status not in (TaskStatus.RUNNING, TaskStatus.GENESIS) or self.ownership.in_doubt:
             return []
         actions = self._append_next()
-        if self.status is TaskStatus.RUNNING and self._at_rest:
+        if self.status is TaskStatus.RUNNING and self.at_rest:
             if self._closes:
                 if self._stop_closed:
                     return actions + self._exit()
@@ -228,11 +226,12 @@ class DeterministicCore:
         return [*seeks, *self._replay_next()]
 
     def _replay_next(self) -> list[do.Action]:
-        """Process the next input decision of a predecessor; after the last one take new rows."""
+        """Process the next decision of a predecessor; after the last one take new rows."""
         if self.source.replay:
-            self.seen["decisions replayed"] += 1
+            action = self.source.replay_next()
+            self.seen["notes replayed" if isinstance(action, do.ProcessIdle) else "decisions replayed"] += 1
             self._processing = True
-            return [self.source.replay_next()]
+            return [action]
         seeks: list[do.Action] = [do.Seek(partition, offset) for partition, offset in self.external.position.items()]
         return seeks + self._pass(self.time.floor) if self.task.is_source else seeks
 
@@ -252,11 +251,16 @@ class DeterministicCore:
         self._upto = max(self._upto, upto)
         return [*self.outputs.progress(self._upto, self.frozen + 1), *self.merge.seeks()]
 
-    def _decide(self, event: on.ExternalBatch) -> list[do.Action]:
-        """Take rows: the input decision goes to the log while they are processed."""
+    def _decide(self, event: on.ExternalBatch | on.InputIdle) -> list[do.Action]:
+        """Take rows, or that an input is idle: the decision goes to the log while it is processed."""
         assert self.wants_input, f"{self.task.name}: a batch was fed in {self.status}"
         self._mono_us, self._processing = event.mono_us, True
-        process = self.source.decide(event)
+        process: do.Action
+        if isinstance(event, on.InputIdle):
+            self.seen["inputs idle"] += 1
+            process = self.source.decide_idle(event)
+        else:
+            process = self.source.decide(event)
         return [*self._append_next(), process]
 
     # --- output ---
@@ -288,12 +292,12 @@ class DeterministicCore:
 
     def _emit_progress(self) -> list[do.Action]:
         """Advance logical time where no record does it."""
-        if self.status is not TaskStatus.RUNNING or not (self._at_rest and self._emits_progress):
+        if self.status is not TaskStatus.RUNNING or not (self.at_rest and self._emits_progress):
             return []
         return self._pass(self.time.advance(self._mono_us)) if self.time.emit_due(self._mono_us) else []
 
     def _pass(self, t: int) -> list[do.Action]:
-        """Nothing up to ``t`` is still to come: timers fire first, then all downstream may know."""
+        """Nothing up to ``t`` is still to come: the code tells first what is due, then all downstream may know."""
         if t <= self.outputs.advanced or t < self._timer:
             return self.outputs.progress(t, self.frozen + 1)
         self._processing = True

@@ -85,6 +85,8 @@ class DeterministicDriver(TaskDriver):
         """Return how long a driver with nothing to do may wait; a progress message is due to the µs."""
         now = self._mono_ms()
         due = max(0.0, self._due_at(now) - now)
+        if self.core.wants_input:
+            due = min(due, self.event_time.due_in_ms(now))
         if self.restore.pending or self._back.pending:
             return min(due, LATE_MS)
         return due if self.outbox is None or not self._ready else min(due, self.outbox.due_in_ms(now))
@@ -122,15 +124,23 @@ class DeterministicDriver(TaskDriver):
                 self._todo.extend(step(on.Message(partition, row.offset, row.append_time_ms, row.value or b"")))
             self._do(on.InputRead())
         else:
+            now = self._mono_ms()
             self._batches_read.append(batch)
-            self._end_due_ms = self._mono_ms() + END_CHECK_MS
+            self._end_due_ms = now + END_CHECK_MS
+            self.event_time.active(partition, now)
             self.counters["external records"] += len(rows)
-            more = sum(len(row.value or b"") for row in rows) > self._settings.batch_bytes_max // 2
-            now = int(self._mono_ms() * 1_000)
-            self._do(
-                on.ExternalBatch(partition, rows[0].offset, rows[-1].offset + 1, len(rows), now, digest_of(rows), more)
-            )
+            large = sum(len(row.value or b"") for row in rows) > self._settings.batch_bytes_max // 2
+            offsets, more = (rows[0].offset, rows[-1].offset + 1), large or self._input_reader.more
+            self._do(on.ExternalBatch(partition, *offsets, len(rows), int(now * 1_000), digest_of(rows), more))
         return True
+
+    def _look_for_idle(self) -> bool:
+        """Tell the core of an input that has brought nothing for a while (E4); return whether there is one."""
+        now = self._mono_ms()
+        idle = self.event_time.next_idle(now) if self.core.wants_input else None
+        if idle is not None:
+            self._do(on.InputIdle(idle, int(now * 1_000)))
+        return idle is not None
 
     def _nothing_more(self) -> bool:
         """Tell a core that gathers outputs that nothing follows for now; return whether it did."""
@@ -181,6 +191,10 @@ class DeterministicDriver(TaskDriver):
                 self._todo.popleft()
                 self.counters["merged batches"] += len(batches)
                 self._code.process_merged(batches, upto)
+                self._ran()
+            case do.ProcessIdle(partition, t):
+                self._todo.popleft()
+                self._code.process_idle(partition, t)
                 self._ran()
             case do.AppendChangelog():
                 self._todo.popleft()
@@ -256,7 +270,8 @@ class DeterministicDriver(TaskDriver):
         if records:  # outputs that were visible before the restart are dropped: they do not wait
             self._waiting_bytes += held - self._runner.external_bytes
         timer, released = self._code.next_timer, tuple(last.items())
-        self._do(on.Ran(self._overlay.open_bytes, frames, len(records), released, timer, next_offset))
+        advances = self._code.take_advances()
+        self._do(on.Ran(self._overlay.open_bytes, frames, len(records), released, timer, next_offset, advances))
 
     def _hold_back(self) -> None:
         """Nothing: outputs leave by output releases, not with a checkpoint (D5)."""

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from framework.core.actions import MergedWatermarks
+from framework.core.events import Advance
 from framework.execution.deterministic.remade import Check, Visible
 from framework.execution.ports import Runner
 from framework.ports import ExternalRecord, LogRow
@@ -44,8 +46,16 @@ class LogicalRunner(Runner, Protocol):
         """Process rows of an external input; the i-th has the logical time ``first_t`` + i."""
         ...
 
-    def process_merged(self, batches: Sequence[RecordBatch], upto: int) -> None:
-        """Process merged records, and let time reach ``upto``."""
+    def process_merged(self, batches: Sequence[RecordBatch | MergedWatermarks], upto: int) -> None:
+        """Process merged records and watermarks, and let time reach ``upto``."""
+        ...
+
+    def process_idle(self, partition: TopicPartition, t: int) -> None:
+        """Take an external partition for idle from logical time ``t`` µs on."""
+        ...
+
+    def take_advances(self) -> Sequence[Advance]:
+        """Return and forget what consumers are to be told of event time."""
         ...
 
     def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
@@ -57,5 +67,5 @@ class LogicalRunner(Runner, Protocol):
 
     @property
     def next_timer(self) -> int:
-        """The logical time in µs at which a timer may be due; 1 << 62: never."""
+        """The logical time in µs at which event time is to be told though nothing comes; 1 << 62: never."""
         ...

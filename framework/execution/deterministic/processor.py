@@ -7,27 +7,30 @@ from concurrent.futures import Executor
 from framework.api.context import LogicalContext
 from framework.api.graph import StageGraph
 from framework.api.task import Task
+from framework.core.actions import MergedWatermarks
+from framework.core.events import Advance
+from framework.core.task_topology import wire
 from framework.core.topology import Topology
+from framework.execution.deterministic.announced_time import AnnouncedTime
 from framework.execution.deterministic.outputs import LogicalOutputs
-from framework.execution.deterministic.record_clock import LogicalTime, TimedLogicalTime
+from framework.execution.deterministic.record_clock import LogicalTime
 from framework.execution.deterministic.remade import Check, Visible
+from framework.execution.event_time import OUTSIDE
 from framework.execution.outbox import MakeSinks, sinks_of
 from framework.execution.outputs import Outputs
 from framework.execution.processor import Processor
-from framework.execution.timers import Due
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition, producer_id
 from protocol.record_batch import RecordBatch
 
-NO_TIMER = 1 << 62  # µs: after every time of a record
 CALLS = b"calls"  # in META: how often ctx.random was called
 _INT64 = struct.Struct(">q")
 
 
 class LogicalProcessor(Processor):
-    """One task. Timers and windows go by logical time: what is due fires before a later record, or as time passes."""
+    """One task. Timers and windows go by event time, which moves at places of the input log only (E1)."""
 
     def __init__(
         self,
@@ -48,7 +51,9 @@ class LogicalProcessor(Processor):
         self._producer = producer_id(stage.ordinal, partition)
         name = f"{topology.job}/{stage.name}/{partition}"
         self._context = LogicalContext(name, lambda: logical.at)
-        self._clock = TimedLogicalTime(logical, self._before_record) if self._fires else LogicalTime(logical)
+        self._clock = LogicalTime(logical)
+        timed = wire(topology, stage.ordinal, partition).timed_outputs
+        self._announced = AnnouncedTime(list(dict.fromkeys(p.topic for p in timed)), lambda: self.watermark)
 
     @property
     def producer_name(self) -> bytes:
@@ -80,6 +85,7 @@ class LogicalProcessor(Processor):
         raw = self._meta.get(CALLS)
         self._context.calls = 0 if raw is None else _INT64.unpack(raw)[0]
         super().reset()
+        self._announced.load(self._meta.get)
 
     def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
         """Process rows of an external topic: the i-th has the logical time ``first_t`` + i µs (D2)."""
@@ -87,18 +93,45 @@ class LogicalProcessor(Processor):
         if self.check_keys is not None:
             self.check_keys(partition, offsets, keys)
         cells = headers if any(headers) else None
-        logical = range(first_t, first_t + len(rows)), (self._producer,) * len(rows)
+        last_t = first_t + len(rows) - 1
+        logical = range(first_t, last_t + 1), (self._producer,) * len(rows)
+        self._announced.pass_to(last_t - 1)
         batch = RecordBatch(keys, values, timestamps, cells, logical, source=partition, offset=offsets)
-        self._loops[partition.topic](batch)
-        if self._fires:
-            self._reach(first_t + len(rows) - 1)
+        self._process(OUTSIDE, batch)
+        self._announced.changed(last_t)
+        self._announced.pass_to(last_t)
 
-    def process_merged(self, batches: Sequence[RecordBatch], upto: int) -> None:
-        """Process records that were merged in logical order, then let time reach ``upto`` µs (D1)."""
+    def process_idle(self, partition: TopicPartition, t: int) -> None:
+        """Take an external partition for idle from logical time ``t`` µs on (E4)."""
+        self._pass_before(t)
+        self.input_is_idle(partition)
+        self._announced.changed(t)
+        self._announced.pass_to(t)
+
+    def process_merged(self, batches: Sequence[RecordBatch | MergedWatermarks], upto: int) -> None:
+        """Process records and watermarks that were merged in logical order; nothing up to ``upto`` µs follows (D1)."""
         for batch in batches:
-            self._loops[batch.source.topic](batch)
-        if self._fires:
-            self._reach(upto)
+            if isinstance(batch, MergedWatermarks):
+                self._process_watermarks(batch)
+            else:
+                self._loops[batch.source.topic](batch)
+        self._announced.pass_to(upto)
+
+    def _process_watermarks(self, merged: MergedWatermarks) -> None:
+        if self._time is not None:
+            self._pass_before(merged.t)
+            self._time.watermarks(merged.marks)
+            self._time_moved()
+            self._announced.changed(merged.t)
+
+    def _pass_before(self, t: int) -> None:
+        """Tell what is due before logical time ``t``; what timers send from now on has this time."""
+        self._announced.pass_to(t - 1)
+        self._logical.at = max((t, self._producer), self._logical.at)
+
+    def take_advances(self) -> list[Advance]:
+        """Return and forget what consumers are to be told of event time (E2)."""
+        return self._announced.take()
 
     def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
         """Return and forget external records with headers, and the last seq and digest of each partition (D5)."""
@@ -106,13 +139,13 @@ class LogicalProcessor(Processor):
 
     @property
     def next_timer(self) -> int:
-        """The logical time in µs at which a timer may be due."""
-        return min(NO_TIMER, self._timers.due * 1_000) if self._fires else NO_TIMER
+        """The logical time in µs at which event time is to be told, whatever comes."""
+        return self._announced.due
 
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
         super().before_freeze(checkpoint_id)
-        state: dict[bytes, bytes] = {CALLS: _INT64.pack(self._context.calls)}
+        state = {CALLS: _INT64.pack(self._context.calls), **self._announced.save()}
         self._logical.save(state)
         for key, raw in state.items():
             if self._saved.get(key) != raw:
@@ -122,21 +155,3 @@ class LogicalProcessor(Processor):
     def _bind_state(self, task: Task) -> None:
         super()._bind_state(task)
         task.ctx = self._context
-
-    def _before_record(self, time_us: int) -> None:
-        """Advance time to just before a record: fire the timers due by then, and close the windows that end by then."""
-        self._reach(time_us)
-        timers = self._timers
-        timers.now = max(timers.now, time_us // 1_000)
-
-    def _reach(self, time_us: int) -> None:
-        """Fire the timers due by a µs. Stream time stays at what has happened: how far it may go is chance."""
-        timers, now = self._timers, time_us // 1_000
-        while timers.due <= now:
-            timers.now = max(timers.now, timers.due)
-            self._fire()
-
-    def _fire_one(self, due: Due) -> None:
-        outputs = self._logical
-        outputs.at = max((due.at * 1_000, self._producer), outputs.at)
-        super()._fire_one(due)

@@ -10,7 +10,7 @@ from framework.core.task_topology import wire
 from framework.core.topology import Stage, Stream, Topology
 from framework.errors import ConfigError, Halted
 from protocol.commit import Commit
-from protocol.control import encode_marker
+from protocol.control import encode_marker, encode_watermark
 from protocol.ids import TopicPartition
 from tests.core.deterministic.scenario import Writer
 from tests.core.scenario import LIMITS, Scenario
@@ -75,17 +75,25 @@ def test_it_closes_checkpoints_by_its_clock_and_commits_how_far_each_channel_is(
     assert task.log.start[ALONE] == 3
 
 
-def test_a_channel_tells_how_long_it_has_been_quiet() -> None:
-    """Logical time since its last record, or since the start of the task: an input that brings nothing is idle (E2)."""
-    task, a0, _ = alone()
-    channel = task.core.inputs.logical[A0, ALONE]
-    a0.progress(500)
+def test_a_watermark_is_taken_in_its_place_and_once() -> None:
+    """What a successor tells again is known, also that its producer was idle; so after a restart (E3)."""
+    task, a0, a1 = alone()
+    a0.send(("x", 100, A0))
+    a0.watermarks((5_000, 10), (10_000, 20))
+    a0.send(("y", 11_000, A0))
+    a0.watermarks((15_000, 30))
+    a0.progress(15_000)
     task.read()
-    assert channel.quiet_us == 501
-    a0.send(("x", 600, A0))
-    a0.progress(650)
+    task.tick(100)
+    a1.watermarks((5_000, 7), idle=True)
+    a0.again().watermarks((15_000, 30))
     task.read()
-    assert channel.quiet_us == 50
+    assert task.state + task.open == ["x", "@20", "y", "@30", "@7"]
+    assert task.core.seen["known watermarks dropped"] == 1
+    after = task.successor().start()
+    a0.again().watermarks((15_000, 30))
+    after.read()
+    assert after.state + after.open == ["x", "@20", "y", "@30", "@7"]
 
 
 def test_events_of_deterministic_mode_are_mistakes_of_the_driver() -> None:
@@ -179,15 +187,28 @@ def marker(a0: Writer) -> None:
     a0.log.append(ALONE, encode_marker(A0, 1, 1, 2, at_end=False))
 
 
+def lost_before_watermark(a0: Writer) -> None:
+    """Tell event time behind a record that is not there."""
+    a0.next_seq = 3
+    a0.watermarks((200, 5))
+
+
+def watermark_without_time(a0: Writer) -> None:
+    """Tell event time as an aligned task does."""
+    a0.log.append(ALONE, encode_watermark(A0, 1, 1, 2, idle=False, watermarks=(5,)))
+
+
 @pytest.mark.parametrize(
     ("mistake", "text"),
     [
         (lost_record, "expected seq 2: a record was lost"),
         (lost_before_heartbeat, "expected seq 2: a record before the progress message was lost"),
+        (lost_before_watermark, "expected seq 2: a record before the watermark was lost"),
+        (watermark_without_time, "no logical time: its producer is not deterministic"),
         (other_record, "record seq 1 was received before with value b'x', now b'other'"),
         (other_digest, "one or more of its records up to seq 1 are not what was received before"),
         (without_time, "no logical time: its producer is not deterministic"),
-        (marker, "is deterministic and sends only frames and progress messages"),
+        (marker, "is deterministic and sends no such message"),
     ],
 )
 def test_what_cannot_be_halts_with_its_place(mistake: Callable[[Writer], None], text: str) -> None:

@@ -12,7 +12,7 @@ from framework.core import events as on
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring
-from protocol.control import decode_progress, encode_progress
+from protocol.control import decode_progress, decode_watermark, encode_progress, encode_watermark
 from protocol.envelope import Header, MessageType, decode_header, encode_header
 from protocol.frames import decode_columns, digest_records, encode_columns
 from protocol.ids import TopicPartition
@@ -50,6 +50,12 @@ class Writer:
         value = encode_progress(self.producer, self.generation, 1, self.next_seq, t, ALL)
         return self.log.append(self.partition, value)
 
+    def watermarks(self, *advances: tuple[int, int], idle: bool = False) -> int:
+        """Append a message with (t, event time) pairs, idle from the last one on or not; return its offset."""
+        times, watermarks = zip(*advances, strict=True)
+        ours = self.producer, self.generation, 1, self.next_seq
+        return self.log.append(self.partition, encode_watermark(*ours, idle, watermarks, times))
+
     def again(self) -> "Writer":
         """Return the next incarnation, which makes everything again."""
         after = Writer(self.log, self.producer, self.partition)
@@ -77,6 +83,9 @@ class Logical(Scenario):
         self.sink, self.releases = sink, releases
         self.processed: list[Seen] = []
         self.uptos: list[int] = []
+        self.merged: list[tuple[do.MergedWatermarks, int]] = []  # and how many records were processed before
+        self.idle: list[tuple[TopicPartition, int]] = []
+        self.advances: list[on.Advance] = []  # what the code tells next
         self.rows: list[str] = []  # of the external input, from offset 0 on
         self.route: Callable[[str], TopicPartition] = lambda _: self.task.outputs[0]
         self.timer = NEVER
@@ -132,6 +141,16 @@ class Logical(Scenario):
         values = [value for _, value in self.log.rows[partition]]
         return [decode_progress(v).t for v in values if decode_header(v).type is MessageType.PROGRESS]
 
+    def watermarks(self, partition: TopicPartition) -> list[tuple[int, int, bool]]:
+        """Return (t, event time, idle) of the watermarks in a partition."""
+        values = [value for _, value in self.log.rows[partition]]
+        found = [decode_watermark(v) for v in values if decode_header(v).type is MessageType.WATERMARK]
+        return [
+            (t, watermark, message.idle and t == (message.times or ())[-1])
+            for message in found
+            for t, watermark in zip(message.times or (), message.watermarks, strict=True)
+        ]
+
     def frames(self, partition: TopicPartition) -> list[tuple[int, list[int]]]:
         """Return (seq, times) of the frames in a partition."""
         values = [value for _, value in self.log.rows[partition]]
@@ -163,8 +182,17 @@ class Logical(Scenario):
             case do.ProcessRecords(batches, upto):
                 self.uptos.append(upto)
                 self.timer = NEVER if self.timer <= upto else self.timer
-                rows = [zip(batch.values, *(batch.logical or ()), strict=True) for batch in batches]
-                self._run([((value or b"").decode(), t, source) for batch in rows for value, t, source in batch])
+                records: list[Seen] = []
+                for batch in batches:
+                    if isinstance(batch, do.MergedWatermarks):
+                        self.merged.append((batch, len(self.processed) + len(records)))
+                        continue
+                    row = zip(batch.values, *(batch.logical or ()), strict=True)
+                    records += [((value or b"").decode(), t, source) for value, t, source in row]
+                self._run(records)
+            case do.ProcessIdle(partition, t):
+                self.idle.append((partition, t))
+                self._run([])
             case _:
                 super()._answer(action)
 
@@ -181,7 +209,8 @@ class Logical(Scenario):
             self._waiting += [name for name, _, _ in records]
             released = [(OUTSIDE, (self.seq_outside, self.digest_outside))]
         outputs = len(records) if self.sink else 0
-        self._tell(on.Ran(self._open_bytes(), bodies, outputs, released, self.timer, next_offset))
+        advances, self.advances = self.advances, []
+        self._tell(on.Ran(self._open_bytes(), bodies, outputs, released, self.timer, next_offset, advances))
 
     def _body(self, partition: TopicPartition, records: Sequence[Seen]) -> bytes:
         names, times, sources = zip(*records, strict=True)

@@ -1,16 +1,23 @@
 """A deterministic task's code over its inputs: what it sends depends on nothing but their logical order (D3)."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from framework.core.actions import MergedWatermarks
+from framework.core.deterministic.logical_watermarks import NEVER, STEP_US
+from framework.core.deterministic.merge import ALL
+from framework.core.events import Advance
 from framework.core.task_topology import wire
+from framework.execution.deterministic.announced_time import AnnouncedTime
 from framework.execution.deterministic.outputs import LogicalOutputs
-from framework.execution.deterministic.processor import NO_TIMER, LogicalProcessor
+from framework.execution.deterministic.processor import LogicalProcessor
 from framework.execution.deterministic.remade import Check, OutputsDiffer
+from framework.execution.event_time import BEFORE_ALL
 from framework.execution.outputs import Outputs
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
@@ -66,8 +73,8 @@ class Everything(Task):
     def process(self, record: Record[str, str]) -> None:
         count = self.counts.get(record.value, 0) + 1
         self.counts.put(record.value, count)
-        self.windows.update(record.value, self.ctx.now(), lambda total: (total or 0) + 1)
-        self.timers.schedule(self.ctx.now() + len(record.value) - 3, record.value)
+        self.windows.update(record.value, record.timestamp, lambda total: (total or 0) + 1)
+        self.timers.schedule(record.timestamp + len(record.value) - 3, record.value)
         if count % 4 == 3:
             raise ValueError("the third")
         self.out.send(record.value, f"{count} {self.ctx.uuid()} {self.ctx.now_us()}")
@@ -83,8 +90,12 @@ class Everything(Task):
 
 class Reads(Task):
     more = Input(Topic("more", key=utf8, value=utf8))
+    timers = Timers()
 
     def process(self, record: Record[str, str]) -> None:
+        """Do nothing."""
+
+    def on_timer(self, timer: Timer) -> None:
         """Do nothing."""
 
 
@@ -117,11 +128,12 @@ Released = dict[TopicPartition, list[Check]]  # of each release its seq and dige
 
 
 class Given(NamedTuple):
-    """A record of the merged input."""
+    """A record of the merged input, or if there is no value a watermark, behind the records of its time."""
 
     t: int
     source: int
     value: str
+    watermark: tuple[int, bool] = (0, False)
 
 
 class LogicalRig:
@@ -143,19 +155,27 @@ class LogicalRig:
         self.external: list[ExternalRecord] = []
         self.released: Released = {partition: [*checks] for partition, checks in (released or {}).items()}
         self.bodies: list[tuple[TopicPartition, int, bytes]] = []
+        self.advances: list[Advance] = []
 
     def run(self, records: Sequence[Given], upto: int) -> None:
         """Process a piece of the merged input."""
-        runs = []
-        if records:
-            times, sources, values = zip(*records, strict=True)
-            cells: Any = [value.encode() for value in values]
-            nulls: list[bytes | None] = [None] * len(records)
-            partition = TopicPartition(self.topic, 0)
-            offsets = [record.t for record in records]  # its own, wherever a run begins
-            stamps = [5] * len(records)
-            runs = [RecordBatch(nulls, cells, stamps, None, (times, sources), source=partition, offset=offsets)]
-        self.processor.process_merged(runs, upto)
+        batches: list[RecordBatch | MergedWatermarks] = []
+        partition = TopicPartition(self.topic, 0)
+        for is_record, group in groupby(records, lambda record: record.value != ""):
+            found = list(group)
+            if is_record:
+                times, sources, values, _ = zip(*found, strict=True)
+                cells: Any = [value.encode() for value in values]
+                nulls: list[bytes | None] = [None] * len(found)
+                offsets = [record.t for record in found]  # its own, wherever a batch begins
+                stamps = [record.t // 1_000 for record in found]
+                logical = times, sources
+                batches.append(RecordBatch(nulls, cells, stamps, None, logical, source=partition, offset=offsets))
+            else:
+                channel = self.processor._producer - (1 << 16), partition  # of the stage before
+                batches += [MergedWatermarks(each.t, ((channel, *each.watermark),)) for each in found]
+        self.processor.process_merged(batches, upto)
+        self.advances += self.processor.take_advances()
         taken, last = self.processor.take_numbered()
         self.external += taken
         for partition, check in last.items():
@@ -184,10 +204,18 @@ def sent(bodies: Sequence[tuple[TopicPartition, int, bytes]]) -> dict[TopicParti
     return found
 
 
-records_in_order = st.lists(
-    st.tuples(st.integers(0, 30_000), st.integers(0, 2), st.sampled_from(["to", "be", "or", "not", "everything"])),
-    max_size=40,
-).map(lambda rows: [Given(*row) for row in sorted(rows, key=lambda row: row[:2])])
+words = st.sampled_from(["to", "be", "or", "not", "everything"])
+some_records = st.lists(st.builds(Given, st.integers(0, 30_000), st.integers(0, 2), words), max_size=40)
+some_times = st.dictionaries(st.integers(0, 6), st.tuples(st.integers(-5, 10), st.booleans()), max_size=5)
+
+
+def merged(records: list[Given], times: dict[int, tuple[int, bool]]) -> list[Given]:
+    """Return records, and at some steps of logical time watermarks that lag or run ahead, in the merged order."""
+    marks = [Given(step * STEP_US, ALL, "", (step * 5 + rest, idle)) for step, (rest, idle) in times.items()]
+    return sorted([*records, *marks], key=lambda given: given[:2])
+
+
+records_in_order = st.builds(merged, some_records, some_times)
 
 
 @given(records_in_order, st.data())
@@ -201,6 +229,7 @@ def test_outputs_do_not_depend_on_how_the_input_is_cut(records: list[Given], dat
     external: list[ExternalRecord] = []
     committed, bodies_committed, start = 0, 0, 0
     bodies: list[tuple[TopicPartition, int, bytes]] = []
+    advances: list[Advance] = []
     crashes = 0
     while start < len(records):
         stop = data.draw(st.integers(start + 1, len(records)))
@@ -216,12 +245,14 @@ def test_outputs_do_not_depend_on_how_the_input_is_cut(records: list[Given], dat
             rig.released = {}  # the changelog tells of those since the last commit only
             committed, bodies_committed = start, len(bodies) + len(rig.bodies)
             bodies, rig.bodies = bodies + rig.bodies, []
+            advances, rig.advances = advances + rig.advances, []
         elif what == "crash" and crashes < 5:  # what was sent into the stream since is made again
             del bodies[bodies_committed:]
             rig, start, crashes = LogicalRig(1, disk, rig.released), committed, crashes + 1
     rig.run([], end)
     assert external + rig.external == whole.external
     assert sent(bodies + rig.bodies) == sent(whole.bodies)
+    assert advances + rig.advances == whole.advances
     for found in sent(whole.bodies).values():
         keys = [row[3:] for row in found]
         assert keys == sorted(keys), "logical time goes back in a channel"
@@ -268,11 +299,50 @@ def test_a_source_gives_its_own_time() -> None:
     rig.processor.process_decided(TopicPartition("lines", 0), rows, 900)
     (found,) = sent(rig.processor.take_frames()).values()
     assert found == [(None, b"to", 40, 900, 0), (None, b"be", 40, 900, 0), (None, b"or", 41, 901, 0)]
-    assert rig.processor.next_timer == NO_TIMER
+    assert (rig.processor.next_timer, rig.processor.take_advances()) == (STEP_US, [])
+    rig.run([], STEP_US)
+    assert (rig.processor.next_timer, rig.advances) == (NEVER, [Advance(STEP_US, 41, idle=False)])
 
 
-def test_a_batch_has_its_own_timestamp_whatever_timer_fires_before_it() -> None:
-    """A timer that is due between two batches fires before the second, which sends with its latest timestamp."""
+def test_a_source_tells_its_time_at_the_ends_of_steps() -> None:
+    """E2: a decision belongs to the step in which it ends; an idle input counts like one; what is told is state."""
+    disk = MemoryDisk()
+    rig = LogicalRig(0, disk)
+
+    def take(first_t: int, *stamps: int) -> None:
+        rows = [LogRow(at, 0, at, None, b"be", None) for at in stamps]
+        rig.processor.process_decided(TopicPartition("lines", 0), rows, first_t)
+
+    take(900, 40, 41)
+    take(4_990, 42, 43, 44)
+    rig.commit()
+    assert rig.processor.take_advances() == []
+    rig = LogicalRig(0, disk)
+    assert rig.processor.next_timer == STEP_US
+    take(STEP_US - 1, 45, 46, 47)
+    assert rig.processor.take_advances() == [Advance(STEP_US, 44, idle=False)]
+    rig.processor.process_idle(TopicPartition("lines", 0), 2 * STEP_US)
+    assert rig.processor.take_advances() == [Advance(2 * STEP_US, 47, idle=True)]
+    rig.processor.process_idle(TopicPartition("lines", 0), 3 * STEP_US)
+    assert (rig.processor.take_advances(), rig.processor.next_timer) == ([], NEVER)
+
+
+def test_a_stream_that_was_not_told_is_told_again() -> None:
+    """E2: a stage that was added last has a stream of its own; its state does not know what others were told."""
+    disk = MemoryDisk()
+    rig = LogicalRig(0, disk)
+    rig.processor.process_idle(TopicPartition("lines", 0), STEP_US)
+    rig.commit()
+    assert LogicalRig(0, disk).processor._announced._told == (BEFORE_ALL, True)
+    fresh = AnnouncedTime(["another"], lambda: (7, True))
+    fresh.load(rig.processor._meta.get)
+    fresh.changed(STEP_US + 1)
+    fresh.pass_to(2 * STEP_US)
+    assert fresh.take() == [Advance(2 * STEP_US, 7, idle=True)]
+
+
+def test_a_batch_has_its_own_timestamp_whatever_timer_fires_behind_it() -> None:
+    """A timer that is due already fires behind the batch that sets it, at the logical time of its last record."""
     rig = LogicalRig(0, MemoryDisk(), job=Job("batches", [Batches, ReadsMiddle], mode="deterministic"))
     lines = TopicPartition("lines", 0)
     rig.processor.process_decided(lines, [LogRow(0, 0, 40, None, b"one", None)], 900)
@@ -281,7 +351,7 @@ def test_a_batch_has_its_own_timestamp_whatever_timer_fires_before_it() -> None:
     (found,) = sent(rig.processor.take_frames()).values()
     assert found == [
         (None, b"1 lines", 40, 900, 0),
-        (None, b"later", 1, 1_000, 0),
+        (None, b"later", 1, 900, 0),
         (None, b"2 lines", 42, 1_501, 0),
-        (None, b"later", 1, 1_501, 0),  # the second batch has set it again, and it is due at once
+        (None, b"later", 1, 1_501, 0),  # the second batch has set it again
     ]

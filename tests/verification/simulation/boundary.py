@@ -21,6 +21,7 @@ SENDS = {
     ChangelogType.INPUT_DECISION: "send decision",
     ChangelogType.TIME_LEASE: "send lease",
     ChangelogType.OUTPUT_RELEASE: "send release",
+    ChangelogType.NOTE: "send note",
 }
 
 # In the order of a task's life. docs/explanation/crashes.md has a row for each; a test holds it to this table.
@@ -54,7 +55,13 @@ CALLS = (
     "send marker",
     "trim",
 )
-LOGICAL_CALLS = ("send decision", "send lease", "send progress message", "send release")  # of a deterministic task
+LOGICAL_CALLS = (
+    "send decision",
+    "send note",
+    "send lease",
+    "send progress message",
+    "send release",
+)  # of a deterministic task
 SIDES = ("before", "after")
 
 

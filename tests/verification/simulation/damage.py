@@ -3,7 +3,7 @@
 What the log's own checksums hold (headers, markers, commits) is left alone: Kafka has a CRC in each batch.
 """
 
-from protocol.changelog import ChangelogType
+from protocol.changelog import ChangelogType, InputDecision
 from protocol.changelog_position import decode_changelog_position
 from protocol.envelope import HEADER_SIZE, MessageType
 from protocol.ids import TopicPartition
@@ -71,7 +71,7 @@ def thinned_input(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     if not isinstance(history, LogicalHistory):
         return ""
     committed = history.offsets.get(history.checkpoint_id, -1)
-    taken = [decision for offset, decision in history.decided if offset > committed]
+    taken = [d for offset, d in history.decided if offset > committed and isinstance(d, InputDecision)]
     if not taken:
         return ""
     decision = taken[int(rand() * len(taken))]

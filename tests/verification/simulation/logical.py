@@ -4,25 +4,44 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
+from framework.core.actions import MergedWatermarks
+from framework.core.events import Advance
+from framework.core.task_topology import TaskWiring
+from framework.execution.deterministic.announced_time import AnnouncedTime
 from framework.execution.deterministic.remade import Check, Made, Visible, count, pack_released, unpack_released
+from framework.execution.event_time import BEFORE_ALL, EventTime, Source
 from framework.execution.ports import Timeless
-from framework.execution.reserved_stores import TIMERS
-from framework.execution.timers import NEVER, Due, TimerQueue
+from framework.execution.reserved_stores import META
+from framework.execution.timers import Due
 from framework.ports import ExternalRecord, LogRow
 from framework.stores.overlay import Overlay
 from protocol.frames import digest_records, encode_columns, encode_headers
 from protocol.ids import TopicPartition
 from protocol.record_batch import RecordBatch
-from tests.verification.simulation.usercode import COUNTS, MARKS, OUTSIDE, StageCode, State, TimerService, work
+from tests.verification.simulation.usercode import (
+    CLOCK,
+    COUNTS,
+    MARKS,
+    OF_TIMER,
+    OUTSIDE,
+    StageCode,
+    State,
+    Step,
+    TimerService,
+    set_timers,
+    stamp,
+    timed_site,
+    work,
+)
 
 LAST = b"key"  # in MARKS: the key of what was processed last
 ORDER = b"~order"  # in COUNTS: a hash of all that was processed, in its order
-OF_TIMER = b"~"  # where others have the ident of their record
-TIME = -2  # instead of a producer id: no record came, time went on
+TIME = -2  # instead of a producer id: no record came, event time may have moved
+NOWHERE = TopicPartition("", 0)
 
 
 class LogicalStep(NamedTuple):
-    """One record as it was processed, or that nothing up to ``t`` was still to come."""
+    """One record as it was processed."""
 
     partition: TopicPartition
     producer: int
@@ -30,25 +49,33 @@ class LogicalStep(NamedTuple):
     value: bytes
     t: int
     source: int
-    draw: int = 0  # it is no watermark: those have no logical time
+    draw: int = 0  # it is no watermark
+
+
+class TimeStep(NamedTuple):
+    """Watermarks as they were merged, or that an external ``partition`` became idle."""
+
+    partition: TopicPartition
+    producer: int
+    offset: int
+    value: bytes
+    t: int
+    marks: tuple[tuple[Source, int, bool], ...]
+    draw: int = -1
 
 
 Sent = tuple[TopicPartition, bytes]
 
 
 def take(
-    code: StageCode, counts: State, chains: State, timers: TimerService | None, value: bytes, t: int
+    code: StageCode, counts: State, chains: State, timers: TimerService | None, value: bytes, now: int
 ) -> tuple[list[Sent], list[ExternalRecord]]:
-    """Process one record: return what it sends to streams and to the outside."""
+    """Process one record at an event time: return what it sends to streams and to the outside."""
     draw = crc32(value, int(counts.get(ORDER) or 0))
     counts.put(ORDER, b"%d" % draw)
     sent = work(code, counts, chains, value, draw)
     if timers is not None:
-        now = t // 1000
-        if draw % 3 == 0:
-            timers.schedule("", now + draw % 40 - 3, f"k{draw % code.keys:02}")  # some are late already
-        if draw % 8 == 1:
-            timers.cancel("", now + draw % 40 - 3, f"k{draw // 8 % code.keys:02}")
+        set_timers(code, counts, timers, Step(NOWHERE, 0, 0, value, draw), now)
     return sent
 
 
@@ -56,26 +83,34 @@ def fire(code: StageCode, counts: State, due: Due) -> tuple[list[Sent], list[Ext
     """Fire a timer: it is part of the order, and its outputs are."""
     draw = crc32(b"%d %s" % (due.at, due.key.encode()), int(counts.get(ORDER) or 0))
     counts.put(ORDER, b"%d" % draw)
-    value = b"%s;%s;%x" % (OF_TIMER, code.name, draw)
+    value = b"%s%d;%s;%x" % (OF_TIMER, due.at, code.name, draw)
     streams = [(partitions[draw % len(partitions)], value) for partitions in code.streams]
     return streams, [ExternalRecord(code.external[draw % len(code.external)], None, value, 0)] if code.external else []
 
 
 class LogicalSimRunner(Timeless):
-    """runtime.deterministic.runner.LogicalRunner over the real overlay."""
+    """framework.execution.deterministic.ports.LogicalRunner over the real overlay."""
 
     def __init__(
-        self, code: StageCode, producer: int, overlay: Overlay, froze: Callable[[int, list[LogicalStep]], None]
+        self,
+        code: StageCode,
+        wiring: TaskWiring,
+        producer: int,
+        overlay: Overlay,
+        froze: Callable[[int, list[LogicalStep | TimeStep]], None],
     ) -> None:
         self._code = code
         self._producer = producer
         self._counts, self._chains, self._marks = (overlay.store(store) for store in (COUNTS, COUNTS + 1, MARKS))
-        self._timers = TimerQueue(overlay.store(TIMERS)) if code.timers else None
+        self._site = timed_site(code, wiring, overlay, self._fire) if wiring.keeps_time else None
+        self._meta = overlay.store(META) if wiring.keeps_time else None
+        topics = dict.fromkeys(partition.topic for partition in wiring.timed_outputs)
+        self._announced = AnnouncedTime(list(topics), lambda: (self._time.now, self._time.idle))
         self._froze = froze
         self._producer_name = b"%d" % producer
         self._ends = dict.fromkeys(code.external, -1)
         self._made = {partition: Made(partition) for partition in code.external}
-        self.steps: list[LogicalStep] = []
+        self.steps: list[LogicalStep | TimeStep] = []
         self.suffix = b""  # of all that goes to the outside: another one makes it another task
         self.outbox = None
         self.external_bytes = 0
@@ -123,6 +158,8 @@ class LogicalSimRunner(Timeless):
         self._clear()
         self._made = {partition: Made(partition) for partition in self._code.external}
         for key, value in self._marks.scan():
+            if key == CLOCK:
+                continue
             if key == LAST:
                 t, source = value.split()
                 self._key = int(t), int(source)
@@ -135,42 +172,80 @@ class LogicalSimRunner(Timeless):
                 self._made[_partition(key[1:])].seq, self._made[_partition(key[1:])].digest = map(int, value.split())
             else:
                 (self._digests if key[:1] == b"d" else self._seqs)[_partition(key[1:])] = int(value)
-        if self._timers is not None:
-            self._timers.reload(-1)
+        if self._site is not None and self._meta is not None:
+            now = int(self._marks.get(CLOCK) or BEFORE_ALL)
+            self._site.timers.reload(now)
+            self._time.load(now, self._meta.get)
+            self._announced.load(self._meta.get)
 
     def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
         """Process rows of an external input."""
+        last_t = first_t + len(rows) - 1
+        if self._site is not None:
+            self._announced.pass_to(last_t - 1)
+            self._time.begin((OUTSIDE, partition))
         for index, row in enumerate(rows):
             self._process(
                 LogicalStep(partition, OUTSIDE, row.offset, row.value or b"", first_t + index, self._producer)
             )
-        self._pass(first_t + len(rows) - 1)
+        if self._site is not None:
+            self._time.end((OUTSIDE, partition))
+            self._moved(last_t)
 
-    def process_merged(self, batches: Sequence[RecordBatch], upto: int) -> None:
-        """Process merged records, and let time go on."""
+    def process_idle(self, partition: TopicPartition, t: int) -> None:
+        """Take it that nothing comes from an external input."""
+        self._before(TimeStep(partition, TIME, 0, b"", t, ()))
+        self._time.set_idle((OUTSIDE, partition))
+        self._moved(t)
+
+    def process_merged(self, batches: Sequence[RecordBatch | MergedWatermarks], upto: int) -> None:
+        """Process merged records and watermarks."""
         for batch in batches:
+            if isinstance(batch, MergedWatermarks):
+                self._before(TimeStep(NOWHERE, TIME, 0, b"", batch.t, batch.marks))
+                self._time.watermarks(batch.marks)
+                self._moved(batch.t)
+                continue
             assert batch.logical is not None
             for index, (value, t, source) in enumerate(zip(batch.values, *batch.logical, strict=True)):
                 self._process(LogicalStep(batch.source, source, batch.offset_at(index), value or b"", t, source))
-        self._pass(upto)
+        if self._site is not None:
+            self._announced.pass_to(upto)
 
-    def _pass(self, upto: int) -> None:
-        if self._timers is not None:
-            self._fire(upto)
-            self.steps.append(LogicalStep(TopicPartition("", 0), TIME, 0, b"", upto, 0))
+    def take_advances(self) -> list[Advance]:
+        """Return and forget what consumers are to be told of event time."""
+        return self._announced.take()
+
+    @property
+    def _time(self) -> EventTime:
+        assert self._site is not None
+        assert self._site.time is not None
+        return self._site.time
+
+    def _before(self, step: TimeStep) -> None:
+        self.steps.append(step)
+        self._announced.pass_to(step.t - 1)
+        self._key = max(self._key, (step.t, self._producer))
+
+    def _moved(self, t: int) -> None:
+        assert self._site is not None
+        self._site.timers.now = self._time.now
+        self._fire()
+        self._announced.changed(t)
+        self._announced.pass_to(t)
 
     def _process(self, step: LogicalStep) -> None:
-        self._fire(step.t - 1)
         self.steps.append(step)
         self._key = max(self._key, (step.t, step.source))
-        self._send(*take(self._code, self._counts, self._chains, self._timers, step.value, step.t))
+        timers = None if self._site is None else self._site.timers
+        now = 0 if timers is None else timers.now
+        self._send(*take(self._code, self._counts, self._chains, timers, step.value, now))
+        if self._site is not None:
+            self._site.advance(stamp(step.value, self._code.disorder))
 
-    def _fire(self, upto: int) -> None:
-        if self._timers is None:
-            return
-        self._timers.now = upto // 1000
-        while (due := self._timers.pop()) is not None:
-            self._key = max(self._key, (due.at * 1000, self._producer))
+    def _fire(self) -> None:
+        assert self._site is not None
+        while (due := self._site.timers.pop()) is not None:
             self._send(*fire(self._code, self._counts, due))
 
     def _send(self, streams: list[Sent], external: list[ExternalRecord]) -> None:
@@ -201,12 +276,16 @@ class LogicalSimRunner(Timeless):
 
     @property
     def next_timer(self) -> int:
-        """When a timer may be due, in µs."""
-        return 1 << 62 if self._timers is None or self._timers.due >= NEVER else max(self._timers.due * 1000, 0)
+        """When event time is to be told though nothing comes, in µs."""
+        return self._announced.due
 
     def before_freeze(self, checkpoint_id: int) -> None:
         """Put marks into the state; hand what was processed for this checkpoint to the recorder."""
         self._marks.put(LAST, b"%d %d" % self._key)
+        if self._meta is not None:
+            self._marks.put(CLOCK, b"%d" % self._time.now)  # not in COUNTS: records must not see when that was
+            for key, value in (*self._time.save(), *self._announced.save().items()):
+                self._meta.put(key, value)
         for kind, marks in self._numbers().items():
             for partition, mark in marks.items():
                 self._marks.put(kind + f"{partition.partition} {partition.topic}".encode(), mark)

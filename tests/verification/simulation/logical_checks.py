@@ -6,6 +6,8 @@ In a mixed world they hold for its deterministic tasks, those of aligned mode fo
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from framework.core.deterministic.logical_watermarks import step_at
+from framework.core.events import Advance
 from framework.ports import ExternalRecord, LogRow
 from protocol.changelog import (
     ChangelogType,
@@ -15,16 +17,16 @@ from protocol.changelog import (
     decode_time_lease,
 )
 from protocol.commit import Commit, DeterministicCommit
-from protocol.control import decode_progress
+from protocol.control import Watermark, decode_progress, decode_watermark
 from protocol.envelope import Header, MessageType, decode_header
 from protocol.frames import decode_columns, decode_headers, digest_records, frame_count
 from protocol.ids import TopicPartition
+from protocol.notes import decode_note
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
-from tests.verification.simulation.logical import OF_TIMER
 from tests.verification.simulation.oracle import Recorder, TaskHistory, Violation
 from tests.verification.simulation.reference import LogicalHistory, Record, reference
-from tests.verification.simulation.usercode import stage_code
+from tests.verification.simulation.usercode import OF_TIMER, stage_code
 from tests.verification.simulation.world import Plan
 
 Channel = tuple[int, TopicPartition]
@@ -39,6 +41,8 @@ class Made:
     values: list[bytes] = field(default_factory=list)  # of the same
     digests: list[int] = field(default_factory=lambda: [0])  # before the first record, after each
     advanced: int = -1  # the time of the greatest progress message
+    told: dict[int, Advance] = field(default_factory=dict)  # watermarks, by their times
+    cut: bool = False  # some of it was lost with the power
 
 
 class LogicalChecker(Checker):
@@ -77,8 +81,24 @@ class LogicalChecker(Checker):
             made.advanced = max(made.advanced, t)
         elif header.type is MessageType.FRAME:
             self._frame(name, made, header, value)
+        elif header.type is MessageType.WATERMARK:
+            merged = partition in self.plan.wirings[header.producer].merged_outputs
+            self._watermark(name, made, decode_watermark(value), merged=merged)
         else:
             raise Violation("error", f"{name}: a {header.type.name} in deterministic mode")
+
+    def _watermark(self, name: str, made: Made, message: Watermark, *, merged: bool) -> None:
+        """Check watermarks: the same each time, and before the time has passed that they belong to (E2)."""
+        passed = made.records[-1][0] - 1 if merged and made.records else -1
+        for number, (t, watermark) in enumerate(zip(message.times or (), message.watermarks, strict=True), 1):
+            advance = Advance(t, watermark, message.idle and number == len(message.watermarks))
+            before = made.told.setdefault(t, advance)
+            self.seen["watermarks of deterministic tasks"] += 1
+            self.seen["idle deterministic tasks"] += advance.idle
+            if before != advance:
+                raise Violation("again", f"{name}: {advance}, before it was {before}")
+            if before is advance and t <= max(made.advanced, passed):
+                raise Violation("time", f"{name}: {advance} behind {made.records[-1:]}, promised {made.advanced}")
 
     def _frame(self, name: str, made: Made, header: Header, value: bytes) -> None:
         keys, values, timestamps, headers, logical, digest = decode_columns(value)[:6]
@@ -97,7 +117,7 @@ class LogicalChecker(Checker):
                 last = made.records[-1:]
                 raise Violation("time", f"{name}: seq {seq} at {record[:2]} after {last}, promised {made.advanced}")
             history = self.logical[header.producer]
-            if history.wiring.is_source and not record[2].startswith(OF_TIMER) and record[0] > _last_t(history):
+            if history.wiring.is_source and record[0] > _last_t(history):
                 raise Violation("decision", f"{name}: seq {seq} at {record[:2]}, decided up to {_last_t(history)}")
             made.records.append(record)
             made.values.append(record[2])
@@ -125,6 +145,8 @@ class LogicalChecker(Checker):
                 raise Violation("sink", f"{history.wiring.name}: {len(outputs)} outputs left with an invalid release")
         elif kind is ChangelogType.INPUT_DECISION:
             history.decided.append((offset, decode_input_decision(value)))
+        elif kind is ChangelogType.NOTE:
+            history.decided.append((offset, decode_note(value)))
         elif kind is ChangelogType.TIME_LEASE:
             history.leases.append((offset, max(history.leases[-1][1], decode_time_lease(value).t)))
         else:
@@ -174,7 +196,7 @@ class LogicalChecker(Checker):
         super()._commit(history, commit, offset, outputs)
         name, time = f"{history.wiring.name} checkpoint {commit.checkpoint_id}", commit.deterministic
         seqs = {(c.producer, TopicPartition(i.topic, i.partition)): c.seq for i in commit.inputs for c in i.channels}
-        self._frontiers(name, time, seqs)
+        self._frontiers(name, history, time, seqs)
         if not isinstance(history, LogicalHistory):
             return
         self._let_out(commit.producer, outputs)
@@ -192,7 +214,9 @@ class LogicalChecker(Checker):
             self._resume(name, history, commit)
             history.resume = after
 
-    def _frontiers(self, name: str, time: DeterministicCommit | None, seqs: Mapping[Channel, int]) -> None:
+    def _frontiers(
+        self, name: str, history: TaskHistory, time: DeterministicCommit | None, seqs: Mapping[Channel, int]
+    ) -> None:
         """Check what a commit says of channels from deterministic tasks."""
         frontiers = () if time is None else time.frontiers
         found = {(frontier.producer, TopicPartition(frontier.topic, frontier.partition)) for frontier in frontiers}
@@ -207,6 +231,9 @@ class LogicalChecker(Checker):
                 raise Violation(
                     "frontier", f"{name}: has all of {key} up to {frontier.t}, not {made.records[seqs[key]]}"
                 )
+            told = max((t for t in made.told if t <= frontier.t), default=-1)
+            if isinstance(history, LogicalHistory) and told > history.watermarks.get(key, -1):
+                raise Violation("frontier", f"{name}: has all of {key} up to {frontier.t}, not {made.told[told]}")
 
     def _sent(self, producer: int, partition: TopicPartition) -> Sequence[bytes]:
         if producer in self.logical:  # what it has sent stays, committed or not
@@ -236,11 +263,11 @@ class LogicalChecker(Checker):
             seqs = {c.producer: c.seq for i in inputs if i.topic == partition.topic for c in i.channels}
             for (producer, of), made in self.made.items():
                 if of == partition:
-                    _cut(
-                        made,
-                        seqs.get(producer, 0),
-                        [value for value in left if decode_header(value).producer == producer],
-                    )
+                    key = producer, partition.topic, partition.partition
+                    time = None if commit is None else commit.deterministic
+                    frontiers = {(f.producer, f.topic, f.partition): f.t for f in (time.frontiers if time else ())}
+                    theirs = [value for value in left if decode_header(value).producer == producer]
+                    _cut(made, seqs.get(producer, 0), frontiers.get(key, -1), theirs)
 
     def all_at_end(self) -> bool:
         """Tell whether the commits say that the job is at its end, as a supervisor finds out (A2b)."""
@@ -248,7 +275,7 @@ class LogicalChecker(Checker):
         if len(commits) < len(self.histories):
             return False
         sources = [commits[task] for task, history in self.logical.items() if history.wiring.is_source]
-        last_t = max(c.deterministic.last_t for c in sources if c.deterministic is not None)
+        last_t = step_at(max(c.deterministic.last_t for c in sources if c.deterministic is not None))
         frontiers = (f.t for c in commits.values() if c.deterministic for f in c.deterministic.frontiers)
         if not all(c.at_end for c in sources) or min(frontiers, default=last_t) < last_t:
             return False
@@ -283,11 +310,21 @@ class LogicalChecker(Checker):
         """Check the world at rest: what was sent and what is outside begins as the reference does, byte for byte."""
         super().finish()
         rows = {p: [row.value or b"" for row in self._log.partition(p).rows] for p in self.plan.inputs}
-        channels, outside = reference(self.plan, self.logical, rows)
+        channels, told, outside = reference(self.plan, self.logical, rows)
         for key, made in self.made.items():
             _check_prefix(f"stream {key}", made.records, channels.get(key, []))
         for key, values in self.outside.items():
             _check_prefix(f"outside {key}", values, outside.get(key, []))
+        for key, advances in told.items():
+            found = [advance for _, advance in sorted(self.made[key].told.items())]
+            made = self.made[key]
+            if not made.cut:
+                _check_prefix(f"watermarks {key}", found, advances)
+                left = [advance for advance in advances[len(found) :] if advance.t <= made.advanced]
+                if left:
+                    raise Violation("event time", f"stream {key}: promised {made.advanced} without {left[0]}")
+            elif not set(found) <= set(advances):
+                raise Violation("event time", f"stream {key}: {set(found) - set(advances)} are not in the reference")
         self._check_frontiers(channels)
 
     def _check_frontiers(self, channels: Mapping[Channel, Sequence[Record]]) -> None:
@@ -324,7 +361,7 @@ def _last_t(history: LogicalHistory) -> int:
     return history.decided[-1][1].last_t if history.decided else 0
 
 
-def _cut(made: Made, committed: int, left: Sequence[bytes]) -> None:
+def _cut(made: Made, committed: int, frontier: int, left: Sequence[bytes]) -> None:
     """Forget what no message that is left says, and its reader has not committed."""
     headers = [(decode_header(value), value) for value in left]
     ends = [h.seq + frame_count(value) - 1 for h, value in headers if h.type is MessageType.FRAME]
@@ -332,3 +369,6 @@ def _cut(made: Made, committed: int, left: Sequence[bytes]) -> None:
     end = max(end, committed)  # what is left may be old records, sent again behind newer ones that are trimmed
     del made.records[end:], made.values[end:], made.digests[end + 1 :]
     made.advanced = max((decode_progress(v).t for h, v in headers if h.type is MessageType.PROGRESS), default=-1)
+    times = {t for h, v in headers if h.type is MessageType.WATERMARK for t in decode_watermark(v).times or ()}
+    made.cut = True
+    made.told = {t: advance for t, advance in made.told.items() if t <= frontier or t in times}

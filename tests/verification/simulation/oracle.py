@@ -75,6 +75,9 @@ def timer_key(at: int, key: str) -> bytes:
     return (at + (1 << 63)).to_bytes(8, "big") + b"\0" + key.encode()
 
 
+Source = tuple[int, TopicPartition]  # producer or OUTSIDE
+
+
 class PlainTimers:
     """Timers in a dict, looked through from the first to the last each time: no heap, nothing to reload."""
 
@@ -106,31 +109,55 @@ class PlainTime:
 
     def __init__(self, wiring: TaskWiring) -> None:
         self.now = BEFORE_ALL
-        read = [c for c in wiring.channels if c[0] in wiring.logical] + [(OUTSIDE, p) for p in wiring.external]
-        self.reached = dict.fromkeys([*wiring.channels, *read], BEFORE_ALL)
-        self._read = set(read)
-        self._idle: set[tuple[int, TopicPartition]] = set()
+        self._read = {(OUTSIDE, partition) for partition in wiring.external}
+        self.reached = dict.fromkeys([*wiring.channels, *sorted(self._read)], BEFORE_ALL)
+        self._logged = wiring.deterministic
+        self._idle: set[Source] = set()
+
+    @property
+    def watermark(self) -> tuple[int, bool]:
+        """The time, and whether all sources are idle."""
+        return self.now, len(self._idle) == len(self.reached)
 
     def take(self, step: Step, at: int) -> None:
         """Take a step; ``at``: the timestamp of its record, if it is one."""
         source = step.producer, step.partition
         if step.draw >= 0:
-            self._idle.discard(source)
-            if source in self._read:
-                self.reached[source] = max(self.reached[source], at)
+            self.record(source, at)
         elif step.draw == QUIET:
-            self._idle.add(source)
+            self.quiet(source)
         else:
             watermark, idle = map(int, step.value.split(b";")[:2])
+            self.told([(source, watermark, bool(idle))])
+
+    def record(self, source: Source, at: int) -> None:
+        """Take a record."""
+        self._idle.discard(source)
+        if source in self._read:
+            self.reached[source] = max(self.reached[source], at)
+        self._advance()
+
+    def quiet(self, source: Source) -> None:
+        """Take it that nothing comes from a source."""
+        self._idle.add(source)
+        self._advance()
+
+    def told(self, marks: Sequence[tuple[Source, int, bool]]) -> None:
+        """Take watermarks that are true at one time."""
+        for source, watermark, idle in marks:
             if watermark >= self.reached[source]:
                 self.reached[source] = watermark
                 (self._idle.add if idle else self._idle.discard)(source)
-        counted = [reached for source, reached in self.reached.items() if source not in self._idle]
-        self.now = max(self.now, min(counted) if counted else max(self.reached.values()))
+        self._advance()
 
     def restarted(self) -> None:
-        """A new generation goes on from a commit: of external partitions its clock begins again."""
-        self._idle -= self._read
+        """A new generation goes on from a commit: what its clock has said begins again, what is logged does not."""
+        if not self._logged:
+            self._idle -= self._read
+
+    def _advance(self) -> None:
+        counted = [reached for source, reached in self.reached.items() if source not in self._idle]
+        self.now = max(self.now, min(counted) if counted else max(self.reached.values()))
 
 
 class Recorder:

@@ -108,7 +108,7 @@ class Process:
         plan = self._around.plan
         releases = bool(code.external) and plan.settings.output_delivery == "transactional"
         core = DeterministicCore(self.wiring, plan.limits, releases=releases)
-        runner = LogicalSimRunner(code, self.task, self.overlay, self._froze)
+        runner = LogicalSimRunner(code, self.wiring, self.task, self.overlay, self._froze)
         runner.suffix = b"!" if self.task in self._around.changed else b""
         return core, DeterministicDriver(0, core, runner=runner, **self._parts())
 

@@ -6,52 +6,93 @@ No process, no frame, no checkpoint: each task gets all of its records in one li
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from framework.core.deterministic.logical_watermarks import step_at
+from framework.core.events import Advance
 from framework.core.task_topology import TaskWiring
+from framework.execution.event_time import BEFORE_ALL
 from framework.execution.timers import Due
 from framework.ports import ExternalRecord
 from protocol.changelog import InputDecision
 from protocol.ids import TopicPartition
-from tests.verification.simulation.logical import TIME, LogicalStep, Sent, fire, take
-from tests.verification.simulation.oracle import PlainStore, PlainTimers, TaskHistory
-from tests.verification.simulation.usercode import CHAINS, COUNTS, StageCode, stage_code
+from protocol.notes import IdleNote
+from tests.verification.simulation.logical import LogicalStep, Sent, TimeStep, fire, take
+from tests.verification.simulation.oracle import PlainStore, PlainTime, PlainTimers, Source, TaskHistory
+from tests.verification.simulation.usercode import CHAINS, COUNTS, OUTSIDE, StageCode, stage_code, stamp
 from tests.verification.simulation.world import Plan
 
+Channel = tuple[int, TopicPartition]
 Record = tuple[int, int, bytes]  # t, source, value
 
 
 class Reference(NamedTuple):
-    """What a failure-free run makes: the records of each channel, and of each task in each partition outside."""
+    """What a failure-free run makes: the records and watermarks of each channel, and each task's in each partition."""
 
-    channels: dict[tuple[int, TopicPartition], list[Record]]
-    outside: dict[tuple[int, TopicPartition], list[bytes]]
+    channels: dict[Channel, list[Record]]
+    told: dict[Channel, list[Advance]]
+    outside: dict[Channel, list[bytes]]
 
 
 class PlainTask:
     """A deterministic task without layers, frames or crashes."""
 
     def __init__(
-        self, code: StageCode, producer: int, stores: tuple[PlainStore, PlainStore], timers: PlainTimers
+        self,
+        code: StageCode,
+        wiring: TaskWiring,
+        stores: tuple[PlainStore, PlainStore],
+        timers: PlainTimers,
+        time: PlainTime | None,
     ) -> None:
         self._code = code
-        self._producer = producer
+        self._producer = wiring.producer
         self._stores = stores
         self._timers = timers
+        self._time = time
         self._key = (-1, -1)
+        self._steps: dict[int, tuple[int, bool]] = {}
         self.channels: dict[TopicPartition, list[Record]] = {}
         self.outside: dict[TopicPartition, list[bytes]] = {}
 
-    def take(self, value: bytes, t: int, source: int) -> None:
-        """Process one record, after the timers before it."""
-        self.reach(t - 1)
+    def take(self, value: bytes, t: int, source: int, partition: TopicPartition | None) -> None:
+        """Process one record; ``partition``: the external one that it comes from, if it is from outside."""
         self._key = max(self._key, (t, source))
         counts, chains = self._stores
-        self._sent(*take(self._code, counts, chains, self._timers if self._code.timers else None, value, t))
+        time = self._time
+        now = 0 if time is None else time.now
+        self._sent(*take(self._code, counts, chains, None if time is None else self._timers, value, now))
+        if time is not None:
+            if partition is not None:
+                time.record((OUTSIDE, partition), stamp(value, self._code.disorder))
+            self._fire(time)
 
-    def reach(self, upto: int) -> None:
-        """Fire what is due up to a time."""
+    def pass_time(self, t: int, idle: TopicPartition | None, marks: Sequence[tuple[Source, int, bool]]) -> None:
+        """Take watermarks, or that an external partition is idle."""
+        assert self._time is not None
+        self._key = max(self._key, (t, self._producer))
+        if idle is None:
+            self._time.told(marks)
+        else:
+            self._time.quiet((OUTSIDE, idle))
+        self._fire(self._time)
+
+    def passed(self, t: int) -> None:
+        """All that came at ``t``, or with one decision up to it, is processed."""
+        if self._time is not None:
+            self._steps[step_at(t)] = self._time.watermark
+
+    @property
+    def told(self) -> list[Advance]:
+        """What consumers are told: at the end of each step of logical time, if it is news."""
+        found, last = [], (BEFORE_ALL, False)
+        for t, watermark in sorted(self._steps.items()):
+            if watermark != last:
+                found.append(Advance(t, *watermark))
+                last = watermark
+        return found
+
+    def _fire(self, time: PlainTime) -> None:
         due: Due | None
-        while (due := self._timers.pop(upto // 1000)) is not None:
-            self._key = max(self._key, (due.at * 1000, self._producer))
+        while (due := self._timers.pop(time.now)) is not None:
             self._sent(*fire(self._code, self._stores[0], due))
 
     def _sent(self, streams: list[Sent], external: list[ExternalRecord]) -> None:
@@ -66,10 +107,11 @@ class LogicalHistory(TaskHistory):
 
     def __init__(self, wiring: TaskWiring, code: StageCode, external_start: int) -> None:
         super().__init__(wiring, code, external_start)
-        self._task = PlainTask(code, wiring.producer, self._stores, self._timers)
+        self._task = PlainTask(code, wiring, self._stores, self._timers, self.time)
         self._task.channels = {partition: [] for partition in wiring.outputs}
         self.records = 0  # processed
-        self.decided: list[tuple[int, InputDecision]] = []  # valid, with the offset of each
+        self.watermarks: dict[Channel, int] = {}  # processed: the time of the last of each channel
+        self.decided: list[tuple[int, InputDecision | IdleNote]] = []  # valid, with the offset of each
         self.leases: list[tuple[int, int]] = [(-1, 0)]  # valid, with the offset of each
 
     @property
@@ -77,16 +119,18 @@ class LogicalHistory(TaskHistory):
         """What the committed checkpoints have written to the outside."""
         return self._task.outside
 
-    def replay(self, steps: Sequence[LogicalStep]) -> list[ExternalRecord]:  # type: ignore[override]
+    def replay(self, steps: Sequence[LogicalStep | TimeStep]) -> list[ExternalRecord]:  # type: ignore[override]
         """Run the steps of the next committed checkpoint."""
         for step in steps:
-            if step.producer == TIME:
-                self._task.reach(step.t)
+            if isinstance(step, TimeStep):
+                self._task.pass_time(step.t, None if step.marks else step.partition, step.marks)
+                self.watermarks |= dict.fromkeys((source for source, _, _ in step.marks), step.t)
             else:
                 self.records += 1
-                self._task.take(step.value, step.t, step.source)
-        for partition, records in self._task.channels.items():
-            self.outputs[partition] = [value for _, _, value in records]
+                partition = step.partition if self.wiring.external else None
+                self._task.take(step.value, step.t, step.source, partition)
+        for target, records in self._task.channels.items():
+            self.outputs[target] = [value for _, _, value in records]
         return []
 
 
@@ -94,38 +138,56 @@ def reference(
     plan: Plan, histories: Mapping[int, LogicalHistory], rows: Mapping[TopicPartition, Sequence[bytes]]
 ) -> Reference:
     """Run the deterministic tasks once. ``rows``: what each external partition was given, from its first offset on."""
-    channels: dict[tuple[int, TopicPartition], list[Record]] = {}
-    outside: dict[tuple[int, TopicPartition], list[bytes]] = {}
+    made = Reference({}, {}, {})
     for producer in sorted(histories):  # stages are numbered in the order of the streams
         wiring = plan.wirings[producer]
         content: dict[tuple[int, bytes], bytes] = {}
         stores = PlainStore(COUNTS, content), PlainStore(CHAINS, content)
-        task = PlainTask(stage_code(plan, producer), producer, stores, PlainTimers(content))
-        for t, source, _, _, value in sorted(_inputs(plan, wiring, histories[producer], rows, channels)):
-            task.take(value, t, source)
-        task.reach(1 << 60)
-        channels |= {(producer, partition): records for partition, records in task.channels.items()}
-        outside |= {(producer, partition): values for partition, values in task.outside.items()}
-    return Reference(channels, outside)
+        time = PlainTime(wiring) if wiring.keeps_time else None
+        task = PlainTask(stage_code(plan, producer), wiring, stores, PlainTimers(content), time)
+        if wiring.is_source:
+            _decide(task, plan, producer, histories[producer], rows)
+        else:
+            _merge(task, wiring, made)
+        made.channels.update({(producer, partition): records for partition, records in task.channels.items()})
+        made.told.update({(producer, partition): task.told for partition in wiring.timed_outputs})
+        made.outside.update({(producer, partition): values for partition, values in task.outside.items()})
+    return made
 
 
-def _inputs(
+def _decide(
+    task: PlainTask,
     plan: Plan,
-    wiring: TaskWiring,
+    producer: int,
     history: LogicalHistory,
     rows: Mapping[TopicPartition, Sequence[bytes]],
-    channels: Mapping[tuple[int, TopicPartition], list[Record]],
-) -> list[tuple[int, int, int, int, bytes]]:
-    """Return (t, source, channel, seq, value) of all that a task is to process."""
-    if wiring.is_source:
-        taken = []
-        for _, d in history.decided:
-            first = d.first_offset - plan.external_start
-            values = rows[TopicPartition(d.topic, d.partition)][first : first + d.records]
-            taken += [(d.first_t + index, wiring.producer, 0, 0, value) for index, value in enumerate(values)]
-        return taken
-    return [
-        (t, source, index, seq, value)
+) -> None:
+    """Give a source what it has decided to take."""
+    for _, decision in history.decided:
+        partition = TopicPartition(decision.topic, decision.partition)
+        if isinstance(decision, InputDecision):
+            first = decision.first_offset - plan.external_start
+            for index, value in enumerate(rows[partition][first : first + decision.records]):
+                task.take(value, decision.first_t + index, producer, partition)
+        else:
+            task.pass_time(decision.t, partition, ())
+        task.passed(decision.last_t)
+
+
+def _merge(task: PlainTask, wiring: TaskWiring, made: Reference) -> None:
+    """Give a task all that its producers make, by logical time: watermarks of a time behind its records."""
+    records = [
+        (t, 0, source, index, seq, value)
         for index, key in enumerate(sorted(wiring.channels))
-        for seq, (t, source, value) in enumerate(channels.get(key, ()))
+        for seq, (t, source, value) in enumerate(made.channels.get(key, ()))
     ]
+    marks: dict[int, list[tuple[Source, int, bool]]] = {}
+    for key in wiring.channels:
+        for advance in made.told.get(key, ()):
+            marks.setdefault(advance.t, []).append((key, advance.watermark, advance.idle))
+    for t, is_time, source, _, _, value in sorted([*records, *((t, 1, 0, 0, 0, b"") for t in marks)]):
+        if is_time:
+            task.pass_time(t, None, marks[t])
+            task.passed(t)
+        else:
+            task.take(value, t, source, None)

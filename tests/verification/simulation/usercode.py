@@ -34,6 +34,7 @@ MARKS = 12  # of a deterministic task: digests of its channels, seqs outside; ju
 CLOCK = b"~time"  # in COUNTS, where there are timers: the task's event time at the last freeze
 LATE = b"~late"  # in COUNTS: records whose window was closed
 WINDOW_MS = 16
+OF_TIMER = b"~"  # begins the ident of what a timer of a deterministic task sends; then comes its time
 TOLD, QUIET = -1, -2  # instead of a draw: the step is a watermark; a source that has become idle
 FILES = TopicPartition("files", 0)  # where records go that the outbox writes
 OUTSIDE = -1  # instead of a producer id: the record came from an external topic
@@ -125,6 +126,8 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
 def stamp(value: bytes, disorder: int) -> int:
     """Return the timestamp of a record: it goes with the record wherever that goes. Some partitions are denser."""
     ident = value.partition(b";")[0]
+    if ident[:1] == OF_TIMER:
+        return int(ident[1:])
     stage, partition, number = (*map(int, ident.split(b".")), 0, 0)[:3] if ident[:1].isdigit() else (0, 0, 0)
     return 100 + number * 3 * (1 + (partition + stage) % 3 * 2) - (crc32(ident) % disorder if disorder else 0)
 
@@ -188,7 +191,7 @@ class SimRunner:
         outbox: Outbox | None,
     ) -> None:
         self._code = code
-        self._site = _timed_site(code, wiring, overlay, self._fire) if wiring.keeps_time else None
+        self._site = timed_site(code, wiring, overlay, self._fire) if wiring.keeps_time else None
         self._meta = overlay.store(META) if wiring.keeps_time else None
         self._outbox = outbox
         self._counts, self._chains = overlay.store(COUNTS), overlay.store(CHAINS)
@@ -266,10 +269,10 @@ class SimRunner:
         while (due := self._site.timers.pop()) is not None:
             on_timer(self._chains, due)
 
-    def source_is_idle(self, producer: int, partition: TopicPartition) -> None:
-        """Take it that nothing comes from a source."""
-        self.steps.append(Step(partition, producer, -1, b"", QUIET))
-        self._time.set_idle((producer, partition))
+    def input_is_idle(self, partition: TopicPartition) -> None:
+        """Take it that nothing comes from an external partition."""
+        self.steps.append(Step(partition, OUTSIDE, -1, b"", QUIET))
+        self._time.set_idle((OUTSIDE, partition))
         self._time_moved()
 
     @property
@@ -331,7 +334,7 @@ class SimRunner:
         """Do nothing: nothing is open."""
 
 
-def _timed_site(code: StageCode, wiring: TaskWiring, overlay: Overlay, fire: Callable[[], None]) -> Site:
+def timed_site(code: StageCode, wiring: TaskWiring, overlay: Overlay, fire: Callable[[], None]) -> Site:
     """Return the real site of a task's loops, with what it needs to keep time."""
     nothing = cast("Any", None)
     timers, time = TimerQueue(overlay.store(TIMERS)), event_time_of(wiring)

@@ -246,12 +246,12 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
 
 
 def _timed(plan: Plan) -> Plan:
-    """Return the same job with event time in the tasks that set timers: all aligned ones, or the last one (E1)."""
+    """Return the same job with event time in the tasks that set timers: all of them, or the last stage's (E1)."""
     if not plan.timers:
         return plan
     r = random.Random(f"event time {plan.seed}")
     stages = [stage.ordinal for stage in plan.topology.stages]
-    timed = frozenset(stages[-1:] if r.random() < 0.2 else stages) - plan.topology.deterministic
+    timed = frozenset(stages[-1:] if r.random() < 0.2 else stages)
     topology = replace(plan.topology, timed=timed)
     wirings = {task: wire(topology, *split_producer_id(task)) for task in plan.wirings}
     interval = plan.settings.checkpoint_interval_ms

@@ -27,6 +27,10 @@ def _merges(plan: Plan) -> bool:
     return any(len(wiring.channels) > 1 for wiring in plan.wirings.values())
 
 
+def _tells_time(plan: Plan) -> bool:
+    return _streams(plan) and plan.timers
+
+
 def _unfenced(plan: Plan) -> bool:
     return _streams(plan) and not plan.compare_and_append
 
@@ -157,12 +161,13 @@ def advanced_beyond_the_lease(advance: Any) -> Any:
     DeterministicCore,
     "_pass",
     "time",
+    "event time",
     "halted",
-    shows=lambda plan: _streams(plan) and plan.timers,
+    shows=_tells_time,
     world="deterministic",
 )
-def advanced_over_a_timer(pass_: Any) -> Any:
-    """A progress message goes out before the timers of a lower time have fired (D1)."""
+def advanced_over_a_watermark(pass_: Any) -> Any:
+    """A progress message goes out before the watermark of a lower time (D1, E2)."""
     return lambda self, t: self.outputs.progress(t, self.frozen + 1)
 
 
