@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import dataclass
 
 from framework.api.graph import StageGraph
 from framework.core.aligned.task import TaskCore
@@ -10,13 +11,18 @@ from framework.core.limits import Limits
 from framework.core.task_topology import wire
 from framework.core.topology import Topology
 from framework.errors import ConfigError
-from framework.execution.deterministic.driver import DeterministicDriver
+from framework.execution.aligned_mode import AlignedMode
+from framework.execution.deterministic.mode import DeterministicMode
 from framework.execution.deterministic.outputs import LogicalOutputs
+from framework.execution.deterministic.ports import LogicalRunner
 from framework.execution.deterministic.processor import LogicalProcessor
-from framework.execution.driver import COVERED, TaskDriver
+from framework.execution.driver import TaskDriver
+from framework.execution.early_frames import SpilledFrames
 from framework.execution.outbox import MakeSinks, sinks_of
 from framework.execution.outputs import Outputs
+from framework.execution.ports import Runner
 from framework.execution.processor import CheckKeys, Processor
+from framework.execution.task_parts import COVERED, TaskParts
 from framework.ports import Log, SpillStore, StateStore
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
@@ -75,6 +81,42 @@ def _overlay(graph: StageGraph, store: StateStore, settings: Settings) -> Overla
     )
 
 
+@dataclass(frozen=True, slots=True)
+class TaskIO:
+    """What one task reads and writes. ``mono_ms`` is a clock that only goes forward."""
+
+    log: Log
+    store: StateStore
+    overlay: Overlay
+    spill: SpillStore
+    settings: Settings
+    mono_ms: Callable[[], float]
+
+    def parts(self, owner: int, core: TaskCore | DeterministicCore, runner: Runner) -> TaskParts:
+        """Return what a driver and its mode work with."""
+        return TaskParts(
+            owner,
+            core,
+            log=self.log,
+            overlay=self.overlay,
+            runner=runner,
+            settings=self.settings,
+            mono_ms=self.mono_ms,
+        )
+
+
+def aligned_driver(owner: int, core: TaskCore, runner: Runner, io: TaskIO) -> TaskDriver:
+    """Return the driver of a task in aligned mode, or at least once."""
+    parts, early = io.parts(owner, core, runner), SpilledFrames(io.spill)
+    return TaskDriver(parts, AlignedMode(parts, core, early), store=io.store, early=early)
+
+
+def deterministic_driver(owner: int, core: DeterministicCore, runner: LogicalRunner, io: TaskIO) -> TaskDriver:
+    """Return the driver of a task in deterministic mode."""
+    parts, early = io.parts(owner, core, runner), SpilledFrames(io.spill)
+    return TaskDriver(parts, DeterministicMode(parts, core, runner), store=io.store, early=early)
+
+
 def assemble(
     graph: StageGraph,
     topology: Topology,
@@ -106,32 +148,14 @@ def assemble(
         _connect(log, owner, wiring.changelog, store.changelog_position(), transactions=aligned and releases)
     logical = LogicalOutputs(topology.job, wiring) if graph.mode == "deterministic" else None
     outputs = Outputs(graph, topology, settings, _counts(graph, log), mode=logical)
+    io = TaskIO(log, store, overlay, spill, settings, mono_ms)
     if logical is not None:
         code = LogicalProcessor(
             graph, topology, partition, overlay, outputs, settings, logical=logical, executor=executor, sinks=sinks
         )
         code.check_keys = check_keys
-        return DeterministicDriver(
-            owner,
-            DeterministicCore(wiring, limits_of(settings), releases=releases),
-            log=log,
-            store=store,
-            overlay=overlay,
-            spill=spill,
-            runner=code,
-            settings=settings,
-            mono_ms=mono_ms,
-        )
+        core = DeterministicCore(wiring, limits_of(settings), releases=releases)
+        return deterministic_driver(owner, core, code, io)
     runner = Processor(graph, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks)
     runner.check_keys = check_keys
-    return TaskDriver(
-        owner,
-        TaskCore(wiring, limits_of(settings), aligned=aligned),
-        log=log,
-        store=store,
-        overlay=overlay,
-        spill=spill,
-        runner=runner,
-        settings=settings,
-        mono_ms=mono_ms,
-    )
+    return aligned_driver(owner, TaskCore(wiring, limits_of(settings), aligned=aligned), runner, io)

@@ -18,7 +18,6 @@ from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.errors import ConfigError, ExitCode, Fenced, FrameworkError, Halted, StoreCorrupted, exit_code
 from framework.execution.build import assemble, store_names
-from framework.execution.deterministic.driver import DeterministicDriver
 from framework.execution.driver import TaskDriver
 from framework.execution.outbox_executor import OwnThread
 from framework.execution.sst_install import take_prebuilt
@@ -102,7 +101,6 @@ class Worker:
                 )
             )
 
-        self._logical = [driver for driver in self.drivers if isinstance(driver, DeterministicDriver)]
         # sources come last in a turn: the records that reached the others let them advance at once
         self._sources = [driver for driver in self.drivers if driver.wiring.is_source]
         self._behind = [driver for driver in self.drivers if not driver.wiring.is_source]
@@ -148,15 +146,15 @@ class Worker:
 
     def _awaits_answers(self) -> bool:
         """Whether a task can go on when the log has answered: of aligned ones each commit waits for its frames."""
-        return len(self._logical) < len(self.drivers) or any(driver.awaits_answers for driver in self._logical)
+        return any(driver.mode.awaits_answers for driver in self.drivers)
 
     def _tell(self) -> None:
         """Tell the sources here the last logical time: a task waits for them."""
-        observed = max((driver.observed for driver in self._logical), default=0)
+        observed = max(driver.mode.observed for driver in self.drivers)
         if observed > self._observed:
             self._observed = observed
-            for driver in self._logical:
-                driver.observe(observed)
+            for driver in self.drivers:
+                driver.mode.observe(observed)
 
     def _poll(self) -> bool:
         """Push out the sends, and report the deliveries; return whether a task can do something about it."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from framework.core.aligned.task import TaskCore
 from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring
-from framework.execution.driver import TaskDriver
+from framework.execution.build import TaskIO, aligned_driver
 from framework.execution.ports import Timeless
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import Delivery, ExternalRecord, LogRow, Write
@@ -208,17 +208,8 @@ class Driven:
         )
         self.runner = KeyRunner(overlay, wiring.outputs, self.trace)
         self.core = TaskCore(wiring, limits, aligned=settings.processing_guarantee == "exactly-once")
-        self.driver = TaskDriver(
-            0,
-            self.core,
-            log=self.log,
-            store=self.store,
-            overlay=overlay,
-            spill=MemorySpill(),
-            runner=self.runner,
-            settings=settings,
-            mono_ms=lambda: float(self.now_ms),
-        )
+        io = TaskIO(self.log, self.store, overlay, MemorySpill(), settings, lambda: float(self.now_ms))
+        self.driver = aligned_driver(0, self.core, self.runner, io)
 
     def append(self, partition: TopicPartition, *values: bytes) -> int:
         """Append messages to the log; return the offset of the last."""

@@ -91,8 +91,8 @@ class Killed(Exception):
 
 def answer_to(driver: TaskDriver, action: do.Action) -> on.Event | None:
     """Return the answer to an action that was not performed; None: the core waits for none."""
-    open_bytes, end = driver._overlay.open_bytes, driver._log.bounds(driver.wiring.changelog)[1]
-    now = int(driver._mono_ms())
+    open_bytes, end = driver.parts.overlay.open_bytes, driver.parts.log.bounds(driver.wiring.changelog)[1]
+    now = int(driver.parts.mono_ms())
     match action:
         case do.AppendChangelog():
             return on.ChangelogAppended(end + len(action.before), now, now, fenced=False, mono_us=now * 1_000)
@@ -105,7 +105,7 @@ def answer_to(driver: TaskDriver, action: do.Action) -> on.Event | None:
         case do.FlushOutputs():
             return on.OutputFrames(())
         case do.WriteData():
-            data = Encoded(driver._overlay, action.generation, action.first_seq, action.cursor)
+            data = Encoded(driver.parts.overlay, action.generation, action.first_seq, action.cursor)
             return on.DataWritten(len(data.messages), data.digest, data.cursor, data.round_done)
         case do.ApplyFrozen():
             return on.Applied()
@@ -130,7 +130,7 @@ class Exchange:
 
     def install(self, driver: TaskDriver) -> None:
         """Let a driver make the exchange."""
-        perform, take = driver._perform_next, driver._do
+        perform, take = driver._perform_next, driver.parts.tell
         known = Counter[type[on.Event]]()  # answers that were given before their time: the true ones are left out
         dies = False
 
@@ -142,10 +142,10 @@ class Exchange:
 
         def perform_next() -> bool:
             nonlocal dies
-            action = driver._todo[0]
+            action = driver.parts.todo[0]
             self.asked[type(action)] += 1
             if isinstance(action, self.earlier) and self.held is None and self.asked[self.earlier] > self.turn:
-                self.held = driver._todo.popleft()
+                self.held = driver.parts.todo.popleft()
                 answer = answer_to(driver, action)
                 if answer is not None:
                     known[type(answer)] += 1
@@ -158,11 +158,11 @@ class Exchange:
                 self.made = True
                 if self.then == "never performed":
                     raise Killed
-                driver._todo.appendleft(self.held)
+                driver.parts.todo.appendleft(self.held)
                 dies = self.then != "performed late"
             return done
 
-        driver._do, driver._perform_next = report, perform_next  # type: ignore[method-assign]
+        driver.parts.tell, driver._perform_next = report, perform_next  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -134,7 +134,7 @@ class CommitProgress:
         when, test = POINTS[self._point]
 
         def watched_perform(driver: TaskDriver) -> bool:
-            action = driver._todo[0]
+            action = driver.parts.todo[0]
             here = test(driver, action) and self._counted()
             if here and when in ("before", "sent before"):
                 self._die(driver, None, sent=when == "sent before")
@@ -170,10 +170,10 @@ class CommitProgress:
         """End this process by SIGKILL; before, see what was sent into the log, and at least what ``action`` sent."""
         awaited = CHANGELOG if isinstance(action, do.AppendChangelog) else getattr(action, "token", None)
         for _ in range(SEND_POLLS if sent else 0):
-            answers = driver._log.poll()
+            answers = driver.parts.log.poll()
             if any(awaited in (None, answer.token) for answer in answers):
                 break
-            driver._log.wait(5)
+            driver.parts.log.wait(5)
         assert self._point in POINTS
         self._memory[self._at + POINT_AT] = 1 + list(POINTS).index(self._point)
         os.kill(os.getpid(), signal.SIGKILL)

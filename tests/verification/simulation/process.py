@@ -10,7 +10,7 @@ from zlib import crc32
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.lifecycle import TaskStatus
 from framework.core.task_topology import TaskWiring
-from framework.execution.deterministic.driver import DeterministicDriver
+from framework.execution.build import TaskIO, aligned_driver, deterministic_driver
 from framework.execution.driver import TaskDriver
 from framework.execution.outbox import Outbox
 from framework.execution.reserved_stores import OUTBOX
@@ -102,7 +102,7 @@ class Process:
         core = SimCore(self.wiring, plan.limits, aligned=plan.aligned)
         outbox = self._outbox() if code.files else None
         runner = SimRunner(code, self.wiring, self.overlay, self._around.draw, self._froze, outbox)
-        return core, TaskDriver(0, core, runner=runner, **self._parts())
+        return core, aligned_driver(0, core, runner, self._io())
 
     def _deterministic(self, code: StageCode) -> tuple[DeterministicCore, TaskDriver]:
         plan = self._around.plan
@@ -110,18 +110,12 @@ class Process:
         core = DeterministicCore(self.wiring, plan.limits, releases=releases)
         runner = LogicalSimRunner(code, self.wiring, self.task, self.overlay, self._froze)
         runner.suffix = b"!" if self.task in self._around.changed else b""
-        return core, DeterministicDriver(0, core, runner=runner, **self._parts())
+        return core, deterministic_driver(0, core, runner, self._io())
 
-    def _parts(self) -> dict[str, Any]:
-        """Return what every driver has around it."""
-        return {
-            "log": self.log,
-            "store": self.store,
-            "overlay": self.overlay,
-            "spill": SimSpill(self.boundary),
-            "settings": self._around.plan.settings,
-            "mono_ms": self._mono_ms,
-        }
+    def _io(self) -> TaskIO:
+        """Return what the task reads and writes."""
+        spill, settings = SimSpill(self.boundary), self._around.plan.settings
+        return TaskIO(self.log, self.store, self.overlay, spill, settings, self._mono_ms)
 
     def _mono_ms(self) -> int:
         return self._around.now() - self._born

@@ -4,9 +4,9 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
+from framework.core.deterministic.task import DeterministicCore
 from framework.core.task_topology import TaskWiring
 from framework.errors import Fenced, FrameworkError, Halted, OffsetOutOfRange, StoreCorrupted, TransientError
-from framework.execution.deterministic.driver import DeterministicDriver
 from framework.execution.driver import TaskDriver
 from framework.execution.pending_sends import CHANGELOG
 from framework.ports import ExternalRecord, LogRow
@@ -238,10 +238,10 @@ class Simulation:
 
     def _tell(self, driver: TaskDriver) -> None:
         """At times, tell a task which time others have observed, or a later one: nothing relies on its being true."""
-        if isinstance(driver, DeterministicDriver) and self.rand() < TOLD:
+        if isinstance(driver.core, DeterministicCore) and self.rand() < TOLD:
             drivers = (process.driver for process in self._processes)
-            observed = max(each.observed for each in drivers if isinstance(each, DeterministicDriver))
-            driver.observe(observed + int(10_000_000 * self.rand() ** 20))
+            observed = max(each.mode.observed for each in drivers if isinstance(each.core, DeterministicCore))
+            driver.mode.observe(observed + int(10_000_000 * self.rand() ** 20))
 
     def _complete(self) -> bool:
         if self.checker.missing or self._arrivals:

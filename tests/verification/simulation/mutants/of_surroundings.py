@@ -49,15 +49,19 @@ def marker_resent_only_if_last(perform_next: Any) -> Any:
     """A restart says nothing in a partition that already ends with a marker of its own (the design document's rule)."""
 
     def mistaken(self: TaskDriver) -> bool:
-        action = self._todo[0]
-        if isinstance(action, do.Send) and _sends(action, "send restore") and self._log.bounds(action.partition)[1]:
-            start, end = self._log.bounds(action.partition)
-            last = self._log.read(action.partition, end - 1, 1)[0].value if end > start else None
+        action = self.parts.todo[0]
+        if (
+            isinstance(action, do.Send)
+            and _sends(action, "send restore")
+            and self.parts.log.bounds(action.partition)[1]
+        ):
+            start, end = self.parts.log.bounds(action.partition)
+            last = self.parts.log.read(action.partition, end - 1, 1)[0].value if end > start else None
             if last and name_of(last) == "send marker" and decode_header(last).producer == self.wiring.producer:
-                self._todo.popleft()
-                self._pending_sends.sent(action.token, 0, self._mono_ms())
-                self._pending_sends.delivered(action.token)
-                self._do(on.Acked(self._pending_sends.delivered_up_to))
+                self.parts.todo.popleft()
+                self.parts.pending_sends.sent(action.token, 0, self.parts.mono_ms())
+                self.parts.pending_sends.delivered(action.token)
+                self.parts.tell(on.Acked(self.parts.pending_sends.delivered_up_to))
                 return True
         return bool(perform_next(self))
 
@@ -69,14 +73,14 @@ def failed_send_ignored(perform_next: Any) -> Any:
     """A send that failed counts as one that was acknowledged (A7)."""
 
     def mistaken(self: TaskDriver) -> bool:
-        action = self._todo[0]
+        action = self.parts.todo[0]
         try:
             return bool(perform_next(self))
         except TransientError:
             if not (isinstance(action, do.Send) and _sends(action, "send frame")):
                 raise
-            self._pending_sends.delivered(action.token)
-            self._do(on.Acked(self._pending_sends.delivered_up_to))
+            self.parts.pending_sends.delivered(action.token)
+            self.parts.tell(on.Acked(self.parts.pending_sends.delivered_up_to))
             return True
 
     return mistaken
@@ -167,16 +171,16 @@ def commit_not_synced(perform_next: Any) -> Any:
     """A commit is acknowledged before it would survive a power loss (port contract 2)."""
 
     def mistaken(self: TaskDriver) -> bool:
-        send = self._log.send
+        send = self.parts.log.send
 
         def unsynced(*args: Any, **options: Any) -> None:
             send(*args, **(options | {"sync": False}))
 
-        self._log.send = unsynced  # type: ignore[method-assign]
+        self.parts.log.send = unsynced  # type: ignore[method-assign]
         try:
             return bool(perform_next(self))
         finally:
-            del self._log.send
+            del self.parts.log.send
 
     return mistaken
 

@@ -75,10 +75,10 @@ def outputs_kept(perform_next: Any) -> Any:
     """A rollback keeps what a sink holds back (R4)."""
 
     def mistaken(self: TaskDriver) -> bool:
-        kept = self._runner.take_external() if self._todo and isinstance(self._todo[0], DropOpen) else []
+        kept = self.parts.runner.take_external() if self.parts.todo and isinstance(self.parts.todo[0], DropOpen) else []
         done = bool(perform_next(self))
         if kept:
-            self._runner._external = kept  # type: ignore[attr-defined]
+            self.parts.runner._external = kept  # type: ignore[attr-defined]
         return done
 
     return mistaken

@@ -1,0 +1,189 @@
+"""Aligned mode, and at least once: frames are processed one by one, and outputs leave with their commit."""
+
+from collections import deque
+
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.aligned.task import TaskCore
+from framework.errors import OffsetOutOfRange
+from framework.execution.early_frames import SpilledFrames
+from framework.execution.limits import END_CHECK_MS
+from framework.execution.pending_sends import CHANGELOG, PRODUCED
+from framework.execution.task_parts import TaskParts
+from framework.ports import Delivery, ExternalRecord, LogRow
+from protocol.ids import TopicPartition
+
+
+class AlignedMode:
+    """The Mode of one task. Once told, an external record is processed at once; a frame waits for the core."""
+
+    awaits_answers = True  # a commit waits for the frames before it
+    can_go_on = True
+    observed = 0
+
+    def __init__(self, parts: TaskParts, core: TaskCore, early: SpilledFrames) -> None:
+        self._parts = parts
+        self._early = early
+        self._aligned = core.aligned
+        self._batch: deque[LogRow] = deque()
+        self._batch_of: TopicPartition | None = None
+        self._held: list[ExternalRecord] = []  # records that a sink holds back for the checkpoint being committed (S1)
+        self._unflushed = False  # something was processed since the outputs were flushed
+
+    def observe(self, t: int) -> None:
+        """Do nothing: there is no logical time."""
+
+    def acknowledged(self, delivery: Delivery) -> None:
+        """Do nothing: an aligned task need not know where its outputs are."""
+
+    def recover(self) -> bool | None:
+        """There is nothing to recover: outputs become visible with their commit, or may come twice."""
+        return None
+
+    # --- time ---
+
+    def on_time(self) -> bool:
+        """Tell the core that time has passed, if that may do something; True if it did."""
+        parts = self._parts
+        now = parts.mono_ms()
+        parts.pending_sends.check(now)
+        if parts.core.due_in_ms(int(now)) > 0:
+            return False
+        parts.tell(on.Tick(int(now), parts.overlay.open_bytes))
+        return bool(parts.todo)
+
+    def due_in_ms(self, now_ms: float) -> float:
+        """Return when ``on_time``, or a look at the inputs, may have something to do."""
+        parts = self._parts
+        due: float = parts.core.due_in_ms(int(now_ms))
+        due = min(due, int(parts.end_due_ms - now_ms) + 1) if now_ms < parts.end_due_ms else due
+        if parts.core.wants_input and self._batch_of is None and not parts.input_reader.more:
+            due = min(due, parts.event_time.due_in_ms(now_ms))
+        return due
+
+    def look_for_idle(self) -> bool:
+        """Tell the code of inputs that have brought nothing for a while (E4); True if that is news."""
+        parts = self._parts
+        now = parts.mono_ms()
+        idle = parts.event_time.next_idle(now) if parts.core.wants_input else None
+        if idle is None:
+            return False
+        parts.runner.input_is_idle(idle)
+        self._unflushed = True  # timers may have fired
+        parts.tell(on.Tick(int(now), parts.overlay.open_bytes))
+        return True
+
+    # --- input ---
+
+    def read(self) -> bool:
+        """Read input and give it to the core or the code; False if there is none to be had now."""
+        parts = self._parts
+        if not parts.core.wants_input or parts.blocked():
+            return False
+        if self._batch_of is None:
+            try:
+                batch = parts.input_reader.next_batch()
+            except OffsetOutOfRange as error:
+                parts.tell(on.InputGone(error))
+                return True
+            if batch is None:
+                return parts.note_ends()
+            partition, rows = batch
+            if partition not in parts.internal:
+                parts.event_time.active(partition, parts.mono_ms())
+                return self._external_batch(partition, rows)
+            self._batch_of, self._batch = partition, deque(rows)
+        row = self._batch.popleft()
+        partition = self._batch_of
+        if not self._batch:
+            self._batch_of = None
+        parts.tell(on.Message(partition, row.offset, row.append_time_ms, row.value or b""))
+        return True
+
+    def _external_batch(self, partition: TopicPartition, rows: list[LogRow]) -> bool:
+        parts = self._parts
+        parts.runner.process_rows(partition, rows)
+        self._unflushed = True
+        parts.counters["external records"] += len(rows)
+        parts.end_due_ms = parts.mono_ms() + END_CHECK_MS
+        parts.tell(on.ExternalProcessed(partition, rows[-1].offset + 1, False, parts.overlay.open_bytes))
+        return True
+
+    def forget_read(self) -> None:
+        """An input is to be read from elsewhere: forget what was read and not processed."""
+        self._batch_of, self._batch = None, deque()
+
+    # --- outputs ---
+
+    def flush(self) -> bool:
+        """Close the output frames at the end of a batch, never by waiting (design 1.2)."""
+        parts = self._parts
+        if self._batch_of is not None or parts.input_reader.more:
+            return False
+        watermark = parts.event_time.take(parts.mono_ms())
+        if not self._unflushed and watermark is None:
+            return False
+        frames = parts.runner.take_frames() if self._unflushed else []
+        self._unflushed = False
+        if frames or watermark is not None:
+            parts.tell(on.OutputFrames(frames, watermark))
+        if not self._aligned:
+            self._produce(parts.runner.take_external())
+        return True
+
+    def perform(self, action: do.Action) -> bool:
+        """Do what an aligned core asks for; False if it is an action of any mode."""
+        parts = self._parts
+        match action:
+            case do.Process():
+                self._process(action)
+            case do.FlushOutputs():
+                watermark = parts.event_time.take(parts.mono_ms(), at_once=True)
+                parts.tell(on.OutputFrames(parts.runner.take_frames(), watermark))
+            case do.Freeze():
+                parts.runner.before_freeze(action.checkpoint_id)
+                parts.overlay.freeze()
+                self._hold_back()
+            case do.AppendChangelog():
+                self._append_changelog(action)
+            case _:
+                return False
+        return True
+
+    def _process(self, action: do.Process) -> None:
+        parts, value = self._parts, action.value
+        if value is None:
+            value = self._early.take(action.key)
+        parts.runner.process_frame(action.partition, action.offset, value, action.skip)
+        self._unflushed = True
+        parts.counters["frames"] += 1
+        parts.tell(on.Processed(parts.overlay.open_bytes))
+
+    def _append_changelog(self, action: do.AppendChangelog) -> None:
+        parts = self._parts
+        outputs, self._held = (self._held, []) if action.with_outputs else ((), self._held)
+        parts.pending_sends.sent_other(CHANGELOG, parts.mono_ms())
+        parts.log.send(
+            parts.owner,
+            CHANGELOG,
+            parts.wiring.changelog,
+            action.value,
+            fence=action.generation,
+            sync=True,
+            outputs=outputs,
+        )
+
+    def _hold_back(self) -> None:
+        """Assign the records that a sink has collected so far to the checkpoint just frozen (A8)."""
+        external = self._parts.runner.take_external()
+        if self._aligned:
+            self._held = external
+        else:
+            self._produce(external)
+
+    def _produce(self, records: list[ExternalRecord]) -> None:
+        parts = self._parts
+        if records:
+            parts.pending_sends.sent_other(PRODUCED, parts.mono_ms())
+            parts.log.produce(parts.owner, PRODUCED, records)
+            parts.urgent = True

@@ -1,0 +1,250 @@
+"""Deterministic mode: inputs are decided on and merged in logical time, and nothing waits for a commit (D1, D2)."""
+
+from collections import deque
+
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.deterministic.task import DeterministicCore
+from framework.errors import OffsetOutOfRange
+from framework.execution.deterministic.decided import DecidedRows, digest_of
+from framework.execution.deterministic.differing import explained
+from framework.execution.deterministic.output_recovery import OutputRecovery
+from framework.execution.deterministic.ports import LogicalRunner
+from framework.execution.deterministic.remade import OutputsDiffer
+from framework.execution.limits import END_CHECK_MS, LATE_MS
+from framework.execution.pending_sends import CHANGELOG
+from framework.execution.task_parts import COVERED, TaskParts
+from framework.ports import Delivery, ExternalRecord, LogRow
+from protocol.ids import TopicPartition
+
+
+class DeterministicMode:
+    """The Mode of one task. Its outputs to external topics wait here, in order, until the core releases them (D5)."""
+
+    def __init__(self, parts: TaskParts, core: DeterministicCore, runner: LogicalRunner) -> None:
+        self._parts = parts
+        self._core = core
+        self._code = runner
+        self._batches_read: deque[tuple[TopicPartition, list[LogRow]]] = deque()  # read, their decision not yet made
+        self._decided = DecidedRows(parts.wiring.name, parts.log, parts.settings)
+        self._back = OutputRecovery(parts.log, parts.settings.batch_bytes_max, runner)
+        self._waiting: list[ExternalRecord] = []  # outputs that are not released yet
+        self._waiting_bytes = 0
+        self._told = 0  # the last time that the tasks beside this one have observed
+        self._held_up = False  # no more input is taken before the log has answered
+        self._due_at_ms: float | None = None  # when a Tick can do something, as of the core's step ``_due_step``
+        self._due_step = -1
+        parts.when_ready = self._begin
+
+    @property
+    def awaits_answers(self) -> bool:
+        """Whether something can go on only when the log has answered."""
+        return self._parts.pending_sends.awaited or self._core.awaits_answers or self._held_up
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether a ``tick`` can do something now that outputs are acknowledged."""
+        return bool(self._parts.todo) or self._held_up
+
+    def acknowledged(self, delivery: Delivery) -> None:
+        """Note where the outputs of this task end: a successor need not look for them before that."""
+        for partition, end in delivery.ends:
+            self._code.note_end(partition, end)
+
+    def recover(self) -> bool | None:
+        """Before anything is processed, find which outputs are visible already (D5)."""
+        if self._back.step():
+            return True
+        return False if self._back.pending else None
+
+    def due_in_ms(self, now_ms: float) -> float:
+        """Return when ``on_time`` may have something to do; a progress message is due to the µs."""
+        due = max(0.0, self._due_at(now_ms) - now_ms)
+        if self._core.wants_input:
+            due = min(due, self._parts.event_time.due_in_ms(now_ms))
+        return min(due, LATE_MS) if self._back.pending else due
+
+    @property
+    def observed(self) -> int:
+        """The last logical time in µs that has reached this task."""
+        return self._core.merge.latest
+
+    def observe(self, t: int) -> None:
+        """Note that a task beside this one has observed ``t``: a source passes it at once, if it can (D1)."""
+        parts = self._parts
+        if t > self._told and parts.ready and parts.wiring.is_source:
+            self._told, now = t, parts.mono_ms()
+            parts.tell(on.Tick(int(now), parts.overlay.open_bytes, int(now * 1_000), observed=t))
+
+    # --- input ---
+
+    def read(self) -> bool:
+        """Give frames to the core, and rows of external inputs for their decision; False if there are none now."""
+        parts = self._parts
+        if not self._core.wants_input:
+            return False
+        self._held_up = self._waiting_bytes > parts.settings.sink_buffer_bytes_max or parts.blocked()
+        if self._held_up:
+            return self._nothing_more()
+        try:
+            batch = parts.input_reader.next_batch()
+        except OffsetOutOfRange as error:
+            parts.tell(on.InputGone(error))
+            return True
+        if batch is None:
+            return self._nothing_more() or parts.note_ends()
+        partition, rows = batch
+        if partition in parts.internal:
+            step = self._core.step
+            for row in rows:
+                parts.todo.extend(step(on.Message(partition, row.offset, row.append_time_ms, row.value or b"")))
+            parts.tell(on.InputRead())
+        else:
+            now = parts.mono_ms()
+            self._batches_read.append(batch)
+            parts.end_due_ms = now + END_CHECK_MS
+            parts.event_time.active(partition, now)
+            parts.counters["external records"] += len(rows)
+            large = sum(len(row.value or b"") for row in rows) > parts.settings.batch_bytes_max // 2
+            offsets, more = (rows[0].offset, rows[-1].offset + 1), large or parts.input_reader.more
+            parts.tell(on.ExternalBatch(partition, *offsets, len(rows), int(now * 1_000), digest_of(rows), more))
+        return True
+
+    def _nothing_more(self) -> bool:
+        """Tell a core that gathers outputs that nothing follows for now; return whether it did."""
+        if not self._core.gathers:
+            return False
+        self._parts.tell(on.InputRead())
+        return True
+
+    def forget_read(self) -> None:
+        """An input is to be read from elsewhere: forget what was read ahead of its decision."""
+        self._decided.clear()
+
+    def flush(self) -> bool:
+        """Do nothing: each batch is flushed when it ends."""
+        return False
+
+    def look_for_idle(self) -> bool:
+        """Tell the core of an input that has brought nothing for a while (E4); True if there is one."""
+        parts = self._parts
+        now = parts.mono_ms()
+        idle = parts.event_time.next_idle(now) if self._core.wants_input else None
+        if idle is not None:
+            parts.tell(on.InputIdle(idle, int(now * 1_000)))
+        return idle is not None
+
+    # --- time ---
+
+    def on_time(self) -> bool:
+        """Tell the core that time has passed, if that may do something; True if it did."""
+        parts = self._parts
+        now = parts.mono_ms()
+        parts.pending_sends.check(now)
+        if now < self._due_at(now):
+            return False
+        self._due_at_ms = None
+        if now < self._due_at(now):  # it was worked out from a time rounded down
+            return False
+        parts.tell(on.Tick(int(now), parts.overlay.open_bytes, mono_us=int(now * 1_000)))
+        return bool(parts.todo)
+
+    def _due_at(self, now: float) -> float:
+        if self._due_at_ms is None or self._due_step != self._parts.steps:
+            self._due_at_ms, self._due_step = now + self._core.due_in_ms(now), self._parts.steps
+        return self._due_at_ms
+
+    # --- actions ---
+
+    def _begin(self) -> None:
+        fold = self._core.start_up.fold
+        self._code.go_on_after(fold.released, fold.released_digests)
+        if not self._core.releases:
+            self._back.begin(fold.last)
+
+    def perform(self, action: do.Action) -> bool:
+        """Do what a deterministic core asks for; False if it is an action of any mode."""
+        parts = self._parts
+        match action:
+            case do.ProcessExternal():
+                self._process_external(action)
+            case do.ProcessRecords(batches, upto):
+                parts.counters["merged batches"] += len(batches)
+                self._code.process_merged(batches, upto)
+                self._ran()
+            case do.ProcessIdle(partition, t):
+                self._code.process_idle(partition, t)
+                self._ran()
+            case do.AppendChangelog():
+                self._append_changelog(action)
+            case do.Produce(token, count):
+                self._produce_next(token, count)
+            case do.Freeze():
+                if not self._core.releases:
+                    self._back.look(parts.mono_ms())
+                parts.runner.before_freeze(action.checkpoint_id)
+                parts.overlay.freeze()  # outputs leave by output releases, not with a checkpoint (D5)
+            case _:
+                return False
+        return True
+
+    def _take_waiting(self, count: int) -> list[ExternalRecord]:
+        outputs = self._waiting[:count]
+        if outputs:
+            self._waiting_bytes -= self._waiting_bytes * len(outputs) // len(self._waiting)
+            del self._waiting[:count]
+        self._parts.counters["released records"] += len(outputs)
+        return outputs
+
+    def _produce_next(self, token: int, count: int) -> None:
+        parts = self._parts
+        before = self._waiting_bytes
+        outputs = self._take_waiting(count)
+        parts.pending_sends.sent(token, before - self._waiting_bytes, parts.mono_ms())
+        parts.log.produce(parts.owner, token, outputs)
+        parts.urgent = True
+
+    def _append_changelog(self, action: do.AppendChangelog) -> None:
+        parts = self._parts
+        outputs = self._take_waiting(action.outputs)
+        parts.pending_sends.sent_other(CHANGELOG, parts.mono_ms())
+        for message in action.before:
+            parts.log.send(parts.owner, COVERED, parts.wiring.changelog, message, fence=action.generation)
+        parts.log.send(
+            parts.owner,
+            CHANGELOG,
+            parts.wiring.changelog,
+            action.value,
+            fence=action.generation,
+            sync=action.sync,
+            outputs=outputs,
+        )
+        parts.urgent = True
+
+    def _process_external(self, action: do.ProcessExternal) -> None:
+        next_offset = -1
+        if action.replay:
+            rows = self._decided.read(action)
+            next_offset = rows[-1].offset + 1
+            self._parts.counters["replayed records"] += len(rows)
+        else:
+            partition, rows = self._batches_read.popleft()
+            assert (partition, rows[0].offset, len(rows)) == (action.partition, action.first_offset, action.count)
+        self._code.process_decided(action.partition, rows, action.first_t)
+        self._ran(next_offset)
+
+    def _ran(self, next_offset: int = -1) -> None:
+        """Hand over what the code has sent; ``next_offset``: after a replay, where to read on."""
+        parts = self._parts
+        frames, held = parts.runner.take_frames(), parts.runner.external_bytes
+        try:
+            records, last = self._code.take_numbered()
+        except OutputsDiffer as error:
+            parts.tell(on.InputGone(explained(error, parts.wiring.name, self._code.producer_name, parts.log)))
+            return
+        self._waiting.extend(records)
+        if records:  # outputs that were visible before the restart are dropped: they do not wait
+            self._waiting_bytes += held - parts.runner.external_bytes
+        timer, released = self._code.next_timer, tuple(last.items())
+        advances = self._code.take_advances()
+        parts.tell(on.Ran(parts.overlay.open_bytes, frames, len(records), released, timer, next_offset, advances))

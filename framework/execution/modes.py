@@ -1,0 +1,65 @@
+"""What differs between the modes of a task: how it reads its inputs, lets its code run, and lets go of its outputs."""
+
+from typing import Protocol
+
+from framework.core import actions as do
+from framework.ports import Delivery
+
+
+class Mode(Protocol):
+    """The mode of one task, over its TaskParts. ``AlignedMode`` and ``DeterministicMode`` are the two."""
+
+    @property
+    def awaits_answers(self) -> bool:
+        """Whether something can go on only when the log has answered."""
+        ...
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether a ``tick`` can do something now that outputs are acknowledged."""
+        ...
+
+    @property
+    def observed(self) -> int:
+        """The last logical time in µs that has reached this task; 0 in a mode that has none."""
+        ...
+
+    def observe(self, t: int) -> None:
+        """Note that a task beside this one has observed ``t`` (D1)."""
+        ...
+
+    def acknowledged(self, delivery: Delivery) -> None:
+        """Note where sent records are, whatever they were."""
+        ...
+
+    def recover(self) -> bool | None:
+        """Do a step of what comes before any processing: None if there is none left, False if it waits."""
+        ...
+
+    def on_time(self) -> bool:
+        """Tell the core that time has passed, if that may do something; True if it did."""
+        ...
+
+    def due_in_ms(self, now_ms: float) -> float:
+        """Return when ``on_time``, or a look at the inputs, may have something to do."""
+        ...
+
+    def look_for_idle(self) -> bool:
+        """Find inputs that have brought nothing for a while (E4); True if that is news."""
+        ...
+
+    def flush(self) -> bool:
+        """Close the output frames at the end of a batch; True if there were any."""
+        ...
+
+    def read(self) -> bool:
+        """Read input and give it to the core or the code; False if there is none to be had now."""
+        ...
+
+    def forget_read(self) -> None:
+        """An input is to be read from elsewhere: forget what was read and not processed."""
+        ...
+
+    def perform(self, action: do.Action) -> bool:
+        """Do what a core of this mode asks for; False if it is an action of any mode."""
+        ...

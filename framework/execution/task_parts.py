@@ -1,0 +1,95 @@
+"""What the driver of a task and its mode work with: the core and what it has asked for, the log, the user's code."""
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.aligned.task import TaskCore
+from framework.core.deterministic.task import DeterministicCore
+from framework.core.lifecycle import StartupPhase
+from framework.errors import Halted
+from framework.execution.backpressure import Backpressure
+from framework.execution.input_reader import InputReader
+from framework.execution.pending_sends import PendingSends
+from framework.execution.ports import Runner
+from framework.execution.watermarks import EventTimeOut
+from framework.ports import Log
+from framework.settings import Settings
+from framework.stores.overlay import Overlay
+from protocol.ids import TopicPartition
+
+COVERED = -2  # token of data messages: their commit's delivery covers them (port contract 1)
+
+
+class TaskParts:
+    """One task of this process. ``owner`` marks its deliveries; ``urgent``: what was sent should leave at once."""
+
+    def __init__(
+        self,
+        owner: int,
+        core: TaskCore | DeterministicCore,
+        *,
+        log: Log,
+        overlay: Overlay,
+        runner: Runner,
+        settings: Settings,
+        mono_ms: Callable[[], float],
+    ) -> None:
+        """``mono_ms`` is a clock that only goes forward."""
+        self.owner, self.core, self.wiring = owner, core, core.task
+        self.log, self.overlay, self.runner = log, overlay, runner
+        self.outbox = runner.outbox
+        self.settings, self.mono_ms = settings, mono_ms
+        self.todo: deque[do.Action] = deque()
+        self.steps = 0  # of the core
+        self.ready = False  # the state is restored: code may run
+        self.when_ready: Callable[[], None] = lambda: None
+        self.urgent = False
+        self.counters: Counter[str] = Counter()
+        self.pending_sends = PendingSends(self.wiring.name, settings.send_timeout_ms)
+        self.internal = dict.fromkeys(partition for _, partition in self.wiring.channels)
+        self.inputs: tuple[TopicPartition, ...] = (*self.internal, *self.wiring.external)
+        ordered = self.wiring.external if isinstance(core, TaskCore) or self.wiring.keeps_time else ()
+        self.input_reader = InputReader(log, self.inputs, settings.batch_bytes_max, ordered=ordered)
+        self.event_time = EventTimeOut(core, runner, self.input_reader, settings)
+        self.backpressure = Backpressure(log, self.wiring.outputs, settings.downstream_lag_messages_max)
+        self.end_due_ms = 0.0  # when to look whether the external inputs have ended
+
+    def tell(self, event: on.Event) -> None:
+        """Tell the core; what it asks for comes after what it has asked for before."""
+        self.todo.extend(self.core.step(event))
+        self.steps += 1
+        if not self.ready and self.core.start_up.phase is StartupPhase.DONE:
+            self.ready = True
+            self.runner.reset()
+            self.when_ready()
+
+    def note_ends(self) -> bool:
+        """Tell the core of external inputs that have nothing left (A2b); True if that is news."""
+        news, due = False, self.mono_ms() >= self.end_due_ms
+        for partition in self.wiring.external if due else ():
+            if not self.core.external.ended[partition] and self.input_reader.drained(partition):
+                position = self.core.external.position[partition]
+                self.tell(on.ExternalProcessed(partition, position, True, self.overlay.open_bytes))
+                news = True
+        return news
+
+    def blocked(self) -> bool:
+        """Whether to stop consuming: too much unacknowledged or held back, or consumers too far behind (A8, B1)."""
+        settings, held, outbox = self.settings, self.runner.external_bytes, self.outbox
+        if self.pending_sends.bytes > settings.unacked_bytes_max:
+            return True
+        if outbox is not None and not (outbox.ready and outbox.waiting_bytes <= settings.sink_buffer_bytes_max):
+            return True  # a sink that was not seen yet, or does not take what it should (1.8 S2)
+        if held > settings.sink_buffer_bytes_max and self.core.commits.pending is not None:
+            return True  # only until its transaction has ended: the open checkpoint's marker is still to be read
+        if held > settings.uncommitted_state_bytes_max:
+            raise Halted(
+                f"{self.wiring.name}: {held} bytes of output in one checkpoint (setting uncommitted_state_bytes_max = "
+                f"{settings.uncommitted_state_bytes_max}): raise it, or shorten checkpoint_interval_ms = "
+                f"{settings.checkpoint_interval_ms}",
+                task=self.wiring.name,
+                setting="uncommitted_state_bytes_max",
+            )
+        return self.wiring.is_source and self.backpressure.behind(self.mono_ms())
