@@ -283,3 +283,46 @@ def test_patterns_find_what_they_forbid(pattern: re.Pattern[str], bad: str, good
     """A search for forbidden text that finds nothing has been seen to find something."""
     assert pattern.search(bad)
     assert not pattern.search(good)
+
+
+def test_no_class_reaches_into_another() -> None:
+    """No method of a class in another module is overridden if its name is private; nor is another's member used.
+
+    Modes, clocks and accounts are put into a class instead (``framework/execution/modes.py``). Names that Python and
+    the Kafka client have made public with an underscore are no private members.
+    """
+    trees = {path: ast.parse(path.read_text()) for path in tracked("framework/*.py", "protocol/*.py")}
+    classes: dict[str, list[tuple[Path, ast.ClassDef]]] = {}
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append((path, node))
+
+    def private(name: str) -> bool:
+        return name.startswith("_") and not name.startswith("__")
+
+    def bases(node: ast.ClassDef) -> Iterator[tuple[Path, ast.ClassDef]]:
+        for base in node.bases:
+            for found in classes.get(ast.unparse(base).partition("[")[0].rpartition(".")[2], ()):
+                yield found
+                yield from bases(found[1])
+
+    def methods(node: ast.ClassDef) -> set[str]:
+        return {each.name for each in node.body if isinstance(each, ast.FunctionDef) and private(each.name)}
+
+    overridden = [
+        f"{path.relative_to(ROOT)}: {node.name}.{name} of {base.name}"
+        for path, node in (each for several in classes.values() for each in several)
+        for base_path, base in bases(node)
+        for name in sorted(methods(node) & methods(base))
+        if base_path != path
+    ]
+    used = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and private(node.attr)
+        if ast.unparse(node.value) not in {"self", "cls", "super()", "KafkaError"}
+        if node.attr not in {"_replace", "_asdict", "_fields", "_make", "_value_"}
+    ]
+    assert overridden + used == []

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from framework.api.context import Context
 from framework.api.graph import RESERVED_STORES, StageGraph
 from framework.api.job import Job
-from framework.api.task import Task
 from framework.batch.record_order import Piece, merged
 from framework.batch.temporary_store import Scratch
 from framework.core.task_topology import wire
@@ -56,15 +55,6 @@ class _NoContext(Context):
     def random(self) -> random.Random:
         """Raise ConfigError."""
         raise ConfigError("ctx.random, ctx.uuid: what a deterministic job asks of its context cannot be recomputed")
-
-
-class _BatchProcessor(Processor):
-    """The processor of aligned mode; a deterministic task's state is the same, but for what goes by logical time."""
-
-    def _bind_state(self, task: Task) -> None:
-        super()._bind_state(task)
-        if self._stage.mode == "deterministic":
-            task.ctx = _NoContext()
 
 
 def check_batch(job: Job) -> None:
@@ -110,8 +100,9 @@ class BatchTask:
             read_cache_bytes_max=settings.read_cache_bytes_max,
         )
         self._outputs = Outputs(stage, topology, settings, outside.get, drop_external=not outputs)
-        self._processor = _BatchProcessor(
-            stage, topology, partition, self._overlay, self._outputs, settings, sinks=no_sinks
+        context = _NoContext() if stage.mode == "deterministic" else None  # its state is the same, but for logical time
+        self._processor = Processor(
+            stage, topology, partition, self._overlay, self._outputs, settings, sinks=no_sinks, context=context
         )
         self._channels = channels_of(topology, stage.ordinal, partition)
         self._producer = wire(topology, stage.ordinal, partition).producer

@@ -6,7 +6,8 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
-from framework.api.graph import FIRST_USER_STORE, StageGraph
+from framework.api.context import Context
+from framework.api.graph import StageGraph
 from framework.api.methods import refuse_return, run_now
 from framework.api.task import Task
 from framework.api.timers import Timer
@@ -27,7 +28,8 @@ from framework.execution.process_loops import (
     compile_loop,
     compile_refusal,
 )
-from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN, pin_key
+from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN
+from framework.execution.store_pins import StorePins
 from framework.execution.timers import Due, TimerQueue
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
@@ -62,8 +64,13 @@ class Processor:
         *,
         executor: Executor | None = None,
         sinks: MakeSinks = sinks_of,
+        clock: RecordClock | None = None,
+        context: Context | None = None,
     ) -> None:
-        """``executor`` runs what the outbox does to its ``sinks``; by default at once."""
+        """``executor`` runs what the outbox does to its ``sinks``; by default at once.
+
+        Deterministic mode: ``clock`` is at a record before that is processed, and ``context`` is the task's ``ctx``.
+        """
         self.check_keys: CheckKeys | None = None  # of external inputs, before they are processed; set by assemble
         self._stage = stage
         self._partition = partition
@@ -71,10 +78,12 @@ class Processor:
         self._outputs = outputs
         self._where = f"stage {stage.name}, partition {partition}"
         self._meta = overlay.store(META)
+        self._pins = StorePins(stage, self._where, self._meta)
         self._timers = TimerQueue(overlay.store(TIMERS))
         self._time = event_time_of(wire(topology, stage.ordinal, partition))
         self._fires = bool(stage.windows) or stage.timers is not None
-        self._clock: RecordClock | None = None
+        self._clock = clock
+        self._context = context
         self._grace_ms = max((window.grace_ms for window in stage.windows.values()), default=0)
         self._late_before = 0  # records that windows dropped before the last reset
         task = f"{stage.name}-{partition}"
@@ -101,7 +110,7 @@ class Processor:
             self.close()
         self._late_before = self.late_records
         self._windows = {}
-        self._check_pins()
+        self._pins.check()
         self._outputs.clear()
         self._outbox.reload(self._applied)
         self._saved = {key: raw for key in (STREAM_TIME, TURN) if (raw := self._meta.get(key)) is not None}
@@ -216,9 +225,7 @@ class Processor:
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
         self._outbox.close_checkpoint(checkpoint_id)
-        for store_id, name in self._pins().items():
-            if self._meta.get(pin_key(store_id)) is None:
-                self._meta.put(pin_key(store_id), name.encode())
+        self._pins.save()
         numbers = {STREAM_TIME: self._timers.now, TURN: self._outputs.turn}
         state = {key: _INT64.pack(number) for key, number in numbers.items()}
         if self._time is not None:
@@ -252,7 +259,7 @@ class Processor:
         return internal | {topic: inputs[topic] for topic in topology.externals_of(self._stage.ordinal)}
 
     def _bind_state(self, task: Task) -> None:
-        """Give the instance its stores, timers and windows."""
+        """Give the instance its stores, timers, windows and context."""
         ids, timers = self._stage.store_ids(), self._timers
         for attribute, store in self._stage.stores.items():
             setattr(task, attribute, bind_store(store, self._overlay.store(ids[store.name])))
@@ -265,6 +272,8 @@ class Processor:
             declared = getattr(self._stage.task, self._stage.timers)
             schedule, cancel = partial(timers.schedule, ""), partial(timers.cancel, "")
             setattr(task, self._stage.timers, bound(declared, schedule=schedule, cancel=cancel))
+        if self._context is not None:
+            task.ctx = self._context
 
     def _bind_outputs(self, task: Task) -> None:
         """Give the instance its outputs: after ``init``, whose sends would be repeated at each start."""
@@ -320,20 +329,6 @@ class Processor:
             )
 
     # --- State of our own ---
-
-    def _pins(self) -> dict[int, str]:
-        return {i: name for name, i in self._stage.store_ids().items() if i >= FIRST_USER_STORE}
-
-    def _check_pins(self) -> None:
-        """Raise ConfigError if a store id meant another store when the state was written."""
-        for store_id, name in self._pins().items():
-            before = self._meta.get(pin_key(store_id))
-            if before is not None and before != name.encode():
-                raise ConfigError(
-                    f"{self._where}: store {name!r} has id {store_id}, which was {before.decode()!r} when the state "
-                    f"was written: declare {before.decode()!r} again as it was, it may stay unused",
-                    stage=self._stage.name,
-                )
 
     def _saved_number(self, key: bytes, default: int) -> int:
         raw = self._saved.get(key)

@@ -6,7 +6,6 @@ from concurrent.futures import Executor
 
 from framework.api.context import LogicalContext
 from framework.api.graph import StageGraph
-from framework.api.task import Task
 from framework.core.actions import MergedWatermarks
 from framework.core.events import Advance
 from framework.core.task_topology import wire
@@ -46,12 +45,22 @@ class LogicalProcessor(Processor):
         sinks: MakeSinks = sinks_of,
     ) -> None:
         """``logical``: the mode of ``outputs``. ``executor`` runs what the outbox does to its ``sinks``."""
-        super().__init__(stage, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks)
+        name = f"{topology.job}/{stage.name}/{partition}"
+        self._ctx = LogicalContext(name, lambda: logical.at)
+        super().__init__(
+            stage,
+            topology,
+            partition,
+            overlay,
+            outputs,
+            settings,
+            executor=executor,
+            sinks=sinks,
+            clock=LogicalTime(logical),
+            context=self._ctx,
+        )
         self._logical = logical
         self._producer = producer_id(stage.ordinal, partition)
-        name = f"{topology.job}/{stage.name}/{partition}"
-        self._context = LogicalContext(name, lambda: logical.at)
-        self._clock = LogicalTime(logical)
         timed = wire(topology, stage.ordinal, partition).timed_outputs
         self._announced = AnnouncedTime(list(dict.fromkeys(p.topic for p in timed)), lambda: self.watermark)
 
@@ -83,7 +92,7 @@ class LogicalProcessor(Processor):
         """Make a new task instance over the state as it is now."""
         self._logical.load(self._meta)
         raw = self._meta.get(CALLS)
-        self._context.calls = 0 if raw is None else _INT64.unpack(raw)[0]
+        self._ctx.calls = 0 if raw is None else _INT64.unpack(raw)[0]
         super().reset()
         self._announced.load(self._meta.get)
 
@@ -145,13 +154,9 @@ class LogicalProcessor(Processor):
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
         super().before_freeze(checkpoint_id)
-        state = {CALLS: _INT64.pack(self._context.calls), **self._announced.save()}
+        state = {CALLS: _INT64.pack(self._ctx.calls), **self._announced.save()}
         self._logical.save(state)
         for key, raw in state.items():
             if self._saved.get(key) != raw:
                 self._meta.put(key, raw)
                 self._saved[key] = raw
-
-    def _bind_state(self, task: Task) -> None:
-        super()._bind_state(task)
-        task.ctx = self._context
