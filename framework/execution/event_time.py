@@ -43,10 +43,6 @@ class EventTime:
         """Whether every source is idle."""
         return len(self._idle) == len(self._reached)
 
-    def is_idle(self, source: Source) -> bool:
-        """Whether this source is idle."""
-        return source in self._idle
-
     def begin(self, source: Source) -> None:
         """Records of ``source`` follow: it is not idle. Those of a channel do not move time, its watermarks do."""
         self._idle.discard(source)

@@ -94,13 +94,3 @@ class Runner(Protocol):
     def close(self) -> None:
         """Close the task's code: it has come to a graceful end."""
         ...
-
-
-class Timeless:
-    """The event-time part of a Runner that keeps none."""
-
-    watermark: tuple[int, bool] | None = None
-    late_records = 0
-
-    def input_is_idle(self, partition: TopicPartition) -> None:
-        """Do nothing."""

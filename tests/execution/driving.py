@@ -10,7 +10,6 @@ from framework.core.aligned.task import TaskCore
 from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring
 from framework.execution.build import TaskIO, aligned_driver
-from framework.execution.ports import Timeless
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import Delivery, ExternalRecord, LogRow, Write
 from framework.settings import Settings
@@ -23,6 +22,7 @@ from protocol.frames import decode_columns, encode_columns
 from protocol.ids import TopicPartition
 from tests.core.scenario import NONCE
 from tests.core.streams import A0, A1, INNER, JOB, SINK, Producer
+from tests.support.timeless import Timeless
 
 STORE = 1
 OUTSIDE = TopicPartition("outside", 0)

@@ -10,7 +10,6 @@ from framework.core.task_topology import TaskWiring
 from framework.execution.deterministic.announced_time import AnnouncedTime
 from framework.execution.deterministic.remade import Check, Made, Visible, count, pack_released, unpack_released
 from framework.execution.event_time import BEFORE_ALL, EventTime, Source
-from framework.execution.ports import Timeless
 from framework.execution.reserved_stores import META
 from framework.execution.timers import Due
 from framework.ports import ExternalRecord, LogRow
@@ -18,6 +17,7 @@ from framework.stores.overlay import Overlay
 from protocol.frames import digest_records, encode_columns, encode_headers
 from protocol.ids import TopicPartition
 from protocol.record_batch import RecordBatch
+from tests.support.timeless import Timeless
 from tests.verification.simulation.usercode import (
     CLOCK,
     COUNTS,

@@ -1,0 +1,13 @@
+"""A part of test runners."""
+
+from protocol.ids import TopicPartition
+
+
+class Timeless:
+    """The event-time part of a Runner that keeps none."""
+
+    watermark: tuple[int, bool] | None = None
+    late_records = 0
+
+    def input_is_idle(self, partition: TopicPartition) -> None:
+        """Do nothing."""
