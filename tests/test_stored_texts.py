@@ -260,5 +260,5 @@ def test_headers_have_their_names() -> None:
     assert (PRODUCER, SEQ, TIME) == ("grete.producer", "grete.seq", "grete.t")
     letters = Path(inspect.getfile(process_loops)).read_text()
     assert set(re.findall(r'"(grete\.\w+)"', letters)) == {
-        f"grete.{name}" for name in ("error", "stage", "partition", "topic", "source", "offset", "index")
+        f"grete.{name}" for name in ("error", "stage", "partition", "topic", "source", "offset", "index", "traceback")
     }

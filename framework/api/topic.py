@@ -33,8 +33,10 @@ class DeadLetter:
     """Error policy: a record that cannot be decoded or processed goes to ``topic``, and what it did is undone.
 
     Key and value are written as the bytes that came, whatever the topic's serdes, with headers ``grete.error``,
-    ``grete.stage``, ``grete.partition``, ``grete.topic``, ``grete.source`` (the partition read), ``grete.offset`` and
-    ``grete.index`` (in the message) added. It is an output of the checkpoint like any other.
+    ``grete.stage``, ``grete.partition``, ``grete.topic``, ``grete.source`` (the partition read), ``grete.offset``,
+    ``grete.index`` (in the message) and ``grete.traceback`` (the last 2,000 characters of what your code raised) added;
+    the last two not in deterministic mode, where an output made again must be the same. It is an output of the
+    checkpoint like any other.
     """
 
     topic: Topic[Any, Any]

@@ -19,6 +19,7 @@ from framework.execution.event_time import EventTime
 from framework.execution.outbox import Outbox
 from framework.execution.outputs import Outputs
 from framework.execution.timers import TimerQueue
+from framework.execution.user_traceback import user_line, user_traceback
 from framework.stores.overlay import Overlay
 from protocol.frames import decode_headers
 from protocol.record_batch import RecordBatch
@@ -283,7 +284,7 @@ def failure(
         cause = _cause(declared, batch, index, error)
     where = f"stage {site.stage}, partition {site.partition}: topic {declared.topic.name} ({batch.source}), {which}"
     return TaskError(
-        f"{where}: {type(cause).__name__}: {cause}",
+        f"{where}: {type(cause).__name__}: {cause}{user_line(error)}",
         stage=site.stage,
         partition=batch.source,
         offset=None if index is None else batch.offset_at(index),
@@ -336,8 +337,10 @@ def letter_writer(site: Site, declared: Input[Any, Any]) -> Callable[[RecordBatc
             "grete.offset": str(batch.offset_at(index)),
             "grete.index": str(batch.first + index),
         }
-        if batch.logical is not None:  # where a batch begins depends on the moment
+        if batch.logical is not None:  # made again, an output is the same: a batch begins elsewhere, a file is moved
             del headers["grete.index"]
+        elif (shown := user_traceback(error)) is not None:
+            headers["grete.traceback"] = shown
         added = tuple((name, text.encode(errors="replace")) for name, text in headers.items())
         send(batch.keys[index], batch.values[index], batch.timestamps[index], (*headers_of(cell), *added))
 

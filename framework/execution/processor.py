@@ -31,6 +31,7 @@ from framework.execution.process_loops import (
 from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN
 from framework.execution.store_pins import StorePins
 from framework.execution.timers import Due, TimerQueue
+from framework.execution.user_traceback import user_line
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
@@ -311,7 +312,7 @@ class Processor:
                 if isinstance(error, FrameworkError) and not isinstance(error, TaskError):
                     raise
                 whose = f"window {due.owner}" if due.owner else f"timer {due.key!r}"
-                text = f"{self._where}: {whose} at {due.at}: {type(error).__name__}: {error}"
+                text = f"{self._where}: {whose} at {due.at}: {type(error).__name__}: {error}{user_line(error)}"
                 raise TimerError(text, stage=self._stage.name) from error
 
     def _fire_one(self, due: Due) -> None:
@@ -339,7 +340,7 @@ class Processor:
         try:
             return function()
         except Exception as error:
-            text = f"{self._where}: {what} raised {type(error).__name__}: {error}"
+            text = f"{self._where}: {what} raised {type(error).__name__}: {error}{user_line(error)}"
             raise TaskError(text, stage=self._stage.name) from error
 
 

@@ -21,7 +21,8 @@ from framework.job.loader import load_job
 from framework.logs.address import LogAddress
 from framework.settings import Settings
 from framework.state.prepare import prepare
-from framework.worker.worker import Worker, configure_logs, report_to, run_worker, stages_of
+from framework.worker.worker import Worker, report_to, run_worker, stages_of
+from framework.worker.worker_log import configure_logs
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,15 +74,16 @@ def main(arguments: list[str]) -> ExitCode:
     for stream in (1, 2):
         os.dup2(output, stream)
     os.close(output)
-    configure_logs()
+    whose = configure_logs(spec.partition)
 
     def make() -> Worker:
         job = load_job(spec.job)
+        whose.job = job.name
         config = None if spec.kafka_config is None else Path(spec.kafka_config)
         job_directory = JobDirectory(Path(spec.directory), address=LogAddress(spec.log, config))
         return open_worker(job, spec.partition, job_directory, spec.settings, status_fd=spec.status_fd)
 
-    return run_worker(make)
+    return run_worker(make, whose)
 
 
 def _wait_for_spec() -> bytes:

@@ -5,6 +5,7 @@ import os
 import selectors
 import signal
 import subprocess
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class WorkerProcess:
     restart_at: float = 0.0
     exit_code: int | None = None  # of a process that is not to be restarted
     killed: bool = False  # by us: no news to anybody
+    shown: str = ""  # the traceback in its last news: with the same one again, the news is only that it crashed
     line: bytes = b""
 
     @property
@@ -182,7 +184,9 @@ class Supervisor:
         worker.restart_at = time.monotonic() + wait_ms / 1000
         if not worker.killed:
             text = f"worker {worker.partition} crashed, code {code}: {self.last_words(worker.partition)}"
-            self.news = [*self.news[-NEWS_MAX + 1 :], f"{text}; restart in {wait_ms / 1000:.1f} s"]
+            shown, worker.shown = worker.shown, self._traceback(worker.partition)
+            again = worker.shown if worker.shown != shown else ""
+            self.news = [*self.news[-NEWS_MAX + 1 :], f"{text}; restart in {wait_ms / 1000:.1f} s{again}"]
 
     def _forget(self, worker: WorkerProcess) -> None:
         worker.process, worker.status = None, {}
@@ -199,10 +203,15 @@ class Supervisor:
             del said[0]  # the caller says it
         return f"{': '.join(said) or 'its log has no error'} (log: {self._place.worker_log(partition)})"
 
+    def _traceback(self, partition: int) -> str:
+        """Return the traceback of the user's code that ended a worker, on lines of its own, or ""."""
+        found = self._last_entry(partition).get("traceback")
+        return "" if not found else f"\n{textwrap.indent(found, '  ')}"
+
     def _halted(self, worker: WorkerProcess, what: str) -> Halted:
         """Return the end of a worker that will not come back, with the fields of its last error."""
         partition = worker.partition
-        text = f"worker {partition} {what}: {self.last_words(partition)}"
+        text = f"worker {partition} {what}: {self.last_words(partition)}{self._traceback(partition)}"
         return Halted.from_plain(self._last_entry(partition), text)
 
     def _last_entry(self, partition: int) -> dict[str, Any]:

@@ -6,21 +6,19 @@ import logging
 import os
 import platform
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from pythonjsonlogger.json import JsonFormatter
-
 from framework.api.graph import StageGraph
 from framework.api.job import Job
-from framework.errors import ConfigError, ExitCode, Fenced, FrameworkError, Halted, StoreCorrupted, exit_code
+from framework.errors import ConfigError, ExitCode, Fenced, FrameworkError, Halted, StoreCorrupted, TaskError, exit_code
 from framework.execution.build import assemble, store_names
 from framework.execution.driver import TaskDriver
 from framework.execution.outbox_executor import OwnThread
 from framework.execution.sst_install import take_prebuilt
+from framework.execution.user_traceback import user_traceback
 from framework.job.directory import JobDirectory
 from framework.job.key_check import JobKeys
 from framework.ports import Log
@@ -29,6 +27,7 @@ from framework.stores.rocksdb import RocksMemory, RocksStore
 from framework.stores.rocksdb_open import open_store
 from framework.stores.spill import FileSpill
 from framework.stores.store_directory import wipe_directory
+from framework.worker.worker_log import Whose
 from protocol.ids import TopicPartition
 
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
@@ -70,6 +69,8 @@ class Worker:
         self.publish: Callable[[dict[TopicPartition, int]], None] = lambda _positions: None  # to tools outside
         self._published: dict[TopicPartition, int] = {}
         self._reported_ms, self._late, self._late_due_ms = 0.0, 0, 0.0  # late: records, as last logged
+        self._turn_of: TaskDriver | None = None  # a log line is about this task; after an error, whose it is
+        self._told_ready: dict[str, int] = {}  # task → the generation that was last logged as ready
         self._observed = 0  # the last logical time that has reached a task here
         self._stop_by: float | None = None  # set by a signal handler, seen by the loop
         self._stopping = False
@@ -105,12 +106,19 @@ class Worker:
         self._sources = [driver for driver in self.drivers if driver.wiring.is_source]
         self._behind = [driver for driver in self.drivers if not driver.wiring.is_source]
 
+    @property
+    def logs_for(self) -> TaskDriver | None:
+        """The task that a log line is about now; None: all that are here."""
+        return self.drivers[0] if len(self.drivers) == 1 else self._turn_of
+
     def run(self) -> ExitCode:
         """Run until stopped; return how it ended (C5)."""
         for driver in self.drivers:
+            self._turn_of = driver
             driver.start(
                 nonce=os.urandom(16), host=platform.node()[:200], pid=os.getpid(), wall_ms=int(time.time() * 1000)
             )
+        self._turn_of = None
         self._status(force=True)
         while any(driver.exit is None for driver in self.drivers):
             more = False  # to do before anything else comes: a driver whose ``tick`` is False waits for something
@@ -132,16 +140,22 @@ class Worker:
     def _turn(self, driver: TaskDriver) -> bool:
         """Let a task do what it can, for a while; return whether there is more to do at once."""
         more, ends = False, mono_ms() + TURN_MS
+        self._turn_of = driver
         try:
             while driver.tick():
                 if driver.urgent:
                     driver.urgent = False
                     more |= self._poll()
                 if mono_ms() > ends:
-                    return True
+                    more = True
+                    break
         except FrameworkError as error:
             error.task = error.task or driver.wiring.name  # below, a log or a store does not know whose turn it is
             raise
+        if driver.running and self._told_ready.get(driver.wiring.name) != driver.core.generation:
+            self._told_ready[driver.wiring.name] = driver.core.generation
+            _log_ready(driver)
+        self._turn_of = None
         return more
 
     def _awaits_answers(self) -> bool:
@@ -250,13 +264,27 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
     }
 
 
-def run_worker(make: Callable[[], Worker]) -> ExitCode:
-    """Make and run a worker with signals, logs and exit codes."""
+def _log_ready(driver: TaskDriver) -> None:
+    """Log that a task takes input: from where on, and how many records were restored until then."""
+    commit = driver.core.commits.committed
+    logger.info(
+        "ready",
+        extra={
+            "restored": driver.counters["restored records"],
+            "checkpoint_id": -1 if commit is None else commit.checkpoint_id,
+            "position": task_status(driver)["positions"],
+        },
+    )
+
+
+def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
+    """Make and run a worker with signals, logs and exit codes; ``whose`` gets to know which task a line is about."""
     worker: Worker | None = None
     gc.freeze()  # what is imported stays: no collection need look at it
     gc.set_threshold(50_000, 20, 50)  # ours makes no cycles, but thousands of tuples that a checkpoint holds on to
     try:
-        worker = make()
+        worker = made = make()
+        whose.task = lambda: made.logs_for
 
         def on_signal(_signum: int, _frame: FrameType | None) -> None:
             assert worker is not None
@@ -285,6 +313,8 @@ def _log_end(error: Exception) -> None:
             logger.warning("fenced", extra=logged)
         case Halted() | ConfigError():
             logger.error("halted", extra=logged)
+        case TaskError():
+            logger.error("crashed", extra=logged | {"traceback": user_traceback(error.__cause__)})
         case StoreCorrupted():
             logger.error("store corrupted, wiped: the next start restores", extra=logged)
         case FrameworkError():
@@ -310,12 +340,3 @@ def report_to(handle: int, gone: Callable[[], None]) -> Callable[[dict[str, obje
             gone()
 
     return report
-
-
-def configure_logs() -> None:
-    """Log lines of this process: one JSON object each, to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    names = {"levelname": "level", "message": "event"}
-    handler.setFormatter(JsonFormatter("%(levelname)s %(message)s", rename_fields=names, timestamp=True))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("grete.definition").handlers.clear()  # its lines are among the others

@@ -155,9 +155,14 @@ def test_a_full_queue_holds_up_the_transaction_only(
 
 
 def test_a_successor_fences(
-    kafka_broker: Broker, connect: Connect, changelog: TopicPartition, out: TopicPartition
+    kafka_broker: Broker,
+    connect: Connect,
+    changelog: TopicPartition,
+    out: TopicPartition,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """S1: the successor's claim takes the transactional id over; nothing of the predecessor's appears after it."""
+    caplog.set_level("INFO")
     old, new = connect(), connect()
     commit(old, changelog, b"one", [record(out, b"1")])
     new.send(0, -1, changelog, b"claim", sync=True)
@@ -168,6 +173,11 @@ def test_a_successor_fences(
         old.send(0, -1, changelog, b"three", sync=True)
     commit(new, changelog, b"two", [record(out, b"2")])
     assert visible(kafka_broker, out) == [b"1", b"2"]
+    told = [(each.levelname, each.getMessage()) for each in caplog.records if each.name == "grete.kafka"]
+    moved = f"transactional id {changelog.topic}-0 is another process's now, or its transaction took too long"
+    assert [each for each in told if each[0] in ("ERROR", "CRITICAL") or "transactional id" in each[1]] == [
+        ("INFO", moved)
+    ]
 
 
 def left_open(broker: Broker, changelog: TopicPartition, out: TopicPartition, *, timeout_ms: int) -> Producer:

@@ -16,7 +16,8 @@ from framework.settings import Settings
 from framework.sinks.files import FilesSink
 from framework.sinks.sql import SqlSink
 from framework.worker.process_main import open_worker
-from framework.worker.worker import configure_logs, run_worker
+from framework.worker.worker import run_worker
+from framework.worker.worker_log import configure_logs
 from grete import Files, Input, Job, Output, Record, Table, Task, Topic, int64, json, utf8
 from tests.contracts.sinks import Numbered
 
@@ -93,9 +94,10 @@ def main() -> int:
         return result
 
     setattr(SqlSink, "_execute", executed)  # noqa: B010  # mypy does not let a class be changed openly
-    configure_logs()
+    whose = configure_logs(0)
     job_directory = JobDirectory(Path(directory), state=Path(state))
-    return run_worker(lambda: open_worker(job_writing(target), 0, job_directory, Settings(checkpoint_interval_ms=50)))
+    settings = Settings(checkpoint_interval_ms=50)
+    return run_worker(lambda: open_worker(job_writing(target), 0, job_directory, settings), whose)
 
 
 if __name__ == "__main__":

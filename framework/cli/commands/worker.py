@@ -8,7 +8,8 @@ from framework.cli.settings_file import settings_of
 from framework.errors import ExitCode
 from framework.logs.address import LogAddress
 from framework.worker.process_main import open_worker
-from framework.worker.worker import Worker, configure_logs, run_worker
+from framework.worker.worker import Worker, run_worker
+from framework.worker.worker_log import configure_logs
 
 
 def work(
@@ -24,10 +25,11 @@ def work(
     status_fd: int,
 ) -> ExitCode:
     """Run a worker to its end; return its exit code (C5)."""
-    configure_logs()
+    whose = configure_logs(partition)
 
     def make() -> Worker:
         found = target(reference, directory, address, settings_of(sets, settings_file), state)
+        whose.job = found.job.name
         return open_worker(found.job, partition, found.job_directory, found.settings, stage=stage, status_fd=status_fd)
 
-    return run_worker(make)
+    return run_worker(make, whose)

@@ -135,7 +135,7 @@ class Troubles:
             if len(self._logged) >= KINDS_MAX:
                 self._logged.clear()
             self._logged[kind] = now
-            logger.log(level, "%s", line)
+            logger.log(logging.DEBUG if _FENCED.search(line) else level, "%s", line)
 
     def made(self, client: Callable[..., Any], config: dict[str, Any]) -> Any:
         """Return a client that reports here. Raises ConfigError for an option that librdkafka does not take."""
@@ -160,6 +160,7 @@ class Troubles:
 
 
 _NUMBER = re.compile(r"\d+")
+_FENCED = re.compile("fenced by a newer instance|operation with an old epoch")  # fatal for a client; a move, for us
 
 
 def _is_about_access(error: KafkaError | None) -> bool:

@@ -5,6 +5,7 @@ thread makes them; the log's other work goes on meanwhile. A transaction is begu
 so it lasts as long as its messages take to the broker.
 """
 
+import logging
 import threading
 import time
 from collections import deque
@@ -29,6 +30,8 @@ ROOM_S = 0.05  # of waiting for room in librdkafka's queue
 ABORT_S_MAX = 4.0  # at the end: else the broker aborts it by its time-out
 CLAIM_S_MAX = 1.0  # who takes a transactional id over sends its claim next
 CLOSE_S_MAX = 5.0  # above ABORT_S_MAX: the thread ends by itself
+
+logger = logging.getLogger("grete.kafka")
 
 _FENCED = {
     KafkaError._FENCED,
@@ -119,6 +122,7 @@ class Transactions:
                     self._call(self._producer.init_transactions, "taking over")
                 self._commit(transaction)
             except _Refusal:
+                logger.info("transactional id %s is another process's now, or its transaction took too long", self.id)
                 self._closing.wait(CLAIM_S_MAX)
                 owner, token, _ = transaction.messages[-1]
                 self._fenced = True

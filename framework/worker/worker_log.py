@@ -1,0 +1,46 @@
+"""The log lines of a worker: one JSON object each, on standard error, and each says whose it is."""
+
+import logging
+import sys
+from collections.abc import Callable
+
+from pythonjsonlogger.json import JsonFormatter
+
+from framework.execution.driver import TaskDriver
+
+CLIENT = "grete.kafka"  # logs what all tasks share
+
+
+class Whose(logging.Filter):
+    """Adds job and partition to each line of a worker's process, and stage and generation to that of a task.
+
+    ``task`` returns the task that a line is about, None if it is about all of them.
+    """
+
+    def __init__(self, partition: int) -> None:
+        super().__init__()
+        self.job: str | None = None  # until its code is loaded
+        self.partition = partition
+        self.task: Callable[[], TaskDriver | None] = lambda: None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add what is known, unless the line says it itself; let the line pass."""
+        known: dict[str, object] = {"job": self.job, "partition": self.partition}
+        task = None if record.name == CLIENT else self.task()
+        if task is not None:
+            known |= {"stage": task.wiring.name.rpartition("-")[0], "generation": task.core.generation}
+        for name, value in known.items():
+            if value is not None and not hasattr(record, name):
+                setattr(record, name, value)
+        return True
+
+
+def configure_logs(partition: int) -> Whose:
+    """Let this process, the worker of ``partition``, log to standard error; return what says whose its lines are."""
+    handler, whose = logging.StreamHandler(sys.stderr), Whose(partition)
+    names = {"levelname": "level", "message": "event"}
+    handler.setFormatter(JsonFormatter("%(levelname)s %(message)s", rename_fields=names, timestamp=True))
+    handler.addFilter(whose)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("grete.definition").handlers.clear()  # its lines are among the others
+    return whose

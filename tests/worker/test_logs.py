@@ -1,0 +1,89 @@
+"""What a person reads who is called at night: the lines of a worker, and what a supervisor shows of its end."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from framework.errors import ExitCode
+from tests.cli.test_run import start
+from tests.worker.workers import LIMIT_S, WorkerUnderTest, say, until_committed, word_log
+
+PAYMENTS = """
+from grete import Input, Job, Record, Task, Topic, json, utf8
+
+class AddUp(Task):
+    payments = Input(Topic("payments", key=utf8, value=json(dict[str, int])))
+    def process(self, record: Record[str, dict[str, int]]) -> None:
+        self.add(record.value)
+    def add(self, payment: dict[str, int]) -> None:
+        payment["cents"]
+
+job = Job("payments", stages=[AddUp])
+"""
+Failed = tuple[Path, subprocess.CompletedProcess[str]]  # the folder, and what was on the screen
+FAILED = 'payments.py", line 9, in add'
+
+
+def entries(path: Path, event: str) -> list[dict[str, Any]]:
+    """Return the log lines of an event."""
+    lines = (json.loads(line) for line in path.read_text().splitlines() if line.startswith("{"))
+    return [line for line in lines if line["event"] == event]
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Failed:
+    """Run a job that a record breaks, until it is given up; return its folder and what was on the screen."""
+    folder = tmp_path_factory.mktemp("failed")
+    (folder / "payments.py").write_text(PAYMENTS)
+    process = start(
+        *("run", "payments.py", "--input", "payments=-", "--set", "restarts_max=1", "--set", "restart_backoff_ms=1"),
+        cwd=folder,
+        stdin=subprocess.PIPE,
+    )
+    out, err = process.communicate('{"dollars": 5}\n', timeout=2 * LIMIT_S)
+    return folder, subprocess.CompletedProcess("run", process.returncode, out, err)
+
+
+def test_the_screen_shows_where_the_code_failed(failed: Failed) -> None:
+    """The traceback of the user's own code, without the lines of Grete: once when tried again, once at the end."""
+    _, done = failed
+    assert done.returncode == ExitCode.HALTED
+    assert done.stdout.count(FAILED) == 1
+    assert done.stderr.count(FAILED) == 1
+    assert "KeyError: 'cents'" in done.stderr
+    assert "framework" not in done.stdout + done.stderr
+
+
+def test_the_log_has_the_traceback(failed: Failed) -> None:
+    """The line of what ended the worker has it as a key of its own, beside the place of the record."""
+    folder, _ = failed
+    first, second = entries(folder / ".grete" / "payments" / "logs" / "worker-0.log", "crashed")
+    assert FAILED in first["traceback"]
+    assert first["traceback"] == second["traceback"]
+    assert (first["job"], first["stage"], first["partition"], first["offset"]) == ("payments", "add-up", 0, 0)
+    assert second["generation"] > first["generation"] > 0
+
+
+def test_lines_say_whose_they_are_and_ready_is_an_event_of_its_own(tmp_path: Path) -> None:
+    """A worker has started before its tasks are ready: what was restored, up to where, as which generation."""
+    log = word_log(tmp_path / "job")
+    say(log, "a b", "a")
+    with WorkerUnderTest(tmp_path / "job") as first:
+        first.running()
+        until_committed(log, 2)
+    with WorkerUnderTest(tmp_path / "job", f"--state-directory={tmp_path / 'elsewhere'}") as second:
+        status = second.running()
+        until_committed(log, 2)
+        second.leave()
+        assert second.ends() == ExitCode.DONE
+    lines = [json.loads(line) for line in second.log_path.read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["worker started", "ready", "worker done"]
+    assert {(line["job"], line["stage"], line["partition"]) for line in lines} == {("word-count", "count-words", 0)}
+    assert lines[0]["generation"] == 0  # nothing is claimed yet
+    ready = lines[1]
+    assert (ready["generation"], ready["position"]) == (status["generation"], {"sentences[0]": 2})
+    assert ready["restored"] == status["counters"]["restored records"] >= 2
+    assert ready["checkpoint_id"] > 0
