@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from framework.core.changelog_rewrite import ChangelogRewrite
-from framework.core.deterministic.merge import ALL
+from framework.core.deterministic.merge_channel import ALL
 from framework.ports import Log
 from framework.settings import Settings
 from framework.state.bulk_write_attempt import BulkWrite, Written

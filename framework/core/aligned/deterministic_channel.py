@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from framework.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
-from framework.core.deterministic.merge import ALL
+from framework.core.deterministic.merge_channel import ALL
 from framework.errors import Halted
 from protocol.commit import ChannelCommit, Frontier
 from protocol.control import Watermark

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from framework.core.actions import Action
 from framework.core.deterministic.logical_watermarks import messages
-from framework.core.deterministic.merge import ALL
+from framework.core.deterministic.merge_channel import ALL
 from framework.core.events import Ran
 from framework.core.ownership import Ownership
 from framework.core.sender import Sender

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from framework.core.actions import MergedWatermarks
 from framework.core.deterministic.logical_watermarks import NEVER, STEP_US
-from framework.core.deterministic.merge import ALL
+from framework.core.deterministic.merge_channel import ALL
 from framework.core.events import Advance
 from framework.core.task_topology import wire
 from framework.execution.deterministic.announced_time import AnnouncedTime

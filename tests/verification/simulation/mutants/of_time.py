@@ -6,7 +6,8 @@ from typing import Any
 from framework.core.changelog_fold import ChangelogFold
 from framework.core.deterministic import merge
 from framework.core.deterministic.logical_clock import LogicalClock
-from framework.core.deterministic.merge import ALL, Merge
+from framework.core.deterministic.merge import Merge
+from framework.core.deterministic.merge_channel import ALL
 from framework.core.deterministic.source import Source
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.ownership import Ownership
