@@ -19,6 +19,8 @@ REWRITE_BYTES_MIN = 64 * 1024  # likewise
 EVERY_MS = 5  # between two watermarks, or a ms for each partition: more often costs more than it brings
 PER_CHECKPOINT = 20  # watermarks at most: what they lead to leaves the job with its checkpoint
 
+GONE_TIMERS_MIN = 1_000  # in the heap: fewer of them cost 100 KB, and each look through the heap some of a freeze
+
 # --- outputs of a deterministic task that are made again ---
 
 KEPT = 4_096  # records made again that are kept to name the one that differs

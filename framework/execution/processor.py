@@ -226,6 +226,7 @@ class Processor:
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
         self._outbox.close_checkpoint(checkpoint_id)
+        self._timers.before_freeze()
         self._pins.save()
         numbers = {STREAM_TIME: self._timers.now, TURN: self._outputs.turn}
         state = {key: _INT64.pack(number) for key, number in numbers.items()}

@@ -1,14 +1,18 @@
 """The timers of one task: durable in a reserved store, in memory a heap of what may be due.
 
 The store is the truth. The heap may hold more (timers cancelled or undone): what is not in the store is passed over.
+A timer is in the heap once, however often it is set, and a freeze drops from the heap what is not in the store once
+that is most of it: between two freezes the heap grows no further than the open write batch does (A9).
 """
 
 import struct
-from heapq import heappop, heappush
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from framework.errors import TaskError
 from framework.execution.event_time import BEFORE_ALL
+from framework.execution.limits import GONE_TIMERS_MIN
 from framework.stores.overlay_store import OverlayStore
 
 _AT = struct.Struct(">Q")  # with the sign bit flipped: sorts as the numbers do
@@ -32,11 +36,21 @@ class TimerQueue:
         self.due = NEVER
         self._store = store
         self._heap: list[bytes] = []
+        self._in_heap: set[bytes] = set()
+        self._touched: set[bytes] = set()  # set or cancelled since the last freeze
+        self._gone: set[bytes] = set()  # in the heap and, at the last freeze, not in the store
 
     def reload(self, now: int) -> None:
         """Start from the restored state; ``now`` is its event time."""
         self.now = now
-        self._heap = [key for key, _ in self._store.scan()]  # sorted, hence a heap
+        self._keep(key for key, _ in self._store.scan())
+
+    def _keep(self, timers: Iterable[bytes]) -> None:
+        """Make the heap of these timers."""
+        self._heap = list(timers)
+        heapify(self._heap)
+        self._in_heap = set(self._heap)
+        self._touched, self._gone = set(), set()
         self._set_due()
 
     def schedule(self, owner: str, at: int, key: str = "") -> None:
@@ -44,20 +58,34 @@ class TimerQueue:
         raw = _encode(owner, at, key)
         if self._store.get(raw) is None:
             self._store.put(raw, b"")
-            heappush(self._heap, raw)
-            self.due = min(self.due, at)
+            self._touched.add(raw)
+            if raw not in self._in_heap:
+                self._in_heap.add(raw)
+                heappush(self._heap, raw)
+                self.due = min(self.due, at)
 
     def cancel(self, owner: str, at: int, key: str = "") -> None:
         """Remove a timer if it is set. Raises TaskError on a bad time or key."""
         raw = _encode(owner, at, key)
         if self._store.get(raw) is not None:
             self._store.delete(raw)
+            self._touched.add(raw)
+
+    def before_freeze(self) -> None:
+        """Drop from the heap what is not in the store, if that is most of it; no record is at work."""
+        for raw in self._touched & self._in_heap:
+            (self._gone.add if self._store.get(raw) is None else self._gone.discard)(raw)
+        self._touched = set()
+        if len(self._gone) > max(GONE_TIMERS_MIN, len(self._heap) // 2):
+            self._keep(self._in_heap - self._gone)
 
     def pop(self) -> Due | None:
         """Remove and return the first timer that is due, or None."""
         heap = self._heap
         while self.due <= self.now:
             raw = heappop(heap)
+            self._in_heap.discard(raw)
+            self._gone.discard(raw)
             self._set_due()
             if self._store.get(raw) is not None:
                 self._store.delete(raw)

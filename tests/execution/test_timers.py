@@ -131,6 +131,33 @@ def test_a_failing_timer_makes_no_dead_letter() -> None:
     assert [record[0] for record in rig.external()] == []
 
 
+@pytest.mark.parametrize("later_ms", [0, 1])
+def test_a_timer_that_is_set_again_and_again_is_kept_once(later_ms: int) -> None:
+    """One timer, cancelled and set 5,000 times, to the same time or ever later: the heap does not grow with it."""
+    rig = Rig(JOB)
+    queue, at = rig.processor._timers, 1_000_000
+    for _ in range(5):
+        for _ in range(1_000):
+            queue.cancel("", at)
+            at += later_ms
+            queue.schedule("", at)
+        rig.commit()
+    assert len(queue._heap) <= 2_000
+    assert run(rig, ("", at)) == [("", at)]
+
+
+def test_what_failed_records_set_does_not_stay_in_memory() -> None:
+    """Timers of records that went to the dead-letter topic leave the heap; one that was cancelled there stays set."""
+    rig = Rig(JOB)
+    queue = rig.processor._timers
+    run(rig, ("set 5000000 kept", 1))
+    for first in range(1_000_000, 1_005_000, 1_000):
+        run(rig, *((f"set {at} gone fail", 1) for at in range(first, first + 1_000)), ("cancel 5000000 kept fail", 1))
+        rig.commit()
+    assert len(queue._heap) <= 2_000
+    assert run(rig, ("", 5_000_000)) == [("kept", 5_000_000)]
+
+
 @pytest.mark.parametrize("arguments", [(1.5,), ("1",), (1 << 63,), (True,), (1, 5)])
 def test_bad_timers_are_refused(arguments: tuple[Any, ...]) -> None:
     """A time that is no int, or a key that is no str, is refused at the call."""
