@@ -11,6 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from framework.errors import ConfigError, Halted, OffsetOutOfRange, TransientError
 from framework.logs.kafka import KafkaLog, KafkaReader, consumer, reader
+from framework.logs.kafka.errors import Troubles
+from framework.logs.kafka.producer import Writer
 from framework.ports import Delivery, ExternalRecord, LogRow
 from framework.testing.broker import Broker
 from framework.testing.broker.settings import free_port
@@ -232,6 +234,28 @@ def test_a_record_that_fails_is_never_covered_by_those_behind_it(
     with pytest.raises(Halted, match=r"size too large.*max\.message\.bytes"):
         settle(log, 1)
     assert 0 < connect().bounds(partition)[1] <= 2_000
+
+
+def answered(writer: Writer) -> list[Delivery]:
+    """Return the first deliveries."""
+    while not (found := writer.poll()):
+        writer.wait(1)
+    return found
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_an_offset_that_the_client_was_not_told_is_an_error(kafka_broker: Broker, topic: str, plain: bool) -> None:
+    """A7: it is not 0. Without acknowledgements the client learns no offsets, as when a broker drops a repeat."""
+    make(kafka_broker, topic)
+    partition, config = TopicPartition(topic, 0), {"bootstrap.servers": kafka_broker.bootstrap, "acks": 0}
+    writer = Writer(config, Troubles(str))
+    if plain:
+        writer.produce(1, 2, [ExternalRecord(partition, None, b"x", 1)])
+    else:
+        writer.send(1, 2, partition, b"x")
+    with pytest.raises(TransientError, match="did not say at which offset it is: start again"):
+        answered(writer)
+    writer.close()
 
 
 def test_append_times_never_go_back_in_kafka(connect: Connect, topic: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from framework.api.reader import PRODUCER, SEQ, TIME
-from framework.errors import ConfigError, FrameworkError
+from framework.errors import ConfigError, FrameworkError, TransientError
 from framework.logs.kafka.errors import Troubles, failed, failure
 from framework.ports import Delivery, ExternalRecord
 from protocol.errors import DecodeError
@@ -156,26 +156,34 @@ class Writer:
     def _what(self, partition: TopicPartition, value: bytes | None) -> str:
         return f"sending {len(value or b'')} bytes to {partition}"
 
-    def _answered(self, error: KafkaError | None, message: Message) -> bool:
+    def _answered(self, error: KafkaError | None, message: Message) -> int | None:
+        """Return the offset of a message that the broker has, else None: then what it failed with is noted."""
         self._unanswered -= 1
+        offset = message.offset()
         if error is not None and (self._failure is None or self._vague):
             self._vague = error.code() in _GIVEN_UP
-            partition = TopicPartition(message.topic() or "?", message.partition() or 0)
-            self._failure = failure(error, self._what(partition, message.value()))
-        return error is None
+            self._failure = failure(error, self._what(_partition_of(message), message.value()))
+        elif error is None and offset is None and self._failure is None:
+            self._failure = unknown_offset(_partition_of(message))
+        return offset if error is None else None
 
     def _sent(self, owner: int, token: int, error: KafkaError | None, message: Message) -> None:
-        if self._answered(error, message):
-            self._deliveries.append(Delivery(owner, token, message.offset() or 0, append_time(message)))
+        offset = self._answered(error, message)
+        if offset is not None:
+            self._deliveries.append(Delivery(owner, token, offset, append_time(message)))
 
     def _grouped(self, group: _Group, error: KafkaError | None, message: Message) -> None:
-        if self._answered(error, message):
-            offset = message.offset() or 0
+        offset = self._answered(error, message)
+        if offset is not None:
             group.left -= 1
-            group.ends.append((TopicPartition(message.topic() or "", message.partition() or 0), offset + 1))
+            group.ends.append((_partition_of(message), offset + 1))
             if not group.left:
                 ends = tuple(group.ends)
                 self._deliveries.append(Delivery(group.owner, group.token, offset, append_time(message), ends=ends))
+
+
+def _partition_of(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic() or "?", message.partition() or 0)
 
 
 def hand_over(producer: Producer, records: Sequence[ExternalRecord], callbacks: Iterable[Callback | None]) -> int:
@@ -215,6 +223,19 @@ def _pairs(partition: TopicPartition, cell: bytes | None) -> Sequence[tuple[str,
         raise ConfigError(
             f"record for {partition}: headers must be a cell of encode_headers", partition=partition
         ) from error
+
+
+def unknown_offset(partition: TopicPartition) -> TransientError:
+    """Return the error of a message that is in the log, at an offset that the client was not told.
+
+    A broker that has it already, because it was sent twice, need not say where. A task needs to know it: commits name
+    offsets. A new process reads from the log what is there.
+    """
+    return TransientError(
+        f"the broker acknowledged a message to {partition} and did not say at which offset it is: start again; the "
+        "worker then reads from the log what has arrived",
+        partition=partition,
+    )
 
 
 def append_time(message: Message) -> int:

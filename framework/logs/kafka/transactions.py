@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from framework.errors import TransientError
 from framework.logs.kafka.config import transactional
 from framework.logs.kafka.errors import Troubles, failed
-from framework.logs.kafka.producer import HANDED_MAX, Callback, append_time, hand_over
+from framework.logs.kafka.producer import HANDED_MAX, Callback, append_time, hand_over, unknown_offset
 from framework.ports import Delivery, ExternalRecord
 from protocol.ids import TopicPartition
 
@@ -146,7 +146,8 @@ class Transactions:
         self._hand_over(transaction.outputs, None)
         self._call(self._producer.commit_transaction, "committing")
         self._producer.poll(0)
-        assert len(placed) == len(transaction.messages), f"{self.id}: committed without knowing every delivery"
+        if len(placed) < len(transaction.messages):
+            raise unknown_offset(self.partition)
         placed[-1] = placed[-1]._replace(trailing=1)
         self._deliveries.extend(placed)
 
@@ -201,5 +202,6 @@ class _Refusal(Exception):
 
 def _placed(placed: list[Delivery], owner: int, token: int, error: KafkaError | None, message: Message) -> None:
     """Note the offset of a message of the changelog; one that failed fails the commit."""
-    if error is None:
-        placed.append(Delivery(owner, token, message.offset() or 0, append_time(message)))
+    offset = message.offset()
+    if error is None and offset is not None:
+        placed.append(Delivery(owner, token, offset, append_time(message)))
