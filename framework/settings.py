@@ -1,8 +1,9 @@
 """Settings: plain, frozen, validated data. Each field has its unit in its name and its reason beside it."""
 
+import re
 from collections.abc import Collection
 from difflib import get_close_matches
-from typing import Literal
+from typing import Literal, get_args, get_type_hints
 
 import msgspec
 
@@ -10,6 +11,8 @@ from framework.errors import ConfigError
 
 # a broker and a database for tests; options of the command line
 NOT_SETTINGS = {"GRETE_KAFKA", "GRETE_POSTGRES", "GRETE_LOG", "GRETE_KAFKA_CONFIG", "GRETE_SETTINGS"}
+# what Kubernetes puts into each pod for a service named grete, or grete-NAME
+_KUBERNETES = re.compile(r"GRETE_(\w+_)?(SERVICE_HOST|(SERVICE_)?PORT(_\w+)?)")
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 RENAMED = {  # what settings were called in release 0.1
     "guarantee": "processing_guarantee",
@@ -131,6 +134,9 @@ GROUPS = {  # the tables of a settings file, by what a person wants to change
 }
 
 
+CHOICES = {name: get_args(hint) for name, hint in get_type_hints(Settings).items() if get_args(hint)}
+
+
 def group_of(name: str) -> str:
     """Return the table in which a settings file has a setting. Raises ConfigError for an unknown one."""
     _check_known(name, "1")
@@ -148,26 +154,29 @@ def with_texts(settings: Settings, texts: dict[str, str]) -> Settings:
     values: dict[str, object] = {name: getattr(settings, name) for name in settings.__struct_fields__}
     for name, text in texts.items():
         _check_known(name, text)
+        if isinstance(values[name], str):
+            if text not in CHOICES[name]:
+                raise ConfigError(f"setting {name} = {text!r}: choose {' or '.join(CHOICES[name])}", setting=name)
+            values[name] = text
+            continue
         try:
-            values[name] = text if isinstance(values[name], str) else int(text)
+            values[name] = int(text)
         except ValueError as error:
             raise ConfigError(f"setting {name} = {text!r}: must be an integer", setting=name) from error
-    try:
-        return msgspec.convert(values, Settings)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"settings: {error}") from error
+    return msgspec.convert(values, Settings)
 
 
 def _check_known(name: str, text: str) -> None:
     """Raise ConfigError for the name of a setting that there is not, or its value of release 0.1."""
     if name in RENAMED:
         raise ConfigError(
-            f"setting {name} of release 0.1 is called {RENAMED[name]} now: write {_renamed(RENAMED[name], text)}"
+            f"setting {name} of release 0.1 is called {RENAMED[name]} now: write {_renamed(RENAMED[name], text)}",
+            setting=name,
         )
     if name == "output_delivery" and text in RENAMED_VALUES:
         raise ConfigError(f"setting {name} = {text!r} of release 0.1: write {_renamed(name, text)}", setting=name)
     if name not in Settings.__struct_fields__:
-        raise ConfigError(f"unknown setting {name!r}: {nearest(name, Settings.__struct_fields__)}")
+        raise ConfigError(f"unknown setting {name!r}: {nearest(name, Settings.__struct_fields__)}", setting=name)
 
 
 def _renamed(name: str, text: str) -> str:
@@ -182,7 +191,7 @@ def environment_texts(environment: dict[str, str]) -> dict[str, str]:
     return {
         name[len(prefix) :].lower(): text
         for name, text in environment.items()
-        if name.startswith(prefix) and name not in NOT_SETTINGS
+        if name.startswith(prefix) and name not in NOT_SETTINGS and not _KUBERNETES.fullmatch(name)
     }
 
 

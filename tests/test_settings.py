@@ -61,3 +61,19 @@ def test_an_unknown_setting_is_refused() -> None:
     """The error names all that are known."""
     with pytest.raises(ConfigError, match=r"unknown setting 'speed': known are processing_guarantee, checkpoint_inter"):
         from_environment({"GRETE_SPEED": "1"})
+
+
+def test_a_choice_names_what_can_be_chosen() -> None:
+    """The setting and its values, not a position in a document."""
+    with pytest.raises(ConfigError) as error:
+        with_texts(Settings(), {"processing_guarantee": "maybe"})
+    assert str(error.value) == "setting processing_guarantee = 'maybe': choose exactly-once or at-least-once"
+    assert error.value.setting == "processing_guarantee"
+
+
+@pytest.mark.parametrize("service", ["", "LOG_", "WORD_COUNT_"])
+def test_what_kubernetes_injects_is_no_setting(service: str) -> None:
+    """A service named "grete", or "grete-log", puts variables into each pod of its namespace."""
+    names = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_80_TCP"]
+    names += [f"PORT_8080_UDP_{part}" for part in ("PROTO", "PORT", "ADDR")]
+    assert from_environment({f"GRETE_{service}{name}": "tcp://10.0.0.1:80" for name in names}) == Settings()

@@ -138,6 +138,15 @@ def test_a_new_project_works_without_the_repository(environment: Path, tmp_path:
     """`grete new` writes a project whose own test passes, crashes included, and whose job counts."""
     assert "Wrote my-words" in run(environment, tmp_path, "grete", "new", "my-words")
     project = tmp_path / "my-words"
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(project)]
+    done = subprocess.run(build, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = tmp_path.glob("*.whl")
+    python = str(environment / "bin" / "python")
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", str(built)]
+    subprocess.run(install, check=True, capture_output=True, timeout=100)  # it asks for grete, which is there
+    where = run(environment, tmp_path, "python", "-c", "import my_words; print(my_words.__file__)")
+    assert Path(where.strip()).is_relative_to(environment)
     assert "1 passed" in run(environment, project, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
     run(environment, project, "grete", "run", "my_words.py", "--input", "sentences=-", stdin="so it goes, so\n")
     assert run(environment, project, "grete", "state", "get", "my_words.py", "counts", "so") == "2\n"

@@ -135,7 +135,8 @@ def _check_ends(stage: StageGraph) -> None:
     for attribute, source in stage.inputs.items():
         if not isinstance(source.topic, Topic):
             raise GraphError(
-                f"stage {stage.name!r}: input {attribute!r} is of {source.topic!r}: need a Topic", stage=stage.name
+                f"stage {stage.name!r}: input {attribute!r} is of {_meant(stage, source.topic, 'a Topic')}",
+                stage=stage.name,
             )
         if source.errors != "fail" and not isinstance(source.errors, DeadLetter):
             raise GraphError(
@@ -146,7 +147,8 @@ def _check_ends(stage: StageGraph) -> None:
     for attribute, sink in stage.outputs.items():
         if not isinstance(sink.target, (Topic, Files, Table)):
             raise GraphError(
-                f"stage {stage.name!r}: output {attribute!r} is of {sink.target!r}: need a Topic, Files or a Table",
+                f"stage {stage.name!r}: output {attribute!r} is of "
+                f"{_meant(stage, sink.target, 'a Topic, Files or a Table')}",
                 stage=stage.name,
             )
     refuse_clashes(
@@ -158,6 +160,18 @@ def _check_ends(stage: StageGraph) -> None:
     for table in tables:
         if tables.count(table) > 1:
             raise GraphError(f"stage {stage.name!r}: two outputs are {table!r}: declare it once", stage=stage.name)
+
+
+def _meant(stage: StageGraph, found: object, needed: str) -> str:
+    """Return the end of an error about what is no ``needed``: an attribute of the class hides a topic of its name."""
+    attributes = {**stage.inputs, **stage.outputs, **stage.stores, **stage.windows}
+    for attribute, declared in attributes.items():
+        if declared is found:
+            return (
+                f"the {type(found).__name__} {attribute!r} of the same class, which hides what is called {attribute!r} "
+                "outside of it: give the attribute another name"
+            )
+    return f"{found!r}: need {needed}"
 
 
 def checked_name(kind: str, name: str) -> str:

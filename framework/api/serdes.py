@@ -81,6 +81,11 @@ def functions_of(serde: Serde[T]) -> tuple[Callable[[T], bytes], Callable[[bytes
 
 def encode_error(serde: Serde[Any], value: object, cause: Exception, where: str = "") -> SerdeError:
     """Return the error for a value that the serde refused. ``where`` says who asked and ends in ": "."""
+    if value is None:
+        return SerdeError(
+            f"{where}serde {serde.name} cannot encode None: a record's key or value is None where its producer gave "
+            "none: test for it in the task, or let the producer give one"
+        )
     return SerdeError(f"{where}serde {serde.name} cannot encode {_short(value)}: {type(cause).__name__}: {cause}")
 
 

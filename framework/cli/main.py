@@ -100,7 +100,7 @@ def worker(
     set: Set = None,  # noqa: A002
     status_fd: Annotated[int, typer.Option(hidden=True)] = -1,
 ) -> None:
-    """Run one worker process, as a supervisor does. Exit codes: 0 done, 1 failed, 3 fenced, 4 halted."""
+    """Run one worker process, as a supervisor does. Exit codes: 0 done, 1 failed, 2 usage, 3 fenced, 4 halted."""
     from framework.cli.commands.worker import work
 
     code = work(

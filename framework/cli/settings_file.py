@@ -33,7 +33,18 @@ def settings_of(sets: Sequence[str] | None, file: Path | None) -> Settings:
         if not equals:
             raise ConfigError(f"--set {text}: write NAME=VALUE, such as --set checkpoint_interval_ms=100")
         flags[name] = value
-    return with_texts(Settings(), _read(file).settings | environment_texts(dict(os.environ)) | flags)
+    of_file, of_environment = _read(file).settings, environment_texts(dict(os.environ))
+    try:
+        return with_texts(Settings(), of_file | of_environment | flags)
+    except ConfigError as error:
+        name = error.setting or ""
+        if name in flags:
+            where = f"--set {name}={flags[name]}: "
+        elif name in of_environment:
+            where = f"GRETE_{name.upper()}={of_environment[name]} in the environment: "
+        else:  # a default works
+            where = f"{file or DEFAULT}: " if name in of_file else ""
+        raise ConfigError(f"{where}{error}", setting=error.setting) from error
 
 
 def address_of(log: str | None, kafka_config: Path | None, file: Path | None) -> LogAddress:

@@ -30,12 +30,12 @@ def user_line(error: BaseException) -> str:
 
 
 def _cut(found: traceback.TracebackException) -> bool:
-    """Drop our lines above the user's, and what is too deep; return whether a line of the user's is left."""
-    each: traceback.TracebackException | None = found
-    theirs = False
-    while each is not None:
-        first = next((i for i, frame in enumerate(each.stack) if not frame.filename.startswith(_OURS)), len(each.stack))
-        each.stack[:] = each.stack[first:][-FRAMES_MAX:]
-        theirs |= bool(each.stack)
-        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
-    return theirs
+    """Drop our lines above the user's, causes without one of theirs, and what is too deep; False: no line is left."""
+    stack = found.stack
+    first = next((i for i, frame in enumerate(stack) if not frame.filename.startswith(_OURS)), len(stack))
+    stack[:] = stack[first:][-FRAMES_MAX:]
+    if found.__cause__ is not None and not _cut(found.__cause__):
+        found.__cause__, found.__suppress_context__ = None, True
+    if found.__context__ is not None and not _cut(found.__context__):
+        found.__context__ = None
+    return bool(stack) or found.__cause__ is not None or found.__context__ is not None

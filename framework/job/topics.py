@@ -23,6 +23,8 @@ def missing_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> li
     number of partitions, or settings that would lose data.
     """
     topology = job.topology()
+    if fed is not None:
+        _check_counts(job, log)
     wanted: list[tuple[str, int, bool]] = []
     for stage in topology.stages:
         for topic in topology.externals_of(stage.ordinal):
@@ -41,6 +43,20 @@ def missing_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> li
         else:
             log.create_topic(topic, partitions, plain=plain)  # it is there, so this only looks whether it fits
     return missing
+
+
+def _check_counts(job: Job, log: Log) -> None:
+    """Raise ConfigError if two inputs have different numbers of partitions: no number would suit the job."""
+    inputs = {topic for stage in job.topology().stages for topic in job.topology().externals_of(stage.ordinal)}
+    found = {topic: count for topic in sorted(inputs) if (count := log.partitions(topic)) is not None}
+    if len(set(found.values())) > 1:
+        (fewest, low), (most, high) = (pick(found.items(), key=lambda item: item[1]) for pick in (min, max))
+        raise ConfigError(
+            f"job {job.name!r} reads {fewest}, which has {low} partitions, and {most}, which has {high}: equal keys of "
+            f"both must have equal partition numbers. Create a topic with {high} partitions, copy {fewest} to it by a "
+            f"job of its own (one stage that sends each record on, Job(…, partitions={low})), and read that topic",
+            topic=fewest,
+        )
 
 
 def _check_external(job: Job, topic: str, needed: int, found: int | None, *, fed: bool) -> None:

@@ -296,7 +296,7 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
         code = worker.run()
         logger.info("worker done", extra={"code": code})
     except Exception as error:  # noqa: BLE001  # whatever it is, it decides how the process ends
-        _log_end(error)
+        log_end(error)
         if isinstance(error, StoreCorrupted) and worker is not None:
             worker.wipe()
         code = exit_code(error, worker=True)
@@ -305,7 +305,7 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
     return code
 
 
-def _log_end(error: Exception) -> None:
+def log_end(error: Exception) -> None:
     """Log what ends the worker: one line with its fields for an error of ours, a traceback for any other."""
     logged = error.plain() if isinstance(error, FrameworkError) else {}
     match error:

@@ -152,6 +152,10 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "an unknown policy": (lambda: Job("j", [stage("x", [Input(A, errors="drop")])]), "errors='drop'"),  # type: ignore[arg-type]
     "an input of a name": (lambda: Job("j", [stage("x", [Input("a")])]), "need a Topic"),  # type: ignore[arg-type]
     "an output of a name": (lambda: Job("j", [stage("x", [A], ["b"])]), "need a Topic, Files or a Table"),
+    "an output of a store that hides a topic": (
+        lambda: Job("j", [stage("x", [A], [(hidden := Store("b", utf8, utf8))], b=hidden)]),
+        "output 'out_0' is of the Store 'b' of the same class, which hides what is called 'b' outside of it",
+    ),
     "two outputs to a directory": (
         lambda: Job("j", [stage("x", [A], [Files("d", utf8), Files("d", json)])]),
         "output directory 'd' clashes",

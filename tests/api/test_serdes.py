@@ -160,3 +160,9 @@ def test_own_serdes_are_checked_for_bytes() -> None:
     assert functions_of(serde)[0]("a") == b"A"
     with pytest.raises(TypeError, match="need bytes"):
         functions_of(Upper(broken=True))[0]("a")
+
+
+def test_none_is_explained() -> None:
+    """A record without a key has the key None: what Python says about it is no help."""
+    with pytest.raises(SerdeError, match=r"^serde utf8 cannot encode None: a record's key or value is None"):
+        utf8.encode(None)  # type: ignore[arg-type]

@@ -115,3 +115,33 @@ def test_a_flag_wins_in_the_workers_too(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("GRETE_PROCESSING_GUARANTEE", "at-least-once")
     flag = ("--set", "processing_guarantee=exactly-once")
     assert grete(monkeypatch, "run", "tasks.word_count", "--input", "sentences=lines.txt", *flag) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("restarts_max", "many", "setting restarts_max = 'many': must be an integer"),
+        ("restarts_max", "0", "setting restarts_max = 0: must be positive"),
+        ("restart_max", "1", "unknown setting 'restart_max': did you mean restarts_max?"),
+        ("crashes_max", "1", "setting crashes_max of release 0.1 is called restarts_max now"),
+        ("output_delivery", "twice", "setting output_delivery = 'twice': choose transactional or sequenced"),
+    ],
+)
+def test_an_error_names_what_gave_the_value(monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str) -> None:
+    """The variable, the option or the file: where a person has to look."""
+    with pytest.raises(ConfigError) as error:
+        settings_of([f"{name}={value}"], None)
+    assert str(error.value).startswith(f"--set {name}={value}: {words}")
+    variable = f"GRETE_{name.upper()}"
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError) as error:
+        settings_of(None, None)
+    assert str(error.value).startswith(f"{variable}={value} in the environment: {words}")
+
+
+def test_a_value_of_the_file_that_cannot_work_names_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also beside good values from elsewhere."""
+    Path("grete.toml").write_text("restarts_max = 0")
+    monkeypatch.setenv("GRETE_CHECKPOINT_INTERVAL_MS", "300")
+    with pytest.raises(ConfigError, match=r"^grete\.toml: setting restarts_max = 0: must be positive"):
+        settings_of(["batch_bytes_max=1000"], None)

@@ -135,8 +135,6 @@ def test_a_damaged_store_is_wiped_and_restored(tmp_path: Path) -> None:
     ("options", "words"),
     [
         (["--set=processing_guarantee=at-least-once"], "was made with guarantee exactly-once"),
-        (["--stage=nobody"], "no stage 'nobody'"),
-        (["--set=checkpoint_interval_ms=0"], "must be positive"),
     ],
 )
 def test_a_worker_that_cannot_work_halts_with_a_reason(tmp_path: Path, options: list[str], words: str) -> None:
@@ -148,6 +146,28 @@ def test_a_worker_that_cannot_work_halts_with_a_reason(tmp_path: Path, options: 
         assert worker.ends() == ExitCode.HALTED
     (entry,) = [json.loads(line) for line in worker.log_path.read_text().splitlines()]
     assert words in entry["error"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "options", "words"),
+    [
+        ("tasks.word_count", ["--stage=nobody"], "no stage 'nobody'"),
+        ("tasks.word_count", ["--partition=7"], "partitions 0 to 0, not 7"),
+        ("tasks.word_count", ["--set=checkpoint_interval_ms=0"], "must be positive"),
+        ("tasks.word_count", ["--set=processing_guarantee=maybe"], "choose exactly-once or at-least-once"),
+        ("tasks.word_count", ["--log=pulsar"], "write embedded or kafka://host:port"),
+        ("no_such_module", [], "no module 'no_such_module'"),
+    ],
+)
+def test_a_mistake_in_the_command_line_of_a_worker_is_usage(
+    tmp_path: Path, reference: str, options: list[str], words: str
+) -> None:
+    """Exit code 2, as of every command: nothing was started, and nothing is wrong with the job."""
+    with WorkerUnderTest(tmp_path / "job", *options, reference=reference) as worker:
+        assert worker.ends() == ExitCode.USAGE
+    (entry,) = [json.loads(line) for line in worker.log_path.read_text().splitlines()]
+    assert words in entry["error"]
+    assert not (tmp_path / "job" / "log.db").exists()
 
 
 def test_a_partition_that_the_job_has_not_is_refused(tmp_path: Path) -> None:

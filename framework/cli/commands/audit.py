@@ -12,6 +12,7 @@ from framework.api.job import Job
 from framework.cli.job_target import JobTarget, directory_of, existing_log
 from framework.cli.progress import Screen, printable
 from framework.cli.spark_work import of_stages, wanted_of
+from framework.cli.tables import print_table
 from framework.job.directory import JobDirectory
 from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress
@@ -66,7 +67,7 @@ def tell_audit(screen: Screen, job: Job, result: Audited, *, aligned: bool) -> b
         table = Table("stage", "partition", "store", "key", "in the changelog", "recomputed")
         for difference in result.differences:
             table.add_row(*_row(job, difference))
-        screen.console.print(table)
+        print_table(screen.console, table)
         if result.wrong > len(result.differences):
             screen.note(f"… and {result.wrong - len(result.differences):,} more")
         if not aligned:

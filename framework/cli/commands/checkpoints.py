@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from framework.cli.job_target import existing_log
+from framework.cli.tables import print_table
 from framework.logs.address import LogAddress
 from framework.state.commits import all_wirings, last_commit
 from protocol.ids import TopicPartition
@@ -16,8 +17,6 @@ def checkpoints(reference: str, directory: Path | None, address: LogAddress) -> 
     """Print a table of the last commits."""
     job, log = existing_log(reference, directory, address)
     table = Table("task", "generation", "checkpoint", "age", "external inputs", "behind", box=None)
-    for column in table.columns:
-        column.no_wrap = True
     now_ms = time.time_ns() // 1_000_000
     for wiring in all_wirings(job):
         last = last_commit(log, wiring.changelog)
@@ -38,5 +37,4 @@ def checkpoints(reference: str, directory: Path | None, address: LogAddress) -> 
             ", ".join(positions) or "–",
             streams,
         )
-    console = Console()
-    console.print(table, markup=False, soft_wrap=not console.is_terminal)
+    print_table(Console(), table)

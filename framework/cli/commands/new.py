@@ -48,7 +48,11 @@ def test_words_are_counted() -> None:
     assert [("goes", 1), ("it", 1), ("it", 2), ("so", 1), ("so", 2), ("went", 1)] == sorted(kit.pairs(totals))
 '''
 
-PROJECT = """[project]
+PROJECT = """[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
 name = "{name}"
 version = "0.1.0"
 requires-python = ">=3.11"
@@ -56,6 +60,9 @@ dependencies = ["grete"]
 
 [project.optional-dependencies]
 dev = ["pytest>=8"]
+
+[tool.hatch.build.targets.wheel]
+only-include = ["{module}.py"]
 
 [tool.pytest.ini_options]
 pythonpath = ["."]
@@ -75,7 +82,7 @@ def new(name: str) -> None:
     files = {
         f"{module}.py": TASK.format(name=name, module=module),
         f"test_{module}.py": TEST.format(module=module, expected_state=state),
-        "pyproject.toml": PROJECT.format(name=name),
+        "pyproject.toml": PROJECT.format(name=name, module=module),
         ".gitignore": ".grete/\n__pycache__/\n",
     }
     for path, text in files.items():

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from framework.cli.job_target import target
 from framework.cli.settings_file import settings_of
-from framework.errors import ExitCode
+from framework.errors import ConfigError, ExitCode
 from framework.logs.address import LogAddress
 from framework.worker.process_main import open_worker
-from framework.worker.worker import Worker, run_worker
+from framework.worker.worker import Worker, log_end, run_worker, stages_of
 from framework.worker.worker_log import configure_logs
 
 
@@ -26,10 +26,15 @@ def work(
 ) -> ExitCode:
     """Run a worker to its end; return its exit code (C5)."""
     whose = configure_logs(partition)
+    try:
+        found = target(reference, directory, address, settings_of(sets, settings_file), state)
+        stages_of(found.job, partition, stage)
+    except ConfigError as error:
+        log_end(error)
+        return ExitCode.USAGE
+    whose.job = found.job.name
 
     def make() -> Worker:
-        found = target(reference, directory, address, settings_of(sets, settings_file), state)
-        whose.job = found.job.name
         return open_worker(found.job, partition, found.job_directory, found.settings, stage=stage, status_fd=status_fd)
 
     return run_worker(make, whose)

@@ -1,0 +1,14 @@
+"""Tables on a screen or in a pipe: no cell is cut, and a narrow terminal wraps lines."""
+
+from rich.console import Console
+from rich.table import Table
+
+WIDTH_MAX = 10_000  # characters: a table is only as wide as its cells are
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table as wide as it is, where the console prints."""
+    for column in table.columns:
+        column.no_wrap = True
+    wide = Console(file=console.file, force_terminal=console.is_terminal, width=WIDTH_MAX)
+    wide.print(table, markup=False, soft_wrap=True)
