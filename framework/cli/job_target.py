@@ -1,7 +1,9 @@
 """Finds what most commands need: the job's code, its directory, its settings."""
 
+import contextlib
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,25 +36,27 @@ def target(
     return JobTarget(job, reference, JobDirectory(directory_of(job, directory, address), state, address), settings)
 
 
-def existing_log(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, JobLogReader]:
-    """Return a job and its log, which must be there, for a command that reads: it makes and writes nothing.
+@contextlib.contextmanager
+def existing_log(reference: str, directory: Path | None, address: LogAddress) -> Iterator[tuple[Job, JobLogReader]]:
+    """Yield a job and its log, which must be there, for a command that reads: it makes and writes nothing.
 
     Raises ConfigError.
     """
     job, path = _job_and_path(reference, directory, address)
-    log = open_reader(address, path)
-    _check_has_run(job, log, reference, address)
-    know_graph(job, log)
-    return job, log
+    with contextlib.closing(open_reader(address, path)) as log:
+        _check_has_run(job, log, reference, address)
+        know_graph(job, log)
+        yield job, log
 
 
-def existing_log_to_write(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, JobLog]:
-    """Return a job and its log, which must be there, for a command that writes to it. Raises ConfigError."""
+@contextlib.contextmanager
+def existing_log_to_write(reference: str, directory: Path | None, address: LogAddress) -> Iterator[tuple[Job, JobLog]]:
+    """Yield a job and its log, which must be there, for a command that writes to it. Raises ConfigError."""
     job, path = _job_and_path(reference, directory, address)
-    log = open_address(address, path, create=False)
-    _check_has_run(job, log, reference, address)
-    know_graph(job, log)
-    return job, log
+    with contextlib.closing(open_address(address, path, create=False)) as log:
+        _check_has_run(job, log, reference, address)
+        know_graph(job, log)
+        yield job, log
 
 
 def _job_and_path(reference: str, directory: Path | None, address: LogAddress) -> tuple[Job, Path]:
@@ -70,16 +74,11 @@ def _job_and_path(reference: str, directory: Path | None, address: LogAddress) -
 def _check_has_run(job: Job, log: JobLogReader, reference: str, address: LogAddress) -> None:
     """Check that the job has run there, and that its code can read the state that it has."""
     if not address.embedded and log.partitions(job.topology().changelog(0)) is None:
-        log.close()
         raise ConfigError(
             f"job {job.name!r} has not run on {address.url}: check the address, or run it first: "
             f"grete run {reference} --log {address.url}"
         )
-    try:
-        check_readable(job, log)
-    except BaseException:
-        log.close()
-        raise
+    check_readable(job, log)
 
 
 def directory_of(job: Job, directory: Path | None, address: LogAddress) -> Path:

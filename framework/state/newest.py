@@ -35,10 +35,7 @@ class NewestReader:
     """Offers what a LocalReader does. Each read sees at least what was committed before it began."""
 
     def __init__(self, log: LogReader, job: Job, directory: Path, say: Callable[[str], None]) -> None:
-        """``directory``: of the local stores. ``say`` gets a line for each task that its changelog answers for.
-
-        The log is closed with this reader.
-        """
+        """``directory``: of the local stores. ``say`` gets a line for each task that its changelog answers for."""
         self._log, self._job, self._say = log, job, say
         self._directory = directory
         self._local = LocalReader(directory, job)
@@ -78,9 +75,8 @@ class NewestReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the files and the log."""
+        """Close the files of the local stores."""
         self._local.close()
-        self._log.close()
 
     def _scan(self, store: Store[K, V], prefix: bytes) -> Iterator[tuple[K, V]]:
         for partition in range(self._job.partitions):

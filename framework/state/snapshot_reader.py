@@ -1,8 +1,7 @@
 """Reads the state of a job as of a checkpoint, from its changelogs: no worker, and no local state, is needed."""
 
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from framework.api.job import Job
 from framework.api.store import Store
@@ -18,7 +17,7 @@ class SnapshotReader:
     """Offers what a LocalReader does. One store of one task is in memory at a time."""
 
     def __init__(self, log: LogReader, job: Job, found: list[Snapshot]) -> None:
-        """``found``: every task, as ``snapshots.snapshots`` gives them. The log is closed with this reader."""
+        """``found``: every task, as ``snapshots.snapshots`` gives them."""
         self._log, self._job, self._found = log, job, found
 
     def store(self, name: str) -> Store[Any, Any]:
@@ -40,15 +39,6 @@ class SnapshotReader:
     def all(self, store: Store[K, V]) -> Iterator[tuple[K, V]]:
         """Yield every (key, value)."""
         return (decoded_row(store, key, raw) for _, key, raw in self._rows(store))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the log."""
-        self._log.close()
 
     def _rows(self, store: Store[Any, Any]) -> Iterator[tuple[int, bytes, bytes]]:
         stage, number = place_of(self._job, store)

@@ -3,6 +3,7 @@
 import time
 from collections import Counter, deque
 from collections.abc import Collection
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
@@ -43,15 +44,15 @@ class LocalJob:
         self.supervisor = Supervisor(
             job_directory, reference, range(job.partitions), settings, fixed_hashes=fixed_hashes
         )
-        try:
+        with ExitStack() as opened:
+            opened.callback(self.supervisor.close)
             self.log = job_directory.open_log()
+            opened.callback(self.log.close)
             self.metadata = prepare(job, self.log, job_directory, settings, fed)
-        except BaseException:
-            self.supervisor.close()
-            raise
+            self._external = {str(partition): partition for partition in external_ends(self.log, job)}
+            self._committed = self._committed_in_log()
+            self._opened = opened.pop_all()  # from here on close() is responsible
         self.progress = CommitProgress(self.log)
-        self._external = {str(partition): partition for partition in external_ends(self.log, job)}
-        self._committed = self._committed_in_log()
         self._through = dict(self._committed)
         self._reached: tuple[dict[TopicPartition, int], int] | None = (
             None  # ends, the checkpoint by which they are committed
@@ -201,9 +202,8 @@ class LocalJob:
         self.supervisor.stop()
 
     def close(self) -> None:
-        """End what still runs, and release the directory."""
-        self.supervisor.close()
-        self.log.close()
+        """Close the log, end what still runs, and release the directory."""
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,11 @@ class Stale:
 
 
 @pytest.fixture
-def stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Stale:
-    """Return the folder of a job."""
-    return Stale(tmp_path, monkeypatch, capfd)
+def stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Stale]:
+    """Yield the folder of a job."""
+    made = Stale(tmp_path, monkeypatch, capfd)
+    yield made
+    made.log.close()
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])

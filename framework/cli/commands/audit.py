@@ -36,22 +36,21 @@ def compare(
 ) -> bool:
     """Audit a job; return whether nothing differs. Raises ConfigError, TaskError."""
     screen = Screen(Console())
-    job, log = existing_log(reference, directory, address)
-    job_directory = JobDirectory(directory_of(job, directory, address), address=address, make=False)
-    made = [path for path in (job_directory.directory / "spark", job_directory.directory) if not path.exists()]
-    try:
-        settings = pinned_settings(job, log, settings)
-        found = JobTarget(job, reference, job_directory, settings)
-        aligned = settings.processing_guarantee == "exactly-once"
-        wanted = wanted_of(found, sources or [LOG], work)
-        spark = local_session(cluster)
-        with screen:
-            result = audit(spark, wanted, log, screen, aligned=aligned)
-    finally:
-        log.close()
-        for path in made:  # where Spark's stages kept their rows; what is in use stays
-            with contextlib.suppress(OSError):
-                path.rmdir()
+    with existing_log(reference, directory, address) as (job, log):
+        job_directory = JobDirectory(directory_of(job, directory, address), address=address, make=False)
+        made = [path for path in (job_directory.directory / "spark", job_directory.directory) if not path.exists()]
+        try:
+            settings = pinned_settings(job, log, settings)
+            found = JobTarget(job, reference, job_directory, settings)
+            aligned = settings.processing_guarantee == "exactly-once"
+            wanted = wanted_of(found, sources or [LOG], work)
+            spark = local_session(cluster)
+            with screen:
+                result = audit(spark, wanted, log, screen, aligned=aligned)
+        finally:
+            for path in made:  # where Spark's stages kept their rows; what is in use stays
+                with contextlib.suppress(OSError):
+                    path.rmdir()
     return tell_audit(screen, job, result, aligned=aligned)
 
 

@@ -9,6 +9,7 @@ from framework.cli.reading import rows_from
 from framework.core.changelog_fold import ChangelogFold
 from framework.errors import ConfigError, Halted
 from framework.logs.address import LogAddress
+from framework.ports import LogReader
 from framework.state.commits import all_wirings
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim, decode_data, decode_outcome
 from protocol.commit import decode_commit
@@ -20,41 +21,45 @@ def changelog_tail(
     reference: str, stage: str, partition: int, count: int, directory: Path | None, address: LogAddress
 ) -> None:
     """Print the last messages of a changelog."""
-    job, log = existing_log(reference, directory, address)
-    if not 0 <= partition < job.partitions:
-        raise ConfigError(f"job {job.name!r} has partitions 0 to {job.partitions - 1}, not {partition}")
-    changelog = TopicPartition(job.topology().changelog(job.stage(stage).ordinal), partition)
-    _, end = log.bounds(changelog)
-    for row in rows_from(log, changelog, end - count):
-        try:
-            text = _message(row.value or b"")
-        except DecodeError as error:
-            text = f"not a changelog message: {error}"
-        print(f"{row.offset}\t{_clock(row.append_time_ms)}\t{text}")
+    with existing_log(reference, directory, address) as (job, log):
+        if not 0 <= partition < job.partitions:
+            raise ConfigError(f"job {job.name!r} has partitions 0 to {job.partitions - 1}, not {partition}")
+        changelog = TopicPartition(job.topology().changelog(job.stage(stage).ordinal), partition)
+        _, end = log.bounds(changelog)
+        for row in rows_from(log, changelog, end - count):
+            try:
+                text = _message(row.value or b"")
+            except DecodeError as error:
+                text = f"not a changelog message: {error}"
+            print(f"{row.offset}\t{_clock(row.append_time_ms)}\t{text}")
 
 
 def changelog_verify(reference: str, directory: Path | None, address: LogAddress) -> None:
     """Fold every changelog as a restore does. Raises Halted if one is damaged."""
-    job, log = existing_log(reference, directory, address)
-    for wiring in all_wirings(job):
-        start, end = log.bounds(wiring.changelog)
-        fold = ChangelogFold(str(wiring.changelog), start)
-        commits = messages = 0
-        for row in rows_from(log, wiring.changelog, start):
-            segment = fold.feed(row.offset, row.value or b"")
-            commits += segment is not None
-            messages += 1 if segment is None else 0
-        if commits and not fold.complete:
-            raise Halted(
-                f"{wiring.changelog}: trimmed, and it holds no complete rewrite round: it cannot be restored",
-                partition=wiring.changelog,
-            )
-        in_doubt = "" if fold.in_doubt is None else f", then the bulk write {printable(fold.in_doubt)}, in doubt"
-        checkpoint_id = "nothing committed" if fold.last is None else f"checkpoint {fold.last.checkpoint_id}"
-        print(
-            f"{wiring.name}\tok\t{commits:,} commits, {messages:,} other messages, {fold.invalid_messages:,} invalid, "
-            f"generation {fold.top}, {checkpoint_id}{in_doubt}, offsets {start:,} to {end:,}"
+    with existing_log(reference, directory, address) as (job, log):
+        for wiring in all_wirings(job):
+            print(f"{wiring.name}\tok\t{_verified(log, wiring.changelog)}")
+
+
+def _verified(log: LogReader, changelog: TopicPartition) -> str:
+    """Fold a changelog and return what is in it. Raises Halted."""
+    start, end = log.bounds(changelog)
+    fold = ChangelogFold(str(changelog), start)
+    commits = messages = 0
+    for row in rows_from(log, changelog, start):
+        segment = fold.feed(row.offset, row.value or b"")
+        commits += segment is not None
+        messages += 1 if segment is None else 0
+    if commits and not fold.complete:
+        raise Halted(
+            f"{changelog}: trimmed, and it holds no complete rewrite round: it cannot be restored", partition=changelog
         )
+    in_doubt = "" if fold.in_doubt is None else f", then the bulk write {printable(fold.in_doubt)}, in doubt"
+    checkpoint_id = "nothing committed" if fold.last is None else f"checkpoint {fold.last.checkpoint_id}"
+    return (
+        f"{commits:,} commits, {messages:,} other messages, {fold.invalid_messages:,} invalid, "
+        f"generation {fold.top}, {checkpoint_id}{in_doubt}, offsets {start:,} to {end:,}"
+    )
 
 
 def _message(value: bytes) -> str:

@@ -16,9 +16,8 @@ def check_determinism(
     reference: str, since: int, directory: Path | None, address: LogAddress, settings: Settings
 ) -> ExitCode:
     """Replay, compare, print; return FAILED if something differs."""
-    job, log = existing_log(reference, directory, address)
-    found = replay(job, log, settings, since)
-    log.close()
+    with existing_log(reference, directory, address) as (job, log):
+        found = replay(job, log, settings, since)
     print(f"{found.records:,} input records replayed, {found.compared:,} outputs compared")
     if found.difference is None and found.halted is None:
         print("all of them are the same")

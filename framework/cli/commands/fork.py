@@ -1,5 +1,6 @@
 """`grete fork`: a new job from the state of an existing one."""
 
+from contextlib import closing
 from pathlib import Path
 
 from framework.cli.job_target import directory_of, existing_log
@@ -26,19 +27,16 @@ def fork(
     assume_keyed: bool,
 ) -> None:
     """Give a new job, of another name, the state of a job at a checkpoint. Raises ConfigError."""
-    job, log = existing_log(reference, directory, address)
-    settings, found = pinned_settings(job, log, settings), at_checkpoint(job, log, checkpoint_id)
-    target = load_job(second)
-    if target.name == job.name:
-        raise ConfigError(f"both jobs are called {job.name!r}: give the new one another name")
-    job_directory = JobDirectory(directory_of(target, second_directory, address), address=address)
-    with standing_still(job_directory, target):
-        target_log = job_directory.open_log()
-        prepare(target, target_log, job_directory, settings, state_of=job)
-        moved = fork_job(
-            log, job, found, target_log, target, settings, copy=address.embedded, assume_keyed=assume_keyed
-        )
-        target_log.close()
-    log.close()
+    with existing_log(reference, directory, address) as (job, log):
+        settings, found = pinned_settings(job, log, settings), at_checkpoint(job, log, checkpoint_id)
+        target = load_job(second)
+        if target.name == job.name:
+            raise ConfigError(f"both jobs are called {job.name!r}: give the new one another name")
+        job_directory = JobDirectory(directory_of(target, second_directory, address), address=address)
+        with standing_still(job_directory, target), closing(job_directory.open_log()) as target_log:
+            prepare(target, target_log, job_directory, settings, state_of=job)
+            moved = fork_job(
+                log, job, found, target_log, target, settings, copy=address.embedded, assume_keyed=assume_keyed
+            )
     tell_moved(moved, f"{target.name} has the state of {job.name} at checkpoint {checkpoint_of(found)}")
     say(f"It reads on from there: grete run {second}")

@@ -22,14 +22,13 @@ def replay(
     settings: Settings,
 ) -> None:
     """Rebuild the stores of a job from its changelogs. Raises ConfigError, TransientError: a worker has one open."""
-    job, log = existing_log(reference, directory, address)
-    job_directory = JobDirectory(directory_of(job, directory, address), into, address)
-    settings = pinned_settings(job, log, settings)
-    found = at_checkpoint(job, log, checkpoint_id)
-    total = 0
-    copy_definition(encode_definition(define(job, output_counts(job, log))), job_directory.state_directory)
-    for task, count in rebuild.replay(log, job, found, job_directory.state_directory, settings):
-        print(f"{task}\t{count:,} entries applied")
-        total += count
-    log.close()
+    with existing_log(reference, directory, address) as (job, log):
+        job_directory = JobDirectory(directory_of(job, directory, address), into, address)
+        settings = pinned_settings(job, log, settings)
+        found = at_checkpoint(job, log, checkpoint_id)
+        total = 0
+        copy_definition(encode_definition(define(job, output_counts(job, log))), job_directory.state_directory)
+        for task, count in rebuild.replay(log, job, found, job_directory.state_directory, settings):
+            print(f"{task}\t{count:,} entries applied")
+            total += count
     say(f"{job_directory.state_directory}: {total:,} entries of checkpoint {checkpoint_of(found)}")

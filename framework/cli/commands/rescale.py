@@ -23,12 +23,11 @@ def rescale(
     assume_keyed: bool,
 ) -> None:
     """Give a job more partitions. Raises ConfigError: it runs, or it cannot be rescaled."""
-    job, log = existing_log_to_write(reference, directory, address)
-    check_definition(job, log)
-    job_directory = JobDirectory(directory_of(job, directory, address), address=address)
-    settings = pinned_settings(job, log, settings)
-    with standing_still(job_directory, job.of(partitions_of(log, job))):
-        moved = rescale_job(log, job, partitions, settings, embedded=address.embedded, assume_keyed=assume_keyed)
-    log.close()
+    with existing_log_to_write(reference, directory, address) as (job, log):
+        check_definition(job, log)
+        job_directory = JobDirectory(directory_of(job, directory, address), address=address)
+        settings = pinned_settings(job, log, settings)
+        with standing_still(job_directory, job.of(partitions_of(log, job))):
+            moved = rescale_job(log, job, partitions, settings, embedded=address.embedded, assume_keyed=assume_keyed)
     tell_moved(moved, f"{job.name} has {partitions} partitions")
     say(f"Now write Job({job.name!r}, …, partitions={partitions}) in its code, and start it: grete run {reference}")

@@ -1,5 +1,7 @@
 """Commands that only read: state, checkpoints, changelogs, external topics."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -13,14 +15,17 @@ from framework.state.newest import NewestReader
 from framework.state.snapshot_reader import SnapshotReader
 
 
+@contextlib.contextmanager
 def _reader(
     reference: str, directory: Path | None, address: LogAddress, checkpoint_id: int | None
-) -> NewestReader | SnapshotReader:
-    """Return a reader of the newest state (from up-to-date local stores, else the changelogs), or of an older one."""
-    job, log = existing_log(reference, directory, address)
-    if checkpoint_id is None:
-        return NewestReader(log, job, directory_of(job, directory, address) / "state", say)
-    return SnapshotReader(log, job, at_checkpoint(job, log, checkpoint_id))
+) -> Iterator[NewestReader | SnapshotReader]:
+    """Yield a reader of the newest state (from up-to-date local stores, else the changelogs), or of an older one."""
+    with existing_log(reference, directory, address) as (job, log):
+        if checkpoint_id is None:
+            with NewestReader(log, job, directory_of(job, directory, address) / "state", say) as newest:
+                yield newest
+        else:
+            yield SnapshotReader(log, job, at_checkpoint(job, log, checkpoint_id))
 
 
 def state_get(

@@ -14,17 +14,17 @@ from protocol.ids import TopicPartition
 
 def topic_read(reference: str, name: str, count: int, directory: Path | None, address: LogAddress) -> None:
     """Print the records of an external topic, of all partitions or of those that are left after trimming."""
-    job, log = existing_log(reference, directory, address)
-    topics: dict[str, Topic[Any, Any]] = dict(job.external_sinks())
-    externals = {topic for stage in job.stages for topic in job.topology().externals_of(stage.ordinal)}
-    topics |= {t.name: t for stage in job.stages for t in stage.topics_read() if t.name in externals}
-    if name not in topics:
-        raise ConfigError(f"job {job.name!r} has no external topic {name!r}: it has {', '.join(sorted(topics))}")
-    topic = topics[name]
-    for partition in range(log.partitions(name) or 0):
-        at = TopicPartition(name, partition)
-        for offset, _, _, key, value, _ in _last_rows(log, at, count) if count else rows_from(log, at, 0):
-            print(f"{partition}\t{offset}\t{decoded(topic.key, key)}\t{decoded(topic.value, value)}")
+    with existing_log(reference, directory, address) as (job, log):
+        topics: dict[str, Topic[Any, Any]] = dict(job.external_sinks())
+        externals = {topic for stage in job.stages for topic in job.topology().externals_of(stage.ordinal)}
+        topics |= {t.name: t for stage in job.stages for t in stage.topics_read() if t.name in externals}
+        if name not in topics:
+            raise ConfigError(f"job {job.name!r} has no external topic {name!r}: it has {', '.join(sorted(topics))}")
+        topic = topics[name]
+        for partition in range(log.partitions(name) or 0):
+            at = TopicPartition(name, partition)
+            for offset, _, _, key, value, _ in _last_rows(log, at, count) if count else rows_from(log, at, 0):
+                print(f"{partition}\t{offset}\t{decoded(topic.key, key)}\t{decoded(topic.value, value)}")
 
 
 def _last_rows(log: LogReader, partition: TopicPartition, count: int) -> list[LogRow]:
