@@ -94,7 +94,8 @@ def step(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
 
 
 def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
-    """Update the bars, and report crashes."""
+    """Update the bars, report crashes, and show what the tasks print."""
+    tell_printed(local, screen)
     for text in local.supervisor.news:
         screen.note(text)
     local.supervisor.news.clear()
@@ -108,6 +109,12 @@ def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
     through = local.through()
     screen.bar("processed", sum(min(through.get(p, 0), end) for p, end in ends.items()), sum(ends.values()))
     screen.restores({worker.partition: worker.status for worker in local.supervisor.workers.values()})
+
+
+def tell_printed(local: LocalJob, screen: Screen) -> None:
+    """Show what the tasks have printed."""
+    for line in local.supervisor.printed():
+        screen.note(line)
 
 
 def folder_topic(job: Job) -> Topic[Any, Any]:

@@ -21,6 +21,7 @@ from framework.job.loader import load_job
 from framework.logs.address import LogAddress
 from framework.settings import Settings
 from framework.state.prepare import prepare
+from framework.worker.output_file import OutputFile
 from framework.worker.worker import Worker, report_to, run_worker, stages_of
 from framework.worker.worker_log import configure_logs
 
@@ -70,10 +71,10 @@ def main(arguments: list[str]) -> ExitCode:
     if not line:
         return ExitCode.DONE  # the supervisor is gone
     spec = msgspec.json.decode(line, type=WorkerSpec)
-    output = os.open(spec.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for stream in (1, 2):
-        os.dup2(output, stream)
-    os.close(output)
+    output = OutputFile(Path(spec.output))
+    sys.stdout = os.fdopen(
+        1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False
+    )  # print() line by line
     whose = configure_logs(spec.partition)
 
     def make() -> Worker:
@@ -81,7 +82,9 @@ def main(arguments: list[str]) -> ExitCode:
         whose.job = job.name
         config = None if spec.kafka_config is None else Path(spec.kafka_config)
         job_directory = JobDirectory(Path(spec.directory), address=LogAddress(spec.log, config))
-        return open_worker(job, spec.partition, job_directory, spec.settings, status_fd=spec.status_fd)
+        worker = open_worker(job, spec.partition, job_directory, spec.settings, status_fd=spec.status_fd)
+        worker.tidy = output.rotate
+        return worker
 
     return run_worker(make, whose)
 

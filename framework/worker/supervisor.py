@@ -15,6 +15,7 @@ from typing import Any
 from framework.errors import ExitCode, Halted
 from framework.job.directory import JobDirectory
 from framework.settings import Settings
+from framework.worker.output_file import Follower
 from framework.worker.process_main import WorkerSpec
 from framework.worker.process_pool import ProcessPool
 
@@ -73,6 +74,16 @@ class Supervisor:
             str
         ] = []  # crashes since somebody looked and cleared it; a supervisor without a screen need not
         self.workers = {partition: WorkerProcess(partition) for partition in partitions}
+        self._outputs = {partition: Follower(job_directory.worker_log(partition)) for partition in partitions}
+
+    @property
+    def takes_input(self) -> bool:
+        """Whether all tasks of all workers take input."""
+        return all(_takes_input(worker) for worker in self.workers.values())
+
+    def printed(self) -> list[str]:
+        """Return the lines that the workers' code has printed since the last look."""
+        return [line for output in self._outputs.values() for line in output.printed()]
 
     def poll(self, timeout_ms: float = 100) -> None:
         """Start what is due, take statuses, notice deaths. Raises Halted if a worker halted, or always crashes."""
@@ -85,7 +96,7 @@ class Supervisor:
         for worker in self.workers.values():
             if worker.process is not None and worker.process.poll() is not None:
                 self._died(worker, worker.process.returncode)
-        if not self._stopping and all(_takes_input(worker) for worker in self.workers.values()):
+        if not self._stopping and self.takes_input:
             self._spawner.warm()  # for the next restart; now it delays no start
 
     def stop(self) -> None:
@@ -117,6 +128,8 @@ class Supervisor:
         for worker in self.workers.values():
             self.kill(worker.partition)
             self._forget(worker)
+        for output in self._outputs.values():
+            output.close()
         self._selector.close()
         os.close(self._lock)
 

@@ -67,6 +67,7 @@ class Worker:
         self._settings = settings
         self.report = report
         self.publish: Callable[[dict[TopicPartition, int]], None] = lambda _positions: None  # to tools outside
+        self.tidy: Callable[[], None] = lambda: None  # now and then: what the process writes to
         self._published: dict[TopicPartition, int] = {}
         self._reported_ms, self._late, self._late_due_ms = 0.0, 0, 0.0  # late: records, as last logged
         self._turn_of: TaskDriver | None = None  # a log line is about this task; after an error, whose it is
@@ -213,6 +214,7 @@ class Worker:
             self._reported_ms = now
             self.report({driver.wiring.name: task_status(driver) for driver in self.drivers})
             self._publish()
+            self.tidy()
             self._warn_of_late(now)
 
     def _warn_of_late(self, now: float) -> None:

@@ -1,6 +1,7 @@
 """What a person reads who is called at night: the lines of a worker, and what a supervisor shows of its end."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,26 @@ def test_lines_say_whose_they_are_and_ready_is_an_event_of_its_own(tmp_path: Pat
     assert (ready["generation"], ready["position"]) == (status["generation"], {"sentences[0]": 2})
     assert ready["restored"] == status["counters"]["restored records"] >= 2
     assert ready["checkpoint_id"] > 0
+
+
+TALKING = """
+from grete import Input, Job, Record, Task, Topic, utf8
+
+class Talk(Task):
+    lines = Input(Topic("lines", key=utf8, value=utf8))
+    def process(self, record: Record[str, str]) -> None:
+        print("heard", record.value)
+
+job = Job("talk", stages=[Talk])
+"""
+
+
+def test_what_a_task_prints_is_on_the_screen(tmp_path: Path) -> None:
+    """As in any program; and the summary's rate leaves the start of the workers out."""
+    (tmp_path / "talk.py").write_text(TALKING)
+    process = start("run", "talk.py", "--input", "lines=-", cwd=tmp_path, stdin=subprocess.PIPE)
+    out, err = process.communicate("to be\nor not\n", timeout=2 * LIMIT_S)
+    assert process.returncode == 0, err
+    assert [line for line in out.splitlines() if line.startswith("heard")] == ["heard to be", "heard or not"]
+    assert "worker started" not in out
+    assert re.search(r"2 input records committed in [\d.]+ s \([\d,]+/s\), after a start of [\d.]+ s", out)

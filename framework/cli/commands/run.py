@@ -11,7 +11,16 @@ from rich.console import Console
 
 from framework.api.job import Job
 from framework.api.topic import Topic
-from framework.cli.feeding import Feeding, StopSignal, described, external_inputs, folder_topic, options_of, step
+from framework.cli.feeding import (
+    Feeding,
+    StopSignal,
+    described,
+    external_inputs,
+    folder_topic,
+    options_of,
+    step,
+    tell_printed,
+)
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
 from framework.errors import ConfigError
@@ -35,16 +44,22 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
         sources = [feed_lines(local.metadata, topic, handle, keys=keys) for topic, handle in opened]
         feeding = Feeding(local, feed, sources, follow=follow)
         started_s, before = time.monotonic(), sum(local.committed().values())
+        ready_s: float | None = None  # when all tasks took input: a start is no part of a rate
         with screen:
             while not stop.asked:
                 step(local, feeding, screen)
+                if ready_s is None and local.supervisor.takes_input:
+                    ready_s = time.monotonic()
                 if not follow and feeding.idle and local.drained(feeding.ends()):
                     break
+            ended_s = time.monotonic()
             screen.note("stopping …")
             local.stop()
+            tell_printed(local, screen)
             screen.late(local.late(), finally_=True)
         done = sum(local.committed().values()) - before
-        _summary(screen, found, feeding, done, time.monotonic() - started_s, stopped=stop.asked)
+        ready_s = ended_s if ready_s is None else ready_s
+        _summary(screen, found, feeding, done, ready_s - started_s, ended_s - ready_s, stopped=stop.asked)
 
 
 def _open_lines(job: Job, options: Sequence[str]) -> list[tuple[Topic[Any, Any], int]]:
@@ -63,14 +78,15 @@ def _open_lines(job: Job, options: Sequence[str]) -> list[tuple[Topic[Any, Any],
 
 
 def _summary(
-    screen: Screen, found: JobTarget, feeding: Feeding, records: int, seconds: float, *, stopped: bool
+    screen: Screen, found: JobTarget, feeding: Feeding, records: int, start: float, seconds: float, *, stopped: bool
 ) -> None:
     note: Callable[[str], None] = screen.note
     for report in feeding.fed[:1]:
         note(f"read: {described(report)}")
     how = "stopped" if stopped else "all input is used up"
     note(
-        f"{found.job.name}: {how}; {records:,} input records committed in {seconds:.1f} s ({records / seconds:,.0f}/s)"
+        f"{found.job.name}: {how}; {records:,} input records committed in {seconds:.1f} s "
+        f"({records / max(seconds, 0.001):,.0f}/s), after a start of {start:.1f} s"
     )
     options = options_of(found)
     for stage in found.job.stages:

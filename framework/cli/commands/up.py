@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from framework.cli.feeding import Feeding, StopSignal, step
+from framework.cli.feeding import Feeding, StopSignal, step, tell_printed
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
 from framework.worker.local_job import LocalJob
@@ -21,3 +21,4 @@ def up(found: JobTarget) -> None:
             step(local, feeding, screen)
         screen.note("stopping …")
         local.stop()
+        tell_printed(local, screen)
