@@ -2,11 +2,10 @@
 
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, Halted
-from framework.execution.changelog_writer import find_outcome
 from framework.logs.partition_reader import rows
 from framework.ports import LogReader, LogRow
-from framework.state.commits import CommittedAt
-from protocol.changelog import ChangelogType, decode_changelog_header, decode_outcome
+from framework.state.commits import CommittedAt, newest_commit
+from protocol.changelog import ChangelogType, decode_changelog_header
 from protocol.commit import Commit, decode_commit
 from protocol.errors import DecodeError
 from protocol.ids import TopicPartition
@@ -25,42 +24,28 @@ def commit_in(changelog: TopicPartition, row: LogRow) -> Commit | None:
         ) from error
 
 
-def _first_commit(log: LogReader, wiring: TaskWiring, begin: int, end: int) -> CommittedAt | None:
-    """Return the first commit message at or after ``begin``, valid or not, but of bulk writes only those that count."""
-    for row in rows(log, wiring.changelog, begin, end):
-        commit = commit_in(wiring.changelog, row)
-        if commit is not None and (commit.bulk_write_id is None or _counts(log, wiring, row.offset, commit)):
-            return CommittedAt(row.offset, row.append_time_ms, commit)
+def _first_commit(
+    log: LogReader, changelog: TopicPartition, begin: int, end: int, last: CommittedAt
+) -> CommittedAt | None:
+    """Return the first valid commit with ``begin`` <= offset < ``end``. ``last``, the last one of all, tells (R3)."""
+    for row in rows(log, changelog, begin, end):
+        commit = commit_in(changelog, row)
+        at = None if commit is None else CommittedAt(row.offset, row.append_time_ms, commit)
+        if at is not None and at.counts_for(last.commit):
+            return at
     return None
-
-
-def _counts(log: LogReader, wiring: TaskWiring, offset: int, commit: Commit) -> bool:
-    """Tell whether a bulk write's commit counts: by its outcome, here or at task (0, 0), or by the next commit."""
-    top = commit.generation
-    for row in rows(log, wiring.changelog, offset + 1, log.bounds(wiring.changelog)[1]):
-        following, message = commit_in(wiring.changelog, row), row.value or b""
-        header = decode_changelog_header(message)
-        if header.generation < top:
-            continue  # rolled back (C2): of a process that had been replaced
-        top = header.generation
-        # else a repeat of an at-least-once log
-        if following is not None and following.bulk_write_id != commit.bulk_write_id:
-            return following.previous == commit.checkpoint_id
-        if header.type is ChangelogType.OUTCOME:
-            outcome = decode_outcome(message)
-            if outcome.bulk_write_id == commit.bulk_write_id:
-                return outcome.counts
-    return bool(find_outcome(log, wiring.outcome_changelog, commit.bulk_write_id or ""))
 
 
 def last_at_most(log: LogReader, wiring: TaskWiring, checkpoint_id: int | None) -> CommittedAt | None:
     """Return the last commit whose checkpoint is not above ``checkpoint_id`` (None: the last of all), by bisection."""
-    low, end = log.bounds(wiring.changelog)
-    high, best = end, None
+    last = newest_commit(log, wiring)
+    if last is None or checkpoint_id is None or last.commit.checkpoint_id <= checkpoint_id:
+        return last
+    low, high, best = log.bounds(wiring.changelog)[0], last.offset, None
     while low < high:
         middle = (low + high) // 2
-        found = _first_commit(log, wiring, middle, high)
-        if found is None or (checkpoint_id is not None and found.commit.checkpoint_id > checkpoint_id):
+        found = _first_commit(log, wiring.changelog, middle, high, last)
+        if found is None or found.commit.checkpoint_id > checkpoint_id:
             high = middle
         else:
             best, low = found, found.offset + 1
@@ -81,9 +66,11 @@ def at_most(log: LogReader, wiring: TaskWiring, checkpoint_id: int | None) -> Co
 
 def first_from(log: LogReader, wiring: TaskWiring, checkpoint_id: int) -> CommittedAt | None:
     """Return the first commit whose checkpoint is not below ``checkpoint_id``."""
-    before = last_at_most(log, wiring, checkpoint_id - 1)
-    start, end = log.bounds(wiring.changelog)
-    return _first_commit(log, wiring, start if before is None else before.offset + 1, end)
+    before, last = last_at_most(log, wiring, checkpoint_id - 1), newest_commit(log, wiring)
+    if last is None:
+        return None
+    begin = log.bounds(wiring.changelog)[0] if before is None else before.offset + 1
+    return _first_commit(log, wiring.changelog, begin, last.offset + 1, last)
 
 
 def first_at_least(log: LogReader, wiring: TaskWiring, checkpoint_id: int) -> CommittedAt:

@@ -1,15 +1,19 @@
 """Reads the commits of a job from outside: the last ones, the processed inputs, the records that a kill rolled back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from framework.api.job import Job
+from framework.core.changelog_fold import is_rolled_back
 from framework.core.task_topology import TaskWiring, wire
+from framework.errors import Halted
+from framework.execution.changelog_writer import find_outcome
 from framework.ports import LogReader
 from framework.state.log_reader import read_messages
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_outcome
 from protocol.commit import Commit, decode_commit
 from protocol.envelope import MessageType, decode_header
+from protocol.errors import DecodeError
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 
@@ -19,11 +23,18 @@ _COUNT_STEP = 100  # messages held at once while a whole changelog is read
 
 
 class CommittedAt(NamedTuple):
-    """A valid commit and its offset in the changelog."""
+    """A commit and its offset in the changelog."""
 
     offset: int
     append_time_ms: int
     commit: Commit
+
+    def counts_for(self, later: Commit) -> bool:
+        """Tell whether a commit of the same task behind this one goes on from it: else it was rolled back (R3)."""
+        own = self.commit
+        return own.generation <= later.generation and not is_rolled_back(
+            later.rollback_history, own.generation, own.checkpoint_id
+        )
 
 
 class Latest:
@@ -63,6 +74,10 @@ class Latest:
                     self._take(self._run)
                 self._run = None
 
+    def begin_at(self, at: CommittedAt) -> None:
+        """Take a commit that is known to be valid: the message to begin with."""
+        self.found, self.top = at, at.commit.generation
+
     def _take(self, at: CommittedAt) -> None:
         self.found, self._run = at, None
         self.count += 1
@@ -91,17 +106,59 @@ def end_of(log: LogReader, changelog: TopicPartition) -> tuple[CommittedAt | Non
 
 
 def latest_of(log: LogReader, changelog: TopicPartition) -> Latest:
-    """Return what the end of a changelog tells, as far back as the last valid commit."""
+    """Return what the end of a changelog tells, as far back as the commit before the last valid one.
+
+    A message tells its validity only to a reader that has seen what is between it and a valid commit (C2).
+    """
     window = _WINDOW
     while True:
         start, end = log.bounds(changelog)
         begin = max(start, end - window)
+        messages = read_messages(log, changelog, begin, end)
         latest = Latest()
-        for message in read_messages(log, changelog, begin, end):
+        if begin > start:
+            proven = _first_proven(messages)
+            if proven is None:
+                window *= 8
+                continue
+            latest.begin_at(proven)
+            messages = [message for message in messages if message[0] > proven.offset]
+        for message in messages:
             latest.feed(*message)
-        if latest.found is not None or begin == start:
-            return latest
-        window *= 8
+        return latest
+
+
+def _first_proven(messages: Sequence[tuple[int, int, bytes]]) -> CommittedAt | None:
+    """Return the first commit that a later one of these messages, valid or not, says it followed.
+
+    A process commits only behind a commit that it has found valid (C1, C3). Of two commits of one checkpoint its
+    rollback history tells which.
+    """
+    commits = [
+        CommittedAt(offset, append_time_ms, decode_commit(value))
+        for offset, append_time_ms, value in messages
+        if decode_changelog_header(value).type is ChangelogType.COMMIT
+    ]
+    for place, at in enumerate(commits):
+        for later in commits[place + 1 :]:
+            if later.commit.previous == at.commit.checkpoint_id and at.counts_for(later.commit):
+                return at
+    return None
+
+
+def newest_commit(log: LogReader, wiring: TaskWiring) -> CommittedAt | None:
+    """Return the last valid commit of a task; that of a bulk write counts if its outcome is known by now.
+
+    Raises Halted: the changelog is damaged, or of a newer build.
+    """
+    try:
+        latest = latest_of(log, wiring.changelog)
+    except DecodeError as error:
+        raise Halted(f"{wiring.changelog}: {error}; the changelog is damaged", partition=wiring.changelog) from error
+    bulk_write = latest.in_doubt
+    if bulk_write is not None and find_outcome(log, wiring.outcome_changelog, bulk_write.commit.bulk_write_id or ""):
+        return bulk_write
+    return latest.found
 
 
 def count_commits(log: LogReader, changelog: TopicPartition) -> int:

@@ -14,12 +14,10 @@ from framework.api.job import Job
 from framework.core.graph_check import WAY_BACK, check_commit
 from framework.core.task_topology import TaskWiring
 from framework.core.topology import Stage, Stream, Topology, stream_topic
-from framework.errors import ConfigError
-from framework.execution.changelog_writer import find_outcome
+from framework.errors import ConfigError, Halted
 from framework.ports import JobLogReader, JobMetadata
-from framework.state.commits import all_wirings, latest_of
+from framework.state.commits import all_wirings, newest_commit
 from protocol.commit import Commit
-from protocol.errors import DecodeError
 from protocol.ids import split_producer_id
 
 GRAPH = "graph"  # the key in the job metadata
@@ -141,13 +139,9 @@ def _commits(log: JobLogReader, tasks: Sequence[TaskWiring]) -> list[tuple[TaskW
         if wiring.changelog.partition >= (log.partitions(wiring.changelog.topic) or 0):
             continue
         try:
-            latest = latest_of(log, wiring.changelog)
-        except DecodeError:
+            found = newest_commit(log, wiring)
+        except Halted:
             continue  # a damaged changelog: the task halts, and says so
-        found, bulk_write = latest.found, latest.in_doubt
-        if bulk_write is not None:  # its outcome is in the changelog of task (0, 0) at first
-            counts = find_outcome(log, wiring.outcome_changelog, bulk_write.commit.bulk_write_id or "")
-            found = bulk_write if counts else found
         if found is not None:
             commits.append((wiring, found.commit))
     return commits

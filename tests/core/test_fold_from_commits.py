@@ -55,7 +55,6 @@ class Changelog:
         self.messages: list[bytes] = []
         self.processes: list[Process] = []
         self.outcomes: dict[str, bool] = {}
-        self.checkpoint_id = 0
 
     def claim(self, choice: int) -> None:
         """A process claims the task; every second one is a bulk write. A rival's claim may have lost the race."""
@@ -103,11 +102,12 @@ class Changelog:
         closed, digest = process.open.pop(attempt, []), 0
         for message in closed:
             digest = zlib.crc32(message, digest)
-        self.checkpoint_id += 1
+        # of a process that sleeps it may be a number that its successor takes, too
+        checkpoint_id = max(process.previous, 0) + 1 + choice % 3
         bulk_write_id = f"run-{process.generation}" if process.is_run else None
         changed = {
             "generation": process.generation,
-            "checkpoint_id": self.checkpoint_id,
+            "checkpoint_id": checkpoint_id,
             "previous": process.previous,
             "rollback_history": process.rollback_history,
             "data_count": len(closed),
@@ -117,7 +117,9 @@ class Changelog:
             "cursor": b"" if choice % 4 == 0 else b"k",
         }
         self.messages.append(encode_commit(process.header(COMMIT), Commit(**FIELDS | changed)))
-        process.committed, process.previous = True, self.checkpoint_id
+        process.committed = True
+        if process is self.processes[-1]:  # else it finds that it was replaced (C3), and builds on nothing of it
+            process.previous = checkpoint_id
         if bulk_write_id is not None:
             self.outcomes[bulk_write_id] = choice % 4 != 1
             if choice % 2:
