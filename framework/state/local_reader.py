@@ -33,7 +33,8 @@ class LocalReader:
     """The stores of all tasks of a job below ``directory``. Each read sees at least what was committed before it.
 
     A store's partition is that of the record that was processed, which its key need not tell: so reads ask all of them,
-    the one of murmur2(key) first. Not thread safe.
+    the one of murmur2(key) first. A scan may show a part of the commit that the worker is writing: ``NewestReader``
+    shows whole commits. Not thread safe.
     """
 
     def __init__(self, directory: Path, job: Job) -> None:
@@ -51,23 +52,32 @@ class LocalReader:
         """Yield (partition, value) from each partition that has the key."""
         first = partition_of(store.key.encode(key), self._job.partitions)
         for partition in (first, *(p for p in range(self._job.partitions) if p != first)):
+            self.changelog_position(self._task_of(store, partition))
             value = self.at(store, key, partition)
             if value is not None:
                 yield partition, value
 
     def at(self, store: Store[K, V], key: K, partition: int) -> V | None:
-        """Return the value that one partition has, or None. Raises what ``get`` does."""
-        stage, family = self._place_of(store)
-        raw = self._secondary(f"{stage}-{partition}").get(family, store.key.encode(key))
+        """Return the value that one partition had when its changelog position was read last, or None."""
+        _, family = self._place_of(store)
+        raw = self._seen(self._task_of(store, partition)).get(family, store.key.encode(key))
         return None if raw is None else decoded_row(store, store.key.encode(key), raw)[1]
 
     def changelog_position(self, task: str) -> bytes | None:
-        """Return what the store of a task says of the commit that it is the state of. Raises ConfigError: no store."""
+        """Return what the store of a task says now of the commit that it is the state of. Raises ConfigError: no store.
+
+        Its worker may have written a part of the next commit by now, unless that commit is not in the changelog yet.
+        """
         return self._secondary(task).changelog_position()
 
     def starting(self, store: Store[K, V], prefix: bytes, partition: int) -> Iterator[tuple[K, V]]:
-        """Yield (key, value) of one partition whose encoded key starts with ``prefix``, in key order."""
-        return self._scan(store, prefix, partition)
+        """Yield (key, value) whose encoded key starts with ``prefix``, in key order.
+
+        They are of the moment when the changelog position of this partition was read last.
+        """
+        _, family = self._place_of(store)
+        for key, value in self._seen(self._task_of(store, partition)).scan(family, prefix):
+            yield decoded_row(store, key, value)
 
     def prefix(self, store: Store[K, V], prefix: K, partition: int | None = None) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
@@ -98,15 +108,21 @@ class LocalReader:
         self.close()
 
     def _scan(self, store: Store[K, V], prefix: bytes, partition: int | None = None) -> Iterator[tuple[K, V]]:
-        stage, family = self._place_of(store)
         for number in range(self._job.partitions) if partition is None else (partition,):
-            for key, value in self._secondary(f"{stage}-{number}").scan(family, prefix):
-                yield decoded_row(store, key, value)
+            self.changelog_position(self._task_of(store, number))
+            yield from self.starting(store, prefix, number)
+
+    def _task_of(self, store: Store[Any, Any], partition: int) -> str:
+        return f"{self._place_of(store)[0]}-{partition}"
 
     def _place_of(self, store: Store[Any, Any]) -> tuple[str, str]:
         """Return (stage, column family) of a declared store."""
         stage, number = place_of(self._job, store)
         return stage.name, f"{number}.{store.name}"
+
+    def _seen(self, task: str) -> "_Secondary":
+        """Return the store of a task as it was looked at last."""
+        return self._open[task] if task in self._open else self._secondary(task)
 
     def _secondary(self, task: str) -> "_Secondary":
         """Return the store of a task as it is now; it is opened again after a wipe has replaced it."""

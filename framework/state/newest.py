@@ -107,27 +107,30 @@ class NewestReader:
         return reason is None
 
     def _why_not(self, wiring: TaskWiring) -> str | None:
-        """Return why the local store of a task may not answer, None if it has all that is committed now."""
-        changelog_position = self._changelog_position(wiring)
-        if changelog_position is None:
-            return f"there is no committed state of it in {self._directory}"
-        try:
-            fold = self._fold_from(wiring, changelog_position)
-        except OffsetOutOfRange:
-            fold = None
-        if fold is None:
-            return f"the commit that the state in {self._directory} ends with is not in it (any more)"
-        if (
-            fold.last is None
-            or fold.last_offset == changelog_position.offset
-            or self._applied(wiring, fold, changelog_position)
-        ):
-            return None
-        return (
-            f"the state in {self._directory} ends with checkpoint {changelog_position.checkpoint_id} of generation "
-            f"{changelog_position.generation}, and checkpoint {fold.last.checkpoint_id} of generation "
-            f"{fold.last.generation} is committed"
-        )
+        """Return why the local store of a task may not answer, None if it is the state of the last commit.
+
+        The store is looked at before the changelog: a worker writes no part of a commit that is not there yet.
+        """
+        deadline = time.monotonic() + APPLY_S_MAX
+        while True:
+            changelog_position = self._changelog_position(wiring)
+            if changelog_position is None:
+                return f"there is no committed state of it in {self._directory}"
+            try:
+                fold = self._fold_from(wiring, changelog_position)
+            except OffsetOutOfRange:
+                fold = None
+            if fold is None:
+                return f"the commit that the state in {self._directory} ends with is not in it (any more)"
+            if fold.last is None or fold.last_offset == changelog_position.offset:
+                return None
+            if fold.top != changelog_position.generation or time.monotonic() >= deadline:
+                return (
+                    f"the state in {self._directory} ends with checkpoint {changelog_position.checkpoint_id} of "
+                    f"generation {changelog_position.generation}, and checkpoint {fold.last.checkpoint_id} of "
+                    f"generation {fold.last.generation} is committed"
+                )
+            time.sleep(_PAUSE_S)  # the worker that committed it applies it, unless another process has taken over
 
     def _changelog_position(self, wiring: TaskWiring) -> ChangelogPosition | None:
         try:
@@ -155,13 +158,3 @@ class NewestReader:
         if fold.in_doubt is not None:
             fold.settle(fold.in_doubt, bool(find_outcome(self._log, wiring.outcome_changelog, fold.in_doubt)))
         return fold
-
-    def _applied(self, wiring: TaskWiring, fold: ChangelogFold, changelog_position: ChangelogPosition) -> bool:
-        """Wait for the worker that committed it to apply it here; False if it is another process, or does not."""
-        deadline = time.monotonic() + APPLY_S_MAX
-        while fold.top == changelog_position.generation and time.monotonic() < deadline:
-            now = self._changelog_position(wiring)
-            if now is not None and now.offset >= fold.last_offset:
-                return True
-            time.sleep(_PAUSE_S)
-        return False
