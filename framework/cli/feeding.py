@@ -100,6 +100,7 @@ def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
         screen.note(text)
     local.supervisor.news.clear()
     screen.troubles(local.troubles())
+    screen.waits(local.waits())
     screen.late(local.late())
     if feeding.folder is not None:
         report = feeding.folder.report

@@ -1,5 +1,6 @@
 """Progress on a terminal as bars, elsewhere as a line now and then."""
 
+import math
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -10,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 PLAIN_S = 5.0  # seconds between two lines where there is no terminal
 LATE_S = 60.0  # between two lines about late records
+WAITS_S = 60.0  # between two lines about a task that waits for others
 
 
 class Screen:
@@ -23,6 +25,7 @@ class Screen:
         self._values: dict[str, tuple[int, int]] = {}
         self._late: dict[str, int] = {}  # records dropped as late, by task, as last said
         self._late_s = -LATE_S
+        self._waits_s: dict[str, float] = {}  # task that waits for others → when that was last said
         self._troubled: set[str] = set()  # tasks whose sink did not answer when last looked at
         self._said_s = time.monotonic()
 
@@ -56,6 +59,17 @@ class Screen:
         for task in self._troubled - troubles.keys():
             self.note(f"{task}: its sink answers again")
         self._troubled = set(troubles)
+
+    def waits(self, waits: Mapping[str, str]) -> None:
+        """Say what tasks wait for, of each once a minute; and when that is over."""
+        now = time.monotonic()
+        for task in self._waits_s.keys() - waits.keys():
+            self.note(f"{task} waits no longer")
+            del self._waits_s[task]
+        for task, text in waits.items():
+            if now - self._waits_s.get(task, -math.inf) >= WAITS_S:
+                self._waits_s[task] = now
+                self.note(f"{task} waits {text}")
 
     def late(self, late: Mapping[str, int], *, finally_: bool = False) -> None:
         """Say how many records windows have dropped as late: at once, then once a minute while there are more."""

@@ -105,6 +105,11 @@ class LocalJob:
             name: task["sink_trouble"] for status in statuses for name, task in status.items() if task["sink_trouble"]
         }
 
+    def waits(self) -> dict[str, str]:
+        """Return task → for which other tasks it waits, of those that do so for long, as the workers last said."""
+        statuses = [worker.status for worker in self.supervisor.workers.values()]
+        return {name: task["waits"] for status in statuses for name, task in status.items() if task["waits"]}
+
     def late(self) -> dict[str, int]:
         """Return task → records that its windows have dropped as late since this run began, as the workers last said.
 

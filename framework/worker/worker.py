@@ -27,6 +27,7 @@ from framework.stores.rocksdb import RocksMemory, RocksStore
 from framework.stores.rocksdb_open import open_store
 from framework.stores.spill import FileSpill
 from framework.stores.store_directory import wipe_directory
+from framework.worker.waiting import CheckpointWaits
 from framework.worker.worker_log import Whose
 from protocol.ids import TopicPartition
 
@@ -63,8 +64,7 @@ class Worker:
         Raises ConfigError for a partition or stage that the job has not.
         """
         stages = stages_of(job, partition, stage)
-        self._log = log
-        self._settings = settings
+        self._log, self._settings = log, settings
         self.report = report
         self.publish: Callable[[dict[TopicPartition, int]], None] = lambda _positions: None  # to tools outside
         self.tidy: Callable[[], None] = lambda: None  # now and then: what the process writes to
@@ -103,6 +103,7 @@ class Worker:
                 )
             )
 
+        self._waiting = CheckpointWaits([graph.name for graph in job.stages], settings.checkpoint_interval_ms)
         # sources come last in a turn: the records that reached the others let them advance at once
         self._sources = [driver for driver in self.drivers if driver.wiring.is_source]
         self._behind = [driver for driver in self.drivers if not driver.wiring.is_source]
@@ -212,7 +213,8 @@ class Worker:
             return
         if force or since >= STATUS_MS or not all(driver.running for driver in self.drivers):
             self._reported_ms = now
-            self.report({driver.wiring.name: task_status(driver) for driver in self.drivers})
+            waits = self._waiting.told(self.drivers, now)
+            self.report({d.wiring.name: task_status(d) | {"waits": waits.get(d.wiring.name)} for d in self.drivers})
             self._publish()
             self.tidy()
             self._warn_of_late(now)
