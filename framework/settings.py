@@ -59,7 +59,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     send_timeout_ms: int = 600_000
     """A message that is not acknowledged after this time ends the process with exit code 1 (B1)."""
     downstream_lag_messages_max: int = 20_000
-    """A source pauses while a partition of its streams holds more messages than this untrimmed (B1)."""
+    """A source pauses while its consumers have more messages of a partition to process than this (B1).
+
+    At least 25 for each partition of a stream: checkpoint markers and progress messages count, too.
+    """
     read_cache_bytes_max: int = 32 * MiB
     """Values read from RocksDB and kept in memory, for each task."""
     rocksdb_bytes: int = 256 * MiB
@@ -72,6 +75,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Deterministic mode: a source emits a progress message this often (D1)."""
     output_delivery: Literal["transactional", "sequenced"] = "transactional"
     """Deterministic mode: outputs leave in transactions, or with numbers by which a reader drops repeats (D5)."""
+    untrimmed_bytes_max: int = 256 * MiB
+    """Deterministic mode: read of streams since the last commit; beyond, a task commits before its interval (K3)."""
     time_lease_ms: int = 200
     """Deterministic mode: how far ahead a source reserves the time that it may announce (D2)."""
     event_time_idle_ms: int = 5_000
@@ -129,7 +134,7 @@ GROUPS = {  # the tables of a settings file, by what a person wants to change
         "downstream_lag_messages_max",
     ),
     "inputs": ("misplaced_keys", "event_time_idle_ms"),
-    "deterministic": ("progress_interval_ms", "output_delivery", "time_lease_ms"),
+    "deterministic": ("progress_interval_ms", "output_delivery", "untrimmed_bytes_max", "time_lease_ms"),
     "workers": ("shutdown_timeout_ms", "restart_backoff_ms", "restart_backoff_ms_max", "restarts_max"),
 }
 

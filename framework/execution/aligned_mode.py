@@ -82,7 +82,7 @@ class AlignedMode:
             return False
         if self._batch_of is None:
             try:
-                batch = parts.input_reader.next_batch()
+                batch = parts.next_batch()
             except OffsetOutOfRange as error:
                 parts.tell(on.InputGone(error))
                 return True

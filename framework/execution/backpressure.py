@@ -1,10 +1,20 @@
-"""Tells whether the consumers of a source's streams are too far behind for it to go on (B1)."""
+"""Tells whether the consumers of a source's streams are too far behind for it to go on (B1), and tells producers so.
 
-from collections.abc import Sequence
+What counts is what consumers have not processed, not what they have not committed: with a long interval, nothing is
+trimmed for long. A consumer notes its positions in the log; those of a crash are stale, which the next ones correct.
+"""
 
-from framework.execution.limits import AGAIN_MS
+from collections.abc import Callable, Sequence
+
+from framework.execution.input_reader import InputReader
+from framework.execution.limits import AGAIN_MS, LAG_PER_PRODUCER, NOTED_MS, NOTED_PARTS
 from framework.ports import Log
 from protocol.ids import TopicPartition
+
+
+def lag_bound(messages_max: int, producers: int) -> int:
+    """Return the bound of a partition: markers and progress messages alone must not reach it."""
+    return max(messages_max, LAG_PER_PRODUCER * producers)
 
 
 class Backpressure:
@@ -14,10 +24,10 @@ class Backpressure:
     """
 
     def __init__(self, log: Log, streams: Sequence[TopicPartition], messages_max: int) -> None:
-        """``messages_max``: untrimmed messages in a partition; there are as many producers as partitions."""
+        """``messages_max``: not processed, in a partition; there are as many producers as partitions."""
         self._log = log
         self._streams = streams
-        self._messages_max = messages_max
+        self._messages_max = lag_bound(messages_max, len(streams))
         self._room = 0  # messages that may be sent before the next look
         self._behind = False
         self._due_ms = 0.0
@@ -27,10 +37,67 @@ class Backpressure:
         self._room -= 1
 
     def behind(self, now_ms: float) -> bool:
-        """Return whether a partition holds too much."""
+        """Return whether too much of a partition is not processed."""
         if now_ms >= self._due_ms if self._behind else self._room <= 0:
-            bounds = (self._log.bounds(partition) for partition in self._streams)
-            left = self._messages_max - max((end - start for start, end in bounds), default=0)
+            left = self._messages_max - self._lag()
             self._behind, self._due_ms = left < 0, now_ms + AGAIN_MS
             self._room = max(1, left // max(1, len(self._streams)))
         return self._behind
+
+    @property
+    def due_in_ms(self) -> float:
+        """In how many ms to look again; a minute if consumers are not behind."""
+        return AGAIN_MS if self._behind else 60_000.0
+
+    def _lag(self) -> int:
+        """Return the most messages of a partition that its consumer has not processed, as far as is known."""
+        bounds = {partition: self._log.bounds(partition) for partition in self._streams}
+        untrimmed = max((end - start for start, end in bounds.values()), default=0)
+        if untrimmed <= self._messages_max // 2:
+            return untrimmed
+        lags = []
+        processed = self._log.processed(self._streams)
+        for partition, (start, end) in bounds.items():
+            offset = processed.get(partition, start)
+            lags.append(end - (max(start, offset) if offset <= end else start))  # behind the end: of an earlier topic
+        return max(lags)
+
+
+class NotedPositions:
+    """Notes how far a task has processed its streams: as it goes on a good part of the bound, and every few seconds."""
+
+    def __init__(
+        self,
+        log: Log,
+        reader: InputReader,
+        processed_offset: Callable[[TopicPartition], int],
+        producers: dict[TopicPartition, int],
+        messages_max: int,
+    ) -> None:
+        """``producers``: how many a partition has, the same as its topic has partitions."""
+        self._log, self._reader, self._processed_offset = log, reader, processed_offset
+        self._every = {
+            partition: lag_bound(messages_max, count) // NOTED_PARTS for partition, count in producers.items()
+        }
+        self._noted: dict[TopicPartition, int] = {}
+        self._due_ms = 0.0
+
+    def forget(self, partition: TopicPartition) -> None:
+        """It is read from elsewhere, perhaps again: what was noted may be too high."""
+        self._noted.pop(partition, None)
+
+    def look(self, now_ms: float) -> None:
+        """Note what has changed."""
+        due = now_ms >= self._due_ms
+        moved = {}
+        for partition, every in self._every.items():
+            noted = self._noted.get(partition)
+            if due or noted is None or self._reader.position(partition) - noted >= every:
+                offset = self._processed_offset(partition)
+                if noted is None or offset - noted >= (1 if due else every):
+                    moved[partition] = offset
+        if due:
+            self._due_ms = now_ms + NOTED_MS
+        if moved:
+            self._noted |= moved
+            self._log.note_processed(moved)

@@ -103,7 +103,7 @@ class TaskDriver:
     def due_in_ms(self) -> float:
         """Return how long a driver with nothing to do may wait."""
         now = self.parts.mono_ms()
-        due = self.mode.due_in_ms(now)
+        due = min(self.mode.due_in_ms(now), self.parts.backpressure.due_in_ms)
         due = min(due, LATE_MS) if self.restore.pending else due
         return due if self.outbox is None or not self.parts.ready else min(due, self.outbox.due_in_ms(now))
 
@@ -140,6 +140,7 @@ class TaskDriver:
             case do.Seek():
                 self.mode.forget_read()
                 parts.input_reader.seek(action.partition, action.offset)
+                parts.noted.forget(action.partition)
                 self.event_time.active(action.partition, parts.mono_ms())
             case do.Spill():
                 self._early.put(action.key, action.value)

@@ -87,6 +87,10 @@ class InputReader:
             held[partition], self.more = (rows, stop), True
         return partition, rows if stop - start == len(rows) else rows[start:stop]
 
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset up to which a partition was read."""
+        return self._position[partition]
+
     def drained(self, partition: TopicPartition) -> bool:
         """Whether everything that is in the log now was read."""
         return self._position[partition] >= self._log.bounds(partition)[1]

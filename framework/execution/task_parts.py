@@ -9,12 +9,12 @@ from framework.core.aligned.task import TaskCore
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.lifecycle import StartupPhase
 from framework.errors import Halted
-from framework.execution.backpressure import Backpressure
+from framework.execution.backpressure import Backpressure, NotedPositions
 from framework.execution.input_reader import InputReader
 from framework.execution.pending_sends import PendingSends
 from framework.execution.ports import Runner
 from framework.execution.watermarks import EventTimeOut
-from framework.ports import Log
+from framework.ports import Log, LogRow
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
 from protocol.ids import TopicPartition
@@ -54,6 +54,10 @@ class TaskParts:
         self.input_reader = InputReader(log, self.inputs, settings.batch_bytes_max, ordered=ordered)
         self.event_time = EventTimeOut(core, runner, self.input_reader, settings)
         self.backpressure = Backpressure(log, self.wiring.outputs, settings.downstream_lag_messages_max)
+        producers = Counter(partition for _, partition in self.wiring.channels)
+        self.noted = NotedPositions(
+            log, self.input_reader, core.processed_offset, producers, settings.downstream_lag_messages_max
+        )
         self.end_due_ms = 0.0  # when to look whether the external inputs have ended
 
     def tell(self, event: on.Event) -> None:
@@ -64,6 +68,11 @@ class TaskParts:
             self.ready = True
             self.runner.reset()
             self.when_ready()
+
+    def next_batch(self) -> tuple[TopicPartition, list[LogRow]] | None:
+        """Read on, after all that was read before is told. Raises OffsetOutOfRange."""
+        self.noted.look(self.mono_ms())
+        return self.input_reader.next_batch()
 
     def note_ends(self) -> bool:
         """Tell the core of external inputs that have nothing left (A2b); True if that is news."""

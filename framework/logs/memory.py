@@ -1,7 +1,7 @@
 """The log in memory: the same port in plain lists, for the test kit and as the base of the simulator's log."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 
 from framework.errors import ConfigError, OffsetOutOfRange
@@ -46,6 +46,7 @@ class MemoryLogData:
         self.clock = clock
         self.partition_counts: dict[str, int] = {}
         self.partitions: dict[TopicPartition, MemoryPartition] = {}
+        self.processed: dict[TopicPartition, int] = {}  # as their readers have noted
 
     def partition(self, partition: TopicPartition) -> MemoryPartition:
         """Return the partition. Raises ConfigError if there is none."""
@@ -195,6 +196,15 @@ class MemoryLog:
         if before > found.start:
             del found.rows[: found.index(before)]
             found.start = before
+
+    def note_processed(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Tell producers how far their reader is, at once."""
+        self.data.processed.update(positions)
+
+    def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return what was noted last."""
+        known = self.data.processed
+        return {partition: known[partition] for partition in partitions if partition in known}
 
     def close(self) -> None:
         """Give up what is queued and was not polled."""

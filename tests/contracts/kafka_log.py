@@ -1,7 +1,7 @@
 """Kafka as the contract tests want a log: alone with its topics, and with its answers there when a call returns."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from framework.errors import FrameworkError
 from framework.logs.kafka import KafkaLog
@@ -83,6 +83,13 @@ class SettledKafkaLog:
     def trim(self, partition: TopicPartition, before: int) -> None:
         with self._short_names():
             self.inner.trim(self._long(partition), before)
+
+    def note_processed(self, positions: Mapping[TopicPartition, int]) -> None:
+        self.inner.note_processed({self._long(partition): offset for partition, offset in positions.items()})
+
+    def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        found = self.inner.processed([self._long(partition) for partition in partitions])
+        return {self._short(partition): offset for partition, offset in found.items()}
 
     def close(self) -> None:
         self.inner.close()

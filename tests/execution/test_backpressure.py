@@ -1,7 +1,8 @@
-"""When a source looks how far its consumers are behind (B1)."""
+"""When a source looks how far its consumers are behind, and when they note it (B1)."""
 
-from framework.execution.backpressure import Backpressure
-from framework.execution.limits import AGAIN_MS
+from framework.execution.backpressure import Backpressure, NotedPositions
+from framework.execution.input_reader import InputReader
+from framework.execution.limits import AGAIN_MS, NOTED_MS
 from framework.logs.memory import MemoryLog, MemoryLogData
 from protocol.ids import TopicPartition
 
@@ -28,10 +29,10 @@ def logged(messages: int) -> Counting:
 
 
 def test_it_looks_again_when_its_share_of_the_room_is_used_up() -> None:
-    """Two producers, 4 of 10 messages there: each may send 3 before it looks, so together they keep to the bound."""
-    log = logged(4)
-    backpressure = Backpressure(log, STREAMS, 10)
-    for _ in range(3):
+    """Two producers, 40 of 100 messages there: each may send 30 before it looks, so together they keep to the bound."""
+    log = logged(40)
+    backpressure = Backpressure(log, STREAMS, 100)
+    for _ in range(30):
         assert not backpressure.behind(0)
         backpressure.sent()
     assert log.looks == 1
@@ -41,9 +42,68 @@ def test_it_looks_again_when_its_share_of_the_room_is_used_up() -> None:
 
 def test_while_they_are_behind_it_looks_every_few_ms() -> None:
     """One message too many: it stops, and goes on when a later look finds that they have caught up."""
-    log = logged(11)
-    backpressure = Backpressure(log, STREAMS, 10)
+    log = logged(101)
+    backpressure = Backpressure(log, STREAMS, 100)
     assert backpressure.behind(0)
+    assert backpressure.due_in_ms == AGAIN_MS
     log.trim(STREAMS[1], 5)
     assert (backpressure.behind(AGAIN_MS - 1), log.looks) == (True, 1)
     assert (backpressure.behind(AGAIN_MS), log.looks) == (False, 2)
+
+
+def test_what_is_processed_does_not_count_though_it_is_not_trimmed() -> None:
+    """A consumer that commits seldom is not behind; one that nothing is known of, or of a topic before, may be."""
+    log = logged(1_000)
+    log.note_processed({STREAMS[1]: 950})
+    assert not Backpressure(log, STREAMS, 100).behind(0)
+    log.note_processed({STREAMS[1]: 899})
+    assert Backpressure(log, STREAMS, 100).behind(0)
+    log.note_processed({STREAMS[1]: 1_001})
+    assert Backpressure(log, STREAMS, 100).behind(0)
+
+
+def test_markers_of_all_producers_have_room() -> None:
+    """A setting that a few checkpoints' markers would reach means 25 messages for each producer (B1)."""
+    assert not Backpressure(logged(50), STREAMS, 1).behind(0)
+    assert Backpressure(logged(51), STREAMS, 1).behind(0)
+
+
+class Consumer:
+    """A task that reads the second stream, and what it has noted."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self.log = log
+        self.offset = 0  # processed
+        self.reader = InputReader(log, STREAMS[1:], 1 << 20)
+        self.reader.seek(STREAMS[1], 0)
+        self.noted = NotedPositions(log, self.reader, lambda _: self.offset, {STREAMS[1]: 2}, 400)
+
+    def look(self, now_ms: float) -> int:
+        self.noted.look(now_ms)
+        return self.log.processed(STREAMS)[STREAMS[1]]
+
+
+def test_a_consumer_notes_a_good_part_at_once_and_the_rest_after_a_while() -> None:
+    """A quarter of the bound is noted at once, less after some seconds, and nothing twice."""
+    task = Consumer(logged(1_000))
+    assert task.look(1) == 0
+    task.reader.next_batch()
+    task.offset = 99
+    assert task.look(2) == 0
+    task.offset = 100
+    assert task.look(3) == 100
+    task.offset = 101
+    assert task.look(NOTED_MS) == 100
+    assert task.look(1 + NOTED_MS) == 101
+
+
+def test_a_consumer_that_goes_back_notes_it() -> None:
+    """After a seek the position is noted, though it is lower: a producer must not believe the one before."""
+    task = Consumer(logged(1_000))
+    task.reader.next_batch()
+    task.offset = 500
+    assert task.look(1) == 500
+    task.reader.seek(STREAMS[1], 20)
+    task.offset = 20
+    task.noted.forget(STREAMS[1])
+    assert task.look(2) == 20

@@ -43,7 +43,7 @@ def test_a_source_says_when_its_inputs_have_ended() -> None:
 
 
 def test_a_source_pauses_while_its_consumers_are_far_behind() -> None:
-    """More than downstream_lag_messages_max untrimmed messages in a stream pause the source (B1).
+    """More than downstream_lag_messages_max messages in a stream that are not processed pause the source (B1).
 
     It takes no more input, but still closes checkpoints.
     """

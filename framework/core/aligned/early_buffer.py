@@ -109,6 +109,13 @@ class EarlyBuffer:
             first[key] = min(first.get(key, frame.offset), frame.offset)
         return first
 
+    def first_offset(self, partition: TopicPartition, after: int) -> int:
+        """Return the least offset of the frames of a partition; ``after``, behind all of them, if it has none."""
+        for frames in self._checkpoint_ids.values():  # those of a partition came in its order
+            first = next((frame.offset for frame in frames if frame.partition == partition), after)
+            after = min(after, first)
+        return after
+
     def __iter__(self) -> Iterator[EarlyFrame]:
         """Iterate over all frames."""
         for frames in self._checkpoint_ids.values():

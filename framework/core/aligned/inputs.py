@@ -286,6 +286,13 @@ class Inputs:
         frontiers = tuple(channel.frontier for channel in self.logical.values())
         return DeterministicCommit(0, 0, 0, frontiers) if frontiers else None
 
+    def processed_offset(self, partition: TopicPartition) -> int:
+        """Return the offset of the first message that is still to be processed; early ones are."""
+        skipped = [
+            c.skip_offset for c in self.channels.values() if c.partition == partition and c.skip_checkpoint is not None
+        ]
+        return self.early.first_offset(partition, min([self.position[partition], *skipped]))
+
     @property
     def skipping(self) -> bool:
         """Whether a record was skipped since the last commit (A5)."""

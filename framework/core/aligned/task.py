@@ -32,7 +32,7 @@ from protocol.control import (
     encode_rollback_marker,
     encode_watermark,
 )
-from protocol.ids import RollbackEntry
+from protocol.ids import RollbackEntry, TopicPartition
 
 
 class TaskCore:
@@ -78,6 +78,10 @@ class TaskCore:
             and not (self._stopping and self.task.is_source)
             and not (self._by_timer and self._open_batch_is_full and self.commits.pending is not None)
         )
+
+    def processed_offset(self, partition: TopicPartition) -> int:
+        """Return the offset of the first message of an internal input that is still to be processed."""
+        return self.inputs.processed_offset(partition)
 
     def due_in_ms(self, mono_ms: int) -> int:
         """Return in how many ms a Tick can close a checkpoint; a minute if this task closes by its alignment only."""

@@ -234,6 +234,13 @@ class Merge:
         self.seen["seeks back"] += len(offsets)
         return [Seek(partition, offset) for partition, offset in offsets.items()]
 
+    def processed_offset(self, partition: TopicPartition) -> int:
+        """Return the offset of the first message that is still to be processed."""
+        position = self.position[partition]
+        skipped = [c.skip_offset for c in self.channels if c.partition == partition and c.skip_offset is not None]
+        read = min([position, *skipped])
+        return min(c.resume(read) for c in self.channels if c.partition == partition)
+
     # --- what is committed ---
 
     def commit(self, checkpoint_id: int) -> tuple[tuple[InputCommit, ...], tuple[Frontier, ...]]:

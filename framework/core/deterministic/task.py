@@ -32,6 +32,7 @@ from framework.core.task_topology import TaskWiring
 from protocol.changelog import ChangelogType
 from protocol.commit import Commit, DeterministicCommit
 from protocol.frames import last_logical
+from protocol.ids import TopicPartition
 
 
 class DeterministicCore:
@@ -65,6 +66,7 @@ class DeterministicCore:
         self._stop_closed = False  # the last checkpoint of a graceful stop was closed
         self._mono_ms = self._mono_us = 0
         self._open_bytes = 0
+        self._untrimmed_bytes = 0  # of messages read since the last freeze
 
     # --- what the driver may ask ---
 
@@ -96,6 +98,10 @@ class DeterministicCore:
         """Whether it matters when sends are acknowledged: only for commits and at the end."""
         return self._stopping or self.commits.pending is not None
 
+    def processed_offset(self, partition: TopicPartition) -> int:
+        """Return the offset of the first message of an internal input that is still to be processed."""
+        return self.merge.processed_offset(partition)
+
     def due_in_ms(self, mono_ms: float) -> float:
         """Return in how many ms a Tick can do something; a minute if nothing depends on time."""
         due = 60_000.0
@@ -117,6 +123,7 @@ class DeterministicCore:
         return self.commits.pending is None and (
             self._stopping
             or self._open_batch_is_full
+            or self._untrimmed_bytes > self.limits.untrimmed_bytes_max  # streams stay short, and so do restarts
             or (self.clock.due(self.frozen + 1, self._mono_ms) and self._mono_ms >= self._rest_until_ms)
         )
 
@@ -137,6 +144,7 @@ class DeterministicCore:
         actions: list[do.Action] = []
         match event:
             case on.Message():
+                self._untrimmed_bytes += len(event.value)
                 self.merge.message(event)
                 return []  # what it brings is taken when all that was read is here
             case on.InputRead():
@@ -339,7 +347,9 @@ class DeterministicCore:
 
     def _freeze(self, checkpoint_id: int) -> list[do.Action]:
         inputs, frontiers = self.merge.commit(checkpoint_id)
+        self.seen["checkpoints closed by untrimmed input"] += self._untrimmed_bytes > self.limits.untrimmed_bytes_max
         self.frozen, self._open_bytes, self._frozen_ms = checkpoint_id, 0, self._mono_ms
+        self._untrimmed_bytes = 0
         source = self.source
         captured = PendingCommit(
             checkpoint_id=checkpoint_id,

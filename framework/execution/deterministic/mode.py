@@ -87,7 +87,7 @@ class DeterministicMode:
         if self._held_up:
             return self._nothing_more()
         try:
-            batch = parts.input_reader.next_batch()
+            batch = parts.next_batch()
         except OffsetOutOfRange as error:
             parts.tell(on.InputGone(error))
             return True

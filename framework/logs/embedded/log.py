@@ -54,6 +54,7 @@ class EmbeddedLog(EmbeddedReader):
         self._full = False  # the present PRAGMA synchronous
         self._queue: list[_Queued] = []
         self._queue_sync = False
+        self._processed: dict[TopicPartition, int] = {}  # noted, to be written with the next poll
         self._version = -1  # PRAGMA data_version when wait() returned last
         self._committed = True  # here, since wait() returned, to what is read here: data_version shows only the others'
         self._written = 0  # bytes of WAL since the last checkpoint of this process, about
@@ -131,11 +132,13 @@ class EmbeddedLog(EmbeddedReader):
 
         Raises TransientError (disk full, busy), Halted (corrupt).
         """
-        if not self._queue:
+        if not self._queue and not self._processed:
             return []
         with self._transaction(sync=self._queue_sync):
             deliveries = self._append_all(self._queue)
-        self._queue, self._queue_sync = [], False
+            notes = [(_processed_key(partition), b"%d" % offset) for partition, offset in self._processed.items()]
+            self._sql.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", notes)
+        self._queue, self._queue_sync, self._processed = [], False, {}
         return deliveries
 
     def produce_with_meta(
@@ -171,6 +174,15 @@ class EmbeddedLog(EmbeddedReader):
                 self._sql.execute("DELETE FROM message WHERE id >= ? AND id < ?", (first, first + until))
                 self._sql.execute("UPDATE partition SET start = max(start, ?) WHERE id = ?", (until, number))
             start = until
+
+    def note_processed(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Tell producers how far their reader is, in the transaction of the next poll."""
+        self._processed.update(positions)
+
+    def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return what was noted last and written."""
+        found = ((partition, self.meta_get(_processed_key(partition))) for partition in partitions)
+        return {partition: int(offset) for partition, offset in found if offset is not None}
 
     # --- waiting ---
 
@@ -280,3 +292,8 @@ class EmbeddedLog(EmbeddedReader):
                 self._sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
                 self._sql.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+
+
+def _processed_key(partition: TopicPartition) -> str:
+    """Return where the job metadata has how far the reader of a partition is; releases without it ignore it."""
+    return f"processed {partition}"

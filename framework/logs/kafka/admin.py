@@ -2,11 +2,11 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
@@ -24,7 +24,6 @@ from framework.settings import MiB
 from protocol.ids import TopicPartition
 
 ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within
-CLOSE_S_MAX = 1.0  # nothing is sent at the end; the process must not hang on a dead broker
 BEHIND_S = 0.05  # between two questions to brokers that do not know a topic yet
 WATCH_S = 10.0  # topics are looked at again this often: one that was created again must not be read for long
 
@@ -59,12 +58,9 @@ _PASSING = {
 class Topics:
     """What needs an admin client. Raises ConfigError for what the broker refuses, TransientError if none answers."""
 
-    def __init__(self, config: dict[str, Any], troubles: Troubles, group: str) -> None:
-        """Connect in the background. Positions are published as those of ``group``."""
-        self._group = group
-        self._published: Future[Any] | None = None
-        self._positions: dict[TopicPartition, int] = {}  # to be published
-        self._client: AdminClient = troubles.made(AdminClient, config)
+    def __init__(self, config: dict[str, Any], troubles: Troubles) -> None:
+        """Connect in the background."""
+        self.client: AdminClient = troubles.made(AdminClient, config)
         self._trims: dict[TopicPartition, int] = {}  # asked for, not yet sent
         self._trimming: dict[TopicPartition, Future[Any]] = {}
         self._watched: dict[str, tuple[str, int]] = {}  # topic → (id, number of partitions) when it was first seen
@@ -74,7 +70,7 @@ class Topics:
 
     def create(self, topic: str, partitions: int, config: dict[str, str]) -> None:
         """Create a topic that is not there; what ``config`` leaves open is as the broker has it."""
-        made = self._client.create_topics(
+        made = self.client.create_topics(
             [NewTopic(topic, partitions, replication_factor=-1, config=config)], request_timeout=ANSWER_S_MAX
         )
         try:
@@ -85,7 +81,7 @@ class Topics:
 
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
-        asked = self._client.create_partitions([NewPartitions(topic, partitions)], request_timeout=ANSWER_S_MAX)
+        asked = self.client.create_partitions([NewPartitions(topic, partitions)], request_timeout=ANSWER_S_MAX)
         try:
             asked[topic].result()
         except KafkaException as error:
@@ -145,7 +141,7 @@ class Topics:
         deadline = time.monotonic() + ANSWER_S_MAX
         while True:
             try:
-                found: dict[str, Any] = self._client.describe_configs([resource])[resource].result()
+                found: dict[str, Any] = self.client.describe_configs([resource])[resource].result()
             except KafkaException as error:
                 behind = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
                 if not behind or time.monotonic() > deadline:
@@ -160,7 +156,7 @@ class Topics:
         deadline = time.monotonic() + ANSWER_S_MAX
         while True:
             try:
-                listed = self._client.list_topics(topic, timeout=ANSWER_S_MAX)
+                listed = self.client.list_topics(topic, timeout=ANSWER_S_MAX)
             except KafkaException as error:
                 raise failed(error, f"looking for topic {topic}") from error
             if partitions := listed.topics[topic].partitions:
@@ -208,7 +204,7 @@ class Topics:
         return {topic: self._watched[topic] for topic in topics}
 
     def _describe(self, topics: Sequence[str]) -> dict[str, Future[Any]]:
-        described: dict[str, Future[Any]] = self._client.describe_topics(
+        described: dict[str, Future[Any]] = self.client.describe_topics(
             TopicCollection(list(topics)), request_timeout=ANSWER_S_MAX
         )
         return described
@@ -247,53 +243,15 @@ class Topics:
     def poll(self) -> None:
         """Send what was asked for, once what was sent before is done. Raises Halted for what became of a topic."""
         self._look()
-        self._publish()
         if self._trimming and all(future.done() for future in self._trimming.values()):
             for partition, future in self._trimming.items():
                 self._note(partition, future)
             self._trimming = {}
         if self._trims and not self._trimming:
             offsets = [KafkaPartition(*partition, before) for partition, before in self._trims.items()]
-            sent = self._client.delete_records(offsets, request_timeout=ANSWER_S_MAX)
+            sent = self.client.delete_records(offsets, request_timeout=ANSWER_S_MAX)
             self._trimming = {TopicPartition(at.topic, at.partition): future for at, future in sent.items()}
             self._trims = {}
-
-    def publish(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Show lag tools how far the group is, in the background. Nothing depends on it: a failure only warns, once.
-
-        Not by a consumer's commit: where the group has no coordinator, that consumer would not close for 45 s.
-        """
-        self._positions.update(positions)
-
-    def close(self) -> None:
-        """Publish the last positions, if the broker takes them within a moment."""
-        deadline = time.monotonic() + CLOSE_S_MAX
-        while (self._positions or self._published) and time.monotonic() < deadline:
-            self._publish()
-            if self._published is not None:
-                wait((self._published,), max(0.0, deadline - time.monotonic()))
-
-    def _publish(self) -> None:
-        if self._published is not None and self._published.done():
-            error = self._published.exception() or next(
-                (at.error for at in self._published.result().topic_partitions if at.error is not None), None
-            )
-            self._published = None
-            if error is not None and "group" not in self._warned:
-                self._warned.add("group")
-                logger.warning(
-                    "lag tools cannot see the positions (said once), which changes nothing else: %s: group %s "
-                    "needs the operation Read",
-                    error,
-                    self._group,
-                )
-        if self._positions and self._published is None:
-            offsets = [KafkaPartition(*at, offset) for at, offset in self._positions.items()]
-            self._positions = {}
-            asked = [ConsumerGroupTopicPartitions(self._group, offsets)]
-            self._published = self._client.alter_consumer_group_offsets(asked, request_timeout=ANSWER_S_MAX)[
-                self._group
-            ]
 
     def settle(self, partition: TopicPartition) -> None:
         """Wait until the trims of a partition are done, so that its start is the one that the caller asked for."""

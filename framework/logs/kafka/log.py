@@ -8,6 +8,7 @@ from framework.errors import ConfigError, OffsetOutOfRange, TransientError
 from framework.logs.kafka.admin import COMPACTED, STREAM, Topics
 from framework.logs.kafka.config import Options, batching, scrubber, split_options
 from framework.logs.kafka.errors import Troubles
+from framework.logs.kafka.group_positions import GroupPositions
 from framework.logs.kafka.job_metadata import KafkaJobMetadata
 from framework.logs.kafka.producer import Writer
 from framework.logs.kafka.reader import KafkaReader
@@ -39,7 +40,8 @@ class KafkaLog(KafkaReader):
         troubles = Troubles(scrubber(options or {}))
         self._writer = Writer(self._producer, troubles)  # first: a producer id takes longest
         self._writers = [self._writer]  # a second one, for plain records, is made when there are some
-        self._topics = Topics(admin, troubles, group)
+        self._topics = Topics(admin, troubles)
+        self._positions = GroupPositions(self._topics.client, group)
         self._transactions: dict[TopicPartition, Transactions] = {}
         self._ends: dict[tuple[int, int], TopicPartition] = {}  # of what goes to changelogs, by owner and token
         self._committed: dict[TopicPartition, int] = {}  # what predecessors have committed ends there or later
@@ -186,6 +188,7 @@ class KafkaLog(KafkaReader):
         Raises what a message failed with: Halted (too large), ConfigError (no permission), TransientError.
         """
         self._topics.poll()
+        self._positions.poll()
         deliveries = [delivery for sender in self._senders() for delivery in sender.poll()]
         if self._ends:
             for owner, token, offset, *_ in deliveries:
@@ -195,8 +198,16 @@ class KafkaLog(KafkaReader):
         return deliveries
 
     def publish(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Commit positions to the consumer group, for lag tools only: Grete never reads them. Never raises."""
-        self._topics.publish(positions)
+        """Commit positions in external topics to the consumer group, for lag tools only. Never raises."""
+        self._positions.publish(positions)
+
+    def note_processed(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Commit positions in streams to the consumer group, in the background. Never raises."""
+        self._positions.publish(positions)
+
+    def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the positions that the group had when it was last asked, and ask it again, in the background."""
+        return self._positions.published(partitions)
 
     def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
         """Return when a message has come to a partition that is being read, or a delivery; else at the time-out.
@@ -227,7 +238,7 @@ class KafkaLog(KafkaReader):
         if not self._closed:
             for transactions in self._transactions.values():
                 transactions.close()
-            self._topics.close()
+            self._positions.close()
             for writer in self._writers:
                 writer.close()
             super().close()

@@ -286,6 +286,19 @@ class LogContract(OnLogWorld):
         (second,) = log.poll()
         assert dict(second.ends) == {places[0]: 3}
 
+    def test_what_is_processed_is_told_to_others(self, world: LogWorld, log: Log) -> None:
+        """What a reader notes last of each partition becomes known to others, sooner or later; of others nothing."""
+        other = world.open()
+        log.note_processed({A0: 3})
+        log.poll()
+        log.note_processed({A0: 2})
+        for _ in range(1_000):
+            log.poll()
+            if (found := other.processed([A0, A1])) == {A0: 2}:
+                break
+            log.wait(10)
+        assert found == {A0: 2}
+
     def test_a_partition_that_was_left_is_read_on(self, log: Log) -> None:
         """Leaving it loses nothing: what came meanwhile is read by the next read, from any offset."""
         log.leave(A0)

@@ -1,0 +1,85 @@
+"""The positions of a job's tasks as the offsets of a consumer group: for lag tools, and for writers of streams."""
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from framework.logs.kafka.admin import ANSWER_S_MAX
+from framework.logs.kafka.errors import logger
+from protocol.ids import TopicPartition
+
+CLOSE_S_MAX = 1.0  # nothing is sent at the end; the process must not hang on a dead broker
+
+
+class GroupPositions:
+    """Commits and asks in the background, never waits and never raises: what is correct does not depend on it.
+
+    Not by a consumer's commit: where the group has no coordinator, that consumer would not close for 45 s.
+    """
+
+    def __init__(self, client: AdminClient, group: str) -> None:
+        self._client = client
+        self._group = group
+        self._positions: dict[TopicPartition, int] = {}  # to be published
+        self._publishing: Future[Any] | None = None
+        self._found: dict[TopicPartition, int] = {}  # as the group's coordinator has told last
+        self._asking: Future[Any] | None = None
+        self._warned = False
+
+    def publish(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Commit positions with the next ``poll``."""
+        self._positions.update(positions)
+
+    def published(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return what the coordinator has told last, and ask it again."""
+        if self._asking is not None and self._asking.done():
+            for at in self._answer(self._asking):
+                if at.offset >= 0:
+                    self._found[TopicPartition(at.topic, at.partition)] = at.offset
+            self._asking = None
+        if self._asking is None:
+            wanted = [KafkaPartition(*partition) for partition in partitions]
+            asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
+            self._asking = self._client.list_consumer_group_offsets(asked, request_timeout=ANSWER_S_MAX)[self._group]
+        return {partition: self._found[partition] for partition in partitions if partition in self._found}
+
+    def poll(self) -> None:
+        """Send what was asked for, once what was sent before is answered."""
+        if self._publishing is not None and self._publishing.done():
+            self._answer(self._publishing)
+            self._publishing = None
+        if self._positions and self._publishing is None:
+            offsets = [KafkaPartition(*at, offset) for at, offset in self._positions.items()]
+            self._positions = {}
+            asked = [ConsumerGroupTopicPartitions(self._group, offsets)]
+            altered = self._client.alter_consumer_group_offsets(asked, request_timeout=ANSWER_S_MAX)
+            self._publishing = altered[self._group]
+
+    def close(self) -> None:
+        """Publish the last positions, if the broker takes them within a moment."""
+        deadline = time.monotonic() + CLOSE_S_MAX
+        while (self._positions or self._publishing) and time.monotonic() < deadline:
+            self.poll()
+            if self._publishing is not None:
+                wait((self._publishing,), max(0.0, deadline - time.monotonic()))
+
+    def _answer(self, future: Future[Any]) -> Sequence[KafkaPartition]:
+        """Return the partitions of an answer that have no error; warn once of one that has."""
+        error = future.exception()
+        told = [] if error is not None else future.result().topic_partitions
+        found = error or next((at.error for at in told if at.error is not None), None)
+        if found is not None and not self._warned:
+            self._warned = True
+            logger.warning(
+                "lag tools, and tasks that write streams, cannot see the positions of their readers (said once): a "
+                "source waits for commits when downstream_lag_messages_max messages are not trimmed: %s: group %s "
+                "needs the operation Read",
+                found,
+                self._group,
+            )
+        return [at for at in told if at.error is None]
