@@ -1,13 +1,26 @@
-"""Outputs of a deterministic job leave at once, however long it does not commit (B1, D5), on virtual time."""
+"""Outputs of a deterministic job leave at once, however long it does not commit (B1, D5)."""
 
+import os
+import time
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
+from framework.job.directory import JobDirectory
+from framework.job.loader import load_job
+from framework.logs.address import IN_DIRECTORY, LogAddress
+from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.testing import Kit
+from framework.testing.broker import Broker
+from framework.worker.local_job import LocalJob
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+from protocol.ids import TopicPartition
+from tests.execution.deterministic.reference import sent
+from tests.execution.deterministic.test_kills import all_running, poll_until
 
+WORDS_JOB = str(Path(__file__).with_name("words.py"))
 LINES = Topic("lines", key=utf8, value=utf8)
 WORDS = Topic("words", key=utf8, value=utf8)
 OUT = Topic("out", key=utf8, value=utf8)
@@ -101,3 +114,43 @@ def test_much_input_is_committed_before_its_interval() -> None:
     assert kit.counters["commits"] - before >= 5
     [stream] = [at for at in kit._data.partitions if at.topic not in ("lines", "out") and "changelog" not in at.topic]
     assert sum(len(row.value or b"") for row in kit._data.partition(stream).rows) < 3 * 5_000
+
+
+def stays_early(job_directory: JobDirectory) -> None:
+    """Run almost idle workers that never commit, for many progress messages; each line comes out.
+
+    A worker is killed in between: its successor reads again what was never trimmed.
+    """
+    job = load_job(WORDS_JOB)
+    (topic,), (output,) = job.topology().externals_of(0), job.external_sinks()
+    streams = [TopicPartition(stream.topic, p) for stream in job.topology().streams for p in (0, 1)]
+    settings = Settings(checkpoint_interval_ms=600_000, restart_backoff_ms=20, downstream_lag_messages_max=50)
+    with LocalJob(job, WORDS_JOB, job_directory, settings, fed=[topic]) as run:
+        log = job_directory.open_log()
+        poll_until(run, lambda: all_running(run))
+        for number in range(3):
+            poll_until(run, lambda: min(log.bounds(stream)[1] for stream in streams) > 200 * (number + 1))  # noqa: B023
+            now = int(time.time() * 1_000)
+            log.produce(0, 0, [ExternalRecord(TopicPartition(topic, 0), None, b"one two three", now)])
+            log.poll()
+            poll_until(run, lambda: sum(map(len, sent(log, output, 2).values())) == 3 * (number + 1))  # noqa: B023
+            if number == 1:
+                run.supervisor.kill(1)
+        assert all(end - start > 400 for start, end in map(log.bounds, streams))
+        log.close()
+
+
+@pytest.mark.chaos
+def test_workers_that_seldom_commit_stay_early(tmp_path: Path) -> None:
+    """Positions reach a source in another process, through the embedded log."""
+    stays_early(JobDirectory(tmp_path / "job", address=IN_DIRECTORY))
+
+
+@pytest.mark.chaos
+@pytest.mark.kafka
+def test_workers_that_seldom_commit_stay_early_on_kafka(
+    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same through the offsets of the consumer group."""
+    monkeypatch.setenv("WORDS_RUN", os.urandom(4).hex())
+    stays_early(JobDirectory(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}")))
