@@ -69,6 +69,25 @@ def test_a_record_that_does_not_fit_is_skipped_and_read_again_at_the_freeze() ->
     assert task.core.seen["seeks back"] == 1
 
 
+def test_what_is_early_or_skipped_is_not_processed() -> None:
+    """By the first message that is still to be processed, producers see how far the task is (B1)."""
+    for early_bytes_max in (0, ONE_FRAME):
+        task, a0, a1 = running(early_bytes_max=early_bytes_max)
+        partition = task.core.task.channels[0][1]
+        a0.send(1, "0")
+        task.read()
+        assert task.core.processed_offset(partition) == task.core.inputs.position[partition]
+        first = a0.send(2, "x")
+        a0.send(2, "y")
+        task.read()
+        assert task.core.processed_offset(partition) == first < task.core.inputs.position[partition]
+        a0.mark(1)
+        a1.mark(1)
+        task.read()
+        assert task.open == ["x", "y"]
+        assert task.core.processed_offset(partition) == task.core.inputs.position[partition]
+
+
 def test_a_skipping_channel_skips_even_what_would_fit() -> None:
     """All later records of the channel are skipped, whatever their checkpoint id and size: order is kept (A5)."""
     task, a0, a1 = running(early_bytes_max=ONE_FRAME + 1)

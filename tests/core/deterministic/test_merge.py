@@ -31,6 +31,38 @@ def test_a_record_waits_until_every_channel_has_passed_it() -> None:
     assert task.processed == [("x", 100, A0)]
 
 
+def test_what_waits_for_other_channels_is_not_processed() -> None:
+    """By the first message that is still to be processed, producers see how far the task is (B1)."""
+    for early_memory_bytes_max in (1, 1_000):
+        task, a0, a1 = inner(early_memory_bytes_max=early_memory_bytes_max)
+        partition = task.core.task.channels[0][1]
+        task.read()
+        before = task.core.processed_offset(partition)
+        assert before == task.core.merge.position[partition]
+        a0.send(("x", 100, A0))
+        a0.send(("y", 101, A0))
+        task.read()
+        assert task.core.processed_offset(partition) == before < task.core.merge.position[partition]
+        a1.progress(101)
+        a0.progress(102)
+        task.read()
+        task.read()  # what was skipped
+        assert task.names == ["x", "y"]
+        assert task.core.processed_offset(partition) == task.core.merge.position[partition]
+
+
+def test_much_input_closes_a_checkpoint_before_its_time() -> None:
+    """A task that has read more of its streams than its bound since the last commit closes early (K3)."""
+    task, a0, a1 = inner(untrimmed_bytes_max=300, checkpoint_interval_ms=600_000)
+    before = task.core.frozen
+    for t in range(100, 120):
+        a0.progress(t)
+        a1.progress(t)
+    task.read()
+    assert task.core.frozen > before
+    assert task.core.seen["checkpoints closed by untrimmed input"] >= 1
+
+
 def test_equal_times_go_by_source_then_channel() -> None:
     """The order is total: (t, source, channel, seq), whatever came first (D1)."""
     task, a0, a1 = inner()
