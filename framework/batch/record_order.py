@@ -1,8 +1,9 @@
 """The order of a task's history in batch: each channel first in, first out, channels merged by event time.
 
 A live task takes its channels as they come; any interleaving is right. Here it is one that can be repeated: by the
-highest timestamp that a channel has reached, then by channel, then by position in it. So windows see all channels at
-one time, where a live task that reads them one after the other would call the second one's records late.
+highest timestamp or watermark that a channel has reached, then by channel, then by position in it. So windows see all
+channels at one time, and few are open at once. Watermarks keep their places in their channels: so what is late does not
+depend on this order, as little as live.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,21 +12,22 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from framework.ports import LogRow
+from protocol.control import decode_watermark
+from protocol.envelope import MessageType, decode_header
 from protocol.frames import decode_columns
 from protocol.ids import TopicPartition
 from protocol.record_batch import RecordBatch
 
 RECORDS_MAX = 1_000  # of one piece; also the batch that process_batch is given
 
-Taken = tuple[int, int, int, RecordBatch, int]  # order, channel, number in the channel, where the record is
-
 
 class Piece(NamedTuple):
     """Consecutive records of one channel. Sorted by its first three fields, pieces are in an order to read them in.
 
-    ``start``: the highest timestamp of the channel, its first record here included. ``channel``: see
-    ``task.channels_of``. ``first``: number of its first record in the channel. ``refused``: why its one row
-    is no record at all.
+    ``start``: the highest timestamp or watermark of the channel, its first record here included. ``channel``: see
+    ``task.channels_of``. ``first``: number of its first record in the channel, where watermarks have numbers, too.
+    ``refused``: why its one row is no record at all. ``watermark``: in place of records, what the channel's producer
+    tells of its event time, in ms, and whether it is idle (E2).
     """
 
     start: int
@@ -33,10 +35,14 @@ class Piece(NamedTuple):
     first: int
     batch: RecordBatch
     refused: str | None = None
+    watermark: tuple[int, bool] | None = None
 
     def orders(self) -> list[int]:
-        """Return for each record the highest timestamp that its channel had reached with it."""
+        """Return for each record, or for the watermark, how far its channel was with it."""
         return list(accumulate(islice(self.batch.timestamps, 1, None), max, initial=self.start))
+
+
+Taken = tuple[int, int, int, Piece, int]  # order, channel, number in the channel, where the record is
 
 
 class InputPieces:
@@ -97,8 +103,15 @@ def pieces_of_rows(
         yield from maker.pieces(offsets, timestamps, keys, values, headers if any(headers) else None)
 
 
-def piece_of_frame(source: TopicPartition, start: int, channel: int, first: int, message: bytes) -> Piece:
-    """Return the piece that a frame holds; records of a stream share the offset of their message, here ``first``."""
+def piece_of_message(source: TopicPartition, start: int, channel: int, first: int, message: bytes) -> Piece:
+    """Return the piece that a frame or a watermark is.
+
+    Records of a stream share the offset of their message, here ``first``.
+    """
+    if decode_header(message).type is MessageType.WATERMARK:
+        told = decode_watermark(message)
+        nothing = RecordBatch((), (), (), source=source, offset=first)
+        return Piece(start, channel, first, nothing, watermark=(told.watermarks[-1], told.idle))
     return Piece(start, channel, first, decode_columns(message, source, first))
 
 
@@ -129,31 +142,39 @@ def _released(held: list[Taken], piece: Piece, until: int | None) -> Iterator[Pi
     if piece.refused is not None:
         yield piece
         return
-    _, channel, first, records, _ = piece
-    held.extend((order, channel, first + i, records, i) for i, order in enumerate(orders))
+    held.extend((order, piece.channel, piece.first + i, piece, i) for i, order in enumerate(orders))
     held.sort(key=itemgetter(0, 1, 2))
     end = len(held) if until is None else next((i for i, taken in enumerate(held) if taken[0] >= until), len(held))
     ready = held[:end]
     del held[:end]
-    for _, run in groupby(ready, lambda taken: taken[3].source):
+    for _, run in groupby(ready, _together):
         together = list(run)
         for start in range(0, len(together), RECORDS_MAX):
             yield _piece(together[start : start + RECORDS_MAX])
 
 
+def _together(taken: Taken) -> tuple[object, ...]:
+    """Return what records have in common that can be in one piece; a watermark has a piece of its own."""
+    _, channel, number, piece, _ = taken
+    return piece.batch.source if piece.watermark is None else (channel, number)
+
+
 def _piece(taken: list[Taken]) -> Piece:
-    order, channel, number, records, _ = taken[0]
-    cells = [None if of.headers is None else of.headers[i] for _, _, _, of, i in taken]
+    order, channel, number, piece, _ = taken[0]
+    if piece.watermark is not None:
+        return piece
+    places = [(of.batch, i) for _, _, _, of, i in taken]
+    cells = [None if of.headers is None else of.headers[i] for of, i in places]
     return Piece(
         order,
         channel,
         number,
         RecordBatch(
-            [of.keys[i] for _, _, _, of, i in taken],
-            [of.values[i] for _, _, _, of, i in taken],
-            [of.timestamps[i] for _, _, _, of, i in taken],
+            [of.keys[i] for of, i in places],
+            [of.values[i] for of, i in places],
+            [of.timestamps[i] for of, i in places],
             cells if any(cells) else None,
-            source=records.source,
-            offset=[of.offset_at(i) for _, _, _, of, i in taken],
+            source=piece.batch.source,
+            offset=[of.offset_at(i) for of, i in places],
         ),
     )

@@ -19,24 +19,28 @@ from framework.core.task_topology import wire
 from framework.core.topology import Topology
 from framework.errors import ConfigError
 from framework.execution.build import store_names
+from framework.execution.event_time import BEFORE_ALL, OUTSIDE
 from framework.execution.outbox import no_sinks
 from framework.execution.outputs import Outputs
 from framework.execution.processor import Processor
 from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
+from protocol.control import encode_watermark
 from protocol.envelope import Header, MessageType, encode_header
 from protocol.frames import decode_columns
 from protocol.ids import TopicPartition
 
 StateRow = tuple[int, bytes, bytes]  # store id, key, value
 
-OUTSIDE = -1  # who produces an external input
 _CHUNK_KEYS = 10_000  # read at once: bounds memory, and the calls cost little beside it
 
 
 class Frame(NamedTuple):
-    """The records of a task for one partition of a stream, as it would hold them; ``start`` as of a Piece."""
+    """Records of a task for one partition of a stream, as it would hold them, or a watermark.
+
+    ``start``, ``first``: as of a Piece.
+    """
 
     partition: TopicPartition
     start: int
@@ -71,7 +75,7 @@ def check_batch(job: Job) -> None:
 
 
 class BatchTask:
-    """Task (stage, partition) of a job. ``run`` once, then ``state``, then ``close``."""
+    """Task (stage, partition) of a job. ``run`` once, then ``finish``, then ``state``, then ``close``."""
 
     def __init__(
         self,
@@ -105,8 +109,12 @@ class BatchTask:
             stage, topology, partition, self._overlay, self._outputs, settings, sinks=no_sinks, context=context
         )
         self._channels = channels_of(topology, stage.ordinal, partition)
-        self._producer = wire(topology, stage.ordinal, partition).producer
-        self._next: dict[TopicPartition, tuple[int, int]] = {}  # stream partition → next seq, timestamp reached
+        self._sources = {channel: source for source, channel in self._channels.items()}
+        wiring = wire(topology, stage.ordinal, partition)
+        self._producer, self._timed_outputs = wiring.producer, wiring.timed_outputs
+        self._next: dict[TopicPartition, tuple[int, int]] = {}  # stream partition → next number, time reached
+        self._told = BEFORE_ALL, False  # the last watermark
+        self._untold_bytes, self._untold_bytes_max = 0, settings.batch_bytes_max  # of inputs since then
         self._done = False
 
     def run(self, pieces: Iterable[Piece]) -> Iterator[list[Frame] | list[ExternalRecord]]:
@@ -116,19 +124,45 @@ class BatchTask:
         """
         self._processor.reset()
         for piece in merged(pieces, len(self._channels)):
-            if piece.refused is None:
-                self._processor.process_batch(piece.batch)
-                self.records[piece.batch.source.topic] += len(piece.batch.keys)
-            else:
-                self._processor.refuse(piece.batch, piece.refused)
-                self.refused += 1
+            self._take(piece)
             if self._overlay.open_bytes > self._bytes_max:
                 self._make_room()
-            if frames := self._frames():
-                yield frames
-            if external := self._processor.take_external():
-                yield external
+            yield from self._sent(tell=self._untold_bytes >= self._untold_bytes_max)
+
+    def finish(self, live_ms: int | None = None) -> Iterator[list[Frame] | list[ExternalRecord]]:
+        """End the history; yield what is still sent. Raises TaskError.
+
+        Event time stays where the inputs are, since they go on live. Inputs without any record are idle. ``live_ms``:
+        a live task was here, and that was its event time; which of its inputs were idle, its clock has decided (E4).
+        """
+        if live_ms is not None:
+            self._processor.catch_up(live_ms)
+        else:
+            for producer, source in self._channels:
+                if producer == OUTSIDE and not self.records[source.topic]:
+                    self._processor.input_is_idle(source)
+        yield from self._sent(tell=True)
         self._done = True
+
+    def _take(self, piece: Piece) -> None:
+        source, records = self._sources[piece.channel], piece.batch
+        if piece.watermark is not None:
+            watermark, idle = piece.watermark
+            self._processor.take_watermark(source, watermark, idle=idle)
+        elif piece.refused is not None:
+            self._processor.refuse(records, piece.refused)
+            self.refused += 1
+        else:  # of several channels, maybe, if those are of one stream partition: only their watermarks move time
+            self._processor.process_batch(source[0], records)
+            self.records[records.source.topic] += len(records.keys)
+        cells = filter(None, chain(records.keys, records.values))
+        self._untold_bytes += 1 + len(records.keys) + sum(map(len, cells))
+
+    def _sent(self, *, tell: bool) -> Iterator[list[Frame] | list[ExternalRecord]]:
+        if frames := self._frames() + (self._watermarks() if tell else []):
+            yield frames
+        if external := self._processor.take_external():
+            yield external
 
     @property
     def dropped(self) -> int:
@@ -169,12 +203,27 @@ class BatchTask:
     def _frames(self) -> list[Frame]:
         frames = []
         for partition, count, body in self._processor.take_frames():
-            seq, reached = self._next.get(partition, (1, -(1 << 63)))
-            message = encode_header(Header(MessageType.FRAME, self._producer, 0, 0, seq)) + body
+            number, reached = self._next.get(partition, (1, BEFORE_ALL))
+            message = encode_header(Header(MessageType.FRAME, self._producer, 0, 0, number)) + body
             timestamps = decode_columns(message).timestamps
-            frames.append(Frame(partition, max(reached, timestamps[0]), self._producer, seq, message))
-            self._next[partition] = seq + count, max(reached, *timestamps)
+            frames.append(Frame(partition, max(reached, timestamps[0]), self._producer, number, message))
+            self._next[partition] = number + count, max(reached, *timestamps)
         return frames
+
+    def _watermarks(self) -> list[Frame]:
+        """Return what consumers are to be told of event time, behind all that was sent (E2)."""
+        self._untold_bytes = 0
+        told = self._processor.watermark
+        if told is None or told == self._told:
+            return []
+        self._told, marks = told, []
+        for partition in self._timed_outputs:
+            number, reached = self._next.get(partition, (1, BEFORE_ALL))
+            reached = max(reached, told[0])
+            message = encode_watermark(self._producer, 0, 0, number, told[1], told[:1])
+            marks.append(Frame(partition, reached, self._producer, number, message))
+            self._next[partition] = number + 1, reached
+        return marks
 
 
 def channels_of(topology: Topology, stage: int, partition: int) -> dict[tuple[int, TopicPartition], int]:

@@ -51,10 +51,6 @@ class EventTime:
         else:
             self.highest, self.ceiling = BEFORE_ALL, BEFORE_ALL
 
-    def begin_merged(self) -> None:
-        """Records of all sources follow in the order of time, as in batch: each of them may move it."""
-        self.highest, self.ceiling = self.now, AFTER_ALL
-
     def end(self, source: Source) -> None:
         """The records of ``source`` are processed."""
         if source in self._read:
@@ -77,6 +73,10 @@ class EventTime:
         """Note that nothing comes from ``source`` for now: it holds event time back no more until its next record."""
         self._idle.add(source)
         self._advance()
+
+    def catch_up(self, now: int) -> None:
+        """Note that time was ``now`` here in another run over the same input, where sources were idle for a while."""
+        self.now = max(self.now, now)
 
     def save(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield the state as (key, value): one entry for each partition."""

@@ -35,7 +35,7 @@ from framework.execution.user_traceback import user_line
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
-from protocol.control import Watermark, decode_watermark
+from protocol.control import decode_watermark
 from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.frames import decode_columns
@@ -134,7 +134,8 @@ class Processor:
         try:
             header = decode_header(message)
             if header.type is MessageType.WATERMARK:
-                self._take_watermark((header.producer, partition), decode_watermark(message))
+                mark = decode_watermark(message)
+                self.take_watermark((header.producer, partition), mark.watermarks[-1], idle=mark.idle)
                 return
             batch = decode_columns(message, partition, offset)
         except DecodeError as error:
@@ -146,16 +147,10 @@ class Processor:
         if skip:
             batch = batch.after(skip)
         if batch.keys:
-            self._process(header.producer, batch)
+            self.process_batch(header.producer, batch)
 
-    def process_batch(self, batch: RecordBatch) -> None:
-        """Process records of any input, merged in the order of time; there is at least one."""
-        if self._time is not None:
-            self._time.begin_merged()
-        self._loops[batch.source.topic](batch)
-
-    def _process(self, producer: int, batch: RecordBatch) -> None:
-        """Process records of one source: a channel, or an external partition."""
+    def process_batch(self, producer: int, batch: RecordBatch) -> None:
+        """Process records of one source: a channel, or an external partition. There is at least one."""
         if self._time is None:
             self._loops[batch.source.topic](batch)
             return
@@ -176,7 +171,7 @@ class Processor:
             if self.check_keys is not None:
                 self.check_keys(partition, offsets, keys)
             cells = headers if any(headers) else None
-            self._process(OUTSIDE, RecordBatch(keys, values, timestamps, cells, source=partition, offset=offsets))
+            self.process_batch(OUTSIDE, RecordBatch(keys, values, timestamps, cells, source=partition, offset=offsets))
 
     def input_is_idle(self, partition: TopicPartition) -> None:
         """Note that nothing comes from an external partition for now, until its next record (E4)."""
@@ -194,9 +189,16 @@ class Processor:
             return None
         return max(BEFORE_ALL, self._time.now - self._grace_ms), self._time.idle
 
-    def _take_watermark(self, source: Source, message: Watermark) -> None:
+    def take_watermark(self, source: Source, watermark: int, *, idle: bool) -> None:
+        """Take what the producer of a channel has told of its event time, in ms (E2)."""
         if self._time is not None:
-            self._time.watermark(source, message.watermarks[-1], idle=message.idle)
+            self._time.watermark(source, watermark, idle=idle)
+            self._time_moved()
+
+    def catch_up(self, now: int) -> None:
+        """Let event time be at least ``now``, in ms, as it was in a live run over the same input."""
+        if self._time is not None:
+            self._time.catch_up(now)
             self._time_moved()
 
     def _time_moved(self) -> None:

@@ -62,7 +62,7 @@ class Tell(Task):
     """Adds up by window, and tells."""
 
     source = Input(numbers)
-    sums = TumblingWindow("sums", 10, key=utf8, value=int64, grace_ms=30)
+    sums = TumblingWindow("sums", 10, key=utf8, value=int64, grace_ms=0)
     out = Output(told)
 
     def process(self, record: Record[str, int]) -> None:

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import merge
+from itertools import chain
 
 from framework.api.job import Job
-from framework.batch.record_order import Piece, piece_of_frame, pieces_of_rows
-from framework.batch.task import OUTSIDE, BatchTask, Frame, StateRow, channels_of, stages_in_order
+from framework.batch.record_order import Piece, piece_of_message, pieces_of_rows
+from framework.batch.task import BatchTask, Frame, StateRow, channels_of, stages_in_order
+from framework.execution.event_time import OUTSIDE
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from protocol.ids import TopicPartition
@@ -43,7 +45,7 @@ def run_job(
                 else pieces_of_rows(source, channel, history(source), settings.batch_bytes_max)
                 for (producer, source), channel in channels_of(topology, stage.ordinal, partition).items()
             ]
-            for sent in task.run(merge(*pieces, key=lambda piece: piece[:3])):
+            for sent in chain(task.run(merge(*pieces, key=lambda piece: piece[:3])), task.finish()):
                 for each in sent:
                     if isinstance(each, Frame):
                         streams.setdefault(each.partition, []).append(each)
@@ -57,4 +59,4 @@ def run_job(
 
 
 def _frames(source: TopicPartition, channel: int, frames: Iterable[Frame]) -> Iterator[Piece]:
-    return (piece_of_frame(source, frame.start, channel, frame.first, frame.message) for frame in frames)
+    return (piece_of_message(source, frame.start, channel, frame.first, frame.message) for frame in frames)

@@ -106,7 +106,7 @@ class LogicalProcessor(Processor):
         logical = range(first_t, last_t + 1), (self._producer,) * len(rows)
         self._announced.pass_to(last_t - 1)
         batch = RecordBatch(keys, values, timestamps, cells, logical, source=partition, offset=offsets)
-        self._process(OUTSIDE, batch)
+        self.process_batch(OUTSIDE, batch)
         self._announced.changed(last_t)
         self._announced.pass_to(last_t)
 

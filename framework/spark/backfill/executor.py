@@ -12,13 +12,15 @@ import msgspec
 
 from framework.api.definition import decode_definition, take_over
 from framework.api.job import Job
-from framework.batch.record_order import InputPieces, Piece, piece_of_frame, pieces_of_rows
-from framework.batch.task import OUTSIDE, BatchTask, Frame, channels_of
+from framework.batch.record_order import InputPieces, Piece, piece_of_message, pieces_of_rows
+from framework.batch.task import BatchTask, Frame, channels_of
+from framework.execution.event_time import OUTSIDE
 from framework.job.loader import load_job
 from framework.logs.partition_reader import rows
+from framework.ports import ExternalRecord
 from framework.spark.backfill.blocks import rows_of
 from framework.spark.backfill.plans import StagePlan, TaskReport
-from framework.spark.backfill.results import counted, differences, handed_on, write
+from framework.spark.backfill.results import Recorded, counted, handed_on, write
 from framework.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, batch, cells
 from protocol.envelope import Header, MessageType, encode_header
 from protocol.frames import encode_columns, encode_headers
@@ -35,22 +37,18 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
     job = _job(plan)
     stage = job.stages[plan.stage]
     task = BatchTask(job, stage, partition, plan.settings, plan.outside, outputs=plan.outputs)
-    letters = {topic.name for topic in stage.dead_letters()}
     report = TaskReport(partition, 0, 0, 0, 0, 0)
+    recorded: Recorded | None = None
     try:
-        for sent in task.run(_pieces(plan, job, partition, batches, report)):
-            if isinstance(sent[0], Frame):
-                yield _frames(job, partition, sent)
-                continue
-            if plan.outputs:
-                yield _outputs(partition, report.outputs, sent)
-            report.outputs += len(sent)
-            report.letters += sum(record.partition.topic in letters for record in sent) if letters else 0
+        yield from _sent(plan, job, report, task.run(_pieces(plan, job, partition, batches, report)))
+        if plan.snapshots is not None:
+            recorded = Recorded(plan, plan.snapshots[partition], job)
+        yield from _sent(plan, job, report, task.finish(recorded.event_time_ms if recorded else None))
         state = counted(report, task.state(plan.checkpoint_id, outbox=plan.outputs))
         if plan.run is not None:
             write(plan, plan.run, job, partition, attempt, state, report)
-        elif plan.snapshots is not None:
-            yield from differences(plan, plan.snapshots[partition], job, partition, state)
+        elif recorded is not None:
+            yield from recorded.differences(partition, state)
         else:
             yield from handed_on(partition, state)
         report.records, report.refused = sum(task.records.values()), task.refused
@@ -118,9 +116,9 @@ def _read_pieces(batches: Iterable[Any]) -> Iterator[Piece]:
         ):
             source = TopicPartition(topic, number)
             if offsets is None:
-                yield piece_of_frame(source, start, channel, first, message)
+                yield piece_of_message(source, start, channel, first, message)
                 continue
-            piece = piece_of_frame(source, start, channel, first, message)
+            piece = piece_of_message(source, start, channel, first, message)
             places = [int.from_bytes(offsets[i : i + 8], "big", signed=True) for i in range(0, len(offsets), 8)]
             yield piece._replace(batch=piece.batch._replace(offset=places), refused=refused)
 
@@ -213,6 +211,21 @@ def _log_batches(plan: StagePlan, source: TopicPartition) -> Iterator[tuple[Any,
 
 
 # --- Output ---
+
+
+def _sent(
+    plan: StagePlan, job: Job, report: TaskReport, parts: Iterable[list[Frame] | list[ExternalRecord]]
+) -> Iterator[Any]:
+    """Yield what a task sends as batches, and count it."""
+    letters = {topic.name for topic in job.stages[plan.stage].dead_letters()}
+    for sent in parts:
+        if isinstance(sent[0], Frame):
+            yield _frames(job, report.task, sent)
+            continue
+        if plan.outputs:
+            yield _outputs(report.task, report.outputs, sent)
+        report.outputs += len(sent)
+        report.letters += sum(record.partition.topic in letters for record in sent) if letters else 0
 
 
 def _frames(job: Job, task: int, frames: Sequence[Frame]) -> Any:

@@ -8,12 +8,16 @@ from framework.api.graph import RESERVED_STORES
 from framework.api.job import Job
 from framework.batch.task import StateRow
 from framework.execution.build import store_names
+from framework.execution.reserved_stores import EVENT_TIME, STREAM_TIME
 from framework.spark.backfill.plans import StagePlan, TaskReport
 from framework.spark.backfill.schema import STATE, batch
 from framework.state.bulk_write_attempt import Attempt, BulkWrite
-from framework.state.snapshots import Snapshot, contents, segments
+from framework.state.snapshots import Entries, Snapshot, contents, segments
 from framework.stores.sst_snapshot import Builder
 
+_Difference = tuple[int, bytes, bytes | None, bytes | None]  # store id, key, found, expected
+
+_META = RESERVED_STORES["_meta"]
 _STATE_ROWS, _STATE_BYTES = 10_000, 4 << 20  # of one batch
 
 
@@ -72,28 +76,46 @@ def handed_on(task: int, state: Iterator[StateRow]) -> Iterator[Any]:
         yield batch(len(taken), kind=STATE, task=task, store=stores, key=keys, value=values)
 
 
-def differences(plan: StagePlan, snapshot: Snapshot, job: Job, task: int, state: Iterator[StateRow]) -> Iterator[Any]:
-    """Yield a row for each key that differs: ``value`` is the changelog's, ``headers`` what it should be."""
-    stage = job.stages[plan.stage]
-    stores = frozenset(store_names(stage)) - {RESERVED_STORES["_outbox"]}
-    if stage.mode == "deterministic":  # logical times, and digests of them
-        stores -= {RESERVED_STORES["_meta"]}
-    log = plan.where.open()
-    try:
-        found = contents(segments(log, snapshot), stores)
-    finally:
-        log.close()
-    wrong: list[tuple[int, bytes, bytes | None, bytes | None]] = []
+class Recorded:
+    """The state of a task as its changelog has it at a checkpoint."""
+
+    def __init__(self, plan: StagePlan, snapshot: Snapshot, job: Job) -> None:
+        """Read it."""
+        stage = job.stages[plan.stage]
+        stores = frozenset(store_names(stage)) - {RESERVED_STORES["_outbox"]}
+        log = plan.where.open()
+        try:
+            self._found = contents(segments(log, snapshot), stores)
+        finally:
+            log.close()
+        raw, _ = self._found[_META].get(STREAM_TIME, (None, 0))
+        self.event_time_ms: int | None = None if raw is None else int.from_bytes(raw, "big", signed=True)
+        if stage.mode == "deterministic":  # logical times, and digests of them
+            del self._found[_META]
+
+    def differences(self, task: int, state: Iterator[StateRow]) -> Iterator[Any]:
+        """Yield a row for each key that differs: ``value`` is the changelog's, ``headers`` what it should be."""
+        return _rows(task, _compared(self._found, state))
+
+
+def _compared(found: dict[int, Entries], state: Iterator[StateRow]) -> list[_Difference]:
+    wrong: list[_Difference] = []
     for store, key, value in state:
-        entry = found.get(store, {}).pop(key, (None, 0))
-        if entry[0] != value and store in stores:
-            wrong.append((store, key, entry[0], value))
+        if store in found:
+            entry = found[store].pop(key, (None, 0))
+            if entry[0] != value:
+                wrong.append((store, key, entry[0], value))
     wrong += [
         (store, key, entry[0], None)
         for store, entries in found.items()
         for key, entry in entries.items()
         if entry[0] is not None
     ]
+    # which sources were idle depends on a clock; what came of it, event time, is compared
+    return [row for row in wrong if row[0] != _META or not row[1].startswith(EVENT_TIME)]
+
+
+def _rows(task: int, wrong: list[_Difference]) -> Iterator[Any]:
     for begin in range(0, len(wrong), _STATE_ROWS):
         stores_, keys, values, expected = (
             list(column) for column in zip(*wrong[begin : begin + _STATE_ROWS], strict=True)
