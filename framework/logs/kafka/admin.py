@@ -19,12 +19,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from framework.errors import ConfigError, Halted, TransientError
 from framework.logs.kafka.config import MESSAGE_BYTES_MAX
 from framework.logs.kafka.errors import Troubles, failed, logger
+from framework.logs.kafka.metadata_client import BEHIND_S
 from framework.logs.topic_identity import MADE_ANEW
 from framework.settings import MiB
 from protocol.ids import TopicPartition
 
 ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within
-BEHIND_S = 0.05  # between two questions to brokers that do not know a topic yet
 WATCH_S = 10.0  # topics are looked at again this often: one that was created again must not be read for long
 
 # Setting of a stream or changelog → (its value, why).

@@ -10,13 +10,13 @@ from framework.logs.kafka.config import Options, batching, scrubber, split_optio
 from framework.logs.kafka.errors import Troubles
 from framework.logs.kafka.group_positions import GroupPositions
 from framework.logs.kafka.job_metadata import KafkaJobMetadata
+from framework.logs.kafka.metadata_client import SPREAD_S_MAX
 from framework.logs.kafka.producer import Writer
 from framework.logs.kafka.reader import KafkaReader
 from framework.logs.kafka.transactions import Transactions
 from framework.ports import Delivery, ExternalRecord
 from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 
-VISIBLE_S_MAX = 30.0  # a topic just made is known to all brokers by then
 COMPLETED_S_MAX = 15.0  # what a predecessor has seen committed can be read by then, if the log still has it
 READABLE_S_MAX = 90.0  # a transaction that a dead process left open has timed out by then
 STEP_S = 0.001  # of looking at deliveries and messages in turn, while both may come
@@ -72,11 +72,11 @@ class KafkaLog(KafkaReader):
                 self._topics.create(topic, partitions, COMPACTED if compacted else {} if plain else STREAM)
             else:
                 self._topics.grow(topic, partitions)
-            deadline = time.monotonic() + VISIBLE_S_MAX
+            deadline = time.monotonic() + SPREAD_S_MAX
             while (found := self._metadata_client.partitions(topic)) in (None, before):
                 if time.monotonic() > deadline:
                     raise TransientError(
-                        f"topic {topic} was made but is not there after {VISIBLE_S_MAX:.0f} s", topic=topic
+                        f"topic {topic} was made but is not there after {SPREAD_S_MAX:.0f} s", topic=topic
                     )
                 time.sleep(0.01)
         if found != partitions:

@@ -33,7 +33,8 @@ RETRIED = {
     KafkaError.REQUEST_TIMED_OUT,
 }
 
-SPREAD_S_MAX = 10.0  # until every broker knows a topic: the one that is asked may be the last
+SPREAD_S_MAX = 30.0  # until every broker knows a topic: a busy one took 15 s
+BEHIND_S = 0.05  # between two questions to brokers that do not know a topic yet
 
 _UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
 

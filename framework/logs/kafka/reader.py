@@ -9,7 +9,7 @@ from framework.logs.kafka.config import Options, scrubber, split_options
 from framework.logs.kafka.consumer import Reader
 from framework.logs.kafka.errors import Troubles
 from framework.logs.kafka.job_metadata import KafkaNotesReader
-from framework.logs.kafka.metadata_client import MetadataClient
+from framework.logs.kafka.metadata_client import BEHIND_S, SPREAD_S_MAX, MetadataClient
 from framework.ports import LogRow
 from protocol.ids import TopicPartition
 
@@ -102,9 +102,14 @@ class KafkaReader:
                 raise self._troubles.no_answer(self.bootstrap, CONNECT_S_MAX)
 
     def _check(self, partition: TopicPartition) -> None:
-        """Raise ConfigError if there is no such partition: Kafka itself would make topics, or fail much later."""
+        """Raise ConfigError if there is no such partition: Kafka itself would make topics, or fail much later.
+
+        A topic that was just made is unknown to a busy broker for some seconds, so it is asked again.
+        """
         count = self._counts.get(partition.topic)
         if count is None or not 0 <= partition.partition < count:
-            count = self.partitions(partition.topic)
+            deadline = time.monotonic() + SPREAD_S_MAX
+            while (count := self.partitions(partition.topic)) is None and time.monotonic() < deadline:
+                time.sleep(BEHIND_S)
             if count is None or not 0 <= partition.partition < count:
                 raise ConfigError(f"there is no partition {partition}: create the topic first", partition=partition)
