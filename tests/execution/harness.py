@@ -1,5 +1,6 @@
 """One task's processor over stores in memory, with the life of its checkpoints in the test's hands."""
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,7 @@ class Rig:
         )
         self.outputs = Outputs(graph, self.topology, checked, lambda _topic: external_partitions)
         self.processor = Processor(graph, self.topology, 0, self.overlay, self.outputs, checked, sinks=sinks)
+        weakref.finalize(self, self.processor.outbox.abandon)  # as the end of a process: SQLite's files are closed
         self.processor.reset()
         self.now_ms = 0.0
         self.settle()

@@ -244,6 +244,7 @@ def test_doing_it_again_makes_invalid_what_was_left_in_doubt(tmp_path: Path) -> 
     assert state(log) == everywhere({b"a": b"1"})
     for wiring in all_wirings(job):
         assert [at.commit.bulk_write_id for at in commits(log, wiring)] == [again.bulk_write_id]
+    log.close()
 
 
 class _Breaking:
