@@ -90,6 +90,10 @@ class TransientError(FrameworkError):
     """A log or disk did not answer in time or is full: the process exits 1 and is restarted with back-off."""
 
 
+class LogAway(TransientError):
+    """The log did not answer for as long as its owner waits: nothing is wrong with the process, try again."""
+
+
 class Fenced(FrameworkError):
     """A newer generation owns this task (C5): give it up, exit 3, do not restart."""
 

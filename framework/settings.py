@@ -57,7 +57,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     unacked_bytes_max: int = 32 * MiB
     """Sent and not yet acknowledged; beyond, the task stops reading (B1)."""
     send_timeout_ms: int = 600_000
-    """A message that is not acknowledged after this time ends the process with exit code 1 (B1)."""
+    """A message that is not acknowledged after this time ends the process with exit code 1 (B1).
+
+    So does a question that the log does not answer; a supervisor starts the worker again.
+    """
     downstream_lag_messages_max: int = 20_000
     """A source pauses while its consumers have more messages of a partition to process than this (B1).
 
@@ -93,7 +96,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     restart_backoff_ms_max: int = 10_000
     """Longest wait before a crashed worker is restarted."""
     restarts_max: int = 10
-    """Crashes of one worker in a row, without a commit in between, after which the supervisor gives up."""
+    """Crashes of one worker in a row, without a commit in between, after which the supervisor gives up.
+
+    The end of a worker that has waited in vain for the log does not count.
+    """
 
     def __post_init__(self) -> None:
         """Raise ConfigError on a value that cannot work."""

@@ -2,7 +2,8 @@
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -11,7 +12,7 @@ from framework.api.serdes import utf8
 from framework.api.topic import Topic
 from framework.cli.job_target import JobTarget, directory_of
 from framework.cli.progress import Screen
-from framework.errors import ConfigError
+from framework.errors import ConfigError, LogAway
 from framework.feeds.folder import FolderFeed, ScanReport
 from framework.worker.local_job import LocalJob
 
@@ -27,8 +28,10 @@ POLL_MS = 50  # of waiting for workers between two looks at the input: a screen 
 class StopSignal:
     """Set by the first Ctrl-C or SIGTERM, for a graceful end; the second Ctrl-C raises KeyboardInterrupt at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        """``then`` is called when the end is asked for."""
         self.asked = False
+        self._then = then
         signal.signal(signal.SIGINT, self._on_signal)
         signal.signal(signal.SIGTERM, self._on_signal)
 
@@ -36,6 +39,16 @@ class StopSignal:
         if self.asked and signum == signal.SIGINT:
             raise KeyboardInterrupt
         self.asked = True
+        self._then()
+
+    @contextmanager
+    def excuses(self) -> Iterator[None]:
+        """Take a log that did not answer for no error once the end was asked for."""
+        try:
+            yield
+        except LogAway:
+            if not self.asked:
+                raise
 
 
 class Feeding:
@@ -88,7 +101,11 @@ class Feeding:
 
 def step(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
     """Feed a little, watch the workers, show progress."""
-    feeding.step()
+    try:
+        feeding.step()
+    except LogAway:
+        if not local.patience.ended:
+            raise
     local.poll(0 if not feeding.idle else POLL_MS)
     show(local, feeding, screen)
 

@@ -1,6 +1,6 @@
 """The messages that a task has sent and that the log has not acknowledged yet (A7, B1)."""
 
-from framework.errors import TransientError
+from framework.errors import LogAway
 
 CHANGELOG = -1  # token of the claim or commit that is on its way
 PRODUCED = -3  # token of plain records of a sink in at-least-once mode
@@ -54,7 +54,7 @@ class PendingSends:
         return next(iter(self._pending)) - 1 if self._pending else self._last
 
     def check(self, mono_ms: float) -> None:
-        """Raise TransientError if the oldest send has waited too long (B1); the next claim decides what it was (C4)."""
+        """Raise LogAway if the oldest send has waited too long (B1); the next claim decides what it was (C4)."""
         limit = self.send_timeout_ms
         if self._pending:
             token, (size, since) = next(iter(self._pending.items()))
@@ -63,8 +63,8 @@ class PendingSends:
         if self._others and mono_ms - self._others[0][1] > limit:
             raise self._late(_OTHERS[self._others[0][0]], mono_ms - self._others[0][1])
 
-    def _late(self, what: str, waited_ms: float) -> TransientError:
-        return TransientError(
+    def _late(self, what: str, waited_ms: float) -> LogAway:
+        return LogAway(
             f"{self.name}: {what} is unacknowledged for {waited_ms / 1000:.0f} s "
             f"(setting send_timeout_ms = {self.send_timeout_ms}): is the log up?",
             task=self.name,

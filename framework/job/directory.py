@@ -11,6 +11,7 @@ from framework.logs.address import (
     check_address,
     open_address,
 )
+from framework.logs.patience import Patience
 from framework.ports import JobLog
 from framework.stores.store_directory import make_private
 
@@ -33,9 +34,13 @@ class JobDirectory:
         if make:
             make_private(directory)
 
-    def open_log(self, *, create: bool = True, group: str = "grete") -> JobLog:
-        """Open the log; lag tools see ``group``. Raises ConfigError if there is no file and ``create`` is False."""
-        return open_address(self.address, self.directory / "log.db", group=group, create=create)
+    def open_log(self, *, create: bool = True, group: str = "grete", patience: Patience | None = None) -> JobLog:
+        """Open the log; lag tools see ``group``; ``patience``: with brokers that do not answer.
+
+        Raises ConfigError if there is no file and ``create`` is False.
+        """
+        path = self.directory / "log.db"
+        return open_address(self.address, path, group=group, create=create, patience=patience)
 
     def state(self, task: str) -> Path:
         """Return the directory of a task's store."""

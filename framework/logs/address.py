@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from framework.errors import ConfigError
 from framework.logs.embedded import EmbeddedLog, EmbeddedReader
+from framework.logs.patience import Patience
 from framework.ports import JobLog, JobLogReader
 
 EMBEDDED, KAFKA = "embedded", "kafka://"
@@ -44,24 +45,33 @@ def check_address(address: LogAddress) -> str:
 
 
 def open_log(
-    url: str, path: Path, options: dict[str, str] | None = None, *, group: str = "grete", create: bool = True
+    url: str,
+    path: Path,
+    options: dict[str, str] | None = None,
+    *,
+    group: str = "grete",
+    create: bool = True,
+    patience: Patience | None = None,
 ) -> JobLog:
     """Return ``embedded`` (the file ``path``) or ``kafka://host:port[,host:port…]``. ``options`` are librdkafka's.
 
-    ``create``: make the file if there is none. Raises ConfigError for another url, and what the log raises.
+    ``create``: make the file if there is none. ``patience``: with brokers that do not answer. Raises ConfigError for
+    another url, and what the log raises.
     """
     hosts = check_address(LogAddress(url))
     if not hosts:
         return EmbeddedLog(path, create=create)
     from framework.logs.kafka import KafkaLog
 
-    return KafkaLog(hosts, options, group=group)
+    return KafkaLog(hosts, options, group=group, patience=patience)
 
 
-def open_address(address: LogAddress, path: Path, *, group: str = "grete", create: bool = True) -> JobLog:
+def open_address(
+    address: LogAddress, path: Path, *, group: str = "grete", create: bool = True, patience: Patience | None = None
+) -> JobLog:
     """Return the log at an address, with the options in its file. Raises what ``open_log`` and the file raise."""
     options = None if address.config is None else read_options(address.config)
-    return open_log(address.url, path, options, group=group, create=create)
+    return open_log(address.url, path, options, group=group, create=create, patience=patience)
 
 
 def open_reader(address: LogAddress, path: Path, *, group: str = "grete") -> JobLogReader:

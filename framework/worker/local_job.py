@@ -1,15 +1,17 @@
 """A whole job on this machine: its topics, its workers, and how far they have come."""
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
 from framework.api.job import Job
-from framework.errors import ExitCode, Fenced, FrameworkError
+from framework.errors import ExitCode, Fenced, FrameworkError, LogAway
 from framework.job.directory import JobDirectory
+from framework.logs.patience import Patience
 from framework.settings import Settings
 from framework.state.commits import all_wirings, count_commits, external_ends, last_commit
 from framework.state.prepare import prepare
@@ -19,6 +21,7 @@ from framework.worker.supervisor import Supervisor
 from protocol.ids import TopicPartition
 
 STILL_S = 0.5  # seconds without a commit while the ends did not move
+ASK_S = 2.0  # for an answer of the log; then workers and signals have their turn, and it is asked again
 
 
 class LocalJob:
@@ -32,24 +35,28 @@ class LocalJob:
         settings: Settings,
         *,
         fed: Collection[str] = (),
+        patience: Patience | None = None,
     ) -> None:
         """Make the topics, also the inputs that are ``fed`` here; start nothing yet.
 
+        ``patience`` is kept while the job starts; once it runs, a log that does not answer is waited for without end.
         Raises ConfigError: a second supervisor, another job's directory, a topic that is missing or wrong.
         """
         self.job = job
         self.job_directory = job_directory
         self.settings = settings
+        self.patience = Patience() if patience is None else patience
         fixed_hashes = "deterministic" in job.modes
         self.supervisor = Supervisor(
             job_directory, reference, range(job.partitions), settings, fixed_hashes=fixed_hashes
         )
         with ExitStack() as opened:
             opened.callback(self.supervisor.close)
-            self.log = job_directory.open_log()
+            self.log = job_directory.open_log(patience=self.patience)
             opened.callback(self.log.close)
             self.metadata = prepare(job, self.log, job_directory, settings, fed)
-            self._external = {str(partition): partition for partition in external_ends(self.log, job)}
+            self._ends = external_ends(self.log, job)
+            self._external = {str(partition): partition for partition in self._ends}
             self._committed = self._committed_in_log()
             self._opened = opened.pop_all()  # from here on close() is responsible
         self.progress = CommitProgress(self.log)
@@ -64,6 +71,8 @@ class LocalJob:
         self._checkpoint_ids = {wiring.name: -1 for wiring in all_wirings(job)}  # as the workers last said
         self._late: dict[tuple[str, int], int] = {}  # (task, start of its worker) → late records
         self._pending: dict[TopicPartition, deque[tuple[int, int]]] = {p: deque() for p in self._external.values()}
+        self._fenced: set[int] = set()  # workers of which the news has been told
+        self.patience.seconds = math.inf
 
     @property
     def aligned(self) -> bool:
@@ -71,20 +80,30 @@ class LocalJob:
         return self.settings.processing_guarantee == "exactly-once"
 
     def poll(self, timeout_ms: float) -> None:
-        """Let the supervisor work. Raises Halted, Fenced, FrameworkError if a worker is gone and will not come back."""
+        """Let the supervisor work. Raises Halted, Fenced, FrameworkError if a worker is gone and will not come back.
+
+        A fenced worker ends alone: another process does its work. Raises Fenced when all of them are.
+        """
         self.supervisor.poll(timeout_ms)
         for worker in self.supervisor.workers.values():
-            if worker.exit_code == ExitCode.FENCED:
-                raise Fenced(
-                    f"worker {worker.partition} was fenced: another process has taken its partition; "
-                    "look for a second supervisor or worker on this job"
-                )
+            if worker.exit_code == ExitCode.FENCED and worker.partition not in self._fenced:
+                self._fenced.add(worker.partition)
+                self.supervisor.news.append(f"{_was_fenced([worker.partition])}; the other workers go on")
             if worker.exit_code == ExitCode.DONE:
                 raise FrameworkError(f"worker {worker.partition} was stopped from outside: start the job again")
+        if len(self._fenced) == len(self.supervisor.workers):
+            raise Fenced(_was_fenced(self._fenced))
+
+    def require_all(self) -> None:
+        """Raise Fenced if another process has a partition: how far that comes is not seen from here."""
+        if self._fenced:
+            raise Fenced(_was_fenced(self._fenced))
 
     def ends(self) -> dict[TopicPartition, int]:
-        """Return where the external inputs end now."""
-        return external_ends(self.log, self.job)
+        """Return where the external inputs end: now, or when the log last answered."""
+        with suppress(LogAway), self.patience.briefly(ASK_S):
+            self._ends = external_ends(self.log, self.job)
+        return self._ends
 
     def committed(self) -> dict[TopicPartition, int]:
         """Return how far the external inputs are committed by the tasks that read them, as the workers last said."""
@@ -138,6 +157,11 @@ class LocalJob:
 
     def drained(self, ends: dict[TopicPartition, int]) -> bool:
         """Tell whether all before ``ends`` is processed and committed (A2b). The log decides, not the statuses."""
+        with suppress(LogAway), self.patience.briefly(ASK_S):
+            return self._drained(ends)
+        return False
+
+    def _drained(self, ends: dict[TopicPartition, int]) -> bool:
         ends = self._readable(ends)
         committed = self.committed()
         if any(committed.get(partition, 0) < end for partition, end in ends.items()):
@@ -226,3 +250,11 @@ class LocalJob:
             for entry in () if last is None else last.commit.external:
                 found[TopicPartition(entry.topic, entry.partition)] = entry.offset
         return found
+
+
+def _was_fenced(partitions: Collection[int]) -> str:
+    workers = " and ".join(f"worker {partition}" for partition in sorted(partitions))
+    return (
+        f"{workers} {'was' if len(partitions) == 1 else 'were'} fenced: another process has taken its partition; look "
+        "for a second supervisor or worker on this job"
+    )

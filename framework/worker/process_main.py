@@ -19,10 +19,11 @@ from framework.job.directory import JobDirectory
 from framework.job.key_check import JobKeys
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress
+from framework.logs.patience import Patience
 from framework.settings import Settings
 from framework.state.prepare import prepare
 from framework.worker.output_file import OutputFile
-from framework.worker.worker import Worker, report_to, run_worker, stages_of
+from framework.worker.worker import Worker, has_reader, report_to, run_worker, stages_of
 from framework.worker.worker_log import configure_logs
 
 
@@ -47,20 +48,28 @@ def open_worker(
     *,
     stage: str | None = None,
     status_fd: int = -1,
+    connect_seconds: float | None = None,
 ) -> Worker:
-    """Return a worker over its log and stores that reports to the pipe ``status_fd``. Raises ConfigError."""
+    """Return a worker over its log and stores that reports to the pipe ``status_fd``. Raises ConfigError.
+
+    It waits for brokers as long as for what it has sent; ``connect_seconds``: at its start.
+    """
     check_worker(job)
-    tasks = [wire(job.topology(), graph.ordinal, partition) for graph in stages_of(job, partition, stage)]
-    log = job_directory.open_log(group=job.name)
-    metadata = prepare(job, log, job_directory, settings, tasks=tasks)
-    keys = JobKeys(job, metadata, job_directory, settings)
-    worker = Worker(job, partition, log, job_directory, settings, stage=stage, keys=keys)
-    worker.publish = getattr(log, "publish", worker.publish)  # the embedded log has no lag tools
+    patience = Patience(settings.send_timeout_ms / 1000, connect_seconds)
     if status_fd >= 0:
         try:
             os.fstat(status_fd)
         except OSError as error:
             raise ConfigError(f"--status-fd {status_fd}: {error.strerror}: it is for supervisors only") from error
+        patience.meanwhile = lambda: None if has_reader(status_fd) else patience.end_within(0)
+    tasks = [wire(job.topology(), graph.ordinal, partition) for graph in stages_of(job, partition, stage)]
+    log = job_directory.open_log(group=job.name, patience=patience)
+    metadata = prepare(job, log, job_directory, settings, tasks=tasks)
+    keys = JobKeys(job, metadata, job_directory, settings)
+    worker = Worker(job, partition, log, job_directory, settings, stage=stage, keys=keys)
+    worker.patience = patience
+    worker.publish = getattr(log, "publish", worker.publish)  # the embedded log has no lag tools
+    if status_fd >= 0:
         worker.report = report_to(status_fd, worker.stop)
     return worker
 
@@ -82,7 +91,10 @@ def main(arguments: list[str]) -> ExitCode:
         whose.job = job.name
         config = None if spec.kafka_config is None else Path(spec.kafka_config)
         job_directory = JobDirectory(Path(spec.directory), address=LogAddress(spec.log, config))
-        worker = open_worker(job, spec.partition, job_directory, spec.settings, status_fd=spec.status_fd)
+        waits_s = spec.settings.send_timeout_ms / 1000  # its supervisor has found the brokers
+        worker = open_worker(
+            job, spec.partition, job_directory, spec.settings, status_fd=spec.status_fd, connect_seconds=waits_s
+        )
         worker.tidy = output.rotate
         return worker
 

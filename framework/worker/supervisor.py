@@ -20,6 +20,8 @@ from framework.worker.process_main import WorkerSpec
 from framework.worker.process_pool import ProcessPool
 
 LINE_BYTES_MAX = 64 * 1024  # of a status that never ends; then it is dropped
+DOUBLINGS_MAX = 40  # of the wait before a restart: its bound is reached long before
+LOG_AWAY = "log away"  # the last event of a worker that has waited for the log for as long as it may
 NEWS_MAX = 100  # crashes kept for a screen that did not look
 TAIL_BYTES = 32 * 1024  # of a worker's log, searched for its last words
 
@@ -35,6 +37,7 @@ class WorkerProcess:
     checkpoint_id: int = -1  # highest checkpoint that one of its tasks reported
     starts: int = 0
     crashes: int = 0  # in a row, without a commit in between
+    waits_ended: int = 0  # the same, of ends because the log did not answer: no fault of the worker's
     restart_at: float = 0.0
     exit_code: int | None = None  # of a process that is not to be restarted
     killed: bool = False  # by us: no news to anybody
@@ -168,7 +171,7 @@ class Supervisor:
                 continue  # a line cut short by a full pipe
             checkpoint_id = max((task["version"] for task in worker.status.values()), default=-1)
             if checkpoint_id > worker.checkpoint_id:
-                worker.checkpoint_id, worker.crashes = checkpoint_id, 0
+                worker.checkpoint_id, worker.crashes, worker.waits_ended = checkpoint_id, 0, 0
 
     def _died(self, worker: WorkerProcess, code: int) -> None:
         if worker.pipe >= 0:
@@ -183,20 +186,25 @@ class Supervisor:
             self._plan_restart(worker, code)
 
     def _plan_restart(self, worker: WorkerProcess, code: int) -> None:
-        """Wait before the next start: not at all after the first crash, then longer and longer."""
+        """Wait before the next start: not at all after the first end, then longer and longer.
+
+        A worker that has waited in vain for the log is started again and again: it is not what is broken.
+        """
         settings = self._settings
-        worker.crashes += 1
+        waited = code == ExitCode.FAILED and self._last_entry(worker.partition).get("event") == LOG_AWAY
+        if waited:
+            worker.waits_ended += 1
+        else:
+            worker.crashes += 1
         if worker.crashes > settings.restarts_max:
             worker.exit_code = ExitCode.FAILED
             raise self._halted(worker, f"crashed {worker.crashes} times without a commit between (code {code})")
-        wait_ms = (
-            0
-            if worker.crashes == 1
-            else min(settings.restart_backoff_ms << (worker.crashes - 2), settings.restart_backoff_ms_max)
-        )
+        ends = min(worker.crashes + worker.waits_ended, DOUBLINGS_MAX)
+        wait_ms = 0 if ends == 1 else min(settings.restart_backoff_ms << (ends - 2), settings.restart_backoff_ms_max)
         worker.restart_at = time.monotonic() + wait_ms / 1000
         if not worker.killed:
-            text = f"worker {worker.partition} crashed, code {code}: {self.last_words(worker.partition)}"
+            how = "has waited in vain" if waited else f"crashed, code {code}"
+            text = f"worker {worker.partition} {how}: {self.last_words(worker.partition)}"
             shown, worker.shown = worker.shown, self._traceback(worker.partition)
             again = worker.shown if worker.shown != shown else ""
             self.news = [*self.news[-NEWS_MAX + 1 :], f"{text}; restart in {wait_ms / 1000:.1f} s{again}"]
@@ -212,7 +220,7 @@ class Supervisor:
         """Return the error that ended a worker, from its log."""
         entry = self._last_entry(partition)
         said = [str(entry[name]) for name in ("event", "error", "exc_info") if entry.get(name)]
-        if len(said) > 1 and said[0] in ("crashed", "halted"):
+        if len(said) > 1 and said[0] in ("crashed", "halted", LOG_AWAY):
             del said[0]  # the caller says it
         return f"{': '.join(said) or 'its log has no error'} (log: {self._place.worker_log(partition)})"
 

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import platform
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -13,7 +14,17 @@ from types import FrameType
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
-from framework.errors import ConfigError, ExitCode, Fenced, FrameworkError, Halted, StoreCorrupted, TaskError, exit_code
+from framework.errors import (
+    ConfigError,
+    ExitCode,
+    Fenced,
+    FrameworkError,
+    Halted,
+    LogAway,
+    StoreCorrupted,
+    TaskError,
+    exit_code,
+)
 from framework.execution.build import assemble, store_names
 from framework.execution.driver import TaskDriver
 from framework.execution.outbox_executor import OwnThread
@@ -21,6 +32,7 @@ from framework.execution.sst_install import take_prebuilt
 from framework.execution.user_traceback import user_traceback
 from framework.job.directory import JobDirectory
 from framework.job.key_check import JobKeys
+from framework.logs.patience import Patience
 from framework.ports import Log
 from framework.settings import Settings
 from framework.stores.rocksdb import RocksMemory, RocksStore
@@ -35,6 +47,7 @@ TURN_MS = 5  # of one task before the next one's turn and the log's; a turn neve
 STATUS_MS = 100  # between two statuses: what a person sees moves
 LATE_LOG_MS = 60_000  # between two lines about late records
 STATUS_RESTORING_MS = 20  # a restore may be over soon, and a person watches its bar
+
 
 logger = logging.getLogger("grete")
 
@@ -63,8 +76,8 @@ class Worker:
 
         Raises ConfigError for a partition or stage that the job has not.
         """
-        stages = stages_of(job, partition, stage)
         self._log, self._settings = log, settings
+        self.patience = Patience()  # that of the log: a stop shortens it
         self.report = report
         self.publish: Callable[[dict[TopicPartition, int]], None] = lambda _positions: None  # to tools outside
         self.tidy: Callable[[], None] = lambda: None  # now and then: what the process writes to
@@ -77,9 +90,9 @@ class Worker:
         self._stopping = False
         self._stores: list[RocksStore] = []
         self._directories: list[Path] = []
-        memory = RocksMemory(settings.rocksdb_bytes)
         self.drivers: list[TaskDriver] = []
-        for owner, graph in enumerate(stages):
+        memory = RocksMemory(settings.rocksdb_bytes)
+        for owner, graph in enumerate(stages_of(job, partition, stage)):
             task, stores = f"{graph.name}-{partition}", store_names(graph)
             directory = job_directory.state(task)
             store = open_store(directory, stores, memory)
@@ -115,6 +128,15 @@ class Worker:
 
     def run(self) -> ExitCode:
         """Run until stopped; return how it ended (C5)."""
+        self.patience.meanwhile = self._status  # one that is gone ends the wait
+        try:
+            return self._run()
+        except LogAway:
+            if self._stop_by is None or not self.patience.ended:
+                raise
+            return self._give_up()
+
+    def _run(self) -> ExitCode:
         for driver in self.drivers:
             self._turn_of = driver
             driver.start(
@@ -132,7 +154,7 @@ class Worker:
             more |= self._poll()
             self._status()
             if self._stop_by is not None and self._stop_timed_out(self._stop_by):
-                return ExitCode.DONE  # a crash is always safe (R6)
+                return self._give_up()
             if not more:
                 timeout_ms = min(STATUS_MS, *(max(0.5, driver.due_in_ms()) for driver in self.drivers))
                 self._log.wait(timeout_ms, answers=self._awaits_answers())
@@ -183,16 +205,19 @@ class Worker:
         """Begin a graceful stop (R6); safe to call from a signal handler."""
         if self._stop_by is None:
             self._stop_by = mono_ms() + self._settings.shutdown_timeout_ms
+            self.patience.end_within(self._settings.shutdown_timeout_ms / 1000)
 
     def _stop_timed_out(self, stop_by: float) -> bool:
         if not self._stopping:
             self._stopping = True
             for driver in self.drivers:
                 driver.stop()
-        if mono_ms() < stop_by:
-            return False
+        return mono_ms() >= stop_by
+
+    def _give_up(self) -> ExitCode:
+        """End a stop that has timed out: a crash is always safe (R6)."""
         logger.warning("stop timed out", extra={"waited_ms": self._settings.shutdown_timeout_ms})
-        return True
+        return ExitCode.DONE
 
     def close(self) -> None:
         """Release stores and log."""
@@ -213,7 +238,7 @@ class Worker:
             return
         if force or since >= STATUS_MS or not all(driver.running for driver in self.drivers):
             self._reported_ms = now
-            waits = self._waiting.told(self.drivers, now)
+            waits = {} if self.patience.silent else self._waiting.told(self.drivers, now)  # the log is the reason
             self.report({d.wiring.name: task_status(d) | {"waits": waits.get(d.wiring.name)} for d in self.drivers})
             self._publish()
             self.tidy()
@@ -321,10 +346,19 @@ def log_end(error: Exception) -> None:
             logger.error("crashed", extra=logged | {"traceback": user_traceback(error.__cause__)})
         case StoreCorrupted():
             logger.error("store corrupted, wiped: the next start restores", extra=logged)
+        case LogAway():
+            logger.error("log away", extra=logged)
         case FrameworkError():
             logger.error("crashed", extra=logged | {"cause": repr(error.__cause__)})
         case _:
             logger.error("crashed by an error that Grete did not foresee", exc_info=error)
+
+
+def has_reader(handle: int) -> bool:
+    """Tell whether a process still has the other end of a pipe open."""
+    poller = select.poll()
+    poller.register(handle, 0)  # errors are reported in any case
+    return not poller.poll(0)
 
 
 def report_to(handle: int, gone: Callable[[], None]) -> Callable[[dict[str, object]], None]:

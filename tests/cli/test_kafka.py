@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from framework.cli import command_line
-from framework.logs.kafka import reader as kafka_reader
+from framework.logs import patience
 from framework.testing.broker import Broker
 from framework.testing.broker.settings import free_port
 from tests.cli.test_run import grete, start
@@ -112,7 +112,7 @@ class Shell:
     """Runs commands in this process, in the job's folder and with a short patience."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-        monkeypatch.setattr(kafka_reader, "CONNECT_S_MAX", 1.0)
+        monkeypatch.setattr(patience, "CONNECT_S_MAX", 1.0)
         monkeypatch.setattr(sys, "path", list(sys.path))
         self._monkeypatch, self._capfd = monkeypatch, capfd
 

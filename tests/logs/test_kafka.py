@@ -10,7 +10,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from framework.errors import ConfigError, Halted, OffsetOutOfRange, TransientError
-from framework.logs.kafka import KafkaLog, KafkaReader, consumer, reader
+from framework.logs import patience
+from framework.logs.kafka import KafkaLog, KafkaReader, consumer
 from framework.logs.kafka.errors import Troubles
 from framework.logs.kafka.producer import Writer
 from framework.ports import Delivery, ExternalRecord, LogRow
@@ -337,7 +338,7 @@ def test_agreement_is_accepted(kafka_broker: Broker, options: dict[str, str | in
 
 def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither errors nor reprs show a secret, not even one that librdkafka quotes."""
-    monkeypatch.setattr(reader, "CONNECT_S_MAX", 0.5)
+    monkeypatch.setattr(patience, "CONNECT_S_MAX", 0.5)
     secret = "hunter2-in-the-clear"
     for options in (
         {"sasl.password": secret, "security.protocol": secret},
@@ -364,7 +365,7 @@ def test_an_unknown_option_is_refused() -> None:
 
 def test_a_broker_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error has the address and the reason, and asks for another try: it may come up."""
-    monkeypatch.setattr(reader, "CONNECT_S_MAX", 1.0)
+    monkeypatch.setattr(patience, "CONNECT_S_MAX", 1.0)
     address = f"127.0.0.1:{free_port()}"
     for connect in (KafkaLog, KafkaReader.connect):
         with pytest.raises(TransientError, match=rf"Kafka at {address}.*refused"):

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from framework.errors import ConfigError, ExitCode
+from framework.logs import patience
 from framework.logs.address import read_options
-from framework.logs.kafka import KafkaLog, KafkaReader, reader
+from framework.logs.kafka import KafkaLog, KafkaReader
 from framework.logs.kafka.config import split_options
 from framework.logs.kafka.errors import Troubles
 from protocol.ids import TopicPartition
@@ -25,7 +26,7 @@ CANARY = "canary-8f14e45fceea167a"  # a password that is wrong, and as secret as
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections are given up soon."""
-    monkeypatch.setattr(reader, "CONNECT_S_MAX", 2.0)
+    monkeypatch.setattr(patience, "CONNECT_S_MAX", 2.0)
 
 
 WRONG = {

@@ -16,8 +16,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: 
 
 from framework.errors import ConfigError, ExitCode, Halted
 from framework.job.directory import JobDirectory
+from framework.logs import patience
 from framework.logs.address import LogAddress
-from framework.logs.kafka import KafkaLog, admin, reader
+from framework.logs.kafka import KafkaLog, admin
 from framework.logs.topic_identity import pin_topics
 from framework.ports import ExternalRecord
 from framework.settings import Settings
@@ -227,7 +228,7 @@ def _metadata(port: int, version: int) -> bytes:
 
 def test_a_broker_that_is_too_old_is_named(old_broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker without idempotent producers is refused at once, with the version that is needed."""
-    monkeypatch.setattr(reader, "CONNECT_S_MAX", 5.0)
+    monkeypatch.setattr(patience, "CONNECT_S_MAX", 5.0)
     with pytest.raises(ConfigError, match=r"too old: Grete needs Kafka 2\.5"):
         KafkaLog(old_broker)
 

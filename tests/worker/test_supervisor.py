@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError, Fenced, FrameworkError, Halted
+from framework.errors import ConfigError, ExitCode, Fenced, FrameworkError, Halted
 from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.settings import Settings
@@ -24,6 +24,15 @@ class Break(Task):
         raise RuntimeError("this task is broken")
     def process(self, record: Record[str, str]) -> None: ...
 job = Job("broken", stages=[Break])
+"""
+
+PAIR = """
+from grete import Input, Job, Record, Store, Task, Topic, int64, utf8
+class Pass(Task):
+    lines = Input(Topic("lines", key=utf8, value=utf8))
+    seen = Store("seen", key=utf8, value=int64)
+    def process(self, record: Record[str, str]) -> None: ...
+job = Job("pair", stages=[Pass], partitions=2)
 """
 
 
@@ -117,6 +126,52 @@ def test_back_off_grows_to_its_bound(tmp_path: Path) -> None:
         waits.append(round(worker.restart_at - before, 2))
     assert waits == [0.0, 0.1, 0.2, 0.3, 0.3]
     supervisor.close()
+
+
+def test_thirty_minutes_without_the_log_use_up_no_restart(tmp_path: Path) -> None:
+    """A worker that ends because it waited in vain is started again and again; its own crashes still count."""
+    job_directory = JobDirectory(tmp_path / "job")
+    settings = Settings(restarts_max=2)
+    supervisor = Supervisor(job_directory, "x", [0], settings)
+    worker, log = supervisor.workers[0], job_directory.worker_log(0)
+    log.write_text('{"level": "ERROR", "event": "log away", "error": "Kafka at b:1 did not answer for 60 s"}\n')
+    for _ in range(30):  # one a minute
+        supervisor._plan_restart(worker, 1)
+    assert (worker.crashes, worker.exit_code) == (0, None)
+    assert worker.restart_at - time.monotonic() <= settings.restart_backoff_ms_max / 1000
+    assert supervisor.news[-1].startswith("worker 0 has waited in vain: Kafka at b:1 did not answer for 60 s (log: ")
+    log.write_text('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n')
+    for _ in range(2):
+        supervisor._plan_restart(worker, 1)
+    with pytest.raises(Halted, match=r"crashed 3 times without a commit between .* disk full"):
+        supervisor._plan_restart(worker, 1)
+    supervisor.close()
+
+
+def test_a_fenced_worker_ends_alone(tmp_path: Path) -> None:
+    """The workers of the other partitions go on; when all partitions are taken, there is nothing left to supervise."""
+    path = tmp_path / "pair.py"
+    path.write_text(PAIR)
+    directory = tmp_path / "job"
+
+    def thief(partition: int) -> WorkerUnderTest:
+        other = f"--state-directory={tmp_path / 'other'}"
+        return WorkerUnderTest(directory, other, reference=str(path), partition=partition, task=f"pass-{partition}")
+
+    with LocalJob(load_job(str(path)), str(path), JobDirectory(directory), Settings()) as local:
+        first, second = local.supervisor.workers.values()
+        poll_until(local, lambda: running(local))
+        with thief(0) as one:
+            poll_until(local, lambda: first.exit_code == ExitCode.FENCED)
+            assert "worker 0 was fenced: another process has taken its partition" in local.supervisor.news[-1]
+            with pytest.raises(Fenced, match="worker 0 was fenced"):
+                local.require_all()  # as `grete run` asks, which cannot see how far the other one comes
+            position = second.status["pass-1"]["version"]
+            poll_until(local, lambda: second.status["pass-1"]["version"] > position)
+            assert (second.starts, len(local.supervisor.news)) == (1, 1)
+            one.running()
+            with thief(1), pytest.raises(Fenced, match="worker 0 and worker 1 were fenced"):
+                poll_until(local, lambda: False)
 
 
 @pytest.mark.parametrize(

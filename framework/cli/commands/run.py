@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from framework.cli.progress import Screen
 from framework.errors import ConfigError
 from framework.feeds.folder import FolderFeed
 from framework.feeds.lines import feed_lines
+from framework.logs.patience import Patience
 from framework.worker.local_job import LocalJob
 
 
@@ -33,9 +35,13 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
     """Run the job until its inputs are drained, or with ``follow`` until it is stopped; print a summary."""
     screen = Screen(Console())
     opened = _open_lines(found.job, lines)
-    stop = StopSignal()
+    patience = Patience(say=screen.note)
+    stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
     fed = [topic.name for topic, _ in opened] + ([] if folder is None else [folder_topic(found.job).name])
-    with LocalJob(found.job, found.reference, found.job_directory, found.settings, fed=fed) as local:
+    with (
+        stop.excuses(),
+        LocalJob(found.job, found.reference, found.job_directory, found.settings, fed=fed, patience=patience) as local,
+    ):
         feed = None
         if folder is not None:
             feed = FolderFeed(
@@ -50,8 +56,10 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
                 step(local, feeding, screen)
                 if ready_s is None and local.supervisor.takes_input:
                     ready_s = time.monotonic()
-                if not follow and feeding.idle and local.drained(feeding.ends()):
-                    break
+                if not follow:
+                    local.require_all()
+                    if feeding.idle and local.drained(feeding.ends()):
+                        break
             ended_s = time.monotonic()
             screen.note("stopping …")
             local.stop()

@@ -1,18 +1,26 @@
 """`grete up`: the workers of a job, until Ctrl-C."""
 
+from functools import partial
+
 from rich.console import Console
 
 from framework.cli.feeding import Feeding, StopSignal, step, tell_printed
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
+from framework.logs.patience import Patience
 from framework.worker.local_job import LocalJob
 
 
 def up(found: JobTarget) -> None:
     """Keep the workers running until Ctrl-C."""
     screen = Screen(Console())
-    stop = StopSignal()
-    with LocalJob(found.job, found.reference, found.job_directory, found.settings) as local, screen:
+    patience = Patience(say=screen.note)
+    stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
+    with (
+        stop.excuses(),
+        LocalJob(found.job, found.reference, found.job_directory, found.settings, patience=patience) as local,
+        screen,
+    ):
         screen.note(
             f"{found.job.name}: {found.job.partitions} workers in {found.job_directory.directory}; Ctrl-C stops them"
         )

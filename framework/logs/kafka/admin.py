@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -16,10 +16,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from framework.errors import ConfigError, Halted, TransientError
+from framework.errors import ConfigError, Halted, LogAway, TransientError
 from framework.logs.kafka.config import MESSAGE_BYTES_MAX
-from framework.logs.kafka.errors import Troubles, failed, logger
-from framework.logs.kafka.metadata_client import BEHIND_S
+from framework.logs.kafka.errors import AWAY, Troubles, failed, logger
+from framework.logs.kafka.metadata_client import BEHIND_S, SLICE_S
+from framework.logs.patience import Patience
 from framework.logs.topic_identity import MADE_ANEW
 from framework.settings import MiB
 from protocol.ids import TopicPartition
@@ -47,19 +48,15 @@ COMPACTED = {"cleanup.policy": "compact"}
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of a topic on a broker older than ids
 
-_PASSING = {
-    KafkaError._TIMED_OUT,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError._TRANSPORT,
-}
+_PASSING = AWAY | {KafkaError._NOENT}  # the client has forgotten the topic's leader: brokers were away
 
 
 class Topics:
-    """What needs an admin client. Raises ConfigError for what the broker refuses, TransientError if none answers."""
+    """What needs an admin client. Raises ConfigError for what the broker refuses, LogAway if none answers."""
 
-    def __init__(self, config: dict[str, Any], troubles: Troubles) -> None:
+    def __init__(self, config: dict[str, Any], troubles: Troubles, patience: Patience) -> None:
         """Connect in the background."""
+        self._patience = patience
         self.client: AdminClient = troubles.made(AdminClient, config)
         self._trims: dict[TopicPartition, int] = {}  # asked for, not yet sent
         self._trimming: dict[TopicPartition, Future[Any]] = {}
@@ -255,16 +252,13 @@ class Topics:
 
     def settle(self, partition: TopicPartition) -> None:
         """Wait until the trims of a partition are done, so that its start is the one that the caller asked for."""
-        deadline = time.monotonic() + ANSWER_S_MAX
+        began = self._patience.clock_s()
         while partition in self._trims or partition in self._trimming:
             self.poll()
-            for future in self._trimming.values():
-                try:
-                    future.exception(timeout=max(0.0, deadline - time.monotonic()))
-                except TimeoutError as error:
-                    raise TransientError(
-                        f"trimming {partition} took more than {ANSWER_S_MAX:.0f} s", partition=partition
-                    ) from error
+            wait(self._trimming.values(), SLICE_S)
+            if self._patience.over(began):
+                waited = self._patience.clock_s() - began
+                raise LogAway(f"trimming {partition} took more than {waited:.0f} s", partition=partition)
 
     def _note(self, partition: TopicPartition, future: Future[Any]) -> None:
         try:

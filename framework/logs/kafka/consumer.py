@@ -5,7 +5,6 @@ partition, and a read takes from its queue without asking the broker; both by co
 """
 
 import contextlib
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, groupby, islice, repeat
@@ -16,8 +15,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from framework.errors import FrameworkError, OffsetOutOfRange
-from framework.logs.kafka.errors import Troubles, failed, failure
-from framework.logs.kafka.metadata_client import ANSWER_S_MAX, RETRIED, SLICE_S, MetadataClient
+from framework.logs.kafka.errors import AWAY, Troubles, failed, failure
+from framework.logs.kafka.metadata_client import SLICE_S, MetadataClient
+from framework.logs.patience import Patience
 from framework.ports import LogRow, row_of
 from framework.settings import MiB
 from protocol.frames import encode_headers
@@ -85,12 +85,15 @@ class _Ahead:
 
 
 class Reader:
-    """Reads partitions from any offset. Raises TransientError if no broker answers for a minute."""
+    """Reads partitions from any offset. Raises LogAway if no broker answers for as long as the log's owner waits."""
 
-    def __init__(self, config: dict[str, Any], troubles: Troubles, metadata_client: MetadataClient) -> None:
+    def __init__(
+        self, config: dict[str, Any], troubles: Troubles, metadata_client: MetadataClient, patience: Patience
+    ) -> None:
         """Connect in the background."""
         self._consumer: Consumer = troubles.made(Consumer, config)
         self._metadata_client = metadata_client
+        self._patience = patience
         self._ahead: dict[tuple[str, int], _Ahead] = {}
         self._introduced: set[str] = set()
         self.news = False  # something came since it was last set to False
@@ -182,7 +185,7 @@ class Reader:
         messages = self._consumer.consume(BATCH, 0)
         if messages:
             self._take(messages)
-        deadline = 0.0
+        began: float | None = None
         while not ahead.rows:
             if ahead.failure is not None:
                 self._raise(partition, ahead)
@@ -190,12 +193,13 @@ class Reader:
                 self._assign(partition, ahead, assigned=False)
             if ahead.fetched >= ahead.end:
                 return
-            now = time.monotonic()
-            deadline = deadline or now + ANSWER_S_MAX
-            if now > deadline:
-                raise self._metadata_client.no_answer()
+            began = self._patience.clock_s() if began is None else began
+            if self._patience.over(began):
+                raise self._metadata_client.no_answer(began)
             message = self._consumer.poll(SLICE_S)
-            if message is not None:
+            if message is None:
+                self._metadata_client.waits()
+            else:
                 self._take((message, *self._consumer.consume(BATCH, 0)))
 
     def _raise(self, partition: TopicPartition, ahead: _Ahead) -> None:
@@ -246,7 +250,7 @@ class Reader:
 
     def _take_error(self, key: tuple[str, int], ahead: _Ahead, error: KafkaError, offset: int) -> None:
         if error.code() != KafkaError._PARTITION_EOF:
-            if error.code() not in RETRIED:
+            if error.code() not in AWAY:
                 doing = f"reading {TopicPartition(*key)} at offset {ahead.fetched}"
                 ahead.failure = failure(error, doing, f"Read on topic {key[0]}")
                 self.news = True

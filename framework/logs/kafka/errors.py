@@ -8,11 +8,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from framework.errors import ConfigError, FrameworkError, Halted, OffsetOutOfRange, TransientError
+from framework.errors import ConfigError, FrameworkError, Halted, LogAway, OffsetOutOfRange, TransientError
 from framework.logs.kafka.tls_diagnosis import diagnosis
 
 # a line of librdkafka's that differs in its numbers only is logged this often: it tries 20 times a second
-REPEAT_S = 10.0
+REPEAT_S = 60.0
 KINDS_MAX = 1_000  # kinds of errors remembered as told: bounds memory
 
 logger = logging.getLogger("grete.kafka")
@@ -28,6 +28,23 @@ _ACCESS = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Read on the group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Write on a topic, or IdempotentWrite on the cluster",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Write and Describe on the transactional id",
+}
+# No broker answered, or one that is just starting: the same question is asked again.
+AWAY = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._DESTROY_BROKER,
+    KafkaError._WAIT_COORD,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
 }
 _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
     code: (kind, advice)
@@ -92,7 +109,8 @@ def failure(error: KafkaError, doing: str, access: str = "") -> FrameworkError:
 
     ``access`` is what a user needs for it, as "Write on topic x".
     """
-    kind, advice = _ADVICE.get(_cause(error), (TransientError, "is the broker up?"))
+    passing = LogAway if error.code() in AWAY else TransientError
+    kind, advice = _ADVICE.get(_cause(error), (passing, "is the broker up?"))
     return kind(f"{doing}: {error.str()} ({error.name()}): {advice.format(access=access or _ACCESS.get(error.code()))}")
 
 
@@ -146,14 +164,14 @@ class Troubles:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
             raise ConfigError(f"a Kafka option is refused: {self._scrub(text)}") from None  # the cause may show secrets
 
-    def no_answer(self, bootstrap: str, waited_s: float) -> FrameworkError:
-        """Return the error for a broker that does not answer."""
-        found = "" if _is_about_access(self.refused) else diagnosis(bootstrap, self._config)
+    def no_answer(self, bootstrap: str, waited_s: float, *, diagnose: bool = True) -> FrameworkError:
+        """Return the error for a broker that does not answer. To ``diagnose`` may take seconds."""
+        found = "" if _is_about_access(self.refused) or not diagnose else diagnosis(bootstrap, self._config)
         if found:
             return ConfigError(f"Kafka at {bootstrap}: {found}")
         if self.refused is not None:
             return failure(self.refused, f"Kafka at {bootstrap}")
-        return TransientError(
+        return LogAway(
             f"Kafka at {bootstrap} did not answer for {waited_s:.0f} s{': ' if self.last else ''}{self.last}: "
             "is it up, and is the address right?"
         )

@@ -14,6 +14,7 @@ from framework.logs.kafka.metadata_client import SPREAD_S_MAX
 from framework.logs.kafka.producer import Writer
 from framework.logs.kafka.reader import KafkaReader
 from framework.logs.kafka.transactions import Transactions
+from framework.logs.patience import Patience
 from framework.ports import Delivery, ExternalRecord
 from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 
@@ -31,22 +32,31 @@ class KafkaLog(KafkaReader):
     replicas in sync. ``read`` returns nothing only if there was nothing at the last ``bounds`` or seek: it may wait.
     """
 
-    def __init__(self, bootstrap: str, options: Options | None = None, *, group: str = "grete") -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        options: Options | None = None,
+        *,
+        group: str = "grete",
+        patience: Patience | None = None,
+    ) -> None:
         """Connect to ``host:port[,host:port…]``. ``group`` is what lag tools see; ``options`` are librdkafka's.
 
-        Raises ConfigError (an option, who we are), TransientError (no broker answers).
+        ``patience``: how long to wait for brokers that do not answer. Raises ConfigError (an option, who we are),
+        LogAway (no broker answers).
         """
         self._producer, consumer, admin = split_options(bootstrap, group, options or {})
         troubles = Troubles(scrubber(options or {}))
+        patience = Patience() if patience is None else patience
         self._writer = Writer(self._producer, troubles)  # first: a producer id takes longest
         self._writers = [self._writer]  # a second one, for plain records, is made when there are some
-        self._topics = Topics(admin, troubles)
+        self._topics = Topics(admin, troubles, patience)
         self._positions = GroupPositions(self._topics.client, group)
         self._transactions: dict[TopicPartition, Transactions] = {}
         self._ends: dict[tuple[int, int], TopicPartition] = {}  # of what goes to changelogs, by owner and token
         self._committed: dict[TopicPartition, int] = {}  # what predecessors have committed ends there or later
         self._readable: dict[TopicPartition, int] = {}  # what is acknowledged ends here, so bounds must show it
-        super().__init__(bootstrap, consumer, troubles, self._writer.answers)
+        super().__init__(bootstrap, consumer, troubles, patience, self._writer.answers)
 
     # --- topics ---
 
@@ -190,6 +200,12 @@ class KafkaLog(KafkaReader):
         self._topics.poll()
         self._positions.poll()
         deliveries = [delivery for sender in self._senders() for delivery in sender.poll()]
+        if deliveries:
+            self._metadata_client.answered()
+        elif any(writer.waits for writer in self._writers):
+            self._metadata_client.waits()
+            if self._patience.ended:
+                raise self._metadata_client.no_answer(self._patience.clock_s())
         if self._ends:
             for owner, token, offset, *_ in deliveries:
                 partition = self._ends.pop((owner, token), None)
@@ -236,6 +252,8 @@ class KafkaLog(KafkaReader):
     def close(self) -> None:
         """Disconnect; what is queued and was not polled is given up. A second close does nothing."""
         if not self._closed:
+            for transactions in self._transactions.values():
+                transactions.give_up()
             for transactions in self._transactions.values():
                 transactions.close()
             self._positions.close()

@@ -12,27 +12,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from framework.errors import FrameworkError
-from framework.logs.kafka.errors import Troubles, failed, failure
+from framework.logs.kafka.errors import AWAY, Troubles, failed, failure
+from framework.logs.patience import Patience
 from protocol.ids import TopicPartition
 
-ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within
 SLICE_S = 0.5  # of waiting for the broker: signal handlers run in between
-RETRIED = {
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._DESTROY_BROKER,
-    KafkaError._WAIT_COORD,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.BROKER_NOT_AVAILABLE,
-    KafkaError.REPLICA_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.REQUEST_TIMED_OUT,
-}
-
 SPREAD_S_MAX = 30.0  # until every broker knows a topic: a busy one took 15 s
 BEHIND_S = 0.05  # between two questions to brokers that do not know a topic yet
 
@@ -40,13 +24,14 @@ _UNKNOWN = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError
 
 
 class MetadataClient:
-    """Asks until a broker answers. Raises TransientError if none does for a minute."""
+    """Asks until a broker answers. Raises LogAway if none does for as long as the log's owner waits."""
 
-    def __init__(self, config: dict[str, Any], troubles: Troubles, bootstrap: str) -> None:
+    def __init__(self, config: dict[str, Any], troubles: Troubles, bootstrap: str, patience: Patience) -> None:
         """Connect in the background."""
         self._consumer: Consumer = troubles.made(Consumer, config)
         self._troubles = troubles
         self._bootstrap = bootstrap
+        self._patience = patience
         self._found: set[str] = set()  # topics that were there when somebody asked
 
     def answers(self, seconds: float) -> bool:
@@ -77,17 +62,20 @@ class MetadataClient:
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (start, end) as of now; the end as a reader of committed messages sees it."""
         at, topic = KafkaPartition(*partition), partition.topic
-        spread = time.monotonic() + SPREAD_S_MAX
+        unknown_s: float | None = None  # when a broker first said so: before, there may have been none to ask
 
         def question(seconds: float) -> tuple[int, int] | None:
+            nonlocal unknown_s
             try:
                 return self._consumer.get_watermark_offsets(at, timeout=seconds)
             except KafkaException as error:
                 if error.args[0].code() not in _UNKNOWN:
                     raise
                 # the client forgets topics when it loses its last broker, and a broker may not know a new one yet
-                if self.partitions(topic) is None and (topic not in self._found or time.monotonic() > spread):
-                    raise
+                if self.partitions(topic) is None:
+                    unknown_s = time.monotonic() if unknown_s is None else unknown_s
+                    if topic not in self._found or time.monotonic() - unknown_s > SPREAD_S_MAX:
+                        raise
                 return None
 
         found: tuple[int, int] = self._ask(
@@ -97,9 +85,19 @@ class MetadataClient:
         )
         return found
 
-    def no_answer(self) -> FrameworkError:
-        """Return the error for a broker that has not answered for long."""
-        return self._troubles.no_answer(self._bootstrap, ANSWER_S_MAX)
+    def waits(self) -> None:
+        """Note that a broker owes an answer: it is said once a minute."""
+        self._patience.waits(f"Kafka at {self._bootstrap}", self._troubles.last)
+
+    def answered(self) -> None:
+        """Note that a broker has answered."""
+        self._patience.answered(f"Kafka at {self._bootstrap}")
+
+    def no_answer(self, began_s: float) -> FrameworkError:
+        """Return the error for brokers that have not answered since ``began_s``."""
+        patience = self._patience
+        diagnose = not (patience.brief or patience.ended)
+        return self._troubles.no_answer(self._bootstrap, patience.clock_s() - began_s, diagnose=diagnose)
 
     def close(self) -> None:
         """Disconnect."""
@@ -107,17 +105,19 @@ class MetadataClient:
 
     def _ask(self, question: Callable[[float], Any], doing: str, access: str = "") -> Any:
         """Return the broker's answer; ask again while it is away."""
-        deadline = time.monotonic() + ANSWER_S_MAX
+        began = self._patience.clock_s()
         while True:
             asked = time.monotonic()
             try:
                 answer = question(SLICE_S)
                 if answer is not None:
                     self._troubles.refused = None  # one broker's trouble, or over
+                    self.answered()
                     return answer
             except KafkaException as error:
-                if error.args[0].code() not in RETRIED:
+                if error.args[0].code() not in AWAY:
                     raise failed(error, doing, access) from error
-            if self._troubles.refused is not None or time.monotonic() > deadline:
-                raise self.no_answer()
+            self.waits()
+            if self._troubles.refused is not None or self._patience.over(began):
+                raise self.no_answer(began)
             time.sleep(max(0.0, 0.05 - (time.monotonic() - asked)))  # some errors come back at once

@@ -10,10 +10,9 @@ from framework.logs.kafka.consumer import Reader
 from framework.logs.kafka.errors import Troubles
 from framework.logs.kafka.job_metadata import KafkaNotesReader
 from framework.logs.kafka.metadata_client import BEHIND_S, SPREAD_S_MAX, MetadataClient
+from framework.logs.patience import Patience
 from framework.ports import LogRow
 from protocol.ids import TopicPartition
-
-CONNECT_S_MAX = 15.0  # a person who mistyped an address waits no longer
 
 
 class KafkaReader:
@@ -24,16 +23,18 @@ class KafkaReader:
         bootstrap: str,
         consumer: dict[str, Any],
         troubles: Troubles,
+        patience: Patience,
         answers: Callable[[float], bool] | None = None,
     ) -> None:
         """Connect; ``answers`` asks a broker, for some seconds. See ``connect`` for the arguments of people.
 
-        Raises ConfigError (an option, who we are), TransientError (no broker answers).
+        Raises ConfigError (an option, who we are), LogAway (no broker answers).
         """
         self.bootstrap = bootstrap
         self._troubles = troubles
-        self._metadata_client = MetadataClient(consumer, troubles, bootstrap)
-        self._reader = Reader(consumer, troubles, self._metadata_client)
+        self._patience = patience
+        self._metadata_client = MetadataClient(consumer, troubles, bootstrap, self._patience)
+        self._reader = Reader(consumer, troubles, self._metadata_client, self._patience)
         self._counts: dict[str, int] = {}  # partitions by topic, of those that were seen
         self._closed = False
         try:
@@ -46,10 +47,10 @@ class KafkaReader:
     def connect(cls, bootstrap: str, options: Options | None = None, *, group: str = "grete") -> Self:
         """Connect to ``host:port[,host:port…]`` with librdkafka's ``options``. The group is only a name: none is made.
 
-        Raises ConfigError (an option, who we are), TransientError (no broker answers).
+        Raises ConfigError (an option, who we are), LogAway (no broker answers).
         """
         _, consumer, _ = split_options(bootstrap, group, options or {})
-        return cls(bootstrap, consumer, Troubles(scrubber(options or {})))
+        return cls(bootstrap, consumer, Troubles(scrubber(options or {})), Patience())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.bootstrap!r})"  # never the options: some are secrets
@@ -96,10 +97,12 @@ class KafkaReader:
             self._metadata_client.close()
 
     def _connect(self, answers: Callable[[float], bool]) -> None:
-        deadline = time.monotonic() + CONNECT_S_MAX
+        began = self._patience.clock_s()
         while not answers(0.5):
-            if self._troubles.refused is not None or time.monotonic() > deadline:
-                raise self._troubles.no_answer(self.bootstrap, CONNECT_S_MAX)
+            self._metadata_client.waits()
+            if self._troubles.refused is not None or self._patience.over(began, connecting=True):
+                raise self._metadata_client.no_answer(began)
+        self._metadata_client.answered()
 
     def _check(self, partition: TopicPartition) -> None:
         """Raise ConfigError if there is no such partition: Kafka itself would make topics, or fail much later.
@@ -108,8 +111,9 @@ class KafkaReader:
         """
         count = self._counts.get(partition.topic)
         if count is None or not 0 <= partition.partition < count:
-            deadline = time.monotonic() + SPREAD_S_MAX
-            while (count := self.partitions(partition.topic)) is None and time.monotonic() < deadline:
+            count, deadline = self.partitions(partition.topic), time.monotonic() + SPREAD_S_MAX
+            while count is None and time.monotonic() < deadline:
                 time.sleep(BEHIND_S)
+                count = self.partitions(partition.topic)
             if count is None or not 0 <= partition.partition < count:
                 raise ConfigError(f"there is no partition {partition}: create the topic first", partition=partition)

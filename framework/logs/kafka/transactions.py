@@ -105,10 +105,13 @@ class Transactions:
         """Whether there is something to poll for."""
         return bool(self._deliveries) or self._failure is not None
 
-    def close(self) -> None:
-        """Give up what is not committed; the next claim, or the transaction's time-out, aborts what is open."""
+    def give_up(self) -> None:
+        """Commit nothing more; the next claim, or the transaction's time-out, aborts what is open."""
         self._closing.set()
         self._jobs.put(None)
+
+    def close(self) -> None:
+        """Wait for the end of what was given up."""
         self._thread.join(CLOSE_S_MAX)
 
     # --- the thread ---
