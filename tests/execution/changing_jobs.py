@@ -83,11 +83,11 @@ class Changing:
         metadata = self.log.read_metadata(self.name).meta_items("")
         return topics, {partition: self.log.bounds(partition)[1] for partition in partitions}, metadata
 
-    def refused(self, code: str, partition: int, *options: str) -> str:
+    def refused(self, code: str, partition: int, *options: str, ends: ExitCode = ExitCode.HALTED) -> str:
         """Start a worker that must be refused and must have written nothing; return what it said."""
         before = self.everything()
         with self.worker(code, partition, *options) as worker:
-            assert worker.ends() == ExitCode.HALTED, worker.log_path.read_text()
+            assert worker.ends() == ends, worker.log_path.read_text()
         after = self.everything()
         assert after[0] == before[0]
         moved = {at: (before[1][at], found) for at, found in after[1].items() if found != before[1][at]}

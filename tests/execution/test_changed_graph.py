@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from framework.cli.main import app
+from framework.errors import ExitCode
 from framework.testing.broker import Broker
 from tests.execution.changing_jobs import EXTENDED, OLD, Changing
 from tests.worker.workers import WorkerUnderTest
@@ -151,8 +152,8 @@ def test_a_first_start_that_is_refused_leaves_no_topic(changing: Changing) -> No
     """A mistake in a setting or a name leaves nothing behind; so the code that is right can begin."""
     code = changing.code(OLD)
     for options in (["--stage=nobody"], ["--set=checkpoint_interval_ms=0"]):
-        changing.refused(code, 0, *options)
-    changing.refused(code, 7)
+        changing.refused(code, 0, *options, ends=ExitCode.USAGE)
+    changing.refused(code, 7, ends=ExitCode.USAGE)
     changing.start_and_stop(code, 0)
 
 

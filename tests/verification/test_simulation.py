@@ -187,6 +187,7 @@ def test_a_run_can_tell_each_step() -> None:
     for world in WORLDS:
         lines: list[str] = []
         told = run_seed(4711, world=world, tell=lines.append)
+        assert told.violation is None, told.violation
         assert told.digest == run_seed(4711, world=world).digest
         assert any(" < reads " in line for line in lines)
         assert any(" > append to the changelog: commit of generation" in line for line in lines)

@@ -27,11 +27,15 @@ from protocol.notes import decode_note
 TaskName = Callable[[int], str]  # producer id → name of the task
 NO_TEXT = (on.Processed, on.Acked, on.OutputFrames, on.DataWritten, on.Applied, on.ChangelogEnd, on.InputRead, on.Ran)
 
+PLAIN: dict[type, str] = {on.Tick: "time passes", on.Stop: "is asked to stop"}
+
 
 def event_text(event: on.Event, name: TaskName) -> str | None:
     """Return the line of an event; None for an answer that says only that an action is done."""
     if isinstance(event, NO_TEXT):
         return None
+    if type(event) in PLAIN:
+        return PLAIN[type(event)]
     match event:
         case on.Start(changelog_position=changelog_position):
             return "starts" + (
@@ -47,10 +51,8 @@ def event_text(event: on.Event, name: TaskName) -> str | None:
             return f"processed {partition} up to offset {next_offset}" + (", its end" if ended else "")
         case on.ExternalBatch(partition, first_offset, next_offset):
             return f"reads {partition} from offset {first_offset} up to {next_offset}"
-        case on.Tick():
-            return "time passes"
-        case on.Stop():
-            return "is asked to stop"
+        case on.InputIdle(partition):
+            return f"finds {partition} idle"
         case _:
             return str(event)
 
@@ -64,6 +66,12 @@ def action_text(action: do.Action, name: TaskName, spilled: Callable[[int], byte
 
 def _append_text(action: do.AppendChangelog, name: TaskName) -> str:
     return f"append to the changelog: {'; '.join(message_text(each, name) for each in (*action.before, action.value))}"
+
+
+def _merged_text(action: do.ProcessRecords) -> str:
+    marks = sum(isinstance(batch, do.MergedWatermarks) for batch in action.batches)
+    records = sum(len(batch.keys) for batch in action.batches if not isinstance(batch, do.MergedWatermarks))
+    return f"{records} records" + (f" and {marks} times of watermarks" if marks else "")
 
 
 def _external_text(action: do.ProcessExternal, _: TaskName) -> str:
@@ -84,7 +92,8 @@ ACTIONS: dict[type[do.Action], Callable[[Any, TaskName], str]] = {
     do.Spill: lambda a, _: f"move to disk: {records_text(a.value)}",
     do.DropSpilled: lambda _, __: "drop rolled-back frames from disk",
     do.Process: lambda a, _: f"process {records_text(a.value, a.skip)}",
-    do.ProcessRecords: lambda a, _: f"process {sum(len(b.keys) for b in a.batches)} records, time reaches {a.upto} µs",
+    do.ProcessRecords: lambda a, _: f"process {_merged_text(a)}, time reaches {a.upto} µs",
+    do.ProcessIdle: lambda a, _: f"take {a.partition} for idle from {a.t} µs on",
     do.ProcessExternal: _external_text,
     do.FlushOutputs: lambda _, __: "flush the outputs",
     do.Freeze: lambda a, _: f"freeze checkpoint {a.checkpoint_id}",

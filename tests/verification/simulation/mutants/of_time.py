@@ -6,6 +6,7 @@ from typing import Any
 from framework.core.changelog_fold import ChangelogFold
 from framework.core.deterministic import merge
 from framework.core.deterministic.logical_clock import LogicalClock
+from framework.core.deterministic.logical_watermarks import NEVER
 from framework.core.deterministic.merge import Merge
 from framework.core.deterministic.merge_channel import ALL
 from framework.core.deterministic.source import Source
@@ -179,7 +180,7 @@ def order_of_arrival(take: Any) -> Any:
     def mistaken(self: Merge) -> Any:
         bounds = [channel.bound for channel in self.channels]
         for channel in self.channels:
-            channel.bound = (1 << 62, ALL, ALL)
+            channel.bound = (NEVER - 1, ALL, ALL)
         runs, _ = take(self)
         for channel, bound in zip(self.channels, bounds, strict=True):
             channel.bound = bound
