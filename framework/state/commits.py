@@ -61,9 +61,9 @@ class Latest:
             at = CommittedAt(offset, append_time_ms, decode_commit(value))
             if self.found is not None and at.commit.checkpoint_id <= self.found.commit.checkpoint_id:
                 return  # a repeat of an at-least-once log: checkpoints rise from one valid commit to the next
+            if self._run is not None and at.commit.previous == self._run.commit.checkpoint_id:
+                self._take(self._run)  # this one builds on the bulk write's commit: its process knew the outcome
             if at.commit.bulk_write_id is None:
-                if self._run is not None and at.commit.previous == self._run.commit.checkpoint_id:
-                    self.count += 1  # it builds on the bulk write's commit
                 self._take(at)
             elif self._run is None or self._run.commit.bulk_write_id != at.commit.bulk_write_id:
                 self._run = at

@@ -230,6 +230,7 @@ def test_reading_from_each_commit_gives_what_the_whole_log_gives(
 @settings(max_examples=400, deadline=None)
 @given(EVENTS)
 @example(LOSING)
+@example([("claim", 0, 1), ("commit", 0, 0), ("claim", 0, 35), ("commit", 0, 0)])  # a bulk write on another's commit
 def test_who_looks_for_the_last_commit_only_agrees(events: list[tuple[str, int, int]]) -> None:
     """A look back from the end judges commits by itself: it finds the fold's last one, from wherever it begins (C2)."""
     log = written(events)
