@@ -19,7 +19,7 @@ MODE: Literal["aligned", "deterministic"] = (
 
 
 class Posting(msgspec.Struct, array_like=True, gc=False):
-    """Where the record's key, a word, is in a document."""
+    """The positions of a word, the record's key, in a document."""
 
     document: int
     positions: list[int]

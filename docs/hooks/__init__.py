@@ -1,1 +1,1 @@
-"""What the site is made with: links, diagrams and the generated reference (mkdocs.yml, docs/decisions/0032)."""
+"""The hooks of the site's build: links, diagrams and the generated reference (mkdocs.yml, docs/decisions/0032)."""

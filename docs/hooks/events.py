@@ -1,4 +1,4 @@
-"""What a running job tells: the columns of `grete checkpoints`, and each line that a worker logs, from the calls."""
+"""The reference of what a job tells: the columns of `grete checkpoints`, and each line that a worker logs."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""How a stage gets exactly once: by aligned checkpoints, or deterministic (docs/explanation/deterministic.md)."""
+"""The two ways to exactly once: aligned checkpoints, or deterministic (docs/explanation/deterministic.md)."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What a job runs with: a settings file (TOML), below it the defaults, above it the environment and the command line.
+"""Reads a job's settings: defaults, over them a TOML file, then the environment, then the command line.
 
 The file has each setting under the one name that it has everywhere, in the table of its group or in none. The table
 ``log`` has the options ``log`` and ``kafka_config``, so that every command finds the job's log without being told.

@@ -1,4 +1,4 @@
-"""What must be done, each with its order obligations. A driver performs them strictly in the order of the list.
+"""The effects that a core asks for, with their order obligations. A driver performs them in the order of the list.
 
 The last line of a docstring is for drivers and for tests/execution/test_order.py, which breaks each obligation once.
 ``Before``: what must be done, and answered, before this; ``After``: what only after it; ``Answer``: the event that

@@ -112,7 +112,7 @@ class KafkaReader:
         count = self._counts.get(partition.topic)
         if count is None or not 0 <= partition.partition < count:
             count, deadline = self.partitions(partition.topic), time.monotonic() + SPREAD_S_MAX
-            while count is None and time.monotonic() < deadline:
+            while count is None and time.monotonic() < deadline and not self._patience.ended:
                 time.sleep(BEHIND_S)
                 count = self.partitions(partition.topic)
             if count is None or not 0 <= partition.partition < count:
