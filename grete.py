@@ -1,6 +1,7 @@
 """Grete: exactly-once stream processing. This is the whole public API; `framework` may change."""
 
 from framework.api.context import Context
+from framework.api.deduplicate import ById, BySequence
 from framework.api.files import Files
 from framework.api.job import Job
 from framework.api.reader import Once
@@ -14,6 +15,8 @@ from framework.api.topic import DeadLetter, Input, Output, Topic
 from framework.api.windows import TumblingWindow, Window
 
 __all__ = [
+    "ById",
+    "BySequence",
     "Context",
     "DeadLetter",
     "Files",

@@ -45,7 +45,7 @@ def _define_stage(stage: StageGraph) -> dict[str, Any]:
     ids = stage.store_ids()
     stores = [
         {"id": ids[s.name], "name": s.name, "key": describe_serde(s.key), "value": describe_serde(s.value)}
-        for s in stage.stores.values()
+        for s in (*stage.stores.values(), *stage.seen.values())
     ]
     windows = [
         {

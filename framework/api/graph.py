@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from framework.api.deduplicate import ById, BySequence
 from framework.api.files import Files
 from framework.api.methods import refuse_deferred
 from framework.api.mode import MODES, Mode
@@ -49,8 +50,27 @@ class StageGraph:
         return ids | {name: fresh + index for index, name in enumerate(new)}
 
     def store_names(self) -> list[str]:
-        """Return the names of stores, then of windows, in order of declaration."""
-        return [store.name for store in self.stores.values()] + [window.name for window in self.windows.values()]
+        """Return the names of stores, of windows, of what inputs remember, each in order of declaration."""
+        return [store.name for store in self.all_stores()]
+
+    def all_stores(self) -> list[Store[Any, Any]]:
+        """Return the stores, those of the windows, and those of inputs that drop duplicates."""
+        panes = (window.panes for window in self.windows.values())
+        return [*self.stores.values(), *panes, *self.seen.values()]
+
+    @property
+    def seen(self) -> dict[str, Store[Any, Any]]:
+        """Topic → the store of what its input remembers, to drop duplicates."""
+        return {
+            declared.topic.name: declared.deduplicate.store(f"seen-{declared.topic.name}")
+            for declared in self.inputs.values()
+            if declared.deduplicate is not None
+        }
+
+    @property
+    def goes_by_time(self) -> bool:
+        """Whether event time is part of what the stage does (E1)."""
+        return bool(self.windows or self.seen) or self.timers is not None
 
     def topics_read(self) -> list[Topic[Any, Any]]:
         """Return the topics of all inputs."""
@@ -94,8 +114,8 @@ def describe(task: object, ordinal: int, mode: Mode = "aligned") -> StageGraph:
     if stage.mode not in MODES:
         raise GraphError(f"stage {name!r}: mode = {stage.mode!r}: need one of {', '.join(MODES)}")
     _check_methods(stage, declared, timers)
-    _check_names(stage)
     _check_ends(stage)
+    _check_names(stage)
     return stage
 
 
@@ -142,6 +162,12 @@ def _check_ends(stage: StageGraph) -> None:
             raise GraphError(
                 f"stage {stage.name!r}: input {attribute!r}: errors={source.errors!r}: need 'fail' or "
                 "DeadLetter(topic)",
+                stage=stage.name,
+            )
+        if source.deduplicate is not None and not isinstance(source.deduplicate, (ById, BySequence)):
+            raise GraphError(
+                f"stage {stage.name!r}: input {attribute!r}: deduplicate={source.deduplicate!r}: need ById(…) or "
+                "BySequence(…)",
                 stage=stage.name,
             )
     for attribute, sink in stage.outputs.items():

@@ -129,6 +129,13 @@ class Job:
                 ]
                 if not producers:
                     external[consumer.ordinal] = (*external.get(consumer.ordinal, ()), topic.name)
+                if producers and topic.name in consumer.seen:
+                    raise GraphError(
+                        f"stage {consumer.name!r} drops duplicates of topic {topic.name!r}, which stage "
+                        f"{producers[0].name!r} writes: between stages each record comes once. Leave deduplicate= out, "
+                        "or drop them where the records enter the job",
+                        stage=consumer.name,
+                    )
                 for producer in producers:
                     log_topic = stream_topic(self.name, producer.name, topic.name, consumer.name)
                     streams.append(Stream(log_topic, producer.ordinal, consumer.ordinal, self.partitions, topic.name))
@@ -137,7 +144,7 @@ class Job:
         )
         stages = tuple(Stage(stage.name, stage.ordinal, self.partitions) for stage in self.stages)
         deterministic = frozenset(stage.ordinal for stage in self.stages if stage.mode == "deterministic")
-        timed = frozenset(stage.ordinal for stage in self.stages if stage.windows or stage.timers is not None)
+        timed = frozenset(stage.ordinal for stage in self.stages if stage.goes_by_time)
         return Topology(self.name, stages, tuple(streams), external, deterministic, timed)
 
     def _refuse_cycles(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, overload
 
+from framework.api.deduplicate import Deduplicate
 from framework.api.files import Files
 from framework.api.serdes import Serde
 from framework.api.table import Table
@@ -43,12 +44,23 @@ class DeadLetter:
 
 
 class Input(Generic[K, V]):
-    """A class attribute of a task: read this topic. ``errors``: "fail" stops the task, DeadLetter sets it aside."""
+    """A class attribute of a task: read this topic. ``errors``: "fail" stops the task, DeadLetter sets it aside.
 
-    def __init__(self, topic: Topic[K, V], errors: Literal["fail"] | DeadLetter = "fail") -> None:
+    ``deduplicate``, ById or BySequence, drops what comes a second time, of a topic that others write into this job. A
+    record that goes to the dead-letter topic is not remembered: each time it comes, it has a letter.
+    """
+
+    def __init__(
+        self,
+        topic: Topic[K, V],
+        errors: Literal["fail"] | DeadLetter = "fail",
+        *,
+        deduplicate: Deduplicate[K, V] | None = None,
+    ) -> None:
         """Declare the input."""
         self.topic = topic
         self.errors = errors
+        self.deduplicate = deduplicate
 
 
 class Output(Generic[K, V]):

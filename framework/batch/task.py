@@ -64,9 +64,10 @@ class _NoContext(Context):
 def check_batch(job: Job) -> None:
     """Refuse a deterministic job whose state depends on what only its log tells. Raises ConfigError."""
     for stage in job.stages:
-        if stage.mode == "deterministic" and (stage.windows or stage.timers is not None):
+        if stage.mode == "deterministic" and stage.goes_by_time:
+            what = "windows" if stage.windows else "timers" if stage.timers is not None else "deduplicate="
             raise ConfigError(
-                f"stage {stage.name} is deterministic, with {'windows' if stage.windows else 'timers'}: the order in "
+                f"stage {stage.name} is deterministic, with {what}: the order in "
                 "which they meet its records is that of logical time, which records have only once a live job has "
                 "taken them in; such a stage cannot be recomputed in batch (grete check-determinism replays its recent "
                 "history)",

@@ -24,6 +24,11 @@ PER_CHECKPOINT = 20  # watermarks at most: what they lead to leaves the job with
 
 GONE_TIMERS_MIN = 1_000  # in the heap: fewer of them cost 100 KB, and each look through the heap some of a freeze
 
+# --- what inputs remember to drop duplicates ---
+
+CLEAN_ONE_IN = 32  # new keys, of which one looks for old ones: a scan's beginning costs as much as some dozen of rows
+CLEAN_KEYS = 128  # looked at by it, four for each new key: so at most a third more than the horizon's are kept
+
 # --- outputs of a deterministic task that are made again ---
 
 KEPT = 4_096  # records made again that are kept to name the one that differs

@@ -17,6 +17,7 @@ from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import Topology
 from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TaskError
 from framework.execution.binding import bind_store, bind_window, bound
+from framework.execution.deduplication import Deduplicator
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE, EventTime, Source
 from framework.execution.outbox import MakeSinks, Outbox, sinks_of
 from framework.execution.outputs import Outputs
@@ -82,7 +83,7 @@ class Processor:
         self._pins = StorePins(stage, self._where, self._meta)
         self._timers = TimerQueue(overlay.store(TIMERS))
         self._time = event_time_of(wire(topology, stage.ordinal, partition))
-        self._fires = bool(stage.windows) or stage.timers is not None
+        self._fires = stage.goes_by_time
         self._clock = clock
         self._context = context
         self._grace_ms = max((window.grace_ms for window in stage.windows.values()), default=0)
@@ -97,6 +98,7 @@ class Processor:
         self._inputs = self._inputs_by_log_topic(topology)
         self._task: Task | None = None
         self._windows: dict[str, TumblingWindow[Any, Any]] = {}
+        self._deduplicators: dict[str, Deduplicator] = {}  # by topic
         self._loops: dict[str, Loop] = {}
         self._site: Site
         self._saved: dict[bytes, bytes] = {}  # what META holds of event time and turn
@@ -267,6 +269,17 @@ class Processor:
         ids, timers = self._stage.store_ids(), self._timers
         for attribute, store in self._stage.stores.items():
             setattr(task, attribute, bind_store(store, self._overlay.store(ids[store.name])))
+        self._deduplicators = {
+            declared.topic.name: Deduplicator(
+                declared.deduplicate,
+                (name := self._stage.seen[declared.topic.name].name),
+                self._overlay.store(ids[name]),
+                self._meta,
+                timers,
+            )
+            for declared in self._inputs.values()
+            if declared.deduplicate is not None
+        }
         self._windows = {}
         for attribute, window in self._stage.windows.items():
             write_batch, schedule = self._overlay.store(ids[window.name]), partial(timers.schedule, window.name)
@@ -300,9 +313,12 @@ class Processor:
             self._time,
             self._clock,
         )
-        return {
-            topic: compile_loop(site, declared, process, batch=stage.batch) for topic, declared in self._inputs.items()
-        }
+        loops = {}
+        for topic, declared in self._inputs.items():
+            new = self._deduplicators.get(topic)
+            call = process if new is None else new.around_batch(process) if stage.batch else new.around(process)
+            loops[topic] = compile_loop(site, declared, call, batch=stage.batch)
+        return loops
 
     # --- Timers ---
 

@@ -92,7 +92,7 @@ def placed_by(metadata: MetadataReader, job: Job) -> Places:
 
 def has_state(stage: StageGraph) -> bool:
     """Tell whether the tasks of a stage keep anything by key: only then does it matter where a key is."""
-    return bool(stage.stores or stage.windows or stage.timers)
+    return bool(stage.all_stores() or stage.timers)
 
 
 def _key(topic: str) -> str:

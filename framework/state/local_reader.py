@@ -249,4 +249,4 @@ def place_of(job: Job, store: Store[Any, Any]) -> tuple[StageGraph, int]:
 
 
 def _stores(stage: StageGraph) -> list[Store[Any, Any]]:
-    return [*stage.stores.values(), *(window.panes for window in stage.windows.values())]
+    return stage.all_stores()

@@ -177,7 +177,10 @@ def _last(log: JobLogReader, wiring: TaskWiring) -> Snapshot:
 
 
 def check_inputs(log: JobLogReader, old: Job, lasts: list[Commit]) -> None:
-    """Refuse unless every record is processed, because its key's state moves and it does not; refuse windows."""
+    """Refuse unless every record is processed, because its key's state moves and it does not.
+
+    Refuse windows and what inputs remember, too: they are kept by partition.
+    """
     for last in lasts:
         for entry in last.external:
             at = TopicPartition(entry.topic, entry.partition)
@@ -192,6 +195,14 @@ def check_inputs(log: JobLogReader, old: Job, lasts: list[Commit]) -> None:
         if stage.windows:
             raise ConfigError(
                 f"stage {stage.name} has windows, closed by a partition's stream time: {_BACKFILL}", stage=stage.name
+            )
+        if stage.seen:
+            topic = next(iter(stage.seen))
+            raise ConfigError(
+                f"stage {stage.name} drops duplicates of topic {topic}, and an id does not tell in which partition its "
+                f"record will be: {_BACKFILL}",
+                stage=stage.name,
+                topic=topic,
             )
 
 

@@ -302,7 +302,7 @@ class Kit:
         found = [
             (each.name, declared)
             for each in stages
-            for declared in (*each.stores.values(), *(window.panes for window in each.windows.values()))
+            for declared in each.all_stores()
             if store in (declared, declared.name)
         ]
         if len(found) != 1:

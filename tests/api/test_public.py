@@ -43,6 +43,8 @@ def test_the_designs_word_count_runs() -> None:
 def test_the_public_names_are_these() -> None:
     """A name is added to or taken from the public API on purpose."""
     assert grete.__all__ == [
+        "ById",
+        "BySequence",
         "Context",
         "DeadLetter",
         "Files",

@@ -77,7 +77,7 @@ def tell_audit(screen: Screen, job: Job, result: Audited, *, aligned: bool) -> b
 def _row(job: Job, difference: StateDifference) -> list[Text]:
     """Return the cells of a difference: decoded, where the store is one of the user's."""
     stage = job.stage(difference.stage)
-    stores = [*stage.stores.values(), *(window.panes for window in stage.windows.values())]
+    stores = stage.all_stores()
     declared = next((store for store in stores if store.name == difference.store), None)
 
     def cell(raw: bytes | None, *, key: bool = False) -> Text:

@@ -96,11 +96,7 @@ def find_store(options: Options) -> tuple[StageGraph, Store[Any, Any]]:
     """Return the store that the options name, and its stage. Raises ConfigError listing all there are."""
     wanted = options.own.get("store", "")
     stage_name, _, store_name = wanted.rpartition("/")
-    every = [
-        (stage, store)
-        for stage in options.job.stages
-        for store in (*stage.stores.values(), *(window.panes for window in stage.windows.values()))
-    ]
+    every = [(stage, store) for stage in options.job.stages for store in stage.all_stores()]
     found = [(g, s) for g, s in every if s.name == store_name and stage_name in ("", g.name)]
     if len(found) == 1:
         return found[0]

@@ -1,0 +1,69 @@
+"""Inputs that repeat and reorder, in worker processes that die by SIGKILL: each number counts once."""
+
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from framework.api.mode import Mode
+from framework.job.directory import JobDirectory
+from framework.ports import ExternalRecord
+from framework.settings import Settings
+from framework.worker.local_job import LocalJob
+from protocol.ids import TopicPartition
+from tests.execution.repeated_job import NAME, counting
+from tests.worker.workers import LIMIT_S
+
+EACH = 3_000  # numbers of each session
+PARTS = 4  # of the input: a worker is killed while the second and each later one is processed
+
+
+def repeated(partition: int) -> list[ExternalRecord]:
+    """Return the numbers of two sessions, some of them again, within a hundred places of where they belong."""
+    draw = random.Random(partition)
+    sent = [(f"s{partition}{each}", number) for number in range(EACH) for each in "ab"]
+    sent += draw.sample(sent, EACH)
+    place = {index: number * 2 + draw.uniform(-50, 50) for index, (_, number) in enumerate(sent)}
+    topic = TopicPartition(f"{NAME}-numbers", partition)
+    return [
+        ExternalRecord(topic, session.encode(), number.to_bytes(8), 1_600_000_000_000 + number)
+        for session, number in (sent[index] for index in sorted(place, key=place.__getitem__))
+    ]
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("id", "aligned"), ("sequence", "deterministic")])
+def test_killed_workers_take_each_number_once(tmp_path: Path, kind: str, mode: Mode) -> None:
+    """What was seen is state: a worker that is killed has neither lost a number nor taken one twice."""
+    file = tmp_path / "job.py"
+    file.write_text(
+        f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        f"from tests.execution.repeated_job import counting\njob = counting({kind!r}, {mode!r})\n"
+    )
+    job_directory = JobDirectory(tmp_path / "place")
+    settings = Settings(checkpoint_interval_ms=50, restart_backoff_ms=20)
+    with LocalJob(counting(kind, mode), str(file), job_directory, settings, fed=[f"{NAME}-numbers"]) as run:
+        log = job_directory.open_log()
+        parts = [repeated(partition) for partition in range(2)]
+        killed, deadline = 0, time.monotonic() + LIMIT_S
+        for begin in range(0, len(parts[0]), len(parts[0]) // PARTS):
+            log.produce(0, 0, [record for part in parts for record in part[begin : begin + len(part) // PARTS]])
+            while not log.poll():
+                log.wait(100)
+            while sum(run.committed().values()) <= begin:
+                assert time.monotonic() < deadline, run.checkpoint_ids()
+                run.poll(20)
+            if begin:
+                run.supervisor.kill(killed % 2)
+                killed += 1
+        while not run.drained(run.ends()):
+            assert time.monotonic() < deadline, run.checkpoint_ids()
+            run.poll(20)
+        run.stop()
+        rows = [row for p in range(2) for row in log.read(TopicPartition(f"{NAME}-counts", p), 0, 1 << 22)]
+        log.close()
+    assert killed == PARTS - 1
+    taken = Counter((row.key, int.from_bytes(row.value or b"")) for row in rows)
+    wanted = {(f"s{p}{each}".encode(), number): 1 for p in range(2) for each in "ab" for number in range(EACH)}
+    assert taken == wanted
