@@ -1,6 +1,7 @@
 """One task of the kit, as a process of its own would host it: what a crash takes and what it leaves."""
 
 import random
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -129,6 +130,8 @@ class HostedTask:
             mono_ms=lambda: float(clock()),
             sinks=self.sinks,
         )
+        if driver.outbox is not None:  # a host that is dropped lets go of its sinks, as the end of a process does
+            weakref.finalize(driver, driver.outbox.abandon)
         self.process = TaskProcess(driver, log)
         self.starts += 1
         nonce = b"%16d" % self.starts  # different at each start of the task: that is what it is for

@@ -6,10 +6,7 @@ would keep the file, and Python 3.13 warns of each one.
 
 import contextlib
 import shutil
-import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -22,6 +19,7 @@ from framework.logs.embedded import EmbeddedLog
 from framework.settings import Settings
 from framework.worker.local_job import LocalJob
 from tests.state.pair_bulk_writes import run
+from tests.support.sqlite_files import all_closed
 
 CODE = Path("tests/state/pair_job.py").read_text()
 
@@ -45,35 +43,6 @@ REFUSED = [
     ["rescale", "JOB", "--partitions=1"],
     ["fork", "JOB", "JOB"],
 ]
-
-
-@contextlib.contextmanager
-def all_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Assert that the block opens files of SQLite and closes every one; a connection that is held does not close."""
-    opened: list[sqlite3.Connection] = []
-    connect = sqlite3.connect
-
-    def remember(*arguments: Any, **options: Any) -> sqlite3.Connection:
-        opened.append(connect(*arguments, **options))
-        return opened[-1]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sqlite3, "connect", remember)
-        yield
-    left = [connection for connection in opened if is_open(connection)]
-    for connection in left:
-        connection.close()
-    assert opened
-    assert not left
-
-
-def is_open(connection: sqlite3.Connection) -> bool:
-    """Whether a connection can still be used."""
-    try:
-        connection.execute("PRAGMA user_version")
-    except sqlite3.ProgrammingError:
-        return False
-    return True
 
 
 def ends(code: str, directory: Path, *command: str) -> BaseException | None:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import gc
 import sqlite3
 import uuid
 from pathlib import Path
@@ -16,6 +17,7 @@ from framework.settings import Settings
 from framework.testing import Kit
 from grete import DeadLetter, Input, Job, Output, Record, Table, Task, Topic, json, utf8
 from tests.execution.harness import Rig
+from tests.support.sqlite_files import all_closed
 
 LINES = Topic("lines", key=utf8, value=json)
 LETTERS = Topic("letters", key=utf8, value=json)
@@ -311,6 +313,19 @@ def test_a_task_reads_no_more_when_too_much_waits(shop: Path, monkeypatch: pytes
     kit.run()
     kit.stop()
     assert [row[0] for row in orders(shop)] == list(range(100))
+
+
+def test_a_kit_that_is_dropped_closes_its_databases(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test need not stop its kit: the file is closed all the same, and so are those of tasks that were killed."""
+    with all_closed(monkeypatch):
+        kit = Kit(job(Table(str(shop), "orders", json(Order))))
+        kit.feed(LINES, "order", {"id": 1, "item": "a"})
+        kit.run()
+        kit.crash_all()
+        kit.run()
+        del kit
+        gc.collect()
+    assert len(orders(shop)) == 1
 
 
 @pytest.mark.parametrize("other_host", [False, True])

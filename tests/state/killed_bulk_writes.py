@@ -54,6 +54,7 @@ def rewrite(directory: Path, kill_before: int, value: int) -> None:
         attempt.add([10], [b"key"], [value.to_bytes(8, "big")])
         written.append(attempt.close())
     commit(log, run, written, settings=Settings(), full=True)
+    log.close()
 
 
 def main(template: Path, directory: Path) -> None:
