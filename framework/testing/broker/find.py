@@ -92,7 +92,8 @@ def _wait_for(ready: Path, daemon: "subprocess.Popen[bytes] | None", log: Path) 
         if ended or time.monotonic() > deadline:
             text = log.read_text(errors="replace").strip()
             raise NoBroker(
-                f"no Kafka broker can be had: set {ADDRESS}=host:port, start Docker, or install Maven. Tried:\n{text}"
+                f"no Kafka broker can be had: set {ADDRESS}=host:port, or start Docker and install testcontainers, or "
+                f"install Maven. Tried:\n{text}"
             )
         time.sleep(0.05)
     found: dict[str, str] = json.loads(ready.read_text())

@@ -33,7 +33,7 @@ def jar_broker(
     ``changed`` takes all settings and returns those to use: more listeners, say, with certificates and users.
     ``keep``: its data stays, and the next broker there goes on with it.
     """
-    java, jars = find_java(), find_jars()
+    jars, java = find_jars(), find_java()  # without Maven no Java is fetched in vain
     run = [java, "-Xms256m", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", str(jars / "*")]
     fast = [java, "-XX:TieredStopAtLevel=1", *run[3:]]
     for attempt in range(START_TRIES):
