@@ -1,5 +1,6 @@
 # Everything a newcomer or a build machine needs; each target sets itself up. Python >= 3.11 and make are enough.
 #
+#   make check PYTHON=python3.13 VENV=.venv-3.13   any target, on another Python, in an environment of its own
 #   make demo    the demonstration        DIR=folder  FOLLOW=1  GUARANTEE=at-least-once  LOG=kafka|kafka://host:9092  SPARK=1
 #   make check   lint, types, import direction, then the tests without Kafka, Spark, PostgreSQL and many workers
 #   make test    lint, types, import direction, coverage of the core, then all tests
@@ -47,7 +48,7 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo check test coverage docs docs-look dist simulate model chaos bench lint format venv clean
+.PHONY: help demo check test coverage docs docs-look dist simulate model chaos bench lint format venv clean same-python
 
 help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
@@ -104,20 +105,20 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: newer than pyproject.toml and constraints.txt means nothing to do.
-$(VENV)/.installed: $(PINS) | $(BIN)/python
+$(VENV)/.installed: $(PINS) | $(BIN)/python same-python
 	$(call install,)
 
-$(VENV)/.installed-dev: $(PINS) | $(BIN)/python
+$(VENV)/.installed-dev: $(PINS) | $(BIN)/python same-python
 	$(call install,[dev$(comma)docs$(comma)spark])
 	@touch $(VENV)/.installed $(VENV)/.installed-docs $(VENV)/.installed-spark
 
-$(VENV)/.installed-docs: $(PINS) | $(BIN)/python
+$(VENV)/.installed-docs: $(PINS) | $(BIN)/python same-python
 	$(call install,[docs])
 
-$(VENV)/.installed-bench: $(PINS) | $(BIN)/python
+$(VENV)/.installed-bench: $(PINS) | $(BIN)/python same-python
 	$(call install,[bench])
 
-$(VENV)/.installed-spark: $(PINS) | $(BIN)/python
+$(VENV)/.installed-spark: $(PINS) | $(BIN)/python same-python
 	$(call install,[spark])
 
 $(BIN)/python:
@@ -127,3 +128,12 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "$(PYTHON) cannot make a virtual environment: install its venv module" >&2; \
 		echo "(Debian, Ubuntu: apt install python3-venv) and run make again." >&2; exit 1; }
+
+# An environment keeps the Python that made it: PYTHON=another is refused, not ignored.
+VERSION_OF := -c 'import sys; print("%d.%d" % sys.version_info[:2])'
+same-python: | $(BIN)/python
+ifeq ($(origin PYTHON),command line)
+	@has=$$($(BIN)/python $(VERSION_OF)); asked=$$($(PYTHON) $(VERSION_OF)); [ $$has = $$asked ] || { \
+		echo "$(VENV) has Python $$has, and $(PYTHON) is Python $$asked. Give it an environment of its own:" >&2; \
+		echo "make $(or $(MAKECMDGOALS),test) PYTHON=$(PYTHON) VENV=.venv-$$asked" >&2; exit 1; }
+endif

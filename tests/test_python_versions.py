@@ -1,0 +1,59 @@
+"""Which Pythons Grete runs on: all that say it agree, and `make` takes the one that is asked for."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from framework.cli.commands.new import PROJECT as NEW_PROJECT
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+VERSIONS = re.findall(r"Python :: (3\.\d+)", " ".join(PYPROJECT["project"]["classifiers"]))  # all tests ran on them
+LEAST = VERSIONS[0]
+
+
+def test_the_least_version_is_one_everywhere() -> None:
+    """What pip checks, what types and style are checked for, what `make` looks for, and what a new project asks for."""
+    major, minor = LEAST.split(".")
+    asked = f">={LEAST}"
+    assert PYPROJECT["project"]["requires-python"] == asked
+    assert PYPROJECT["tool"]["mypy"]["python_version"] == LEAST
+    assert PYPROJECT["tool"]["ruff"]["target-version"] == f"py{major}{minor}"
+    assert set(re.findall(r"sys\.version_info < \((\d+), (\d+)\)", (ROOT / "Makefile").read_text())) == {(major, minor)}
+    assert tomllib.loads(NEW_PROJECT)["project"]["requires-python"] == asked
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with the Makefile and an environment of Python 3.11."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("pyproject.toml", "constraints.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    python(tmp_path / ".venv" / "bin" / "python", "3.11")
+    python(tmp_path / "other", "3.13")
+    return tmp_path
+
+
+def python(path: Path, version: str) -> None:
+    """Write a program that is asked for its version only."""
+    path.write_text(f"#!/bin/sh\necho {version}\n")
+    path.chmod(0o755)
+
+
+def test_another_python_is_refused_with_the_way_to_have_it(project: Path) -> None:
+    """`make check PYTHON=…` beside an environment of another version used to run the tests on that one."""
+    done = make(project, "check", "PYTHON=./other")
+    assert done.returncode != 0
+    assert ".venv has Python 3.11, and ./other is Python 3.13" in done.stderr
+    assert "make check PYTHON=./other VENV=.venv-3.13" in done.stderr
+    assert make(project, "same-python", "PYTHON=.venv/bin/python").returncode == 0
+
+
+def make(directory: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run make in a directory."""
+    return subprocess.run(["make", *arguments], cwd=directory, capture_output=True, text=True, check=False)
