@@ -206,7 +206,7 @@ class Statuses(threading.Thread):
         """Read; one status a line."""
         os.set_blocking(self._pipe, True)
         with os.fdopen(self._pipe, "rb") as lines:
-            for line in lines:
+            for line in filter(bytes.strip, lines):  # an empty one is a sign of life
                 task = json.loads(line)["keep-0"]
                 self.began = self.began or time.monotonic()
                 self.records = task["counters"].get("restored records", 0)

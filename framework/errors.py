@@ -16,7 +16,11 @@ class ExitCode(IntEnum):
     advice: str
 
     DONE = 0, "asked to stop (SIGTERM), and did; or the command has done its work", "leave it"
-    FAILED = 1, "crashed, the broker did not answer, or a command found a difference", "restart it, with a pause"
+    FAILED = (
+        1,
+        "crashed, hung, did not stop in time, the broker did not answer, or a command found a difference",
+        "restart it, with a pause",
+    )
     USAGE = 2, "the command line, a setting or the job's code is wrong; nothing was started", "leave it"
     FENCED = 3, "fenced: another process has the partition", "leave it"
     HALTED = 4, "halted: an assumption is broken, or a worker found a wrong configuration", "call a person"

@@ -91,6 +91,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """A checkpoint id this far ahead of its append time is reported (A1)."""
     shutdown_timeout_ms: int = 10_000
     """A graceful stop waits this long for its alignment (R6)."""
+    liveness_timeout_ms: int = 300_000
+    """A worker that goes on by no record and no turn of its loop for this long logs all stacks, ends, and is restarted.
+
+    As Kafka's ``max.poll.interval.ms``: a record, a timer or a call of ``process_batch`` may take almost as long.
+    """
     restart_backoff_ms: int = 200
     """First wait before a crashed worker is restarted. It doubles up to restart_backoff_ms_max."""
     restart_backoff_ms_max: int = 10_000
@@ -141,7 +146,13 @@ GROUPS = {  # the tables of a settings file, by what a person wants to change
     ),
     "inputs": ("misplaced_keys", "event_time_idle_ms"),
     "deterministic": ("progress_interval_ms", "output_delivery", "untrimmed_bytes_max", "time_lease_ms"),
-    "workers": ("shutdown_timeout_ms", "restart_backoff_ms", "restart_backoff_ms_max", "restarts_max"),
+    "workers": (
+        "shutdown_timeout_ms",
+        "liveness_timeout_ms",
+        "restart_backoff_ms",
+        "restart_backoff_ms_max",
+        "restarts_max",
+    ),
 }
 
 

@@ -112,10 +112,7 @@ def step(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
 
 def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
     """Update the bars, report crashes, and show what the tasks print."""
-    tell_printed(local, screen)
-    for text in local.supervisor.news:
-        screen.note(text)
-    local.supervisor.news.clear()
+    tell(local, screen)
     screen.troubles(local.troubles())
     screen.waits(local.waits())
     screen.late(local.late())
@@ -129,10 +126,11 @@ def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
     screen.restores({worker.partition: worker.status for worker in local.supervisor.workers.values()})
 
 
-def tell_printed(local: LocalJob, screen: Screen) -> None:
-    """Show what the tasks have printed."""
-    for line in local.supervisor.printed():
+def tell(local: LocalJob, screen: Screen) -> None:
+    """Show what the tasks have printed, and which workers ended."""
+    for line in (*local.supervisor.printed(), *local.supervisor.news):
         screen.note(line)
+    local.supervisor.news.clear()
 
 
 def folder_topic(job: Job) -> Topic[Any, Any]:

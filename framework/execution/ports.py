@@ -61,6 +61,11 @@ class Runner(Protocol):
         ...
 
     @property
+    def progress(self) -> tuple[int, ...]:
+        """What changes with each batch, record and timer; another thread looks at it."""
+        ...
+
+    @property
     def late_records(self) -> int:
         """How many records windows have dropped as late since the process started."""
         ...

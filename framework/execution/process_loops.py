@@ -5,7 +5,7 @@ moves at two points: a task's ``RecordClock``, if it has one, before each record
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from operator import length_hint
 from typing import Any, Protocol, TypeVar
@@ -18,6 +18,7 @@ from framework.errors import FrameworkError, SerdeError, TaskError
 from framework.execution.event_time import EventTime
 from framework.execution.outbox import Outbox
 from framework.execution.outputs import Outputs
+from framework.execution.reading import Reading
 from framework.execution.timers import TimerQueue
 from framework.execution.user_traceback import user_line, user_traceback
 from framework.stores.overlay import Overlay
@@ -61,6 +62,7 @@ class Site:
     fire: Callable[[], None] | None
     time: EventTime | None  # None: nothing here or behind the task goes by event time
     clock: RecordClock | None = None  # logical time in deterministic mode (D1)
+    reading: Reading = field(default_factory=Reading)
 
     def advance(self, timestamp: int) -> None:
         """Let event time follow a record's timestamp as far as the other sources allow (E1), and fire what is due."""
@@ -104,9 +106,10 @@ def compile_refusal(site: Site, declared: Input[Any, Any]) -> Callable[[RecordBa
 def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop of a task without timers of event time: decode and call."""
     outputs, records_of, timed = site.outputs, _paced(site, declared), site.time is not None
+    begin = site.reading.begin
 
     def loop(batch: RecordBatch) -> None:
-        keys = iter(batch.keys)
+        begin(keys := iter(batch.keys))
         try:
             for record in records_of(batch, keys):
                 outputs.timestamp = record.timestamp
@@ -123,9 +126,10 @@ def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
 def _timed(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop of a task with timers or windows: event time may move with each record."""
     outputs, records_of, advance = site.outputs, _paced(site, declared), site.advance
+    begin = site.reading.begin
 
     def loop(batch: RecordBatch) -> None:
-        keys = iter(batch.keys)
+        begin(keys := iter(batch.keys))
         try:
             for record in records_of(batch, keys):
                 timestamp = outputs.timestamp = record.timestamp
@@ -141,9 +145,10 @@ def _timed(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
 def _batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     """Return the loop, of one turn, of a task with process_batch."""
     outputs, records_of, clock = site.outputs, decoder(declared), site.clock
+    begin = site.reading.begin
 
     def loop(batch: RecordBatch) -> None:
-        keys = iter(batch.keys)
+        begin(keys := iter(batch.keys))
         if clock is not None:
             clock.whole(batch)
         outputs.timestamp = latest = max(batch.timestamps)
@@ -165,12 +170,13 @@ def _guarded(site: Site, declared: Input[Any, Any], process: Process, method: st
     """Return the loop of an input with a dead-letter topic: a record that fails leaves nothing but its letter."""
     overlay, outputs, clock = site.overlay, site.outputs, site.clock
     topic, (key_of, value_of) = declared.topic.name, decoders(declared)
-    write = letter_writer(site, declared)
+    write, begin = letter_writer(site, declared), site.reading.begin
 
     def loop(batch: RecordBatch) -> None:
+        begin(keys := iter(batch.keys))
         headers = repeat(None) if batch.headers is None else batch.headers
         partition = batch.source.partition
-        rows = zip(batch.keys, batch.values, batch.timestamps, headers, strict=False)
+        rows = zip(keys, batch.values, batch.timestamps, headers, strict=False)
         paced = rows if clock is None else clock.each(batch, rows)
         for index, (key, value, timestamp, cell) in enumerate(paced):
             mark(site)
@@ -192,13 +198,14 @@ def _guarded(site: Site, declared: Input[Any, Any], process: Process, method: st
 
 def _guarded_batches(site: Site, declared: Input[Any, Any], process: Process, one_by_one: Loop) -> Loop:
     """Return the loop of batches with a dead-letter topic: one that fails is undone and goes record by record."""
-    outputs, records_of = site.outputs, decoder(declared)
+    outputs, records_of, begin = site.outputs, decoder(declared), site.reading.begin
 
     def loop(batch: RecordBatch) -> None:
+        begin(keys := iter(batch.keys))
         mark(site)
         outputs.timestamp = latest = max(batch.timestamps)
         try:
-            if (returned := process(list(records_of(batch, iter(batch.keys))))) is not None:
+            if (returned := process(list(records_of(batch, keys)))) is not None:
                 refuse_return("process_batch", returned)
         except Exception as error:
             undo(site)

@@ -29,6 +29,7 @@ from framework.execution.process_loops import (
     compile_loop,
     compile_refusal,
 )
+from framework.execution.reading import Reading
 from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN
 from framework.execution.store_pins import StorePins
 from framework.execution.timers import Due, TimerQueue
@@ -100,6 +101,7 @@ class Processor:
         self._windows: dict[str, TumblingWindow[Any, Any]] = {}
         self._deduplicators: dict[str, Deduplicator] = {}  # by topic
         self._loops: dict[str, Loop] = {}
+        self._reading = Reading()
         self._site: Site
         self._saved: dict[bytes, bytes] = {}  # what META holds of event time and turn
 
@@ -223,6 +225,11 @@ class Processor:
         return self._outputs.external_bytes + self._outbox.bytes
 
     @property
+    def progress(self) -> tuple[int, ...]:
+        """What changes with each batch, record and timer; for another thread."""
+        return self._reading.progress
+
+    @property
     def late_records(self) -> int:
         """Records that windows have dropped as late since the process started; a rollback may count some again."""
         return self._late_before + sum(window.late for window in self._windows.values())
@@ -312,6 +319,7 @@ class Processor:
             self._fire if self._fires else None,
             self._time,
             self._clock,
+            self._reading,
         )
         loops = {}
         for topic, declared in self._inputs.items():
@@ -325,6 +333,7 @@ class Processor:
     def _fire(self) -> None:
         """Run the timers that are due, in order; those that they set may be due, too."""
         while (due := self._timers.pop()) is not None:
+            self._reading.timers += 1
             try:
                 self._fire_one(due)
             except Exception as error:

@@ -12,6 +12,11 @@ FRAMES_MAX = 20  # kept of each error, the last ones: a recursion's may be a tho
 _OURS = tuple(f"{Path(str(package.__file__)).parent}/" for package in (framework, protocol))
 
 
+def in_grete(file: str) -> bool:
+    """Tell whether a line of this source file is one of Grete."""
+    return file.startswith(_OURS)
+
+
 def user_traceback(error: BaseException | None) -> str | None:
     """Return the traceback of ``error`` and of its causes from the first line outside of Grete; None: there is none."""
     if error is None:
@@ -25,14 +30,14 @@ def user_traceback(error: BaseException | None) -> str | None:
 def user_line(error: BaseException) -> str:
     """Return " (FILE, line N)" for the last line outside of Grete that ran, "" if there is none."""
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    theirs = [f" ({file}, line {line})" for file, line in frames if not file.startswith(_OURS)]
+    theirs = [f" ({file}, line {line})" for file, line in frames if not in_grete(file)]
     return theirs[-1] if theirs else ""
 
 
 def _cut(found: traceback.TracebackException) -> bool:
     """Drop our lines above the user's, causes without one of theirs, and what is too deep; False: no line is left."""
     stack = found.stack
-    first = next((i for i, frame in enumerate(stack) if not frame.filename.startswith(_OURS)), len(stack))
+    first = next((i for i, frame in enumerate(stack) if not in_grete(frame.filename)), len(stack))
     stack[:] = stack[first:][-FRAMES_MAX:]
     if found.__cause__ is not None and not _cut(found.__cause__):
         found.__cause__, found.__suppress_context__ = None, True

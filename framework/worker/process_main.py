@@ -23,7 +23,8 @@ from framework.logs.patience import Patience
 from framework.settings import Settings
 from framework.state.prepare import prepare
 from framework.worker.output_file import OutputFile
-from framework.worker.worker import Worker, has_reader, report_to, run_worker, stages_of
+from framework.worker.status_pipe import has_reader, report_to, show_life_to
+from framework.worker.worker import Worker, run_worker, stages_of
 from framework.worker.worker_log import configure_logs
 
 
@@ -70,7 +71,7 @@ def open_worker(
     worker.patience = patience
     worker.publish = getattr(log, "publish", worker.publish)  # the embedded log has no lag tools
     if status_fd >= 0:
-        worker.report = report_to(status_fd, worker.stop)
+        worker.report, worker.show_life = report_to(status_fd, worker.stop), show_life_to(status_fd)
     return worker
 
 

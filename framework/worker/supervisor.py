@@ -9,21 +9,22 @@ import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from framework.errors import ExitCode, Halted
 from framework.job.directory import JobDirectory
 from framework.settings import Settings
+from framework.worker.last_words import HUNG, LOG_AWAY, last_entry, last_words
 from framework.worker.output_file import Follower
 from framework.worker.process_main import WorkerSpec
 from framework.worker.process_pool import ProcessPool
 
 LINE_BYTES_MAX = 64 * 1024  # of a status that never ends; then it is dropped
 DOUBLINGS_MAX = 40  # of the wait before a restart: its bound is reached long before
-LOG_AWAY = "log away"  # the last event of a worker that has waited for the log for as long as it may
 NEWS_MAX = 100  # crashes kept for a screen that did not look
-TAIL_BYTES = 32 * 1024  # of a worker's log, searched for its last words
+SILENT_SHARE = 1.25  # of a worker's own bound: it knows first, and can say where it hangs
+SILENT_MARGIN_S = 2.0  # for it to say so
+LOOK_S_MAX = 1.0  # of silence counted at a look: while the supervisor itself does not run, no worker is silent
 
 
 @dataclass
@@ -41,6 +42,8 @@ class WorkerProcess:
     restart_at: float = 0.0
     exit_code: int | None = None  # of a process that is not to be restarted
     killed: bool = False  # by us: no news to anybody
+    silent_s: float = 0.0  # since it said something, once it had begun to
+    was_silent: bool = False  # for too long: it was killed for that
     shown: str = ""  # the traceback in its last news: with the same one again, the news is only that it crashed
     line: bytes = b""
 
@@ -73,6 +76,8 @@ class Supervisor:
         self._lock = job_directory.lock_supervisor()
         self._selector = selectors.DefaultSelector()
         self._stopping = False
+        self._silent_s_max = settings.liveness_timeout_ms / 1000 * SILENT_SHARE + SILENT_MARGIN_S
+        self._looked_s = time.monotonic()
         self.news: list[
             str
         ] = []  # crashes since somebody looked and cleared it; a supervisor without a screen need not
@@ -96,11 +101,23 @@ class Supervisor:
                 self._start(worker)
         for key, _ in self._selector.select(timeout_ms / 1000):
             self._read(key.data)
+        self._end_the_silent()
         for worker in self.workers.values():
             if worker.process is not None and worker.process.poll() is not None:
                 self._died(worker, worker.process.returncode)
         if not self._stopping and self.takes_input:
             self._spawner.warm()  # for the next restart; now it delays no start
+
+    def _end_the_silent(self) -> None:
+        """Kill a worker that has said nothing for too long: its process is stopped, or its own watchdog is."""
+        now = time.monotonic()
+        since_s, self._looked_s = min(now - self._looked_s, LOOK_S_MAX), now
+        for worker in self.workers.values():
+            if worker.process is not None and worker.status:
+                worker.silent_s += since_s
+                if worker.silent_s > self._silent_s_max:
+                    worker.was_silent = True
+                    worker.process.kill()
 
     def stop(self) -> None:
         """Ask every worker to stop gracefully (R6) and wait; what does not end in time is killed, which is safe."""
@@ -149,7 +166,8 @@ class Supervisor:
         )
         worker.process, worker.pipe = self._spawner.start(spec)
         worker.status, worker.line, worker.starts = {}, b"", worker.starts + 1
-        worker.killed = False
+        worker.killed = worker.was_silent = False
+        worker.silent_s = 0.0
         self._selector.register(worker.pipe, selectors.EVENT_READ, worker)
 
     def _read(self, worker: WorkerProcess) -> None:
@@ -162,6 +180,7 @@ class Supervisor:
             os.close(worker.pipe)
             worker.pipe = -1
             return
+        worker.silent_s = 0.0
         *lines, rest = (worker.line + data).split(b"\n")
         worker.line = rest if len(rest) < LINE_BYTES_MAX else b""
         for line in lines:
@@ -184,6 +203,12 @@ class Supervisor:
             raise self._halted(worker, "halted")
         elif not self._stopping:
             self._plan_restart(worker, code)
+        else:
+            words = "it was killed" if worker.killed else self.last_words(worker.partition)
+            self.news.append(
+                f"worker {worker.partition} did not stop in time ({words}): what it had not committed is processed "
+                "again"
+            )
 
     def _plan_restart(self, worker: WorkerProcess, code: int) -> None:
         """Wait before the next start: not at all after the first end, then longer and longer.
@@ -191,7 +216,8 @@ class Supervisor:
         A worker that has waited in vain for the log is started again and again: it is not what is broken.
         """
         settings = self._settings
-        waited = code == ExitCode.FAILED and self._last_entry(worker.partition).get("event") == LOG_AWAY
+        event = self._last_entry(worker.partition).get("event") if code == ExitCode.FAILED else None
+        waited = event == LOG_AWAY
         if waited:
             worker.waits_ended += 1
         else:
@@ -203,8 +229,7 @@ class Supervisor:
         wait_ms = 0 if ends == 1 else min(settings.restart_backoff_ms << (ends - 2), settings.restart_backoff_ms_max)
         worker.restart_at = time.monotonic() + wait_ms / 1000
         if not worker.killed:
-            how = "has waited in vain" if waited else f"crashed, code {code}"
-            text = f"worker {worker.partition} {how}: {self.last_words(worker.partition)}"
+            text = f"worker {worker.partition} {_how(worker, code, event)}: {self.last_words(worker.partition)}"
             shown, worker.shown = worker.shown, self._traceback(worker.partition)
             again = worker.shown if worker.shown != shown else ""
             self.news = [*self.news[-NEWS_MAX + 1 :], f"{text}; restart in {wait_ms / 1000:.1f} s{again}"]
@@ -218,11 +243,7 @@ class Supervisor:
 
     def last_words(self, partition: int) -> str:
         """Return the error that ended a worker, from its log."""
-        entry = self._last_entry(partition)
-        said = [str(entry[name]) for name in ("event", "error", "exc_info") if entry.get(name)]
-        if len(said) > 1 and said[0] in ("crashed", "halted", LOG_AWAY):
-            del said[0]  # the caller says it
-        return f"{': '.join(said) or 'its log has no error'} (log: {self._place.worker_log(partition)})"
+        return last_words(self._place.worker_log(partition))
 
     def _traceback(self, partition: int) -> str:
         """Return the traceback of the user's code that ended a worker, on lines of its own, or ""."""
@@ -236,28 +257,15 @@ class Supervisor:
         return Halted.from_plain(self._last_entry(partition), text)
 
     def _last_entry(self, partition: int) -> dict[str, Any]:
-        """Return the line of its log in which a worker says what ended it; {} if there is none."""
-        for line in reversed(_tail(self._place.worker_log(partition)).splitlines()):
-            try:
-                entry: dict[str, Any] = json.loads(line)
-            except ValueError:
-                if line.startswith('{"'):
-                    continue  # ours, cut short by a full disk
-                entry = {"level": "ERROR", "event": line.strip()}  # not ours: a traceback's last line, a signal's name
-            if entry.get("level") in ("ERROR", "CRITICAL") and entry["event"]:
-                return entry
-            if entry.get("level") == "INFO":
-                break  # an earlier error was not its last word
-        return {}
+        return last_entry(self._place.worker_log(partition))
+
+
+def _how(worker: WorkerProcess, code: int, event: str | None) -> str:
+    """Return how a worker has ended."""
+    if worker.was_silent:
+        return f"said nothing for {worker.silent_s:.0f} s (is its process stopped?), and was killed"
+    return {LOG_AWAY: "has waited in vain", HUNG: "hung, and was ended"}.get(event or "", f"crashed, code {code}")
 
 
 def _takes_input(worker: WorkerProcess) -> bool:
     return bool(worker.status) and all(task["status"] == "running" for task in worker.status.values())
-
-
-def _tail(path: Path) -> str:
-    if not path.exists():
-        return ""
-    with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-        return file.read().decode("utf-8", "replace")

@@ -1,11 +1,9 @@
 """A worker process: the tasks of one partition, of all stages or of one, over one log. One thread, one loop."""
 
 import gc
-import json
 import logging
 import os
 import platform
-import select
 import signal
 import time
 from collections.abc import Callable
@@ -28,6 +26,7 @@ from framework.errors import (
 from framework.execution.build import assemble, store_names
 from framework.execution.driver import TaskDriver
 from framework.execution.outbox_executor import OwnThread
+from framework.execution.processor import CheckKeys
 from framework.execution.sst_install import take_prebuilt
 from framework.execution.user_traceback import user_traceback
 from framework.job.directory import JobDirectory
@@ -40,6 +39,7 @@ from framework.stores.rocksdb_open import open_store
 from framework.stores.spill import FileSpill
 from framework.stores.store_directory import wipe_directory
 from framework.worker.waiting import CheckpointWaits
+from framework.worker.watchdog import Watchdog
 from framework.worker.worker_log import Whose
 from protocol.ids import TopicPartition
 
@@ -80,6 +80,8 @@ class Worker:
         self.patience = Patience()  # that of the log: a stop shortens it
         self.report = report
         self.publish: Callable[[dict[TopicPartition, int]], None] = lambda _positions: None  # to tools outside
+        self.show_life: Callable[[], None] = lambda: None  # to a supervisor, from another thread
+        self.stopping: Callable[[], None] = lambda: None  # called when it is asked to stop
         self.tidy: Callable[[], None] = lambda: None  # now and then: what the process writes to
         self._published: dict[TopicPartition, int] = {}
         self._reported_ms, self._late, self._late_due_ms = 0.0, 0, 0.0  # late: records, as last logged
@@ -88,43 +90,69 @@ class Worker:
         self._observed = 0  # the last logical time that has reached a task here
         self._stop_by: float | None = None  # set by a signal handler, seen by the loop
         self._stopping = False
+        self._turns = 0  # of the loop
         self._stores: list[RocksStore] = []
         self._directories: list[Path] = []
         self.drivers: list[TaskDriver] = []
         memory = RocksMemory(settings.rocksdb_bytes)
         for owner, graph in enumerate(stages_of(job, partition, stage)):
-            task, stores = f"{graph.name}-{partition}", store_names(graph)
-            directory = job_directory.state(task)
-            store = open_store(directory, stores, memory)
-            self._stores.append(store)
-            changelog = TopicPartition(job.topology().changelog(graph.ordinal), partition)
-            take_prebuilt(job_directory.prebuilt(task), store, stores, log, changelog)
-            self._directories.append(directory)
-            self.drivers.append(
-                assemble(
-                    graph,
-                    job.topology(),
-                    partition,
-                    owner=owner,
-                    log=log,
-                    store=store,
-                    spill=FileSpill(directory.with_name(f"{directory.name}.early")),
-                    settings=settings,
-                    mono_ms=mono_ms,
-                    executor=OwnThread(),
-                    check_keys=None if keys is None else keys.check_of(graph, partition),
-                )
-            )
-
+            check_keys = None if keys is None else keys.check_of(graph, partition)
+            self._host(owner, graph, job, partition, job_directory, memory, check_keys)
         self._waiting = CheckpointWaits([graph.name for graph in job.stages], settings.checkpoint_interval_ms)
         # sources come last in a turn: the records that reached the others let them advance at once
         self._sources = [driver for driver in self.drivers if driver.wiring.is_source]
         self._behind = [driver for driver in self.drivers if not driver.wiring.is_source]
 
+    def _host(
+        self,
+        owner: int,
+        graph: StageGraph,
+        job: Job,
+        partition: int,
+        job_directory: JobDirectory,
+        memory: RocksMemory,
+        check_keys: CheckKeys | None,
+    ) -> None:
+        """Open the store of a stage's task, and make its driver."""
+        task, stores = f"{graph.name}-{partition}", store_names(graph)
+        directory = job_directory.state(task)
+        store = open_store(directory, stores, memory)
+        self._stores.append(store)
+        changelog = TopicPartition(job.topology().changelog(graph.ordinal), partition)
+        take_prebuilt(job_directory.prebuilt(task), store, stores, self._log, changelog)
+        self._directories.append(directory)
+        self.drivers.append(
+            assemble(
+                graph,
+                job.topology(),
+                partition,
+                owner=owner,
+                log=self._log,
+                store=store,
+                spill=FileSpill(directory.with_name(f"{directory.name}.early")),
+                settings=self._settings,
+                mono_ms=mono_ms,
+                executor=OwnThread(),
+                check_keys=check_keys,
+            )
+        )
+
     @property
     def logs_for(self) -> TaskDriver | None:
         """The task that a log line is about now; None: all that are here."""
         return self.drivers[0] if len(self.drivers) == 1 else self._turn_of
+
+    def watchdog(self) -> Watchdog:
+        """Return what ends the process, within a ``with`` block, if this worker hangs or does not stop in time."""
+        settings = self._settings
+        bounds_s = settings.liveness_timeout_ms / 1000, settings.shutdown_timeout_ms / 1000
+        watchdog = Watchdog(*bounds_s, self._progress, self.show_life)
+        self.stopping = watchdog.stop
+        return watchdog
+
+    def _progress(self) -> object:
+        """Return a value that changes with each turn of the loop, each record and each timer; for another thread."""
+        return self._turns, [driver.parts.runner.progress for driver in self.drivers]
 
     def run(self) -> ExitCode:
         """Run until stopped; return how it ended (C5)."""
@@ -204,6 +232,7 @@ class Worker:
     def stop(self) -> None:
         """Begin a graceful stop (R6); safe to call from a signal handler."""
         if self._stop_by is None:
+            self.stopping()
             self._stop_by = mono_ms() + self._settings.shutdown_timeout_ms
             self.patience.end_within(self._settings.shutdown_timeout_ms / 1000)
 
@@ -215,9 +244,12 @@ class Worker:
         return mono_ms() >= stop_by
 
     def _give_up(self) -> ExitCode:
-        """End a stop that has timed out: a crash is always safe (R6)."""
+        """End a stop that has timed out: a crash is always safe (R6).
+
+        Without a log nothing could be committed; with one, something has held the last commit up.
+        """
         logger.warning("stop timed out", extra={"waited_ms": self._settings.shutdown_timeout_ms})
-        return ExitCode.DONE
+        return ExitCode.DONE if self.patience.silent else ExitCode.FAILED
 
     def close(self) -> None:
         """Release stores and log."""
@@ -232,6 +264,7 @@ class Worker:
             wipe_directory(directory)
 
     def _status(self, *, force: bool = False) -> None:
+        self._turns += 1
         now = mono_ms()
         since = now - self._reported_ms
         if not force and since < STATUS_RESTORING_MS:
@@ -322,7 +355,8 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
         signal.signal(signal.SIGTERM, on_signal)
         signal.signal(signal.SIGINT, on_signal)
         logger.info("worker started", extra={"tasks": [driver.wiring.name for driver in worker.drivers]})
-        code = worker.run()
+        with worker.watchdog():
+            code = worker.run()
         logger.info("worker done", extra={"code": code})
     except Exception as error:  # noqa: BLE001  # whatever it is, it decides how the process ends
         log_end(error)
@@ -352,29 +386,3 @@ def log_end(error: Exception) -> None:
             logger.error("crashed", extra=logged | {"cause": repr(error.__cause__)})
         case _:
             logger.error("crashed by an error that Grete did not foresee", exc_info=error)
-
-
-def has_reader(handle: int) -> bool:
-    """Tell whether a process still has the other end of a pipe open."""
-    poller = select.poll()
-    poller.register(handle, 0)  # errors are reported in any case
-    return not poller.poll(0)
-
-
-def report_to(handle: int, gone: Callable[[], None]) -> Callable[[dict[str, object]], None]:
-    """Return a reporter that writes JSON lines to a supervisor's pipe; ``gone`` is called when no process reads it.
-
-    A supervisor that is slow is no reason to wait. One that is gone has a successor that needs to start this worker's
-    successor.
-    """
-    os.set_blocking(handle, False)
-
-    def report(status: dict[str, object]) -> None:
-        try:
-            os.write(handle, json.dumps(status).encode() + b"\n")
-        except BlockingIOError:
-            return
-        except BrokenPipeError:
-            gone()
-
-    return report

@@ -61,7 +61,7 @@ class WorkerUnderTest:
             data = os.read(self._reader, 1 << 16) if ready else b""
             assert data, f"no such status before its end or the time limit: {self.status}\n{self.log_path.read_text()}"
             *lines, self._rest = (self._rest + data).split(b"\n")
-            for line in lines:
+            for line in filter(None, lines):  # an empty one is a sign of life
                 self.status = json.loads(line)[self.task]
                 if condition(self.status):
                     return self.status

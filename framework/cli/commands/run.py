@@ -20,7 +20,7 @@ from framework.cli.feeding import (
     folder_topic,
     options_of,
     step,
-    tell_printed,
+    tell,
 )
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
@@ -63,7 +63,7 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
             ended_s = time.monotonic()
             screen.note("stopping …")
             local.stop()
-            tell_printed(local, screen)
+            tell(local, screen)
             screen.late(local.late(), finally_=True)
         done = sum(local.committed().values()) - before
         ready_s = ended_s if ready_s is None else ready_s

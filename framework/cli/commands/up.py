@@ -4,7 +4,7 @@ from functools import partial
 
 from rich.console import Console
 
-from framework.cli.feeding import Feeding, StopSignal, step, tell_printed
+from framework.cli.feeding import Feeding, StopSignal, step, tell
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
 from framework.logs.patience import Patience
@@ -29,4 +29,4 @@ def up(found: JobTarget) -> None:
             step(local, feeding, screen)
         screen.note("stopping …")
         local.stop()
-        tell_printed(local, screen)
+        tell(local, screen)

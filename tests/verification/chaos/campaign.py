@@ -148,6 +148,8 @@ class Campaign:
         elif death.code in (ExitCode.DONE, -signal.SIGTERM):
             stopped = death.code == ExitCode.DONE
             tally.others["graceful stops" if stopped else "ended by SIGTERM before they could stop"] += 1
+        elif death.code == ExitCode.FAILED and '"stop timed out"' in self.crew.last_words(partition):
+            tally.others["stops that timed out"] += 1  # without the dead, others cannot align
         else:
             names: dict[int, str] = {ExitCode.HALTED: "halted", ExitCode.FAILED: "crashed"}
             what = names.get(death.code, f"ended with {death.code}")

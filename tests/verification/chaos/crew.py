@@ -224,7 +224,7 @@ def _read_status(member: Member) -> None:
         lines = os.read(member.pipe, 1 << 16).split(b"\n")
     except BlockingIOError:
         return
-    for line in reversed(lines[:-1]):
+    for line in reversed(lines[:-1]):  # an empty one is a sign of life
         with contextlib.suppress(ValueError):
             member.status = json.loads(line)
             return

@@ -180,6 +180,7 @@ class SimRunner:
     """The driver's Runner over the real overlay. ``froze`` gets the steps of each frozen checkpoint, in order."""
 
     late_records = 0  # they are part of the state here
+    progress: tuple[int, ...] = ()  # only a worker's process is watched
 
     def __init__(
         self,

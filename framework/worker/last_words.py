@@ -1,0 +1,75 @@
+"""What ended a worker, from the last lines of its log."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from framework.execution.user_traceback import in_grete
+
+TAIL_BYTES = 32 * 1024  # of a worker's log, searched for its last words
+STARTED = "worker started"  # the first event of a worker that has begun
+LOG_AWAY = "log away"  # the last event of a worker that has waited for the log for as long as it may
+HUNG = "hung"  # ours, for the stacks that faulthandler writes
+_SAID_BY_THE_CALLER = ("crashed", "halted", LOG_AWAY, HUNG)
+_TIMEOUT = re.compile(r"Timeout \(([\d:]+)")
+_FRAME = re.compile(r'  File "(?P<file>[^<].*)", line (?P<line>\d+) in (?P<function>.*)')
+
+
+def last_words(log: Path) -> str:
+    """Return the error that ended a worker."""
+    entry = last_entry(log)
+    said = [str(entry[name]) for name in ("event", "error", "exc_info") if entry.get(name)]
+    if len(said) > 1 and said[0] in _SAID_BY_THE_CALLER:
+        del said[0]
+    return f"{': '.join(said) or 'its log has no error'} (log: {log})"
+
+
+def last_entry(log: Path) -> dict[str, Any]:
+    """Return the line in which a worker says what ended it; {} if there is none."""
+    lines = _tail(log).splitlines()
+    for index, line in reversed(list(enumerate(lines))):
+        if timeout := _TIMEOUT.match(line):
+            return _hung(timeout[1], lines[index + 1 :])
+        if _entry(line).get("event") == STARTED:
+            break
+    for line in reversed(lines):
+        entry = _entry(line)
+        if entry.get("level") in ("ERROR", "CRITICAL") and entry["event"]:
+            return entry
+        if entry.get("level") == "INFO":
+            break  # an earlier error was not its last word
+    return {}
+
+
+def _entry(line: str) -> dict[str, Any]:
+    try:
+        entry: dict[str, Any] = json.loads(line)
+    except ValueError:
+        if line.startswith('{"'):
+            return {}  # ours, cut short by a full disk
+        return {"level": "ERROR", "event": line.strip()}  # not ours: a traceback's last line, a signal's name
+    return entry
+
+
+def _hung(seconds: str, stacks: list[str]) -> dict[str, Any]:
+    """Return what the stacks of all threads say, the main thread's last, the innermost call of each first."""
+    main: list[str] = []
+    for line in stacks:
+        if line.startswith(("Thread ", "Current thread ")):
+            main = []
+        elif (frame := _FRAME.match(line)) and not in_grete(frame["file"]):
+            main.append(line)
+    error = f"its loop did not turn for {seconds}"
+    if main and (frame := _FRAME.match(main[0])):
+        error += f": it was in {frame['function']} ({frame['file']}, line {frame['line']})"
+    return {"level": "ERROR", "event": HUNG, "error": error, "traceback": "\n".join(line[2:] for line in main)}
+
+
+def _tail(path: Path) -> str:
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+        return file.read().decode("utf-8", "replace")

@@ -1,0 +1,224 @@
+"""A worker whose loop does not turn any more, in real processes: its stacks are logged, and another one takes over."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from framework.errors import ExitCode
+from framework.job.directory import JobDirectory
+from framework.job.loader import load_job
+from framework.logs.embedded import EmbeddedLog
+from framework.ports import ExternalRecord
+from framework.settings import Settings
+from framework.worker.local_job import LocalJob
+from protocol.ids import TopicPartition
+from tests.worker.workers import LIMIT_S, WorkerUnderTest, word_log
+
+pytestmark = pytest.mark.chaos  # workers that die
+
+WORDS, COUNTS = TopicPartition("words", 0), TopicPartition("counts", 0)
+LIVENESS_MS = 1_000
+
+CODE = '''
+import ctypes, threading, time
+from pathlib import Path
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+
+def lock_twice(library):
+    """No signal interrupts it."""
+    mutex = ctypes.create_string_buffer(64)
+    library.pthread_mutex_lock(mutex)
+    library.pthread_mutex_lock(mutex)
+
+def endless_loop():
+    while True:
+        pass
+
+def sleep():
+    time.sleep(3_600)
+
+def blocking_call():
+    lock_twice(ctypes.CDLL(None))
+
+def blocking_call_that_holds_the_interpreter():
+    lock_twice(ctypes.PyDLL(None))
+
+def deadlock():
+    lock = threading.Lock()
+    with lock, lock:
+        pass
+
+def nothing():
+    """The test stops the process."""
+
+class Count(Task):
+    words = Input(Topic("words", key=utf8, value=utf8))
+    total = Store("total", key=utf8, value=int64)
+    counts = Output(Topic("counts", key=utf8, value=int64))
+
+    def process(self, record: Record[str, str]) -> None:
+        n = self.total.get(record.value, 0) + 1
+        self.total.put(record.value, n)
+        self.counts.send(record.value, n)
+        reached = Path(__file__).with_name("reached")
+        if record.value == "stop here" and not reached.exists():
+            reached.touch()
+            HANG()
+        elif record.value == "slow":
+            time.sleep(0.05)
+
+job = Job("counting", stages=[Count], mode="MODE")
+'''
+
+
+def code(folder: Path, hang: str, mode: str = "aligned") -> str:
+    """Write the job; its code hangs once, in ``hang``, at a word."""
+    file = folder / "counting.py"
+    file.write_text(CODE.replace("HANG()", f"{hang}()").replace('"MODE"', f'"{mode}"'))
+    return str(file)
+
+
+def feed(log: object, *words: str) -> None:
+    """Append words."""
+    assert isinstance(log, EmbeddedLog)
+    log.produce_with_meta([ExternalRecord(WORDS, None, word.encode(), 1) for word in words], {})
+
+
+def counted(log: object) -> list[tuple[str, int]]:
+    """Return (word, total) of everything sent."""
+    assert isinstance(log, EmbeddedLog)
+    rows = log.read(COUNTS, 0, 1 << 30)
+    return [((row.key or b"").decode(), int.from_bytes(row.value or b"", "big")) for row in rows]
+
+
+def until(condition: Callable[[], bool], step: Callable[[], object], what: Callable[[], object]) -> None:
+    """Do steps until the condition holds."""
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        step()
+
+
+def is_there(path: Path) -> None:
+    """Wait for a file."""
+    until(path.exists, lambda: time.sleep(0.01), lambda: f"no {path}")
+
+
+@pytest.mark.parametrize(
+    ("hang", "mode"),
+    [
+        ("endless_loop", "aligned"),
+        ("sleep", "deterministic"),
+        ("deadlock", "aligned"),
+        ("blocking_call", "aligned"),
+        ("blocking_call_that_holds_the_interpreter", "deterministic"),
+    ],
+)
+def test_a_worker_that_hangs_is_replaced(tmp_path: Path, hang: str, mode: str) -> None:
+    """Its supervisor says where it was, and starts another one: each record counts once, and each output is there."""
+    reference = code(tmp_path, hang, mode)
+    settings = Settings(checkpoint_interval_ms=50, liveness_timeout_ms=LIVENESS_MS)
+    job_directory = JobDirectory(tmp_path / "job")
+    with LocalJob(load_job(reference), reference, job_directory, settings) as local:
+        worker = local.supervisor.workers[0]
+        feed(local.metadata, "a", "a", "stop here", "a")
+        until(lambda: local.drained(local.ends()), lambda: local.poll(50), lambda: (worker, local.supervisor.news))
+        local.stop()
+        assert (worker.starts, worker.exit_code) == (2, ExitCode.DONE)
+        (news,) = local.supervisor.news
+        assert news.startswith("worker 0 hung, and was ended: its loop did not turn for 0:00:01")
+        function = "lock_twice" if "call" in hang else hang
+        assert f"it was in {function} ({reference}, line " in news
+        assert news.endswith(" in process")  # the innermost call comes first, the first one that is not ours last
+        assert counted(local.log) == [("a", 1), ("a", 2), ("stop here", 1), ("a", 3)]
+    assert "Timeout (0:00:01)!" in job_directory.worker_log(0).read_text()
+
+
+@pytest.mark.parametrize("mode", ["aligned", "deterministic"])
+def test_a_worker_whose_process_is_stopped_is_replaced(tmp_path: Path, mode: str) -> None:
+    """SIGSTOP: it cannot say anything itself, so its supervisor kills it for its silence."""
+    reference = code(tmp_path, "nothing", mode)
+    settings = Settings(checkpoint_interval_ms=50, liveness_timeout_ms=LIVENESS_MS)
+    with LocalJob(load_job(reference), reference, JobDirectory(tmp_path / "job"), settings) as local:
+        worker = local.supervisor.workers[0]
+        feed(local.metadata, "a", "a")
+        until(lambda: local.drained(local.ends()), lambda: local.poll(50), lambda: worker)
+        assert worker.process is not None
+        os.kill(worker.process.pid, signal.SIGSTOP)
+        until(lambda: worker.starts == 2, lambda: local.poll(50), lambda: (worker, local.supervisor.news))
+        feed(local.metadata, "a")
+        until(lambda: local.drained(local.ends()), lambda: local.poll(50), lambda: worker)
+        local.stop()
+        (news,) = local.supervisor.news
+        assert news.startswith("worker 0 said nothing for ")
+        assert worker.exit_code == ExitCode.DONE
+        assert counted(local.log) == [("a", 1), ("a", 2), ("a", 3)]
+
+
+@pytest.mark.parametrize("mode", ["aligned", "deterministic"])
+def test_a_batch_that_takes_long_is_no_hang(tmp_path: Path, mode: str) -> None:
+    """A loop that is in one batch for longer than the bound, but goes from record to record: nothing is restarted."""
+    reference = code(tmp_path, "nothing", mode)
+    settings = Settings(checkpoint_interval_ms=50, liveness_timeout_ms=2_000)
+    with LocalJob(load_job(reference), reference, JobDirectory(tmp_path / "job"), settings) as local:
+        worker = local.supervisor.workers[0]
+        feed(local.metadata, *["slow"] * 100)
+        until(lambda: local.drained(local.ends()), lambda: local.poll(50), lambda: (worker, local.supervisor.news))
+        local.stop()
+        assert (worker.starts, local.supervisor.news) == (1, [])
+        assert counted(local.log) == [("slow", n) for n in range(1, 101)]
+
+
+@pytest.mark.parametrize("hang", ["endless_loop", "sleep", "blocking_call"])
+def test_a_worker_without_a_supervisor_ends_itself(tmp_path: Path, hang: str) -> None:
+    """Exit code 1, which a service manager restarts, with all stacks in the log; the next one goes on."""
+    reference, directory = code(tmp_path, hang), tmp_path / "job"
+    log = word_log(directory, load_job(reference))
+    feed(log, "a", "stop here", "a")
+    options = ["--set=checkpoint_interval_ms=50", f"--set=liveness_timeout_ms={LIVENESS_MS}"]
+    with WorkerUnderTest(directory, *options, reference=reference, task="count-0") as worker:
+        assert worker.ends() == ExitCode.FAILED
+        said = worker.log_path.read_text()
+    assert "Timeout (0:00:01)!" in said
+    assert f'File "{reference}"' in said
+    with WorkerUnderTest(directory, *options, reference=reference, task="count-0") as worker:
+        worker.until(lambda status: status["positions"] == {"words[0]": 3})
+        worker.signal(signal.SIGTERM)
+        assert worker.ends() == ExitCode.DONE
+    assert counted(log) == [("a", 1), ("stop here", 1), ("a", 2)]
+
+
+@pytest.mark.parametrize("hang", ["endless_loop", "sleep", "blocking_call"])
+def test_a_stop_does_not_wait_for_code_that_blocks(tmp_path: Path, hang: str) -> None:
+    """SIGTERM while a record is processed: the worker ends when its time for a stop is over, with exit code 1."""
+    reference, directory = code(tmp_path, hang), tmp_path / "job"
+    log = word_log(directory, load_job(reference))
+    feed(log, "a", "stop here", "a")
+    with WorkerUnderTest(directory, "--set=shutdown_timeout_ms=500", reference=reference, task="count-0") as worker:
+        is_there(tmp_path / "reached")
+        worker.signal(signal.SIGTERM)
+        assert worker.ends() == ExitCode.FAILED
+        assert "Timeout (0:00:01" in worker.log_path.read_text()
+    with WorkerUnderTest(directory, reference=reference, task="count-0") as worker:
+        worker.until(lambda status: status["positions"] == {"words[0]": 3})
+        worker.signal(signal.SIGTERM)
+        assert worker.ends() == ExitCode.DONE
+    assert counted(log) == [("a", 1), ("stop here", 1), ("a", 2)]
+
+
+@pytest.mark.parametrize("hang", ["sleep", "blocking_call_that_holds_the_interpreter"])
+def test_a_job_stops_though_a_worker_hangs(tmp_path: Path, hang: str) -> None:
+    """Its supervisor kills what does not end by itself, and says that the last inputs come again."""
+    reference = code(tmp_path, hang)
+    settings = Settings(shutdown_timeout_ms=500)
+    with LocalJob(load_job(reference), reference, JobDirectory(tmp_path / "job"), settings) as local:
+        feed(local.metadata, "a", "stop here", "a")
+        until((tmp_path / "reached").exists, lambda: local.poll(50), lambda: local.supervisor.workers)
+        local.stop()
+        (news,) = local.supervisor.news
+        assert news.startswith("worker 0 did not stop in time (")
+        assert news.endswith("what it had not committed is processed again")
