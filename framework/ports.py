@@ -251,6 +251,10 @@ class StateStore(Protocol):
         """Yield (key, value) with start <= key < end in key order, as of the call."""
         ...
 
+    def last_key(self, store: int) -> bytes | None:
+        """Return the last key in key order, or None."""
+        ...
+
     def write(self, writes: Iterable[Write], changelog_position: bytes | None = None) -> None:
         """Apply all writes, and the changelog position if one is given, atomically. Survives a kill of the process."""
         ...

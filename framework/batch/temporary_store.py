@@ -37,6 +37,10 @@ class Scratch:
         """Yield (key, value) with start <= key < end in key order, as of the call."""
         return iter(()) if self._store is None else self._store.scan(store, start, end)
 
+    def last_key(self, store: int) -> bytes | None:
+        """Return the last key in key order, or None."""
+        return None if self._store is None else self._store.last_key(store)
+
     def write(self, writes: Iterable[Write], changelog_position: bytes | None = None) -> None:
         """Take the writes: as files in key order, without a log, for nothing here outlives the process."""
         for store, run in groupby(writes, itemgetter(0)):

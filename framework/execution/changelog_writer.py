@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 
 from framework.errors import Halted
-from framework.execution.limits import MESSAGE_BYTES_MAX, REWRITE_BYTES_MIN, REWRITE_KEYS_MIN
+from framework.execution.limits import MESSAGE_BYTES_MAX, REWRITE_IDLE_BYTES, REWRITE_SHARE
 from framework.logs.partition_reader import rows_left
 from framework.ports import LogReader, StateStore
 from framework.stores.overlay import Overlay
+from framework.stores.rewrite_slice import row_bytes
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -24,17 +25,41 @@ _CLEAR_KEYS = 10_000  # deleted at once
 _READ_BYTES = 4 << 20  # at once: some data messages
 
 
+class RewriteBudget:
+    """What a task may rewrite: about as many bytes as it appends (K2). In memory: a restart begins with none.
+
+    A round ends when the state was rewritten once, so what two rounds hold is at most four times the state. Twice the
+    rewrite would make it three times and cost a tenth of a busy worker (measured). Nothing is rewritten that is not
+    paid for, so an idle task does not write its state again and again; a row that is larger than what is left is an
+    advance on what comes.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = 0.0
+
+    def appended(self, size: int) -> None:
+        """Add what is appended: changed rows, and messages that no rewrite repeats, as commits."""
+        self._bytes += REWRITE_SHARE * size
+
+    def of_slice(self, *, changed: bool) -> float:
+        """Return how many bytes a checkpoint may rewrite; commits alone add up until a slice is worth its message."""
+        return self._bytes if changed or self._bytes >= REWRITE_IDLE_BYTES else 0.0
+
+    def rewritten(self, size: int, *, round_done: bool) -> None:
+        """Take off what was rewritten. Of what a round leaves, only a little pays for the next one."""
+        self._bytes -= size
+        if round_done:
+            self._bytes = min(self._bytes, REWRITE_IDLE_BYTES)
+
+
 class Encoded:
     """The data messages of one checkpoint: count, digest and the rewrite's progress after them."""
 
-    def __init__(self, overlay: Overlay, generation: int, first_seq: int, cursor: bytes) -> None:
+    def __init__(self, overlay: Overlay, generation: int, first_seq: int, cursor: bytes, budget: RewriteBudget) -> None:
         dirty = list(overlay.frozen_items())
-        dirty_bytes = sum(len(key) + len(value or b"") for _, key, value in dirty)
-        # It rewrites as much as is dirty: a round ends when the state was rewritten once, so what two rounds hold is at
-        # most four times the state. Twice the rewrite would make it three times and cost a tenth of a busy worker
-        # (measured).
-        keys_max, bytes_max = max(REWRITE_KEYS_MIN, len(dirty)), max(REWRITE_BYTES_MIN, dirty_bytes)
-        rewritten, self.cursor, self.round_done = overlay.rewrite(cursor, keys_max, bytes_max)
+        budget.appended(sum(row_bytes(key, value) for _, key, value in dirty))
+        rewritten, self.cursor, self.round_done = overlay.rewrite(cursor, budget.of_slice(changed=bool(dirty)))
+        budget.rewritten(sum(row_bytes(key, value) for _, key, value in rewritten), round_done=self.round_done)
         self.messages = list(self._encode([*dirty, *rewritten], generation, first_seq))
         self.digest = 0
         for message in self.messages:

@@ -6,7 +6,7 @@
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.lifecycle import TaskStatus
-from framework.execution.changelog_writer import Encoded
+from framework.execution.changelog_writer import Encoded, RewriteBudget
 from framework.execution.early_frames import SpilledFrames
 from framework.execution.limits import LATE_MS
 from framework.execution.modes import Mode
@@ -35,6 +35,7 @@ class TaskDriver:
         self._early = early
         self.restore = OwnChangelog(parts.log, self.wiring, 4 * parts.settings.batch_bytes_max, parts.mono_ms)
         self._restorer = Restorer(self.restore, parts.log, store, parts.overlay, self.wiring, self.counters)
+        self._budget = RewriteBudget()
         self._changelog_position: bytes | None = None  # of the frozen write batch that is being applied
         self._applied_last = False
         self._trimmed: dict[TopicPartition, int] = {}
@@ -125,6 +126,8 @@ class TaskDriver:
 
     def _perform_next(self) -> bool:
         parts, action = self.parts, self.parts.todo.popleft()
+        if isinstance(action, do.AppendChangelog):
+            self._budget.appended(len(action.value) + sum(map(len, action.before)))
         if self.mode.perform(action):
             return True
         match action:
@@ -181,7 +184,7 @@ class TaskDriver:
             parts.pending_sends.check(parts.mono_ms())
             parts.todo.appendleft(action)
             return False
-        encoded = Encoded(parts.overlay, action.generation, action.first_seq, action.cursor)
+        encoded = Encoded(parts.overlay, action.generation, action.first_seq, action.cursor, self._budget)
         for message in encoded.messages:
             parts.log.send(self.owner, COVERED, self.wiring.changelog, message, fence=action.generation)
         parts.tell(on.DataWritten(len(encoded.messages), encoded.digest, encoded.cursor, encoded.round_done))

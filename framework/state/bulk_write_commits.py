@@ -8,6 +8,7 @@ from framework.ports import Log
 from framework.settings import Settings
 from framework.state.bulk_write_attempt import BulkWrite, Written
 from framework.state.task_claim import Claimed
+from framework.stores.rewrite_slice import BEGUN
 from protocol.commit import (
     ChannelCommit,
     Commit,
@@ -19,8 +20,6 @@ from protocol.commit import (
     ProducerRollbacks,
 )
 from protocol.ids import TopicPartition
-
-_START = b"\xff\xff"  # a rewrite cursor before all stores: a round has begun, and nothing is rewritten
 
 
 def commit_of(
@@ -51,7 +50,7 @@ def commit_of(
         data_count=won.count,
         data_digest=won.digest,
         attempt=won.attempt,
-        cursor=b"" if full else rewrite.cursor or _START,
+        cursor=b"" if full else rewrite.cursor or BEGUN,
         round_start=rewrite.round_start,
         base=rewrite.base,
         fingerprint=wiring.fingerprint,

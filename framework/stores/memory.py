@@ -40,6 +40,10 @@ class MemoryStore:
         """Yield (key, value) with start <= key < end in key order, as of the call."""
         return cast("Iterator[tuple[bytes, bytes]]", self._view(store).scan(start, end))  # no None is ever stored here
 
+    def last_key(self, store: int) -> bytes | None:
+        """Return the last key in key order, or None."""
+        return self._view(store).last()
+
     def write(self, writes: Iterable[Write], changelog_position: bytes | None = None) -> None:
         """Apply all writes and the changelog position.
 

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from framework.errors import ConfigError, Halted
 from framework.ports import StateStore, Write
 from framework.stores.overlay_store import OverlayStore
-from framework.stores.rewrite_slice import slice_of
+from framework.stores.rewrite_slice import BEGUN, slice_of
 
 
 class Overlay:
@@ -50,6 +50,7 @@ class Overlay:
         self._unapplied: Iterator[Write] = iter(())
         self._chunk: list[Write] = []
         self._applied_count = 0
+        self._round_last_keys: dict[int, bytes | None] = {}  # as of the first slice of a round that this process saw
 
     @property
     def store_ids(self) -> list[int]:
@@ -143,11 +144,11 @@ class Overlay:
 
     # --- The rewrite ---
 
-    def rewrite(
-        self, cursor: bytes, keys_max: int, bytes_max: int
-    ) -> tuple[list[tuple[int, bytes, bytes]], bytes, bool]:
+    def rewrite(self, cursor: bytes, bytes_max: float) -> tuple[list[tuple[int, bytes, bytes]], bytes, bool]:
         """Return a slice of a rewrite round as ``slice_of`` does, of the state of the frozen checkpoint (K2)."""
-        return slice_of(self._base, self._stores, self._is_frozen, cursor, keys_max=keys_max, bytes_max=bytes_max)
+        if bytes_max > 0 and (cursor in (b"", BEGUN) or not self._round_last_keys):
+            self._round_last_keys = {store: self._base.last_key(store) for store in self._stores}
+        return slice_of(self._base, self._round_last_keys, self._is_frozen, cursor, bytes_max=bytes_max)
 
     def _is_frozen(self, store_id: int, key: bytes) -> bool:
         return self._stores[store_id].is_frozen(key)

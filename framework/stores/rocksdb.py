@@ -177,6 +177,19 @@ class RocksStore:
         self._scans.add(scan)
         return self._rows(scan, store)
 
+    def last_key(self, store: int) -> bytes | None:
+        """Return the last key in key order, or None. Raises StoreCorrupted."""
+        if self._loads:
+            self.flush()
+        try:
+            iterator = self._stores[store].iter(ReadOptions())
+            iterator.seek_to_last()
+            iterator.status()  # an empty store, or a block that cannot be read: only the status tells
+            last: bytes | None = iterator.key() if iterator.valid() else None
+        except Exception as error:
+            raise self._failure("scan", error, store) from error
+        return last
+
     def _rows(self, scan: "_Scan", store: int) -> Iterator[tuple[bytes, bytes]]:
         while (iterator := scan.iterator) is not None:
             try:

@@ -40,6 +40,10 @@ class SortedView:
         """Return all keys, sorted."""
         return list(self._keys)
 
+    def last(self) -> bytes | None:
+        """Return the last key, or None."""
+        return self._keys[-1] if self._keys else None
+
     def scan(self, start: bytes, end: bytes | None) -> Iterator[Item]:
         """Yield (key, value) with start <= key < end in key order, as of now."""
         values = self.values

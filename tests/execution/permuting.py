@@ -15,7 +15,7 @@ import pytest
 from framework.core import actions as do
 from framework.core import events as on
 from framework.execution.build import assemble
-from framework.execution.changelog_writer import Encoded
+from framework.execution.changelog_writer import Encoded, RewriteBudget
 from framework.execution.driver import TaskDriver
 from framework.settings import Settings
 from framework.stores.memory import MemoryDisk
@@ -105,7 +105,7 @@ def answer_to(driver: TaskDriver, action: do.Action) -> on.Event | None:
         case do.FlushOutputs():
             return on.OutputFrames(())
         case do.WriteData():
-            data = Encoded(driver.parts.overlay, action.generation, action.first_seq, action.cursor)
+            data = Encoded(driver.parts.overlay, action.generation, action.first_seq, action.cursor, RewriteBudget())
             return on.DataWritten(len(data.messages), data.digest, data.cursor, data.round_done)
         case do.ApplyFrozen():
             return on.Applied()

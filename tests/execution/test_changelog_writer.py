@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from framework.errors import Halted
 from framework.execution import changelog_writer
-from framework.execution.changelog_writer import Encoded, apply_segment
+from framework.execution.changelog_writer import Encoded, RewriteBudget, apply_segment
+from framework.execution.limits import REWRITE_IDLE_BYTES
 from framework.stores.memory import MemoryStore
 from framework.stores.overlay import Overlay
+from framework.stores.rewrite_slice import BEGUN
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -64,18 +66,59 @@ def test_dirty_keys_are_written_once_each() -> None:
     """Changelog data of a checkpoint: its dirty keys, one value per key, the last (A7)."""
     _, overlay = task_state()
     write(overlay, [(1, b"k", b"1"), (2, b"k", b"other store"), (1, b"k", b"2"), (1, b"gone", None)])
-    encoded = Encoded(overlay, 4, 9, b"")
+    encoded = Encoded(overlay, 4, 9, b"", RewriteBudget())
     assert written(encoded.messages) == [(1, b"gone", None), (1, b"k", b"2"), (2, b"k", b"other store")]
     assert decode_changelog_header(encoded.messages[0]) == (ChangelogType.DATA, 4, 9, 0)
     assert encoded.digest == zlib.crc32(b"".join(encoded.messages))
 
 
-def test_nothing_dirty_and_nothing_to_rewrite_is_no_message() -> None:
-    """An idle task without state writes commits only (K2)."""
+@pytest.mark.parametrize("cursor", [b"", b"\0\x01k"])
+def test_a_checkpoint_without_changes_rewrites_nothing(cursor: bytes) -> None:
+    """An idle task writes commits only, however large its state is, and no round ends by that (K2)."""
     _, overlay = task_state()
+    write(overlay, [(1, b"%d" % number, bytes(100)) for number in range(5)])
+    finish(overlay)
     write(overlay, [])
-    encoded = Encoded(overlay, 1, 1, b"")
-    assert (encoded.messages, encoded.digest, encoded.cursor, encoded.round_done) == ([], 0, b"", True)
+    encoded = Encoded(overlay, 1, 1, cursor, RewriteBudget())
+    assert (encoded.messages, encoded.digest, encoded.round_done) == ([], 0, False)
+    assert encoded.cursor == (cursor or BEGUN)
+
+
+def test_commit_messages_pay_for_a_slice_once_they_add_up() -> None:
+    """So the changelog of a task that only commits is trimmed, too (K2)."""
+    _, overlay = task_state()
+    write(overlay, [(1, b"%d" % number, bytes(100)) for number in range(5)])
+    finish(overlay)
+    budget, rewritten = RewriteBudget(), []
+    for _ in range(3):
+        budget.appended(REWRITE_IDLE_BYTES // 2)
+        write(overlay, [])
+        encoded = Encoded(overlay, 1, 1, b"", budget)
+        rewritten.append((len(written(encoded.messages)), encoded.round_done))
+        finish(overlay)
+    assert rewritten == [(0, False), (5, True), (5, True)]
+
+
+@pytest.fixture
+def as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rewrite exactly as much as is appended."""
+    monkeypatch.setattr(changelog_writer, "REWRITE_SHARE", 1)
+
+
+@pytest.mark.usefixtures("as_much")
+def test_a_large_row_is_an_advance() -> None:
+    """A row that is larger than what pays for it is rewritten, and nothing more until it is paid for (K2)."""
+    _, overlay = task_state()
+    write(overlay, [(1, b"large", bytes(300)), (1, b"next", b"v")])
+    finish(overlay)
+    budget, cursor, rewritten = RewriteBudget(), b"", []
+    for _ in range(6):
+        write(overlay, [(2, b"k", bytes(89))])
+        encoded = Encoded(overlay, 1, 1, cursor, budget)
+        rewritten.append([key for store, key, _ in written(encoded.messages) if store == 1])
+        cursor = encoded.cursor
+        finish(overlay)
+    assert rewritten == [[b"large"], [], [], [b"next"], [b"large"], []]
 
 
 def test_data_and_rewrite_are_of_the_frozen_checkpoint() -> None:
@@ -86,7 +129,7 @@ def test_data_and_rewrite_are_of_the_frozen_checkpoint() -> None:
     write(overlay, [(1, b"dirty", b"frozen")])
     for key in (b"clean", b"dirty", b"new"):
         overlay.store(1).put(key, b"open")
-    messages = Encoded(overlay, 1, 1, b"").messages
+    messages = Encoded(overlay, 1, 1, b"", RewriteBudget()).messages
     assert written(messages) == [(1, b"dirty", b"frozen"), (1, b"clean", b"old")]
 
 
@@ -95,32 +138,40 @@ def test_large_checkpoints_are_cut_into_numbered_messages(monkeypatch: pytest.Mo
     monkeypatch.setattr(changelog_writer, "MESSAGE_BYTES_MAX", 100)
     _, overlay = task_state()
     write(overlay, [(1, b"%04d" % number, bytes(21)) for number in range(10)])
-    messages = Encoded(overlay, 1, 5, b"").messages
+    messages = Encoded(overlay, 1, 5, b"", RewriteBudget()).messages
     assert [decode_changelog_header(message).seq for message in messages] == [5, 6, 7]
     assert [len(decode_data(message).keys) for message in messages] == [4, 4, 2]
 
 
-@pytest.fixture
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rewrite at most two keys with an idle checkpoint."""
-    monkeypatch.setattr(changelog_writer, "REWRITE_KEYS_MIN", 2)
-
-
-@pytest.mark.usefixtures("small_slices")
-def test_an_idle_task_goes_on_rewriting() -> None:
-    """Each commit writes the next slice of keys in key order; the round ends when all were passed (K2)."""
+@pytest.mark.usefixtures("as_much")
+def test_each_commit_rewrites_the_next_slice() -> None:
+    """It is as long as what has changed, and goes in key order; the round ends when all keys were passed (K2)."""
     _, overlay = task_state()
     write(overlay, [(1, b"%d" % number, b"v") for number in range(5)])
     finish(overlay)
-    rewritten, ends, cursor = [], [], b""
+    rewritten, ends, cursor, budget = [], [], b"", RewriteBudget()
     for _ in range(3):
-        write(overlay, [])
-        encoded = Encoded(overlay, 1, 1, cursor)
-        rewritten.append([key for _, key, _ in written(encoded.messages)])
+        write(overlay, [(2, b"a", b"v"), (2, b"b", b"v")])
+        encoded = Encoded(overlay, 1, 1, cursor, budget)
+        rewritten.append([key for store, key, _ in written(encoded.messages) if store == 1])
         ends.append(encoded.round_done)
         cursor = encoded.cursor
         finish(overlay)
     assert (rewritten, ends, cursor) == ([[b"0", b"1"], [b"2", b"3"], [b"4"]], [False, False, True], b"")
+
+
+def test_a_round_ends_although_keys_always_come_behind_it() -> None:
+    """A queue in the order of time: what is put behind the last key since the round began is no part of it (K2)."""
+    _, overlay = task_state()
+    budget, cursor, ends = RewriteBudget(), b"", 0
+    write(overlay, [(1, b"%06d" % number, bytes(50)) for number in range(100)])
+    finish(overlay)
+    for number in range(100, 1_000):
+        write(overlay, [(1, b"%06d" % number, bytes(50)), (1, b"%06d" % (number - 100), None)])
+        encoded = Encoded(overlay, 1, 1, cursor, budget)
+        cursor, ends = encoded.cursor, ends + encoded.round_done
+        finish(overlay)
+    assert ends >= 8  # each once about 100 keys were put
 
 
 @settings(max_examples=40)
@@ -132,10 +183,10 @@ def test_the_changelog_from_a_round_start_is_the_whole_state(
     store, overlay = task_state()
     messages: list[bytes] = []
     since: list[bytes] = []
-    cursor = b""
+    cursor, budget = b"", RewriteBudget()
     for writes in checkpoint_ids:
         write(overlay, writes)
-        encoded = Encoded(overlay, 1, 1, cursor)
+        encoded = Encoded(overlay, 1, 1, cursor, budget)
         since += encoded.messages
         messages += encoded.messages
         cursor = encoded.cursor
@@ -152,17 +203,16 @@ def test_the_changelog_from_a_round_start_is_the_whole_state(
     assert rows(copy) == rows(store)
 
 
-def test_the_changelog_without_history_is_bounded_by_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_changelog_without_history_is_bounded_by_the_state() -> None:
     """What two rounds hold, all that is kept, stays within four times the state and the overhead of its rows (K2)."""
-    monkeypatch.setattr(changelog_writer, "REWRITE_KEYS_MIN", 1)
-    monkeypatch.setattr(changelog_writer, "REWRITE_BYTES_MIN", 1)
+    budget = RewriteBudget()
     _, overlay = task_state()
     write(overlay, [(1, b"%03d" % number, bytes(100)) for number in range(300)])
     finish(overlay)
     sizes, rounds, cursor, kept = [], [0, 0], b"", []
     for checkpoint_id in range(120):
         write(overlay, [(1, b"%03d" % ((checkpoint_id * 37 + number * 91) % 300), bytes(100)) for number in range(15)])
-        encoded = Encoded(overlay, 1, 1, cursor)
+        encoded = Encoded(overlay, 1, 1, cursor, budget)
         finish(overlay)
         sizes.append(sum(map(len, encoded.messages)))
         cursor = encoded.cursor

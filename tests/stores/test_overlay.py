@@ -203,7 +203,7 @@ def test_misuse_is_told(base: MemoryStore) -> None:
         with pytest.raises(ConfigError, match="store ids"):
             Overlay(base, wrong, uncommitted_state_bytes_max=1, read_cache_bytes_max=1)
     with pytest.raises(Halted, match="cursor"):
-        overlay.rewrite(b"x", 1, 1)
+        overlay.rewrite(b"x", 1)
     with pytest.raises(AssertionError, match="nothing is frozen"):
         overlay.apply_chunk(b"position")
     overlay.begin_undo()

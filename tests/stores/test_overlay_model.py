@@ -16,6 +16,7 @@ from framework.ports import Write
 from framework.stores.memory import MemoryDisk, MemoryStore
 from framework.stores.overlay import Overlay
 from framework.stores.overlay_store import ENTRY_BYTES
+from framework.stores.rewrite_slice import BEGUN, row_bytes
 
 IDS = (1, 4)
 Flat = dict[tuple[int, bytes], bytes]  # (store id, key) → value: the state of all stores
@@ -196,8 +197,8 @@ class OverlayMachine(RuleBasedStateMachine):
         self.get_everything()
 
     @precondition(lambda self: self.frozen is not None)
-    @rule(keys_max=st.integers(1, 6), bytes_max=st.integers(1, 12))
-    def rewrite(self, keys_max: int, bytes_max: int) -> None:
+    @rule(bytes_max=st.integers(-1, 70))
+    def rewrite(self, bytes_max: int) -> None:
         """Check a slice: the live, clean part of the frozen checkpoint between two cursors.
 
         It is that whatever has been applied (K2).
@@ -206,14 +207,15 @@ class OverlayMachine(RuleBasedStateMachine):
         start = self.cursor
         if not start:
             self.standing = set(self.frozen_dirty)
-        rewritten, self.cursor, done = self.overlay.rewrite(start, keys_max, bytes_max)
+        rewritten, self.cursor, done = self.overlay.rewrite(start, bytes_max)
         assert done == (self.cursor == b"")
-        assert len(rewritten) <= keys_max
-        assert sum(len(key) + len(value) for _, key, value in rewritten[:-1]) < bytes_max
+        assert sum(row_bytes(key, value) for _, key, value in rewritten[:-1]) < max(bytes_max, 1)
 
         def within(place: tuple[int, bytes]) -> bool:
             encoded = struct.pack(">h", place[0]) + place[1]
-            return (not start or encoded > start) and (done or encoded <= self.cursor)
+            return (start in (b"", BEGUN) or encoded > start) and (
+                done or (self.cursor != BEGUN and encoded <= self.cursor)
+            )
 
         clean = [place for place in sorted(self.frozen) if within(place) and place not in self.frozen_dirty]
         assert rewritten == [(*place, self.frozen[place]) for place in clean]
@@ -222,13 +224,13 @@ class OverlayMachine(RuleBasedStateMachine):
             assert set(self.frozen) <= self.standing  # a round re-appends every live key
 
     @precondition(lambda self: not self.applied)
-    @rule(writes=changes, keys_max=st.integers(1, 6), keys_more=st.integers(1, 3), full=st.booleans())
-    def commit(self, writes: list[tuple[int, bytes, bytes | None]], keys_max: int, keys_more: int, full: bool) -> None:
+    @rule(writes=changes, bytes_max=st.integers(-1, 70), keys_more=st.integers(1, 3), full=st.booleans())
+    def commit(self, writes: list[tuple[int, bytes, bytes | None]], bytes_max: int, keys_more: int, full: bool) -> None:
         """A whole commit at once, read between its chunks, so that many checkpoints follow each other in one run."""
         if self.frozen is None:
             self.change(writes)
             self.freeze()
-        self.rewrite(keys_max, 1 << 20)
+        self.rewrite(bytes_max)
         for _ in range(len(self.frozen_dirty) + 1):  # a lost chunk must fail, not hang
             if self.frozen is not None:
                 self.apply_chunk(keys_more, full)

@@ -117,6 +117,16 @@ class StoreContract(Contract):
         store.write([(0, b"001", None), (0, b"299", b"new"), (0, b"9", b"new")])
         assert [first, *scan] == [(b"%03d" % i, b"old") for i in range(300)]
 
+    def test_the_last_key_is_that_of_the_order(self, store: StateStore) -> None:
+        """Deleted keys are gone, loaded ones are there, and an empty store has none."""
+        assert store.last_key(0) is None
+        store.write([(0, b"a", b"1"), (0, b"c", b"1"), (0, b"b\xff", b"1"), (3, b"z", b"1")])
+        assert store.last_key(0) == b"c"
+        store.write([(0, b"c", None)])
+        assert store.last_key(0) == b"b\xff"
+        store.load(0, [b"d"], [b"1"])
+        assert store.last_key(0) == b"d"
+
     def test_a_load_is_seen_at_once_and_overwrites_what_was_written_before(self, store: StateStore) -> None:
         """Loads, writes, gets and scans act in the order of the calls."""
         store.write([(0, b"a", b"1"), (0, b"b", b"1"), (0, b"c", b"1")])

@@ -43,8 +43,8 @@ class Result:
 def small_world(knobs: Knobs) -> Iterator[None]:
     """Make the fixed sizes of production small for the time of a run."""
     small: dict[tuple[ModuleType, str], object] = {
-        (changelog_writer, "REWRITE_KEYS_MIN"): knobs.rewrite_keys,
-        (changelog_writer, "REWRITE_BYTES_MIN"): knobs.rewrite_bytes,
+        (changelog_writer, "REWRITE_SHARE"): knobs.rewrite_share,
+        (changelog_writer, "REWRITE_IDLE_BYTES"): knobs.rewrite_idle_bytes,
         (changelog_writer, "MESSAGE_BYTES_MAX"): knobs.data_bytes,
         (startup, "TAIL"): knobs.tail,
         # each commit is read some times by tasks and checks: its bytes say all

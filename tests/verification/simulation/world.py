@@ -41,8 +41,8 @@ class Knobs:
     """Sizes that production fixes and that a small world must make smaller, or nothing would ever be split."""
 
     chunk_keys: int  # of one write of a frozen write batch to the store (A7)
-    rewrite_keys: int  # least number of keys rewritten by a commit (K2)
-    rewrite_bytes: int
+    rewrite_share: float  # bytes rewritten for each byte appended (K2); a commit has some hundreds, a row about 20
+    rewrite_idle_bytes: int
     data_bytes: int  # of one data message
     tail: int  # messages looked at by a bootstrap (R1)
 
@@ -295,7 +295,7 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
         limits=_limits(settings),
         knobs=Knobs(
             r.choice((1, 2, 5)),
-            r.choice((1, 2, 4, 256)),
+            r.choice((0.03, 0.06, 0.2, 8.0)),
             r.choice((1, 40, 1 << 16)),
             r.choice((1, 60, 1 << 18)),
             r.choice((1, 6, 64)),

@@ -17,6 +17,7 @@ from framework.core.startup import StartUp
 from framework.execution.driver import TaskDriver
 from framework.stores.overlay import Overlay
 from framework.stores.overlay_store import OverlayStore
+from framework.stores.rewrite_slice import BEGUN
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.mutants.registry import busier, full_of, mutant
 from tests.verification.simulation.world import Plan, with_settings
@@ -28,7 +29,7 @@ def _unfenced(plan: Plan) -> bool:
 
 def _rounds_in_progress(plan: Plan) -> Plan:
     """Rewrite rounds of several commits, seen by restores in the middle of a round."""
-    knobs = replace(plan.knobs, rewrite_keys=4, rewrite_bytes=40, tail=64)
+    knobs = replace(plan.knobs, rewrite_share=0.2, rewrite_idle_bytes=1, tail=64)
     return replace(busier(plan), keys=12, knobs=knobs)
 
 
@@ -43,13 +44,13 @@ def _old_stores(plan: Plan) -> Plan:
         partition: tuple((0.6 * number / len(rows), value) for number, (_, value) in enumerate(rows))
         for partition, rows in plan.inputs.items()
     }
-    knobs = replace(plan.knobs, rewrite_keys=256, rewrite_bytes=1 << 16)
+    knobs = replace(plan.knobs, rewrite_share=8.0, rewrite_idle_bytes=1)
     crowded = replace(full_of("stale or wiped store", "freeze", "slow partition")(plan), inputs=inputs)
     return with_settings(replace(crowded, knobs=knobs, keys=3, steps=2 * plan.steps), changelog_retention_ms=0)
 
 
 def _rewrites_slowly(plan: Plan) -> bool:
-    return plan.keys > 4 and plan.knobs.rewrite_keys < 5
+    return plan.keys > 4 and plan.knobs.rewrite_share < 1
 
 
 def _other_builds(plan: Plan) -> bool:
@@ -148,6 +149,35 @@ def rewrite_of_open_batch(rewrite: Any) -> Any:
         rows, cursor, done = rewrite(self, *args)
         newest = [(store, key, self.store(store).get(key)) for store, key, _ in rows]
         return [row for row in newest if row[2] is not None], cursor, done
+
+    return mistaken
+
+
+def _rests(plan: Plan) -> Plan:
+    """Checkpoints that pay for no row, between those that do."""
+    return replace(busier(plan), keys=12, knobs=replace(plan.knobs, rewrite_share=0.06, rewrite_idle_bytes=40))
+
+
+@mutant(Overlay, "rewrite", "restore", "store", focus=_rests)
+def round_ends_unwritten(rewrite: Any) -> Any:
+    """A round that begins with a checkpoint that rewrites nothing is taken for a complete one (K2)."""
+
+    def mistaken(self: Overlay, cursor: bytes, bytes_max: float) -> Any:
+        rows, cursor, done = rewrite(self, cursor, bytes_max)
+        return rows, b"" if cursor == BEGUN else cursor, done
+
+    return mistaken
+
+
+@mutant(Overlay, "rewrite", "restore", "store", focus=_rounds_in_progress)
+def last_keys_of_the_start(rewrite: Any) -> Any:
+    """A round ends at the last keys of the first one: what has come behind them since is not rewritten (K2)."""
+
+    before_all = b"\xff\xfe"  # a cursor that does not look like the begin of a round
+
+    def mistaken(self: Overlay, cursor: bytes, bytes_max: float) -> Any:
+        begins = cursor in (b"", BEGUN) and self._round_last_keys
+        return rewrite(self, before_all if begins else cursor, bytes_max)
 
     return mistaken
 
