@@ -130,7 +130,7 @@ def bare() -> None:  # the test above finds that it has no docstring
 def test_the_lines_of_a_log_are_found() -> None:
     """Log lines come with their level, text and fields."""
     found = events.events()
-    assert events.Event("info", "worker started", ("tasks",), "framework/worker/worker.py") in found
+    assert events.Event("info", "worker started", ("tasks",), "framework/worker/lifetime.py") in found
     assert "| info | worker done | `code` |" in events.part()
 
 

@@ -12,11 +12,14 @@ from typing import Any
 from zlib import crc32
 
 from framework.api.deduplicate import ById, Deduplicate, Range
+from framework.api.graph import StageGraph
 from framework.api.record import Record
 from framework.api.serdes import functions_of
 from framework.errors import TaskError
 from framework.execution.limits import CLEAN_KEYS, CLEAN_ONE_IN
+from framework.execution.reserved_stores import META
 from framework.execution.timers import TimerQueue
+from framework.stores.overlay import Overlay
 from framework.stores.overlay_store import OverlayStore
 
 _SIGN = 1 << 63  # a number is kept in 8 bytes with a sign
@@ -126,6 +129,17 @@ def with_number(ranges: Sequence[Range], number: int) -> tuple[Range, ...] | Non
     if at < len(ranges) and ranges[at][0] == number + 1:
         last, after = ranges[at][1], at + 1
     return (*ranges[:before], (first, last), *ranges[after:])
+
+
+def deduplicators_of(stage: StageGraph, overlay: Overlay, timers: TimerQueue) -> dict[str, Deduplicator]:
+    """Return topic → what drops the repeats of that input, for the inputs that declare it."""
+    found, ids, meta = {}, stage.store_ids(), overlay.store(META)
+    for declared in stage.inputs.values():
+        if declared.deduplicate is not None:
+            topic = declared.topic.name
+            name = stage.seen[topic].name
+            found[topic] = Deduplicator(declared.deduplicate, name, overlay.store(ids[name]), meta, timers)
+    return found
 
 
 def _key(what: str, found: object) -> bytes:

@@ -8,6 +8,7 @@ time is at the highest that one has reached, whichever became idle last.
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
+from framework.core.task_topology import TaskWiring
 from framework.execution.reserved_stores import EVENT_TIME
 from protocol.ids import TopicPartition
 
@@ -116,6 +117,14 @@ class EventTime:
 
     def _advance(self) -> None:
         self.now = max(self.now, max(self._reached.values()) if self.idle else self._least())
+
+
+def event_time_of(task: TaskWiring) -> EventTime | None:
+    """Return the event time of a task, None if nothing goes by it there or behind it (E1)."""
+    if not task.keeps_time:
+        return None
+    external = [(OUTSIDE, partition) for partition in task.external]
+    return EventTime(task.channels, external, logged=task.deterministic)
 
 
 def _key(partition: TopicPartition) -> bytes:

@@ -1,6 +1,5 @@
 """Runs one task's code over its overlay, a frame or a poll batch at a time: the Runner of the task's driver."""
 
-import struct
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -13,14 +12,15 @@ from framework.api.task import Task
 from framework.api.timers import Timer
 from framework.api.topic import Input, Topic
 from framework.api.windows import TumblingWindow
-from framework.core.task_topology import TaskWiring, wire
+from framework.core.task_topology import wire
 from framework.core.topology import Topology
 from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TaskError
 from framework.execution.binding import bind_store, bind_window, bound
-from framework.execution.deduplication import Deduplicator
-from framework.execution.event_time import BEFORE_ALL, OUTSIDE, EventTime, Source
+from framework.execution.deduplication import Deduplicator, deduplicators_of
+from framework.execution.event_time import BEFORE_ALL, OUTSIDE, Source, event_time_of
 from framework.execution.outbox import MakeSinks, Outbox, sinks_of
 from framework.execution.outputs import Outputs
+from framework.execution.own_entries import OwnEntries
 from framework.execution.process_loops import (
     Loop,
     RecordClock,
@@ -43,8 +43,6 @@ from protocol.errors import DecodeError
 from protocol.frames import decode_columns
 from protocol.ids import TopicPartition
 from protocol.record_batch import RecordBatch
-
-_INT64 = struct.Struct(">q")
 
 CheckKeys = Callable[[TopicPartition, Sequence[int], Sequence[bytes | None]], None]  # partition, offsets, keys
 
@@ -80,8 +78,8 @@ class Processor:
         self._overlay = overlay
         self._outputs = outputs
         self._where = f"stage {stage.name}, partition {partition}"
-        self._meta = overlay.store(META)
-        self._pins = StorePins(stage, self._where, self._meta)
+        self._entries = OwnEntries(overlay)
+        self._pins = StorePins(stage, self._where, overlay.store(META))
         self._timers = TimerQueue(overlay.store(TIMERS))
         self._time = event_time_of(wire(topology, stage.ordinal, partition))
         self._fires = stage.goes_by_time
@@ -103,7 +101,6 @@ class Processor:
         self._loops: dict[str, Loop] = {}
         self._reading = Reading()
         self._site: Site
-        self._saved: dict[bytes, bytes] = {}  # what META holds of event time and turn
 
     def reset(self) -> None:
         """Make a new task instance over the state as it is now; drop what was collected.
@@ -118,12 +115,11 @@ class Processor:
         self._pins.check()
         self._outputs.clear()
         self._outbox.reload(self._applied)
-        self._saved = {key: raw for key in (STREAM_TIME, TURN) if (raw := self._meta.get(key)) is not None}
-        self._timers.reload(self._saved_number(STREAM_TIME, BEFORE_ALL))
+        self._entries.reload()
+        self._timers.reload(self._entries.number(STREAM_TIME, BEFORE_ALL))
         if self._time is not None:
-            self._time.load(self._timers.now, self._meta.get)
-            self._saved |= {key: raw for key, _ in self._time.save() if (raw := self._meta.get(key)) is not None}
-        self._outputs.turn = self._saved_number(TURN, 0)
+            self._time.load(self._timers.now, self._entries.get)
+        self._outputs.turn = self._entries.number(TURN, 0)
         self._task = self._call("the class", self._stage.task)
         self._bind_state(self._task)
         self._call("init", partial(run_now, "init", self._task.init))
@@ -239,14 +235,8 @@ class Processor:
         self._outbox.close_checkpoint(checkpoint_id)
         self._timers.before_freeze()
         self._pins.save()
-        numbers = {STREAM_TIME: self._timers.now, TURN: self._outputs.turn}
-        state = {key: _INT64.pack(number) for key, number in numbers.items()}
-        if self._time is not None:
-            state.update(self._time.save())
-        for key, raw in state.items():
-            if self._saved.get(key) != raw:
-                self._meta.put(key, raw)
-                self._saved[key] = raw
+        time = () if self._time is None else self._time.save()
+        self._entries.save([(STREAM_TIME, self._timers.now), (TURN, self._outputs.turn), *time])
 
     def after_commit(self) -> None:
         """Let committed outputs go to files and tables (S2)."""
@@ -276,17 +266,7 @@ class Processor:
         ids, timers = self._stage.store_ids(), self._timers
         for attribute, store in self._stage.stores.items():
             setattr(task, attribute, bind_store(store, self._overlay.store(ids[store.name])))
-        self._deduplicators = {
-            declared.topic.name: Deduplicator(
-                declared.deduplicate,
-                (name := self._stage.seen[declared.topic.name].name),
-                self._overlay.store(ids[name]),
-                self._meta,
-                timers,
-            )
-            for declared in self._inputs.values()
-            if declared.deduplicate is not None
-        }
+        self._deduplicators = deduplicators_of(self._stage, self._overlay, timers)
         self._windows = {}
         for attribute, window in self._stage.windows.items():
             write_batch, schedule = self._overlay.store(ids[window.name]), partial(timers.schedule, window.name)
@@ -357,12 +337,6 @@ class Processor:
                 f"{self._where}: the state has timers of window {due.owner!r}: declare it again", stage=self._stage.name
             )
 
-    # --- State of our own ---
-
-    def _saved_number(self, key: bytes, default: int) -> int:
-        raw = self._saved.get(key)
-        return default if raw is None else int(_INT64.unpack(raw)[0])
-
     def _call(self, what: str, function: Callable[[], Any]) -> Any:
         """Call user code outside of the loops. Raises TaskError naming the task."""
         try:
@@ -370,11 +344,3 @@ class Processor:
         except Exception as error:
             text = f"{self._where}: {what} raised {type(error).__name__}: {error}{user_line(error)}"
             raise TaskError(text, stage=self._stage.name) from error
-
-
-def event_time_of(task: TaskWiring) -> EventTime | None:
-    """Return the event time of a task, None if nothing goes by it there or behind it (E1)."""
-    if not task.keeps_time:
-        return None
-    external = [(OUTSIDE, partition) for partition in task.external]
-    return EventTime(task.channels, external, logged=task.deterministic)

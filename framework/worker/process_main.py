@@ -22,9 +22,10 @@ from framework.logs.address import LogAddress
 from framework.logs.patience import Patience
 from framework.settings import Settings
 from framework.state.prepare import prepare
+from framework.worker.lifetime import run_worker
 from framework.worker.output_file import OutputFile
 from framework.worker.status_pipe import has_reader, report_to, show_life_to
-from framework.worker.worker import Worker, run_worker, stages_of
+from framework.worker.worker import Worker, stages_of
 from framework.worker.worker_log import configure_logs
 
 

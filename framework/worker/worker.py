@@ -1,34 +1,25 @@
 """A worker process: the tasks of one partition, of all stages or of one, over one log. One thread, one loop."""
 
-import gc
 import logging
 import os
 import platform
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 from framework.api.graph import StageGraph
 from framework.api.job import Job
 from framework.errors import (
     ConfigError,
     ExitCode,
-    Fenced,
     FrameworkError,
-    Halted,
     LogAway,
-    StoreCorrupted,
-    TaskError,
-    exit_code,
 )
 from framework.execution.build import assemble, store_names
 from framework.execution.driver import TaskDriver
 from framework.execution.outbox_executor import OwnThread
 from framework.execution.processor import CheckKeys
 from framework.execution.sst_install import take_prebuilt
-from framework.execution.user_traceback import user_traceback
 from framework.job.directory import JobDirectory
 from framework.job.key_check import JobKeys
 from framework.logs.patience import Patience
@@ -38,9 +29,9 @@ from framework.stores.rocksdb import RocksMemory, RocksStore
 from framework.stores.rocksdb_open import open_store
 from framework.stores.spill import FileSpill
 from framework.stores.store_directory import wipe_directory
+from framework.worker.status import log_ready, task_status
 from framework.worker.waiting import CheckpointWaits
 from framework.worker.watchdog import Watchdog
-from framework.worker.worker_log import Whose
 from protocol.ids import TopicPartition
 
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
@@ -206,7 +197,7 @@ class Worker:
             raise
         if driver.running and self._told_ready.get(driver.wiring.name) != driver.core.generation:
             self._told_ready[driver.wiring.name] = driver.core.generation
-            _log_ready(driver)
+            log_ready(driver)
         self._turn_of = None
         return more
 
@@ -303,86 +294,3 @@ def stages_of(job: Job, partition: int, stage: str | None) -> list[StageGraph]:
     if not 0 <= partition < job.partitions:
         raise ConfigError(f"job {job.name!r} has partitions 0 to {job.partitions - 1}, not {partition}")
     return stages
-
-
-def task_status(driver: TaskDriver) -> dict[str, object]:
-    """Return what a supervisor shows of a task: plain values."""
-    core = driver.core
-    return {
-        "status": driver.status.name.lower(),
-        "generation": core.generation,
-        "version": -1 if core.commits.committed is None else core.commits.committed.checkpoint_id,
-        "positions": {
-            str(TopicPartition(e.topic, e.partition)): e.offset
-            for e in (() if core.commits.committed is None else core.commits.committed.external)
-        },
-        "restore": list(driver.restore.progress),
-        "counters": dict(driver.counters),
-        "seen": dict(core.seen),
-        "late": driver.event_time.late_records,
-        "idle_in": core.frozen + 1 if driver.running and driver.event_time.all_idle else None,
-        "settled": driver.outbox is None or driver.outbox.settled,
-        "sink_trouble": None if driver.outbox is None else driver.outbox.trouble,
-    }
-
-
-def _log_ready(driver: TaskDriver) -> None:
-    """Log that a task takes input: from where on, and how many records were restored until then."""
-    commit = driver.core.commits.committed
-    logger.info(
-        "ready",
-        extra={
-            "restored": driver.counters["restored records"],
-            "checkpoint_id": -1 if commit is None else commit.checkpoint_id,
-            "position": task_status(driver)["positions"],
-        },
-    )
-
-
-def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
-    """Make and run a worker with signals, logs and exit codes; ``whose`` gets to know which task a line is about."""
-    worker: Worker | None = None
-    gc.freeze()  # what is imported stays: no collection need look at it
-    gc.set_threshold(50_000, 20, 50)  # ours makes no cycles, but thousands of tuples that a checkpoint holds on to
-    try:
-        worker = made = make()
-        whose.task = lambda: made.logs_for
-
-        def on_signal(_signum: int, _frame: FrameType | None) -> None:
-            assert worker is not None
-            worker.stop()
-
-        signal.signal(signal.SIGTERM, on_signal)
-        signal.signal(signal.SIGINT, on_signal)
-        logger.info("worker started", extra={"tasks": [driver.wiring.name for driver in worker.drivers]})
-        with worker.watchdog():
-            code = worker.run()
-        logger.info("worker done", extra={"code": code})
-    except Exception as error:  # noqa: BLE001  # whatever it is, it decides how the process ends
-        log_end(error)
-        if isinstance(error, StoreCorrupted) and worker is not None:
-            worker.wipe()
-        code = exit_code(error, worker=True)
-    if code is ExitCode.DONE and worker is not None:
-        worker.close()
-    return code
-
-
-def log_end(error: Exception) -> None:
-    """Log what ends the worker: one line with its fields for an error of ours, a traceback for any other."""
-    logged = error.plain() if isinstance(error, FrameworkError) else {}
-    match error:
-        case Fenced():
-            logger.warning("fenced", extra=logged)
-        case Halted() | ConfigError():
-            logger.error("halted", extra=logged)
-        case TaskError():
-            logger.error("crashed", extra=logged | {"traceback": user_traceback(error.__cause__)})
-        case StoreCorrupted():
-            logger.error("store corrupted, wiped: the next start restores", extra=logged)
-        case LogAway():
-            logger.error("log away", extra=logged)
-        case FrameworkError():
-            logger.error("crashed", extra=logged | {"cause": repr(error.__cause__)})
-        case _:
-            logger.error("crashed by an error that Grete did not foresee", exc_info=error)

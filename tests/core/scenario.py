@@ -59,6 +59,7 @@ class Scenario:
         self.log = log
         self.task = task
         self.nonce = nonce
+        self.limits = limits
         self.core = TaskCore(task, limits, aligned=aligned)
         self.done: list[do.Action] = []  # everything that was asked for, in order
         self.hold: set[type[do.Action]] = set()  # asked for, but not done until release()
@@ -88,7 +89,7 @@ class Scenario:
 
     def successor(self, *, same_host: bool = True, nonce: bytes = b"another process!") -> Scenario:
         """Return a process for the same task that has not started; on the same host it finds the store."""
-        after = Scenario(self.log, self.task, aligned=self.core.aligned, nonce=nonce, limits=self.core.limits)
+        after = Scenario(self.log, self.task, aligned=self.core.aligned, nonce=nonce, limits=self.limits)
         if same_host:
             after.store, after.changelog_position = dict(self.store), self.changelog_position
         return after

@@ -7,8 +7,9 @@ from framework.cli.job_target import target
 from framework.cli.settings_file import settings_of
 from framework.errors import ConfigError, ExitCode
 from framework.logs.address import LogAddress
+from framework.worker.lifetime import log_end, run_worker
 from framework.worker.process_main import open_worker
-from framework.worker.worker import Worker, log_end, run_worker, stages_of
+from framework.worker.worker import Worker, stages_of
 from framework.worker.worker_log import configure_logs
 
 

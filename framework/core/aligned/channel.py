@@ -1,8 +1,10 @@
-"""What an aligned task knows of one channel of an aligned producer (A3, A5, A6)."""
+"""What an aligned task knows of one channel of an aligned producer, and what cannot be in it (A3, A5, A6, R2)."""
 
 from dataclasses import dataclass, field
 
+from framework.errors import Halted
 from protocol.commit import ChannelCommit
+from protocol.envelope import Header
 from protocol.ids import TopicPartition
 
 
@@ -10,6 +12,7 @@ from protocol.ids import TopicPartition
 class Channel:
     """One FIFO of one producer in one partition; a function of the last commit and of what was read since."""
 
+    task: str  # for errors
     producer: int
     partition: TopicPartition
     next_seq: int = 1  # admitted next
@@ -40,7 +43,32 @@ class Channel:
             offsets.append(self.skip_offset)
         return ChannelCommit(self.producer, self.generation, checkpoint_id, self.included, min(offsets))
 
+    def check_announced(self, offset: int, header: Header) -> None:
+        """Raise Halted if the rollback marker that announces this generation is missing: lost by the log (R2, 0011)."""
+        if header.generation > self.generation:
+            raise halted(
+                self.task, self.partition, offset, header, f"generation was never announced (last: {self.generation})"
+            )
+
+    def check_complete(self, offset: int, header: Header, what: str) -> None:
+        """Raise Halted if a record before this message is missing, other than one that was skipped."""
+        if self.skip_checkpoint is None and header.seq > self.next_seq:
+            text = f"expected seq {self.next_seq}: a record before the {what} was lost"
+            raise halted(self.task, self.partition, offset, header, text)
+
     def check_invariants(self, frozen: int) -> None:
         """Raise AssertionError unless this holds between any two steps of a task that has frozen ``frozen``."""
         assert self.skip_checkpoint is None or self.skip_checkpoint > frozen, self
         assert all(checkpoint_id > frozen for checkpoint_id, _ in self.future), self
+
+
+def halted(task: str, partition: TopicPartition, offset: int, header: Header, text: str) -> Halted:
+    """Return the error for a message that cannot be there."""
+    return Halted(
+        f"{task}: {partition} offset {offset}: producer {header.producer} generation {header.generation} "
+        f"checkpoint {header.checkpoint_id} seq {header.seq}: {text}",
+        task=task,
+        partition=partition,
+        offset=offset,
+        checkpoint_id=header.checkpoint_id,
+    )

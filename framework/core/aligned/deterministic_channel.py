@@ -6,15 +6,17 @@ external topic by offset. A redelivered record is compared, then dropped. The co
 channel is.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from framework.core.aligned.early_buffer import EarlyFrame
 from framework.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
 from framework.core.deterministic.merge_channel import ALL
 from framework.errors import Halted
 from protocol.commit import ChannelCommit, Frontier
-from protocol.control import Watermark
-from protocol.envelope import Header
+from protocol.control import Watermark, decode_watermark
+from protocol.envelope import Header, MessageType
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 
@@ -42,6 +44,21 @@ class LogicalChannel:
         """The channel's digest after the record taken last; it may take a decoding: for commits and restarts."""
         last = self._received()
         return self._digest if last is None else last.digest_at(len(last.pairs))
+
+    def admit(self, offset: int, header: Header, value: bytes, seen: Counter[str]) -> EarlyFrame | None:
+        """Take a frame or a watermark, and count it in ``seen``; None: all of it is known. Raises Halted."""
+        count = 0
+        if header.type is MessageType.WATERMARK:
+            known = self.watermark(offset, header, decode_watermark(value))
+            seen["watermarks" if known == 0 else "known watermarks dropped"] += 1
+        else:
+            count, known = frame_count(value), self.frame(offset, header, value)
+            seen["known records dropped"] += count if known is None else known
+        if known is None:
+            return None
+        seen["records"] += count - known
+        seen["records of deterministic producers"] += count - known
+        return EarlyFrame(0, self.partition, offset, header, count, known, len(value), value)
 
     def frame(self, offset: int, header: Header, value: bytes) -> int | None:
         """Take a frame; return how many records at its head are known, None if all are. Raises Halted."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from framework.core.actions import DropSpilled, Process, Spill
-from framework.core.aligned.channel import Channel
+from framework.core.aligned.channel import Channel, halted
 from framework.core.aligned.deterministic_channel import LogicalChannel
 from framework.core.aligned.early_buffer import EarlyBuffer, EarlyFrame
 from framework.core.aligned.rollbacks import Rollbacks
@@ -23,7 +23,6 @@ from protocol.control import (
     decode_marker,
     decode_progress,
     decode_rollback_marker,
-    decode_watermark,
 )
 from protocol.envelope import Header, MessageType, decode_header
 from protocol.errors import DecodeError
@@ -43,7 +42,7 @@ class Inputs:
         self.checkpoint_ahead_ms = limits.checkpoint_ahead_ms
         self.early = EarlyBuffer(limits.early_memory_bytes_max, limits.early_bytes_max)
         ordered = sorted(task.channels)
-        self.channels = {key: Channel(*key) for key in ordered if key[0] not in task.logical}
+        self.channels = {key: Channel(task.name, *key) for key in ordered if key[0] not in task.logical}
         self.logical = {key: LogicalChannel(task.name, *key) for key in ordered if key[0] in task.logical}
         self.position: dict[TopicPartition, int] = {partition: 0 for _, partition in ordered}
         self.rollbacks = Rollbacks((producer for producer, _ in self.channels), task.fingerprints)
@@ -109,7 +108,7 @@ class Inputs:
             return None
         if channel.skip_checkpoint is not None:
             return None
-        self._check_announced(channel, partition, offset, header)
+        channel.check_announced(offset, header)
         known = max(0, channel.next_seq - header.seq)
         if known >= count:
             self.seen["known records dropped"] += count
@@ -133,8 +132,8 @@ class Inputs:
             return None
         if channel.skip_checkpoint is not None:
             return None
-        self._check_announced(channel, partition, offset, header)
-        self._check_complete(channel, partition, offset, header, "watermark")
+        channel.check_announced(offset, header)
+        channel.check_complete(offset, header, "watermark")
         if header.seq < channel.next_seq or (self.aligned and header.checkpoint_id <= frozen):
             self.seen["known watermarks dropped"] += 1  # it is read again
             return None
@@ -160,19 +159,11 @@ class Inputs:
 
     def _logical_message(self, partition: TopicPartition, offset: int, header: Header, value: bytes) -> Process | None:
         """Admit what a deterministic producer sends (A2b): it belongs to the open checkpoint, whatever that is."""
-        channel, count = self.logical[header.producer, partition], 0
-        if header.type is MessageType.WATERMARK:
-            known = channel.watermark(offset, header, decode_watermark(value))
-            self.seen["watermarks" if known == 0 else "known watermarks dropped"] += 1
-        else:
-            count, known = frame_count(value), channel.frame(offset, header, value)
-            self.seen["known records dropped"] += count if known is None else known
-        if known is None:
+        frame = self.logical[header.producer, partition].admit(offset, header, value, self.seen)
+        if frame is None:
             return None
         self.included.setdefault((header.producer, header.generation), 0)  # no checkpoint id
-        self.seen["records"] += count - known
-        self.seen["records of deterministic producers"] += count - known
-        return EarlyFrame(0, partition, offset, header, count, known, len(value), value).process()
+        return frame.process()
 
     def progress(self, partition: TopicPartition, offset: int, progress: ProgressMessage) -> None:
         """Take a progress message of a deterministic producer. Raises Halted if it is of another."""
@@ -198,8 +189,8 @@ class Inputs:
         if self.rollbacks.is_rolled_back(marker.header):
             self.seen["invalid markers dropped"] += 1
             return
-        self._check_announced(channel, partition, offset, marker.header)
-        self._check_complete(channel, partition, offset, marker.header, "marker")
+        channel.check_announced(offset, marker.header)
+        channel.check_complete(offset, marker.header, "marker")
         if marker.header.checkpoint_id <= channel.marker:
             self.seen["duplicate markers"] += 1
         channel.ended = marker.at_end
@@ -230,7 +221,7 @@ class Inputs:
             self._learn_rollback(partition, offset, marker, frozen)
         if channel.skip_checkpoint is not None and channel.skip_checkpoint > restored:
             channel.skip_checkpoint = None  # all that it skipped was rolled back
-        self._check_complete(channel, partition, offset, header, "rollback marker")
+        channel.check_complete(offset, header, "rollback marker")
         if not self.aligned:
             channel.next_seq, channel.included = header.seq, header.seq - 1
             return False
@@ -321,7 +312,7 @@ class Inputs:
             for c in entry.channels:
                 if (c.producer, partition) in self.channels:
                     self.channels[c.producer, partition] = Channel(
-                        c.producer, partition, c.seq + 1, c.seq, c.generation, max(c.checkpoint_id, 0)
+                        self.name, c.producer, partition, c.seq + 1, c.seq, c.generation, max(c.checkpoint_id, 0)
                     )
 
     def check_invariants(self, frozen: int) -> None:
@@ -341,26 +332,5 @@ class Inputs:
             raise self._halted(partition, offset, header, f"this producer {text}")
         return channel
 
-    def _check_announced(self, channel: Channel, partition: TopicPartition, offset: int, header: Header) -> None:
-        """Raise Halted if the rollback marker that announces this generation is missing: lost by the log (R2, 0011)."""
-        if header.generation > channel.generation:
-            text = f"generation was never announced (last: {channel.generation})"
-            raise self._halted(partition, offset, header, text)
-
-    def _check_complete(
-        self, channel: Channel, partition: TopicPartition, offset: int, header: Header, what: str
-    ) -> None:
-        """Raise Halted if a record before this message is missing, other than one that was skipped."""
-        if channel.skip_checkpoint is None and header.seq > channel.next_seq:
-            text = f"expected seq {channel.next_seq}: a record before the {what} was lost"
-            raise self._halted(partition, offset, header, text)
-
     def _halted(self, partition: TopicPartition, offset: int, header: Header, text: str) -> Halted:
-        return Halted(
-            f"{self.name}: {partition} offset {offset}: producer {header.producer} generation {header.generation} "
-            f"checkpoint {header.checkpoint_id} seq {header.seq}: {text}",
-            task=self.name,
-            partition=partition,
-            offset=offset,
-            checkpoint_id=header.checkpoint_id,
-        )
+        return halted(self.name, partition, offset, header, text)

@@ -14,6 +14,7 @@ from functools import partial
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.aligned.inputs import Inputs
+from framework.core.aligned.outputs import AlignedSender
 from framework.core.changelog_fold import extend_rollback_history
 from framework.core.checkpoint_clock import CheckpointClock
 from framework.core.commit_pipeline import CommitPipeline, PendingCommit
@@ -28,10 +29,6 @@ from framework.core.task_changelog import TaskChangelog
 from framework.core.task_topology import TaskWiring
 from protocol.changelog import ChangelogType
 from protocol.commit import Commit
-from protocol.control import (
-    encode_rollback_marker,
-    encode_watermark,
-)
 from protocol.ids import RollbackEntry, TopicPartition
 
 
@@ -51,6 +48,7 @@ class TaskCore:
         self.sender = Sender(task.producer, task.outputs)
         self.clock = CheckpointClock(limits.checkpoint_interval_ms)
         self.ownership = Ownership(str(task.changelog))
+        self.outputs = AlignedSender(task, self.sender, self.ownership)
         self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_aligned, task))
         self.commits = CommitPipeline(task, self.ownership, self.sender, limits.changelog_retention_ms)
         self.changelog = TaskChangelog(self.start_up, self.ownership, self.commits, self.seen)
@@ -212,12 +210,7 @@ class TaskCore:
     def _announce(self) -> list[do.Action]:
         """Send the rollback marker of this generation everywhere (R2); records follow when it is acknowledged."""
         self._become(TaskStatus.ANNOUNCING)
-        ours, graph = (self.task.producer, self.generation, self.frozen), self.task.fingerprint
-        actions: list[do.Action] = [
-            self.sender.send(partition, encode_rollback_marker(*ours, seq, graph, self.rollback_history))
-            for partition, seq in self.sender.next_seq.items()
-        ]
-        return actions + self._on_acked()
+        return self.outputs.announce(self.frozen, self.rollback_history) + self._on_acked()
 
     def _on_acked(self) -> list[do.Action]:
         if self.status is TaskStatus.ANNOUNCING and self.sender.all_acked:
@@ -243,21 +236,11 @@ class TaskCore:
         return [action]
 
     def _output_frames(self, event: on.OutputFrames) -> list[do.Action]:
-        actions = self.sender.frames(event.frames, self.generation, self.frozen + 1)
-        if event.watermark is not None and self.status is TaskStatus.RUNNING:
-            actions += self._watermarks(*event.watermark)
+        actions = self.outputs.send(event, self.frozen + 1, timed=self.status is TaskStatus.RUNNING)
         if self._closing is not None:
             checkpoint_id, self._closing = self._closing, None
             actions += self._freeze(checkpoint_id)
         return actions
-
-    def _watermarks(self, watermark: int, idle: bool) -> list[do.Action]:
-        """Send event time behind the frames, with their generation and checkpoint id; it takes no number (E2)."""
-        ours, next_seq = (self.task.producer, self.generation, self.frozen + 1), self.sender.next_seq
-        return [
-            self.sender.send(partition, encode_watermark(*ours, next_seq[partition], idle, (watermark,)))
-            for partition in self.task.timed_outputs
-        ]
 
     # --- closing a checkpoint ---
 

@@ -42,8 +42,17 @@ class Appends:
         pending = self._commits.pending
         return pending is not None and pending.step is not CommitStep.APPLY
 
-    def next(self, mono_us: int, *, leases: bool, gathers: bool) -> list[Action]:
-        """Append what is due; ``leases``: time must be leased here; ``gathers``: all but a lease waits for more."""
+    def next(self, mono_us: int, *, running: bool, leases: bool, gathers: bool) -> list[Action]:
+        """Append what is due, if nothing is on its way; between a freeze and its commit only the commit.
+
+        ``running``: the task is; ``leases``: time must be leased here; ``gathers``: all but a lease waits for more.
+        """
+        if self._changelog.appending is not None:
+            return []
+        if self.committing:
+            return self._changelog.commit()
+        if not running:
+            return []
         messages, header = [], self._ownership.header
         lease = self._time.next_lease(mono_us) if leases else None
         if lease is not None:

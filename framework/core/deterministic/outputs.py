@@ -1,16 +1,18 @@
 """What a deterministic task sends: frames, watermarks and progress messages downstream, records outside (D1, D5)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from framework.core.actions import Action
 from framework.core.deterministic.logical_watermarks import messages
 from framework.core.deterministic.merge_channel import ALL
+from framework.core.deterministic.source import Decision
 from framework.core.events import Ran
 from framework.core.ownership import Ownership
 from framework.core.sender import Sender
 from framework.core.task_topology import TaskWiring
 from protocol.changelog import OutputRelease
 from protocol.control import encode_progress
+from protocol.frames import last_logical
 from protocol.ids import TopicPartition
 
 
@@ -53,6 +55,18 @@ class LogicalSender:
         actions += self._watermarks(event, checkpoint_id, self._others)
         if event.outputs and not self._releases:
             actions.append(self._sender.produce(event.outputs))
+        return actions
+
+    def send_batches(self, batches: Iterable[tuple[Decision, Ran]], checkpoint_id: int) -> list[Action]:
+        """Send the outputs of batches, in order: of those that are processed and whose input decisions are valid."""
+        actions: list[Action] = []
+        for decision, outputs in batches:
+            ends = {partition: last_logical(body)[0] for partition, _, body in outputs.frames}
+            besides = frozenset(partition for partition, t in ends.items() if t == decision.last_t)
+            actions += [
+                *self.send(outputs, checkpoint_id),
+                *self.progress(decision.last_t, checkpoint_id, besides=besides),
+            ]
         return actions
 
     def _watermarks(self, event: Ran, checkpoint_id: int, partitions: Sequence[TopicPartition]) -> list[Action]:

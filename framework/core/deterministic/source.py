@@ -8,7 +8,7 @@ from framework.core.actions import ProcessExternal, ProcessIdle
 from framework.core.deterministic.logical_clock import LogicalClock
 from framework.core.events import ExternalBatch, InputIdle, Ran
 from framework.core.external_inputs import ExternalInputs
-from framework.core.limits import BATCHES_MAX
+from framework.core.limits import BATCHES_MAX, GATHERED
 from framework.errors import Halted
 from protocol.changelog import InputDecision, TakenRows
 from protocol.commit import DeterministicCommit
@@ -59,9 +59,9 @@ class Source:
         return not self.replay and len(self.batches) < BATCHES_MAX
 
     @property
-    def gathered(self) -> int:
-        """The number of batches whose outputs could be released as soon as they are logged."""
-        return sum(not batch.logged and batch.outputs is not None for batch in self.batches)
+    def gathers(self) -> bool:
+        """Whether few batches could be released as soon as they are logged, and more rows come at once."""
+        return self.more and sum(not each.logged and each.outputs is not None for each in self.batches) < GATHERED
 
     def decide(self, event: ExternalBatch) -> ProcessExternal:
         """Give the rows their times. They are processed at once; the outputs wait for the input decision."""
@@ -120,10 +120,11 @@ class Source:
         """Note that a decision is processed again; its input goes on at ``next_offset``."""
         self._took(self.replay.popleft(), next_offset)
 
-    def resume(self, commit: DeterministicCommit, decisions: Sequence[Decision]) -> None:
-        """Go on from a commit, and what was decided since."""
+    def resume(self, commit: DeterministicCommit, decisions: Sequence[Decision]) -> int:
+        """Go on from a commit, and what was decided since; return the time of the last decision."""
         self.replay.extend(decisions)
         self.taken, self.last_t = commit.position, commit.last_t
+        return decisions[-1].last_t if decisions else commit.last_t
 
     def check_invariants(self, *, committing: bool) -> None:
         """Raise AssertionError unless this holds between any two steps; ``committing``: a freeze is not committed."""

@@ -1,11 +1,11 @@
 """DeterministicCore: the life of one task whose output is a function of its input log alone (design 1.6, D1-D5).
 
-Theory of operation. No checkpoints span tasks, there are no markers and no rollback: each task commits by its own
-timer, and what is lost in a crash is made again, the same. A source writes to the log first: it appends which records
-it takes at which logical time as an input decision, and sends their outputs once that is known to be valid (C2, C3).
-All others merge their channels by logical time (merge.py). A sink sends its outputs in order, each time with an output
-release in one transaction. Of these messages, commits and time leases one is on its way at a time: ``_appending``. From
-a freeze on nothing is decided or released before the commit is in the changelog: a restart reads from there.
+Theory of operation. No checkpoints span tasks, there are no markers and no rollback: each task commits by its own timer
+(closing.py), and what is lost in a crash is made again, the same. A source writes to the log first: it appends which
+records it takes at which logical time as an input decision, and sends their outputs once that is known to be valid (C2,
+C3). All others merge their channels by logical time (merge.py). A sink sends its outputs in order, each time with an
+output release in one transaction. Of these messages, commits and time leases one is on its way at a time (appends.py).
+From a freeze on nothing is decided or released before the commit is in the changelog: a restart reads from there.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from functools import partial
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.checkpoint_clock import CheckpointClock
 from framework.core.commit_pipeline import CommitPipeline, PendingCommit
 from framework.core.deterministic.appends import Appends
+from framework.core.deterministic.closing import Closing
 from framework.core.deterministic.logical_clock import LogicalClock
 from framework.core.deterministic.merge import Merge
 from framework.core.deterministic.outputs import LogicalSender
@@ -23,7 +23,7 @@ from framework.core.deterministic.source import Source
 from framework.core.external_inputs import ExternalInputs
 from framework.core.graph_check import check_deterministic
 from framework.core.lifecycle import DETERMINISTIC_TASK, TaskStatus
-from framework.core.limits import GATHERED, REST, Limits
+from framework.core.limits import Limits
 from framework.core.ownership import Ownership
 from framework.core.sender import Sender
 from framework.core.startup import StartUp
@@ -31,7 +31,6 @@ from framework.core.task_changelog import TaskChangelog
 from framework.core.task_topology import TaskWiring
 from protocol.changelog import ChangelogType
 from protocol.commit import Commit, DeterministicCommit
-from protocol.frames import last_logical
 from protocol.ids import TopicPartition
 
 
@@ -40,7 +39,6 @@ class DeterministicCore:
 
     def __init__(self, task: TaskWiring, limits: Limits, *, releases: bool) -> None:
         self.task = task
-        self.limits = limits
         self.releases = releases
         self.status = DETERMINISTIC_TASK.first
         self.frozen = 0  # the checkpoint closed last
@@ -50,7 +48,7 @@ class DeterministicCore:
         self.time = LogicalClock(limits.progress_interval_ms, limits.time_lease_ms)
         self.source = Source(task.name, self.external, self.time)
         self.sender = Sender(task.producer, task.outputs)
-        self.clock = CheckpointClock(limits.checkpoint_interval_ms)
+        self.closing = Closing(limits)
         self.ownership = Ownership(str(task.changelog))
         self.outputs = LogicalSender(task, self.sender, self.ownership, releases=releases)
         self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_deterministic, task))
@@ -61,12 +59,7 @@ class DeterministicCore:
         self._processing = False
         self._timer = 0  # when the code has something to tell though nothing comes, as far as is known
         self._upto = -1  # the time up to which all is processed
-        self._frozen_ms = self._rest_until_ms = 0  # when the last checkpoint was frozen, and how long none is due
-        self._stopping = False
-        self._stop_closed = False  # the last checkpoint of a graceful stop was closed
         self._mono_ms = self._mono_us = 0
-        self._open_bytes = 0
-        self._untrimmed_bytes = 0  # of messages read since the last freeze
 
     # --- what the driver may ask ---
 
@@ -80,23 +73,21 @@ class DeterministicCore:
         """Whether the next message or external batch may be fed."""
         return (
             self.status is TaskStatus.RUNNING
-            and not (self._processing or self._stopping)
+            and not (self._processing or self.closing.stopping)
             and self.source.has_room
-            and not (self._open_batch_is_full and self.commits.pending is not None)
+            and not (self.closing.batch_is_full and self.commits.pending is not None)
             and not (self.source.batches and self._closes)  # a checkpoint is frozen between batches
         )
 
     @property
     def gathers(self) -> bool:
         """Whether what could be released waits for more: only while more is certain to come at once."""
-        if not (self.releases and self.source.more and (self._processing or self.wants_input)):
-            return False
-        return self.source.gathered < GATHERED
+        return self.releases and self.source.gathers and (self._processing or self.wants_input)
 
     @property
     def awaits_answers(self) -> bool:
         """Whether it matters when sends are acknowledged: only for commits and at the end."""
-        return self._stopping or self.commits.pending is not None
+        return self.closing.stopping or self.commits.pending is not None
 
     def processed_offset(self, partition: TopicPartition) -> int:
         """Return the offset of the first message of an internal input that is still to be processed."""
@@ -107,7 +98,7 @@ class DeterministicCore:
         due = 60_000.0
         if self.status is TaskStatus.RUNNING and self.at_rest:
             if self.commits.pending is None:
-                due = max(self.clock.next_due_ms(self.frozen + 1, int(mono_ms)), self._rest_until_ms - mono_ms)
+                due = self.closing.next_due_ms(self.frozen + 1, mono_ms)
             if self._emits_progress:
                 due = min(due, self.time.next_emit_ms(int(mono_ms * 1000)))
         return due
@@ -120,22 +111,12 @@ class DeterministicCore:
     @property
     def _closes(self) -> bool:
         """Whether a checkpoint is to be frozen as soon as all is at rest."""
-        return self.commits.pending is None and (
-            self._stopping
-            or self._open_batch_is_full
-            or self._untrimmed_bytes > self.limits.untrimmed_bytes_max  # streams stay short, and so do restarts
-            or (self.clock.due(self.frozen + 1, self._mono_ms) and self._mono_ms >= self._rest_until_ms)
-        )
-
-    @property
-    def _open_batch_is_full(self) -> bool:
-        """Whether the open write batch is near its bound: its checkpoint must be closed (A9), a source can wait."""
-        return self._open_bytes > self.limits.uncommitted_state_bytes_max // 2
+        return self.commits.pending is None and self.closing.due(self.frozen + 1, self._mono_ms)
 
     @property
     def _emits_progress(self) -> bool:
         """Whether time itself has to go on here: in a source that other tasks read."""
-        return self.task.is_source and not self._stop_closed and bool(self.task.outputs)
+        return self.task.is_source and not self.closing.last_is_closed and bool(self.task.outputs)
 
     # --- dispatch ---
 
@@ -144,7 +125,7 @@ class DeterministicCore:
         actions: list[do.Action] = []
         match event:
             case on.Message():
-                self._untrimmed_bytes += len(event.value)
+                self.closing.read(len(event.value))
                 self.merge.message(event)
                 return []  # what it brings is taken when all that was read is here
             case on.InputRead():
@@ -157,7 +138,7 @@ class DeterministicCore:
                 self.sender.acked = event.token
                 return self._pump() if self.awaits_answers else []
             case on.Tick():
-                self._mono_ms, self._open_bytes = event.mono_ms, event.open_bytes
+                self._mono_ms, self.closing.open_bytes = event.mono_ms, event.open_bytes
                 self._mono_us = event.mono_us or event.mono_ms * 1000
                 self.time.observe(event.observed, self._mono_us)
                 actions = self._emit_progress()
@@ -174,7 +155,7 @@ class DeterministicCore:
             case on.InputGone(error):
                 return [do.ReadChangelog(self.ownership.doubted(self.generation, error))]
             case on.Stop():
-                self._stopping = True
+                self.closing.stopping = True
             case on.Start():
                 self._mono_ms = event.mono_ms
                 return self.start_up.begin(event)
@@ -189,11 +170,11 @@ class DeterministicCore:
         actions = self._append_next()
         if self.status is TaskStatus.RUNNING and self.at_rest:
             if self._closes:
-                if self._stop_closed:
+                if self.closing.last_is_closed:
                     return actions + self._exit()
-                self._stop_closed = self._stopping
-                actions += self._freeze(max(self.frozen + 1, self.clock.boundary(self._mono_ms)))
-            if self.task.channels and not self._stop_closed:
+                self.closing.last_is_closed = self.closing.stopping
+                actions += self._freeze(self.closing.checkpoint_id(self.frozen + 1, self._mono_ms))
+            if self.task.channels and not self.closing.last_is_closed:
                 actions += self._take()
         return actions
 
@@ -207,13 +188,13 @@ class DeterministicCore:
             self.external.begin(start.bounds)
             self._become(TaskStatus.GENESIS)
             return self._freeze(0)
-        self.commits.resume(start.fold, self.clock.now(self._mono_ms))
+        self.commits.resume(start.fold, self.closing.clock.now(self._mono_ms))
         self._resume(last)
         start.check_resumed(self.merge.position | self.external.position)
         if last.bulk_write_id is None or self.source.replay:
             return self._go_on()
         self._become(TaskStatus.GENESIS)  # a bulk write does not know where the outputs of this job will begin (D5)
-        return self._freeze(max(self.frozen + 1, self.clock.boundary(self._mono_ms)))
+        return self._freeze(self.closing.checkpoint_id(self.frozen + 1, self._mono_ms))
 
     def _resume(self, commit: Commit) -> None:
         """Set everything that is a function of the last commit, and of what was decided since."""
@@ -223,15 +204,12 @@ class DeterministicCore:
         self.external.resume(commit, self.start_up.bounds)
         self.sender.resume(commit)
         self.merge.reset(commit)
-        self.source.resume(deterministic, fold.decisions)
-        last_t = fold.decisions[-1].last_t if fold.decisions else deterministic.last_t
-        self.time.start(last_t, max(fold.lease, deterministic.lease))
+        self.time.start(self.source.resume(deterministic, fold.decisions), max(fold.lease, deterministic.lease))
 
     def _go_on(self) -> list[do.Action]:
         """Take up the work from the last commit."""
         self._become(TaskStatus.RUNNING)
-        seeks = [do.Seek(partition, offset) for partition, offset in self.merge.position.items()]
-        return [*seeks, *self._replay_next()]
+        return [*(do.Seek(*place) for place in self.merge.position.items()), *self._replay_next()]
 
     def _replay_next(self) -> list[do.Action]:
         """Process the next decision of a predecessor; after the last one take new rows."""
@@ -250,7 +228,7 @@ class DeterministicCore:
 
     def _take(self) -> list[do.Action]:
         """Process what may go (D1); once nothing may, tell downstream up to when nothing will come."""
-        if self._open_batch_is_full and self.commits.pending is not None:
+        if self.closing.batch_is_full and self.commits.pending is not None:
             return []
         batches, upto = self.merge.take()
         if batches or self._timer <= upto > self._upto:
@@ -263,18 +241,14 @@ class DeterministicCore:
         """Take rows, or that an input is idle: the decision goes to the log while it is processed."""
         assert self.wants_input, f"{self.task.name}: a batch was fed in {self.status}"
         self._mono_us, self._processing = event.mono_us, True
-        process: do.Action
-        if isinstance(event, on.InputIdle):
-            self.seen["inputs idle"] += 1
-            process = self.source.decide_idle(event)
-        else:
-            process = self.source.decide(event)
+        self.seen["inputs idle"] += isinstance(event, on.InputIdle)
+        process = self.source.decide_idle(event) if isinstance(event, on.InputIdle) else self.source.decide(event)
         return [*self._append_next(), process]
 
     # --- output ---
 
     def _ran(self, event: on.Ran) -> list[do.Action]:
-        self._processing, self._open_bytes, self._timer = False, event.open_bytes, event.timer
+        self._processing, self.closing.open_bytes, self._timer = False, event.open_bytes, event.timer
         self.outputs.hold(event)
         if self.source.batches:
             self.source.batches[-1].outputs = event
@@ -286,17 +260,7 @@ class DeterministicCore:
         return actions if self.task.channels else actions + self.outputs.progress(self.time.floor, self.frozen + 1)
 
     def _batches_done(self) -> list[do.Action]:
-        """Send the outputs of batches, in order: of those that are processed and whose input decisions are valid."""
-        actions: list[do.Action] = []
-        open_checkpoint = self.frozen + 1
-        for decision, outputs in self.source.done():
-            ends = {partition: last_logical(body)[0] for partition, _, body in outputs.frames}
-            besides = frozenset(partition for partition, t in ends.items() if t == decision.last_t)
-            actions += [
-                *self.outputs.send(outputs, open_checkpoint),
-                *self.outputs.progress(decision.last_t, open_checkpoint, besides=besides),
-            ]
-        return actions
+        return self.outputs.send_batches(self.source.done(), self.frozen + 1)
 
     def _emit_progress(self) -> list[do.Action]:
         """Advance logical time where no record does it."""
@@ -314,23 +278,18 @@ class DeterministicCore:
     # --- the own changelog ---
 
     def _append_next(self) -> list[do.Action]:
-        """Append the next message, if none is on its way; between a freeze and its commit only the commit."""
-        if self.changelog.appending is not None:
-            return []
-        if self._appends.committing:
-            return self.changelog.commit()
-        if self.status is not TaskStatus.RUNNING:
-            return []
-        return self._appends.next(self._mono_us, leases=self._emits_progress, gathers=self.gathers)
+        running = self.status is TaskStatus.RUNNING
+        return self._appends.next(self._mono_us, running=running, leases=self._emits_progress, gathers=self.gathers)
 
     def _appended(self, event: on.ChangelogAppended) -> list[do.Action]:
         self._mono_ms, self._mono_us = event.mono_ms, event.mono_us or event.mono_ms * 1000
         if not event.fenced:
-            forward = max(event.append_time_ms, self.clock.now(event.mono_ms))  # no checkpoint spans tasks: none waits
-            self.clock.anchor(forward, event.mono_ms)
+            clock = self.closing.clock
+            forward = max(event.append_time_ms, clock.now(event.mono_ms))  # no checkpoint spans tasks: none waits
+            clock.anchor(forward, event.mono_ms)
             self.time.anchor(event.append_time_ms, self._mono_us)
             if self.changelog.appending is ChangelogType.COMMIT:
-                self._rest_until_ms = event.mono_ms + REST * (event.mono_ms - self._frozen_ms)
+                self.closing.committed(event.mono_ms)
         return self._valid(*self.changelog.appended(event))
 
     def _valid(self, actions: list[do.Action], kind: ChangelogType | None) -> list[do.Action]:
@@ -347,24 +306,24 @@ class DeterministicCore:
 
     def _freeze(self, checkpoint_id: int) -> list[do.Action]:
         inputs, frontiers = self.merge.commit(checkpoint_id)
-        self.seen["checkpoints closed by untrimmed input"] += self._untrimmed_bytes > self.limits.untrimmed_bytes_max
-        self.frozen, self._open_bytes, self._frozen_ms = checkpoint_id, 0, self._mono_ms
-        self._untrimmed_bytes = 0
-        source = self.source
-        captured = PendingCommit(
-            checkpoint_id=checkpoint_id,
-            last_token=self.sender.token,
-            rollback_history=self.start_up.fold.rollback_history,
-            inputs=inputs,
-            external=self.external.commit(),
-            outputs=self.sender.commit(),
-            known=(),
-            at_end=self.task.is_source and self.external.all_ended,
-            deterministic=DeterministicCommit(source.taken, source.last_t, self.time.lease_sent, frontiers),
-            genesis=self.status is TaskStatus.GENESIS,
-            held=self.outputs.release()[0],
+        self.seen["checkpoints closed by untrimmed input"] += self.closing.input_is_long
+        self.closing.frozen(self._mono_ms)
+        self.frozen, source = checkpoint_id, self.source
+        self.commits.begin(
+            PendingCommit(
+                checkpoint_id=checkpoint_id,
+                last_token=self.sender.token,
+                rollback_history=self.start_up.fold.rollback_history,
+                inputs=inputs,
+                external=self.external.commit(),
+                outputs=self.sender.commit(),
+                known=(),
+                at_end=self.task.is_source and self.external.all_ended,
+                deterministic=DeterministicCommit(source.taken, source.last_t, self.time.lease_sent, frontiers),
+                genesis=self.status is TaskStatus.GENESIS,
+                held=self.outputs.release()[0],
+            )
         )
-        self.commits.begin(captured)
         return [do.Freeze(checkpoint_id), *self._append_next()]
 
     def _applied(self) -> list[do.Action]:

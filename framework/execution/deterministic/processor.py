@@ -1,6 +1,5 @@
 """Runs one task's code in deterministic mode: everything that it sees is a function of its input log (D3)."""
 
-import struct
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 
@@ -18,6 +17,7 @@ from framework.execution.event_time import OUTSIDE
 from framework.execution.outbox import MakeSinks, sinks_of
 from framework.execution.outputs import Outputs
 from framework.execution.processor import Processor
+from framework.execution.reserved_stores import META
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
@@ -25,7 +25,6 @@ from protocol.ids import TopicPartition, producer_id
 from protocol.record_batch import RecordBatch
 
 CALLS = b"calls"  # in META: how often ctx.random was called
-_INT64 = struct.Struct(">q")
 
 
 class LogicalProcessor(Processor):
@@ -90,11 +89,10 @@ class LogicalProcessor(Processor):
 
     def reset(self) -> None:
         """Make a new task instance over the state as it is now."""
-        self._logical.load(self._meta)
-        raw = self._meta.get(CALLS)
-        self._ctx.calls = 0 if raw is None else _INT64.unpack(raw)[0]
+        self._logical.load(self._overlay.store(META))
+        self._ctx.calls = self._entries.number(CALLS, 0)
         super().reset()
-        self._announced.load(self._meta.get)
+        self._announced.load(self._entries.get)
 
     def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
         """Process rows of an external topic: the i-th has the logical time ``first_t`` + i µs (D2)."""
@@ -154,9 +152,6 @@ class LogicalProcessor(Processor):
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
         super().before_freeze(checkpoint_id)
-        state = {CALLS: _INT64.pack(self._ctx.calls), **self._announced.save()}
+        state = self._announced.save()
         self._logical.save(state)
-        for key, raw in state.items():
-            if self._saved.get(key) != raw:
-                self._meta.put(key, raw)
-                self._saved[key] = raw
+        self._entries.save([(CALLS, self._ctx.calls), *state.items()])

@@ -103,9 +103,7 @@ class Logical(Scenario):
 
     def successor(self, *, same_host: bool = True, nonce: bytes = b"another process!") -> "Logical":
         """Return a process for the same task that has not started."""
-        after = Logical(
-            self.log, self.task, sink=self.sink, releases=self.releases, nonce=nonce, limits=self.core.limits
-        )
+        after = Logical(self.log, self.task, sink=self.sink, releases=self.releases, nonce=nonce, limits=self.limits)
         after.mono_ms, after.rows, after.outside = self.mono_ms, self.rows, self.outside
         if same_host:
             after.store, after.changelog_position = dict(self.store), self.changelog_position

@@ -335,7 +335,7 @@ def test_a_stream_that_was_not_told_is_told_again() -> None:
     rig.commit()
     assert LogicalRig(0, disk).processor._announced._told == (BEFORE_ALL, True)
     fresh = AnnouncedTime(["another"], lambda: (7, True))
-    fresh.load(rig.processor._meta.get)
+    fresh.load(rig.processor._entries.get)
     fresh.changed(STEP_US + 1)
     fresh.pass_to(2 * STEP_US)
     assert fresh.take() == [Advance(2 * STEP_US, 7, idle=True)]

@@ -16,7 +16,6 @@ from typing import Any
 from framework.cli.commands.worker import work
 from framework.core import actions as do
 from framework.core.aligned.task import TaskCore
-from framework.core.deterministic.task import DeterministicCore
 from framework.core.lifecycle import StartupPhase, TaskStatus
 from framework.execution.driver import TaskDriver
 from framework.execution.pending_sends import CHANGELOG
@@ -29,7 +28,7 @@ PHASES = ["starting", "restoring", "claiming", "announcing", "rolling back", "st
 SEND_POLLS = 40  # of 5 ms, in which what was sent gets there: the embedded log needs one, Kafka a few
 
 
-def phase_of(core: TaskCore | DeterministicCore) -> str:
+def phase_of(core: TaskCore) -> str:
     """Return the phase of a task."""
     match core.status:
         case TaskStatus.STARTING:
@@ -49,6 +48,11 @@ def phase_of(core: TaskCore | DeterministicCore) -> str:
             return "committing"
         case _:
             return "running" if core.commits.pending is None else "committing"
+
+
+def _aligned(driver: TaskDriver) -> TaskCore:
+    assert isinstance(driver.core, TaskCore)  # as all jobs of this proof are
+    return driver.core
 
 
 def _claims(driver: TaskDriver, action: do.Action) -> bool:
@@ -96,7 +100,7 @@ POINTS: dict[str, tuple[str, Test]] = {
     "store written, no marker sent": ("before", _marks),
     "one marker sent, the others not": ("after", _marks),
     "part of the logs trimmed": ("after", lambda _d, a: isinstance(a, do.Trim)),
-    "commit done, stop under way": ("after", lambda d, a: isinstance(a, do.Committed) and d.core._stopping),
+    "commit done, stop under way": ("after", lambda d, a: isinstance(a, do.Committed) and _aligned(d)._stopping),
     "open records, store flushed to a file": ("flushed", lambda _d, a: isinstance(a, do.Process)),
     "commit valid, store flushed to a file": ("flushed", lambda _d, a: isinstance(a, do.ApplyFrozen)),
 }
@@ -122,8 +126,7 @@ class CommitProgress:
 
         def watched_tick(driver: TaskDriver) -> bool:
             busy = tick(driver)
-            assert isinstance(driver.core, TaskCore)  # its jobs are aligned
-            memory[at + driver.owner] = numbers[phase_of(driver.core)]
+            memory[at + driver.owner] = numbers[phase_of(_aligned(driver))]
             return busy
 
         TaskDriver.tick = watched_tick  # type: ignore[method-assign, assignment]

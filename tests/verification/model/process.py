@@ -295,6 +295,8 @@ class Process:
 # tick, which is never beyond the open checkpoint.
 _PASSING = {"task", "limits", "aligned", "seen", "clock", "_mono_ms"}
 _SKIPPED = {
+    "AlignedSender": {"_task", "_sender", "_ownership"},
+    "Channel": {"task"},
     "Inputs": {"seen", "name", "aligned", "checkpoint_ahead_ms"},
     "Rollbacks": {"fingerprints"},
     "CommitPipeline": {"task", "_ownership", "_sender"},

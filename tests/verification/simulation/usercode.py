@@ -13,10 +13,9 @@ from framework.api.files import Files
 from framework.api.serdes import bytes_serde
 from framework.core.task_topology import TaskWiring
 from framework.errors import Halted
-from framework.execution.event_time import BEFORE_ALL, EventTime
+from framework.execution.event_time import BEFORE_ALL, EventTime, event_time_of
 from framework.execution.outbox import Outbox
 from framework.execution.process_loops import Site
-from framework.execution.processor import event_time_of
 from framework.execution.reserved_stores import META, OUTBOX, TIMERS
 from framework.execution.timers import Due, TimerQueue
 from framework.ports import ExternalRecord, LogRow

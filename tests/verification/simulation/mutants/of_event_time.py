@@ -95,7 +95,7 @@ def watermark_before_frames(output_frames: Any) -> Any:
     def mistaken(self: TaskCore, event: Any) -> Any:
         if event.watermark is None or not event.frames or self._closing is not None:
             return output_frames(self, event)
-        first = self._watermarks(*event.watermark)
+        first = self.outputs.watermarks(event.watermark, self.frozen + 1)
         return [*first, *output_frames(self, type(event)(event.frames))]
 
     return mistaken

@@ -1,0 +1,57 @@
+"""When a deterministic task closes a checkpoint: by its own timer, as no checkpoint spans tasks (D4)."""
+
+from framework.core.checkpoint_clock import CheckpointClock
+from framework.core.limits import REST, Limits
+
+
+class Closing:
+    """The reasons for which the open checkpoint is closed."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.clock = CheckpointClock(limits.checkpoint_interval_ms)
+        self.open_bytes = 0  # in the open write batch
+        self.stopping = False
+        self.last_is_closed = False  # that of a graceful stop
+        self._limits = limits
+        self._untrimmed_bytes = 0  # of messages read since the last freeze
+        self._frozen_ms = self._rest_until_ms = 0  # when the last checkpoint was frozen, and how long none is due
+
+    @property
+    def batch_is_full(self) -> bool:
+        """Whether the open write batch is near its bound: its checkpoint must be closed (A9), a source can wait."""
+        return self.open_bytes > self._limits.uncommitted_state_bytes_max // 2
+
+    @property
+    def input_is_long(self) -> bool:
+        """Whether much input is behind the last commit: streams stay short, and so do restarts."""
+        return self._untrimmed_bytes > self._limits.untrimmed_bytes_max
+
+    def due(self, open_checkpoint: int, mono_ms: int) -> bool:
+        """Tell whether ``open_checkpoint`` is to be closed now."""
+        return (
+            self.stopping
+            or self.batch_is_full
+            or self.input_is_long
+            or (self.clock.due(open_checkpoint, mono_ms) and mono_ms >= self._rest_until_ms)
+        )
+
+    def next_due_ms(self, open_checkpoint: int, mono_ms: float) -> float:
+        """Return in how many ms ``open_checkpoint`` can be closed by the clock."""
+        return max(self.clock.next_due_ms(open_checkpoint, int(mono_ms)), self._rest_until_ms - mono_ms)
+
+    def checkpoint_id(self, open_checkpoint: int, mono_ms: int) -> int:
+        """Return the number under which the open checkpoint is closed."""
+        return max(open_checkpoint, self.clock.boundary(mono_ms))
+
+    def read(self, size: int) -> None:
+        """Count a message of this size: it is read again by a restart before the next commit."""
+        self._untrimmed_bytes += size
+
+    def frozen(self, mono_ms: int) -> None:
+        """Begin the next checkpoint."""
+        self.open_bytes = self._untrimmed_bytes = 0
+        self._frozen_ms = mono_ms
+
+    def committed(self, mono_ms: int) -> None:
+        """Let a commit that took long be followed by a rest."""
+        self._rest_until_ms = mono_ms + REST * (mono_ms - self._frozen_ms)

@@ -1,0 +1,41 @@
+"""What the runtime keeps in a task's state: event time, turns, calls. What has not changed is not written again."""
+
+import struct
+from collections.abc import Iterable
+
+from framework.execution.reserved_stores import META
+from framework.stores.overlay import Overlay
+
+_INT64 = struct.Struct(">q")
+
+
+class OwnEntries:
+    """Entries of the reserved store META, as they were read or written last."""
+
+    def __init__(self, overlay: Overlay) -> None:
+        self._meta = overlay.store(META)
+        self._known: dict[bytes, bytes] = {}
+
+    def reload(self) -> None:
+        """Forget what was read: the state went back."""
+        self._known = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        """Read an entry."""
+        raw = self._meta.get(key)
+        if raw is not None:
+            self._known[key] = raw
+        return raw
+
+    def number(self, key: bytes, default: int) -> int:
+        """Read a number; ``default``: the state has none."""
+        raw = self.get(key)
+        return default if raw is None else int(_INT64.unpack(raw)[0])
+
+    def save(self, entries: Iterable[tuple[bytes, bytes | int]]) -> None:
+        """Write what differs from the state."""
+        for key, value in entries:
+            raw = _INT64.pack(value) if isinstance(value, int) else value
+            if self._known.get(key) != raw:
+                self._meta.put(key, raw)
+                self._known[key] = raw

@@ -1,0 +1,42 @@
+"""What a worker says of a task: its status for the supervisor, and the log line when it takes input."""
+
+import logging
+
+from framework.execution.driver import TaskDriver
+from protocol.ids import TopicPartition
+
+logger = logging.getLogger("grete")
+
+
+def task_status(driver: TaskDriver) -> dict[str, object]:
+    """Return what a supervisor shows of a task: plain values."""
+    core = driver.core
+    return {
+        "status": driver.status.name.lower(),
+        "generation": core.generation,
+        "version": -1 if core.commits.committed is None else core.commits.committed.checkpoint_id,
+        "positions": {
+            str(TopicPartition(e.topic, e.partition)): e.offset
+            for e in (() if core.commits.committed is None else core.commits.committed.external)
+        },
+        "restore": list(driver.restore.progress),
+        "counters": dict(driver.counters),
+        "seen": dict(core.seen),
+        "late": driver.event_time.late_records,
+        "idle_in": core.frozen + 1 if driver.running and driver.event_time.all_idle else None,
+        "settled": driver.outbox is None or driver.outbox.settled,
+        "sink_trouble": None if driver.outbox is None else driver.outbox.trouble,
+    }
+
+
+def log_ready(driver: TaskDriver) -> None:
+    """Log that a task takes input: from where on, and how many records were restored until then."""
+    commit = driver.core.commits.committed
+    logger.info(
+        "ready",
+        extra={
+            "restored": driver.counters["restored records"],
+            "checkpoint_id": -1 if commit is None else commit.checkpoint_id,
+            "position": task_status(driver)["positions"],
+        },
+    )
