@@ -29,7 +29,7 @@ LIMIT_S = 1_800.0  # of a start
 class Silent:
     """Takes what a backfill tells."""
 
-    def note(self, text: str) -> None:
+    def say(self, text: str) -> None:
         """Forget it."""
 
     def bar(self, name: str, done: int, total: int) -> None:

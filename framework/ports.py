@@ -151,7 +151,7 @@ class Log(LogReader, Protocol):
         """Delete messages before offset ``before``; nothing if they are gone. Raises OffsetOutOfRange past the end."""
         ...
 
-    def note_processed(self, positions: Mapping[TopicPartition, int]) -> None:
+    def report_processed(self, positions: Mapping[TopicPartition, int]) -> None:
         """Tell the producers of these partitions that their reader has processed everything before an offset.
 
         It becomes known in the background, some time after the next ``poll``. A failure or a crash may lose it.
@@ -159,9 +159,9 @@ class Log(LogReader, Protocol):
         ...
 
     def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return what was noted last, by any process, without those of which nothing is known.
+        """Return what was reported last, by any process, without those of which nothing is known.
 
-        It never waits: it may be older than the last note, or nothing yet, and then another look tells more.
+        It never waits: it may be older than the last report, or nothing yet, and then another look tells more.
         """
         ...
 

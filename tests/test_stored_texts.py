@@ -22,11 +22,11 @@ from framework.execution.deterministic import outputs, processor
 from framework.execution.reserved_stores import EVENT_TIME, STREAM_TIME, TURN, pin_key
 from framework.feeds.folder import FolderFeed
 from framework.job.directory import JobDirectory
-from framework.job.key_metadata import pin, rescale_note, rescaled
+from framework.job.key_metadata import pin, rescale_entry, rescaled
 from framework.job.metadata import pin_guarantee, pinned_settings
 from framework.logs.embedded import EmbeddedLog, schema
 from framework.logs.kafka import admin, config, job_metadata
-from framework.logs.kafka.job_metadata import KafkaNotesReader
+from framework.logs.kafka.job_metadata import KafkaMetadataReader
 from framework.logs.kafka.reader import KafkaReader
 from framework.settings import Settings
 from framework.sinks.files import FilesSink
@@ -124,8 +124,8 @@ def test_topics_have_their_names() -> None:
     """A job finds the topics, and on Kafka the metadata, that an earlier build has made."""
     assert changelog_topic("job", "count") == "job.count.changelog"
     assert stream_topic("job", "split", "words", "count") == "job.split.words.count"
-    notes = KafkaNotesReader(cast("KafkaReader", None), "job")
-    assert notes.topic == "job.notes"
+    metadata = KafkaMetadataReader(cast("KafkaReader", None), "job")
+    assert metadata.topic == "job.notes"
     assert (job_metadata.PINS, job_metadata.FEEDS) == (0, 1)
     assert [job_metadata._partition_of(key) for key in ("guarantee", "topic t", "feed/t/a", "feed-root/t")] == [
         0,
@@ -182,11 +182,11 @@ def test_a_guarantee_is_pinned_as_it_was(tmp_path: Path, modes: str, settings: S
 
 
 def test_keys_of_the_metadata_are_what_they_were(tmp_path: Path) -> None:
-    """A note of an earlier build is found, and read, under its key."""
+    """An entry of an earlier build is found, and read, under its key."""
     log = EmbeddedLog(tmp_path / "log.db")
     log.produce_with_meta([], {"rescaled": b'{"partitions": 1, "ends": [["t", 0, 7]]}'})
     assert rescaled(log, job) == (None, {TopicPartition("t", 0): 7})
-    assert rescale_note(1, 2, {PARTITION: 7}) == {"rescaled": b'{"partitions": 1, "before": 2, "ends": [["t", 1, 7]]}'}
+    assert rescale_entry(1, 2, {PARTITION: 7}) == {"rescaled": b'{"partitions": 1, "before": 2, "ends": [["t", 1, 7]]}'}
     pin(log, "t", Partitioner.CRC32)
     assert log.meta_get("partitioner t") == b'{"format": 1, "partitioner": "crc32"}'
     log.create_topic("t", 1, plain=True)
@@ -194,9 +194,9 @@ def test_keys_of_the_metadata_are_what_they_were(tmp_path: Path) -> None:
     (tmp_path / "folder" / "a").write_text("x")
     assert [step.done for step in FolderFeed(log, "t", tmp_path / "folder").scan()]
     assert log.meta_get("feed-root/t") == str(tmp_path / "folder").encode()
-    [(key, note)] = log.meta_items("feed/")
+    [(key, entry)] = log.meta_items("feed/")
     assert key == "feed/t/a"
-    mtime_ns, size, digest, reason = msgspec.msgpack.decode(note)
+    mtime_ns, size, digest, reason = msgspec.msgpack.decode(entry)
     assert (mtime_ns, size, len(digest), reason) == (-1, 1, 16, "")
     log.close()
 

@@ -54,7 +54,7 @@ BANNED = {
     r"\bspares?\b": "prewarmed worker",
     r"\b(worker's|with(out)?|its|takes?) orders\b": "worker spec",
     r"\bask(er|ers)\b|\bbells?\b|\bkeepers?\b|\binbox\b": "metadata client, notifier, daemon, input reader",
-    r"\b(the|its|a|put|many) notes\b": "job metadata",
+    r"\b(the|its|a|put|many) notes\b|metadata\w* notes?\b|\bnote under\b": "job metadata, and an entry of it",
     r"(?<!\")\b(history_ms|(clean_bytes|layer_bytes|sink_bytes|lag_messages)_max|unacked_ms_max)\b": "a setting",
     r"\bGRETE_GUARANTEE\b|setting guarantee\b|release = (read-back|transaction)": "the setting",
     r"--by-key\b|--lines\b|\bgrete verify\b(?! past)": "--assume-keyed, --input, grete check-determinism",

@@ -129,7 +129,7 @@ def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
 def tell(local: LocalJob, screen: Screen) -> None:
     """Show what the tasks have printed, and which workers ended."""
     for line in (*local.supervisor.printed(), *local.supervisor.news):
-        screen.note(line)
+        screen.say(line)
     local.supervisor.news.clear()
 
 

@@ -15,7 +15,7 @@ WAITS_S = 60.0  # between two lines about a task that waits for others
 
 
 class Screen:
-    """Bars by name. What is printed through ``note`` scrolls above them."""
+    """Bars by name. What is printed through ``say`` scrolls above them."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -37,7 +37,7 @@ class Screen:
         self._values[name] = done, total
         if not self.console.is_terminal and time.monotonic() - self._said_s >= PLAIN_S:
             self._said_s = time.monotonic()
-            self.note(", ".join(f"{name} {done:,} of {total:,}" for name, (done, total) in self._values.items()))
+            self.say(", ".join(f"{name} {done:,} of {total:,}" for name, (done, total) in self._values.items()))
 
     def restores(self, workers: Mapping[int, Mapping[str, Any]]) -> None:
         """Show a bar for each task that is being restored: ``workers`` are statuses by partition."""
@@ -55,21 +55,21 @@ class Screen:
     def troubles(self, troubles: Mapping[str, str]) -> None:
         """Say what keeps a task from its sink when that begins and when it is over: it is tried again and again."""
         for task in troubles.keys() - self._troubled:
-            self.note(f"{task} waits for its sink: {troubles[task]}")
+            self.say(f"{task} waits for its sink: {troubles[task]}")
         for task in self._troubled - troubles.keys():
-            self.note(f"{task}: its sink answers again")
+            self.say(f"{task}: its sink answers again")
         self._troubled = set(troubles)
 
     def waits(self, waits: Mapping[str, str]) -> None:
         """Say what tasks wait for, of each once a minute; and when that is over."""
         now = time.monotonic()
         for task in self._waits_s.keys() - waits.keys():
-            self.note(f"{task} waits no longer")
+            self.say(f"{task} waits no longer")
             del self._waits_s[task]
         for task, text in waits.items():
             if now - self._waits_s.get(task, -math.inf) >= WAITS_S:
                 self._waits_s[task] = now
-                self.note(f"{task} waits {text}")
+                self.say(f"{task} waits {text}")
 
     def late(self, late: Mapping[str, int], *, finally_: bool = False) -> None:
         """Say how many records windows have dropped as late: at once, then once a minute while there are more."""
@@ -78,12 +78,12 @@ class Screen:
             return
         self._late, self._late_s = dict(late), time.monotonic()
         parts = ", ".join(f"{task}: {count:,}" for task, count in sorted(late.items()) if count)
-        self.note(
+        self.say(
             f"{sum(late.values()):,} records came too late for their windows and were dropped ({parts}): "
             "raise grace_ms of the window, or event_time_idle_ms (docs/explanation/event-time.md)"
         )
 
-    def note(self, text: str) -> None:
+    def say(self, text: str) -> None:
         """Print a line as it is, but for what could steer a terminal."""
         self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 

@@ -87,7 +87,7 @@ class AlignedMode:
                 parts.tell(on.InputGone(error))
                 return True
             if batch is None:
-                return parts.note_ends()
+                return parts.tell_ends()
             partition, rows = batch
             if partition not in parts.internal:
                 parts.event_time.active(partition, parts.mono_ms())

@@ -1,13 +1,13 @@
 """Tells whether the consumers of a source's streams are too far behind for it to go on (B1), and tells producers so.
 
 What counts is what consumers have not processed, not what they have not committed: with a long interval, nothing is
-trimmed for long. A consumer notes its positions in the log; those of a crash are stale, which the next ones correct.
+trimmed for long. A consumer reports its positions to the log; those of a crash are stale, which the next ones correct.
 """
 
 from collections.abc import Callable, Sequence
 
 from framework.execution.input_reader import InputReader
-from framework.execution.limits import AGAIN_MS, LAG_PER_PRODUCER, NOTED_MS, NOTED_PARTS
+from framework.execution.limits import AGAIN_MS, LAG_PER_PRODUCER, REPORTED_MS, REPORTED_PARTS
 from framework.ports import Log
 from protocol.ids import TopicPartition
 
@@ -63,8 +63,8 @@ class Backpressure:
         return max(lags)
 
 
-class NotedPositions:
-    """Notes how far a task has processed its streams: as it goes on a good part of the bound, and every few seconds."""
+class ReportedPositions:
+    """Reports how far a task has processed its streams: when it has gone on a good part of the bound, and every 5 s."""
 
     def __init__(
         self,
@@ -77,27 +77,27 @@ class NotedPositions:
         """``producers``: how many a partition has, the same as its topic has partitions."""
         self._log, self._reader, self._processed_offset = log, reader, processed_offset
         self._every = {
-            partition: lag_bound(messages_max, count) // NOTED_PARTS for partition, count in producers.items()
+            partition: lag_bound(messages_max, count) // REPORTED_PARTS for partition, count in producers.items()
         }
-        self._noted: dict[TopicPartition, int] = {}
+        self._reported: dict[TopicPartition, int] = {}
         self._due_ms = 0.0
 
     def forget(self, partition: TopicPartition) -> None:
-        """It is read from elsewhere, perhaps again: what was noted may be too high."""
-        self._noted.pop(partition, None)
+        """It is read from elsewhere, perhaps again: what was reported may be too high."""
+        self._reported.pop(partition, None)
 
     def look(self, now_ms: float) -> None:
-        """Note what has changed."""
+        """Report what has changed."""
         due = now_ms >= self._due_ms
         moved = {}
         for partition, every in self._every.items():
-            noted = self._noted.get(partition)
-            if due or noted is None or self._reader.position(partition) - noted >= every:
+            reported = self._reported.get(partition)
+            if due or reported is None or self._reader.position(partition) - reported >= every:
                 offset = self._processed_offset(partition)
-                if noted is None or offset - noted >= (1 if due else every):
+                if reported is None or offset - reported >= (1 if due else every):
                     moved[partition] = offset
         if due:
-            self._due_ms = now_ms + NOTED_MS
+            self._due_ms = now_ms + REPORTED_MS
         if moved:
-            self._noted |= moved
-            self._log.note_processed(moved)
+            self._reported |= moved
+            self._log.report_processed(moved)

@@ -143,7 +143,7 @@ class TaskDriver:
             case do.Seek():
                 self.mode.forget_read()
                 parts.input_reader.seek(action.partition, action.offset)
-                parts.noted.forget(action.partition)
+                parts.reported.forget(action.partition)
                 self.event_time.active(action.partition, parts.mono_ms())
             case do.Spill():
                 self._early.put(action.key, action.value)

@@ -5,9 +5,9 @@
 END_CHECK_MS = 100  # after an external batch: whether more is there, which is of no use in a stream
 LATE_MS = 10.0  # until what the log has, and does not show yet, is read again
 AGAIN_MS = 5  # between two looks at consumers while they are behind: one round trip for every partition
-NOTED_PARTS = 4  # a consumer notes its position when it has gone on this part of what producers may be ahead
-NOTED_MS = 5_000  # and if it has gone on at all: what lag tools see is no older, as with any consumer
-LAG_PER_PRODUCER = 25  # messages: a second of markers, or what an idle source sends until its consumer has noted it
+REPORTED_PARTS = 4  # a consumer reports its position when it has gone on this part of what producers may be ahead
+REPORTED_MS = 5_000  # and if it has gone on at all: what lag tools see is no older, as with any consumer
+LAG_PER_PRODUCER = 25  # messages: a second of markers, or what an idle source sends until its consumer has reported it
 LOOK_MS = 1_000  # between two looks where a partition of outputs ends
 WAIT_MS_MAX = 20.0  # between two looks at a sink's step that takes long
 

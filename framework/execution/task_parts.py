@@ -9,7 +9,7 @@ from framework.core.aligned.task import TaskCore
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.lifecycle import StartupPhase
 from framework.errors import Halted
-from framework.execution.backpressure import Backpressure, NotedPositions
+from framework.execution.backpressure import Backpressure, ReportedPositions
 from framework.execution.input_reader import InputReader
 from framework.execution.pending_sends import PendingSends
 from framework.execution.ports import Runner
@@ -55,7 +55,7 @@ class TaskParts:
         self.event_time = EventTimeOut(core, runner, self.input_reader, settings)
         self.backpressure = Backpressure(log, self.wiring.outputs, settings.downstream_lag_messages_max)
         producers = Counter(partition for _, partition in self.wiring.channels)
-        self.noted = NotedPositions(
+        self.reported = ReportedPositions(
             log, self.input_reader, core.processed_offset, producers, settings.downstream_lag_messages_max
         )
         self.end_due_ms = 0.0  # when to look whether the external inputs have ended
@@ -71,10 +71,10 @@ class TaskParts:
 
     def next_batch(self) -> tuple[TopicPartition, list[LogRow]] | None:
         """Read on, after all that was read before is told. Raises OffsetOutOfRange."""
-        self.noted.look(self.mono_ms())
+        self.reported.look(self.mono_ms())
         return self.input_reader.next_batch()
 
-    def note_ends(self) -> bool:
+    def tell_ends(self) -> bool:
         """Tell the core of external inputs that have nothing left (A2b); True if that is news."""
         news, due = False, self.mono_ms() >= self.end_due_ms
         for partition in self.wiring.external if due else ():

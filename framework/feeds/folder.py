@@ -38,12 +38,12 @@ SPECIAL = "not a regular file, not opened"
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What the manifest knows of a path. ``digest`` is empty when the file gave no document, ``note`` says why."""
+    """What the manifest knows of a path. ``digest`` is empty when the file gave no document, ``reason`` says why."""
 
     mtime_ns: int  # -1: read it again, it was changing
     size: int
     digest: bytes
-    note: str = ""
+    reason: str = ""
 
 
 @dataclass
@@ -137,8 +137,8 @@ class FolderFeed:
             entry = self._manifest.get(name)
             if entry is not None and (entry.mtime_ns, entry.size) == (status.st_mtime_ns, status.st_size):
                 report.counts["unchanged"] += 1
-                if entry.note:
-                    report.skipped[entry.note] += 1
+                if entry.reason:
+                    report.skipped[entry.reason] += 1
             else:
                 work.append((name, path))
         work += [(name, None) for name in self._manifest if name not in listing.names and not listing.hides(name)]
@@ -187,22 +187,22 @@ class FolderFeed:
         except OSError:
             skipped[UNREADABLE] += 1
             return
-        note, digest, text = "", b"", b""
+        reason, digest, text = "", b"", b""
         if data is None or status.st_size > self._file_bytes_max:
-            note = HUGE
+            reason = HUGE
         elif b"\0" in data[:PROBE_BYTES]:
-            note = BINARY
+            reason = BINARY
         else:
             try:
                 data.decode()
                 text = data
             except UnicodeDecodeError:
-                note, text = DAMAGED, data.decode(errors="replace").encode()
+                reason, text = DAMAGED, data.decode(errors="replace").encode()
             digest = hashlib.blake2b(data, digest_size=16).digest()
-        if note:
-            skipped[note] += 1
+        if reason:
+            skipped[reason] += 1
         racy = not stable or abs(self._clock_ns() - status.st_mtime_ns) < RACY_NS
-        entry = Entry(-1 if racy else status.st_mtime_ns, status.st_size, digest, note)
+        entry = Entry(-1 if racy else status.st_mtime_ns, status.st_size, digest, reason)
         known = before is not None and bool(before.digest)
         if digest and not (before is not None and before.digest == digest):
             counts["changed" if known else "new"] += 1

@@ -15,8 +15,8 @@ from protocol.partitioner import crc32_partition_of, partition_of
 Placement = Callable[[bytes, int], int]  # key, partitions → partition
 Places = Mapping[int, Placement]  # by stage
 
-RESCALED = "rescaled"  # the note of how many partitions a job got, and where its inputs ended then
-_FORMAT = 1  # of a stored note: a reader refuses another one
+RESCALED = "rescaled"  # the entry of how many partitions a job got, and where its inputs ended then
+_FORMAT = 1  # of a stored entry: a reader refuses another one
 
 
 class Rescaled(NamedTuple):
@@ -29,17 +29,17 @@ class Rescaled(NamedTuple):
 def rescaled(metadata: MetadataReader, job: Job) -> Rescaled | None:
     """Return the rescale that gave the job its partitions, None if there was none."""
     raw = metadata.meta_get(RESCALED)
-    note = {} if raw is None else json.loads(raw)
-    if note.get("partitions") != job.partitions:
+    entry = {} if raw is None else json.loads(raw)
+    if entry.get("partitions") != job.partitions:
         return None  # of a rescale that came to nothing
-    ends = {TopicPartition(topic, number): end for topic, number, end in note["ends"]}
-    return Rescaled(note.get("before"), ends)
+    ends = {TopicPartition(topic, number): end for topic, number, end in entry["ends"]}
+    return Rescaled(entry.get("before"), ends)
 
 
-def rescale_note(partitions: int, before: int, ends: Mapping[TopicPartition, int]) -> dict[str, bytes]:
-    """Return the note that ``rescaled`` reads."""
-    note = {"partitions": partitions, "before": before, "ends": [[*partition, end] for partition, end in ends.items()]}
-    return {RESCALED: json.dumps(note).encode()}
+def rescale_entry(partitions: int, before: int, ends: Mapping[TopicPartition, int]) -> dict[str, bytes]:
+    """Return the entry that ``rescaled`` reads."""
+    entry = {"partitions": partitions, "before": before, "ends": [[*partition, end] for partition, end in ends.items()]}
+    return {RESCALED: json.dumps(entry).encode()}
 
 
 def pinned(metadata: MetadataReader, topics: Iterable[str]) -> dict[str, Partitioner]:
@@ -52,19 +52,19 @@ def pin(metadata: JobMetadata, topic: str, partitioner: Partitioner) -> Partitio
     """Pin the partitioner of an input unless one is pinned; return the one that is."""
     known = pinned(metadata, [topic])
     if not known:
-        note = {"format": _FORMAT, "partitioner": partitioner.value}
-        metadata.produce_with_meta([], {_key(topic): json.dumps(note).encode()}, sync=True)
+        entry = {"format": _FORMAT, "partitioner": partitioner.value}
+        metadata.produce_with_meta([], {_key(topic): json.dumps(entry).encode()}, sync=True)
     return known.get(topic, partitioner)
 
 
-def pin_like(metadata: MetadataReader, job: Job, target_notes: JobMetadata, target: Job) -> None:
+def pin_like(metadata: MetadataReader, job: Job, target_metadata: JobMetadata, target: Job) -> None:
     """Pin for a second job, of the same stages, what is pinned for the first: its state is placed by it."""
     for stage, other in zip(job.stages, target.stages, strict=False):
         topics, others = (each.topology().externals_of(stage.ordinal) for each in (job, target))
         known = pinned(metadata, topics)
         for topic, name in zip(topics, others, strict=False):
             if topic in known and has_state(other):
-                pin(target_notes, name, known[topic])
+                pin(target_metadata, name, known[topic])
 
 
 def placed_by(metadata: MetadataReader, job: Job) -> Places:
@@ -101,9 +101,9 @@ def _key(topic: str) -> str:
 
 def _decoded(topic: str, raw: bytes) -> Partitioner:
     try:
-        note = json.loads(raw)
-        if note["format"] == _FORMAT:
-            return Partitioner(note["partitioner"])
+        entry = json.loads(raw)
+        if entry["format"] == _FORMAT:
+            return Partitioner(entry["partitioner"])
     except (ValueError, KeyError, TypeError):
         pass
     raise ConfigError(

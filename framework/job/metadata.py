@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from framework.api.job import Job
 from framework.errors import ConfigError
-from framework.job.key_metadata import rescale_note, rescaled
+from framework.job.key_metadata import rescale_entry, rescaled
 from framework.ports import JobLog, JobLogReader, JobMetadata, MetadataReader
 from framework.settings import Settings, with_texts
 from protocol.ids import TopicPartition
 
 _SEQUENCED = "read-back"  # as it is pinned: logs of earlier builds say so
-_GUARANTEE = "guarantee"  # the note that pins it, and the modes behind it if they are not the usual one
+_GUARANTEE = "guarantee"  # the entry that pins it, and the modes behind it if they are not the usual one
 
 
 def pin_guarantee(metadata: JobMetadata, job: str, settings: Settings, modes: str = "aligned") -> None:
@@ -67,8 +67,8 @@ def pinned_settings(job: Job, log: JobLogReader, settings: Settings) -> Settings
 
 
 def pin_rescale(log: JobLog, job: Job, before: int, ends: Mapping[TopicPartition, int]) -> None:
-    """Note before a rescale that ``job`` gets its partitions while its inputs end there: see ``placed_from``."""
-    log.open_metadata(job.name).produce_with_meta([], rescale_note(job.partitions, before, ends))
+    """Write before a rescale that ``job`` gets its partitions while its inputs end there: see ``placed_from``."""
+    log.open_metadata(job.name).produce_with_meta([], rescale_entry(job.partitions, before, ends))
 
 
 def placed_from(log: JobLogReader, job: Job) -> dict[TopicPartition, int]:

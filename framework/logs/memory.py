@@ -46,7 +46,7 @@ class MemoryLogData:
         self.clock = clock
         self.partition_counts: dict[str, int] = {}
         self.partitions: dict[TopicPartition, MemoryPartition] = {}
-        self.processed: dict[TopicPartition, int] = {}  # as their readers have noted
+        self.processed: dict[TopicPartition, int] = {}  # as their readers have reported
 
     def partition(self, partition: TopicPartition) -> MemoryPartition:
         """Return the partition. Raises ConfigError if there is none."""
@@ -197,12 +197,12 @@ class MemoryLog:
             del found.rows[: found.index(before)]
             found.start = before
 
-    def note_processed(self, positions: Mapping[TopicPartition, int]) -> None:
+    def report_processed(self, positions: Mapping[TopicPartition, int]) -> None:
         """Tell producers how far their reader is, at once."""
         self.data.processed.update(positions)
 
     def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return what was noted last."""
+        """Return what was reported last."""
         known = self.data.processed
         return {partition: known[partition] for partition in partitions if partition in known}
 

@@ -147,7 +147,7 @@ class SqlSink:
             self._write(self._writers[name], [raw for _, raw in group])
 
     def commit(self) -> None:
-        """Note the checkpoint and commit: rows and note, or neither."""
+        """Write the checkpoint beside the rows and commit: both, or neither."""
         job, task, _ = self._owner
         doing = f"committing checkpoint {self._checkpoint_id} of {task}"
         mark = self._dialect.mark

@@ -169,12 +169,12 @@ def _ids_of_state(job: Job, log: JobLogReader) -> dict[str, dict[str, int]]:
     ids = {}
     for stage in job.stages:
         if stage.windows and log.partitions(job.topology().changelog(stage.ordinal)) is not None:
-            noted = _noted_ids(job, log, stage.ordinal)
-            ids[stage.name] = {name: number for name, number in noted.items() if name in stage.store_names()}
+            pinned = _pinned_ids(job, log, stage.ordinal)
+            ids[stage.name] = {name: number for name, number in pinned.items() if name in stage.store_names()}
     return ids
 
 
-def _noted_ids(job: Job, log: JobLogReader, ordinal: int) -> dict[str, int]:
+def _pinned_ids(job: Job, log: JobLogReader, ordinal: int) -> dict[str, int]:
     """Return store name → id as the first task of a stage that has committed names it; one task's state is read."""
     for number in range(min(job.partitions, log.partitions(job.topology().changelog(ordinal)) or 0)):
         wiring = wire(job.topology(), ordinal, number)

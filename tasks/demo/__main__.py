@@ -75,7 +75,7 @@ def demo(
     settings = with_texts(settings_of(sets, None), {"processing_guarantee": guarantee})
     directory = _default_directory(root, guarantee, address) if directory is None else directory
     screen = Screen(Console())
-    screen.note(f"Indexing {root}\nin {directory}, {guarantee}, {job.partitions} worker processes")
+    screen.say(f"Indexing {root}\nin {directory}, {guarantee}, {job.partitions} worker processes")
     stop = StopSignal()
     with (
         _log(address, directory, screen) as found,
@@ -88,7 +88,7 @@ def demo(
         work = _index(local, feed, screen, stop, kills)
         if stop.asked:
             local.stop()
-            screen.note("stopped; the next run goes on from here")
+            screen.say("stopped; the next run goes on from here")
             return
         if not follow:
             local.stop()
@@ -98,7 +98,7 @@ def demo(
         if follow and ok:
             feed = FolderFeed(local.metadata, documents.name, root, exclude=job_directory.directory)
             watch.follow(local, feed, Lookup(reader), query, screen, stop)
-            screen.note("stopping …")
+            screen.say("stopping …")
             local.stop()
     if not ok:
         raise typer.Exit(ExitCode.FAILED)
@@ -119,9 +119,9 @@ def _log(address: LogAddress, directory: Path, screen: Screen) -> Iterator[LogAd
     if address.url != OWN_BROKER:
         yield address
         return
-    screen.note("Starting a Kafka broker (the first time, it is fetched) …")
+    screen.say("Starting a Kafka broker (the first time, it is fetched) …")
     with find_broker(directory / OWN_BROKER, keep=True) as broker:
-        screen.note(f"Kafka: {broker.bootstrap} ({broker.how})")
+        screen.say(f"Kafka: {broker.bootstrap} ({broker.how})")
         yield LogAddress(KAFKA + broker.bootstrap, address.config)
 
 
@@ -138,11 +138,11 @@ def _index(local: LocalJob, feed: FolderFeed, screen: Screen, stop: StopSignal, 
     planned = feed.report.planned
     feed.batch_files_max = max(1, min(feed.batch_files_max, planned // 50))
     work = planned + sum(local.ends().values()) - committed
-    chaos = Chaos(local, kills if work >= SMALL_WORK else 0, screen.note)
+    chaos = Chaos(local, kills if work >= SMALL_WORK else 0, screen.say)
     if not work:
-        screen.note("The folder is as it was at the last run: nothing to feed, nothing to do twice")
+        screen.say("The folder is as it was at the last run: nothing to feed, nothing to do twice")
     elif work < SMALL_WORK:
-        screen.note(f"{work:,} files to look at: too few for killing workers meanwhile")
+        screen.say(f"{work:,} files to look at: too few for killing workers meanwhile")
     started_s = time.monotonic()
     with screen:
         while not stop.asked:
@@ -155,7 +155,7 @@ def _index(local: LocalJob, feed: FolderFeed, screen: Screen, stop: StopSignal, 
             if feeding.idle and chaos.settled and local.drained(feeding.ends()):
                 break
     seconds = time.monotonic() - started_s
-    screen.note(f"Read: {described(feed.report)}")
+    screen.say(f"Read: {described(feed.report)}")
     return Work(sum(local.committed().values()) - committed, seconds, local.commits() - commits, chaos)
 
 
@@ -163,28 +163,26 @@ def _prove(
     local: LocalJob, reader: LocalReader, screen: Screen, work: Work, settings: Settings, *, default: bool
 ) -> bool:
     """Show a summary and some searches, then compare the index with a plain pass; return whether all is right."""
-    note = screen.note
+    say = screen.say
     done, chaos = work.kills.done, work.kills
     rate = f" ({work.documents / work.seconds:,.0f} documents/s)" if work.documents else ""
-    note(f"\nIndexed {work.documents:,} new, changed or deleted documents in {work.seconds:.1f} s{rate}")
+    say(f"\nIndexed {work.documents:,} new, changed or deleted documents in {work.seconds:.1f} s{rate}")
     if done:
         restores = sum(kill.restoring for kill in done)
         rolled_back = sum(kill.rolled_back for kill in done)
         what = "rolled back" if local.aligned else "sent again"
-        note(
+        say(
             f"Workers killed: {len(done)}, {chaos.effective} of them with {rolled_back:,} uncommitted records, now "
             f"{what}; {restores} in a restore"
         )
     if chaos.missed:
-        note(
-            f"{chaos.missed} more kills were planned, but no worker had anything to lose any more: the folder is small"
-        )
+        say(f"{chaos.missed} more kills were planned, but no worker had anything to lose any more: the folder is small")
     lookup = Lookup(reader)
     for query in QUERIES if default else _queries(local):
-        note(f"  {found(lookup, query)}")
-    note("\nComparing with one plain pass over the recorded documents …")
+        say(f"  {found(lookup, query)}")
+    say("\nComparing with one plain pass over the recorded documents …")
     result = audit(local.log, reader)
-    note(
+    say(
         f"{result.documents:,} documents, {result.occurrences:,} words ({result.words:,} different), "
         f"{result.postings:,} postings; {work.commits:,} checkpoints committed by {len(job.stages) * job.partitions} "
         f"tasks"
@@ -193,22 +191,22 @@ def _prove(
 
 
 def _verdict(screen: Screen, result: Audit, settings: Settings) -> bool:
-    note = screen.note
+    say = screen.say
     if not result.differences:
-        note("The index is identical.")
+        say("The index is identical.")
         if settings.processing_guarantee != "exactly-once":
-            note("No damage this time: no kill hit records that had been sent and not committed. Try again.")
+            say("No damage this time: no kill hit records that had been sent and not committed. Try again.")
         return True
-    note(
+    say(
         f"The index differs in {result.differences:,} entries: {result.missing:,} postings missing, "
         f"{result.wrong:,} wrong, {result.extra:,} too many; {result.miscounted:,} words miscounted. The first:"
     )
     for sample in result.samples:
-        note(f"  {sample}")
+        say(f"  {sample}")
     if settings.processing_guarantee == "exactly-once":
-        note("This must not happen: please report it, with the job's directory.")
+        say("This must not happen: please report it, with the job's directory.")
         return False
-    note("This is what exactly-once prevents: run it again without GUARANTEE.")
+    say("This is what exactly-once prevents: run it again without GUARANTEE.")
     return True
 
 

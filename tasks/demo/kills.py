@@ -64,10 +64,10 @@ class Chaos:
     work is handed out by ``may_feed``: enough to keep all workers busy, and not all of it as long as kills are left.
     """
 
-    def __init__(self, local: LocalJob, kills: int, note: Callable[[str], None]) -> None:
+    def __init__(self, local: LocalJob, kills: int, say: Callable[[str], None]) -> None:
         self.done: list[Kill] = []
         self._local = local
-        self._note = note
+        self._say = say
         count = kills + 1 if kills else 0
         self._moments = [SPREAD * (number + 0.5) / count for number in range(count)]
         self._restore_at = count // 2
@@ -151,7 +151,7 @@ class Chaos:
             self._phase = _Phase.RESTORING
         else:
             self._phase = _Phase.RECOVERING
-        self._note(text)
+        self._say(text)
         self._next += 1
 
     def _strike_restore(self) -> None:
@@ -165,7 +165,7 @@ class Chaos:
             self._local.supervisor.kill(self._victim)
             done, total = max(halfway, default=[0, 1])
             where = f"{100 * done // total} % read" if halfway else "it had just begun"
-            self._note(f"killed worker {self._victim} again, in its restore ({where})")
+            self._say(f"killed worker {self._victim} again, in its restore ({where})")
             self._phase = _Phase.CONFIRMING
 
     def _confirm(self) -> None:
@@ -185,7 +185,7 @@ class Chaos:
     def _again(self, why: str) -> None:
         self._tries += 1
         if self._tries >= RESTORE_TRIES:
-            self._note(f"{why}, {self._tries} times: no kill in a restore")
+            self._say(f"{why}, {self._tries} times: no kill in a restore")
             self._phase = _Phase.RECOVERING
             return
         self._local.supervisor.kill(self._victim)

@@ -12,7 +12,7 @@ from framework.worker.local_job import LocalJob
 
 def demonstrate(found: JobTarget, local: LocalJob, screen: Screen) -> bool:
     """Audit the job of the demonstration on Spark; at least once may differ. Returns whether all is right."""
-    screen.note("\nAuditing the state on Spark: the tasks' own code over all recorded documents, key by key …")
+    screen.say("\nAuditing the state on Spark: the tasks' own code over all recorded documents, key by key …")
     spark = local_session("local[*]")
     with screen:
         result = audit(spark, wanted_of(found, [LOG], None), local.log, screen, aligned=local.aligned)

@@ -14,8 +14,8 @@ POLL_MS = 20
 
 def follow(local: LocalJob, feed: FolderFeed, lookup: Lookup, query: str, screen: Screen, stop: StopSignal) -> None:
     """Feed what changes until Ctrl-C; search again after each change that the index has taken in."""
-    screen.note(f"\nFollowing {feed.root}: edit, add or delete a file; Ctrl-C ends (QUERY=… watches another search)")
-    screen.note(f"  {found(lookup, query)}")
+    screen.say(f"\nFollowing {feed.root}: edit, add or delete a file; Ctrl-C ends (QUERY=… watches another search)")
+    screen.say(f"  {found(lookup, query)}")
     feeding = Feeding(local, feed, [], follow=True)
     seen, changed_s = len(feeding.fed), 0.0
     while not stop.asked:
@@ -34,6 +34,6 @@ def follow(local: LocalJob, feed: FolderFeed, lookup: Lookup, query: str, screen
                 line = found(lookup, query)
             except TransientError:
                 continue  # a worker is putting its store in order: the next round sees it
-            screen.note(f"{time.strftime('%H:%M:%S')} {what}, in the index after {took_ms:.0f} ms")
-            screen.note(f"  {line}")
+            screen.say(f"{time.strftime('%H:%M:%S')} {what}, in the index after {took_ms:.0f} ms")
+            screen.say(f"  {line}")
             changed_s = 0.0

@@ -16,7 +16,7 @@ def shown(*, terminal: bool) -> tuple[Screen, io.StringIO]:
 def test_notes_cannot_steer_the_terminal() -> None:
     """Names of files come from anywhere: neither control characters nor markup act."""
     screen, out = shown(terminal=False)
-    screen.note("a\x1b[31mb\rc [bold]d[/bold]")
+    screen.say("a\x1b[31mb\rc [bold]d[/bold]")
     assert out.getvalue() == "a\\x1b[31mb\\x0dc [bold]d[/bold]\n"
     assert printable("\x7f\x9b ü\n") == "\\x7f\\x9b ü\n"
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from framework.errors import ConfigError
 from framework.logs.embedded import EmbeddedLog, EmbeddedReader
 from framework.logs.kafka import KafkaLog, KafkaReader
-from framework.logs.kafka.job_metadata import KafkaNotesReader
+from framework.logs.kafka.job_metadata import KafkaMetadataReader
 from framework.ports import JobLog, JobLogReader
 from framework.testing.broker import Broker
 from protocol.ids import TopicPartition
@@ -176,7 +176,7 @@ def test_a_reader_has_no_method_that_writes() -> None:
 
     writing = (methods(EmbeddedLog) | methods(KafkaLog) | methods(JobLog)) - methods(JobLogReader)
     assert {"create_topic", "send", "produce", "trim", "transactional", "poll", "produce_with_meta"} <= writing
-    for reader in (EmbeddedReader, KafkaReader, KafkaNotesReader):
+    for reader in (EmbeddedReader, KafkaReader, KafkaMetadataReader):
         assert not writing & methods(reader) - {"connect", "meta_get", "meta_items"}
 
 

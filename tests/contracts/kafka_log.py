@@ -84,8 +84,8 @@ class SettledKafkaLog:
         with self._short_names():
             self.inner.trim(self._long(partition), before)
 
-    def note_processed(self, positions: Mapping[TopicPartition, int]) -> None:
-        self.inner.note_processed({self._long(partition): offset for partition, offset in positions.items()})
+    def report_processed(self, positions: Mapping[TopicPartition, int]) -> None:
+        self.inner.report_processed({self._long(partition): offset for partition, offset in positions.items()})
 
     def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         found = self.inner.processed([self._long(partition) for partition in partitions])

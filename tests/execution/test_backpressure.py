@@ -1,8 +1,8 @@
-"""When a source looks how far its consumers are behind, and when they note it (B1)."""
+"""When a source looks how far its consumers are behind, and when they report it (B1)."""
 
-from framework.execution.backpressure import Backpressure, NotedPositions
+from framework.execution.backpressure import Backpressure, ReportedPositions
 from framework.execution.input_reader import InputReader
-from framework.execution.limits import AGAIN_MS, NOTED_MS
+from framework.execution.limits import AGAIN_MS, REPORTED_MS
 from framework.logs.memory import MemoryLog, MemoryLogData
 from protocol.ids import TopicPartition
 
@@ -54,11 +54,11 @@ def test_while_they_are_behind_it_looks_every_few_ms() -> None:
 def test_what_is_processed_does_not_count_though_it_is_not_trimmed() -> None:
     """A consumer that commits seldom is not behind; one that nothing is known of, or of a topic before, may be."""
     log = logged(1_000)
-    log.note_processed({STREAMS[1]: 950})
+    log.report_processed({STREAMS[1]: 950})
     assert not Backpressure(log, STREAMS, 100).behind(0)
-    log.note_processed({STREAMS[1]: 899})
+    log.report_processed({STREAMS[1]: 899})
     assert Backpressure(log, STREAMS, 100).behind(0)
-    log.note_processed({STREAMS[1]: 1_001})
+    log.report_processed({STREAMS[1]: 1_001})
     assert Backpressure(log, STREAMS, 100).behind(0)
 
 
@@ -69,22 +69,22 @@ def test_markers_of_all_producers_have_room() -> None:
 
 
 class Consumer:
-    """A task that reads the second stream, and what it has noted."""
+    """A task that reads the second stream, and what it has reported."""
 
     def __init__(self, log: MemoryLog) -> None:
         self.log = log
         self.offset = 0  # processed
         self.reader = InputReader(log, STREAMS[1:], 1 << 20)
         self.reader.seek(STREAMS[1], 0)
-        self.noted = NotedPositions(log, self.reader, lambda _: self.offset, {STREAMS[1]: 2}, 400)
+        self.reported = ReportedPositions(log, self.reader, lambda _: self.offset, {STREAMS[1]: 2}, 400)
 
     def look(self, now_ms: float) -> int:
-        self.noted.look(now_ms)
+        self.reported.look(now_ms)
         return self.log.processed(STREAMS)[STREAMS[1]]
 
 
 def test_a_consumer_notes_a_good_part_at_once_and_the_rest_after_a_while() -> None:
-    """A quarter of the bound is noted at once, less after some seconds, and nothing twice."""
+    """A quarter of the bound is reported at once, less after some seconds, and nothing twice."""
     task = Consumer(logged(1_000))
     assert task.look(1) == 0
     task.reader.next_batch()
@@ -93,17 +93,17 @@ def test_a_consumer_notes_a_good_part_at_once_and_the_rest_after_a_while() -> No
     task.offset = 100
     assert task.look(3) == 100
     task.offset = 101
-    assert task.look(NOTED_MS) == 100
-    assert task.look(1 + NOTED_MS) == 101
+    assert task.look(REPORTED_MS) == 100
+    assert task.look(1 + REPORTED_MS) == 101
 
 
 def test_a_consumer_that_goes_back_notes_it() -> None:
-    """After a seek the position is noted, though it is lower: a producer must not believe the one before."""
+    """After a seek the position is reported, though it is lower: a producer must not believe the one before."""
     task = Consumer(logged(1_000))
     task.reader.next_batch()
     task.offset = 500
     assert task.look(1) == 500
     task.reader.seek(STREAMS[1], 20)
     task.offset = 20
-    task.noted.forget(STREAMS[1])
+    task.reported.forget(STREAMS[1])
     assert task.look(2) == 20

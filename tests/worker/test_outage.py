@@ -132,17 +132,17 @@ def test_a_stop_while_no_broker_answers_takes_its_time_out(
     settings = Settings(shutdown_timeout_ms=500)
     found = target(cluster, tmp_path, "stopped", settings)
     tick(cluster, "stopped", 1)
-    note, waited = Screen.note, list[str]()
+    say, waited = Screen.say, list[str]()
 
-    def noted(screen: Screen, text: str) -> None:
-        note(screen, text)
+    def said(screen: Screen, text: str) -> None:
+        say(screen, text)
         if "Ctrl-C stops them" in text:
             cluster.freeze(0)
         elif "has not answered" in text:
             waited.append(text)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(Screen, "note", noted)
+    monkeypatch.setattr(Screen, "say", said)
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     try:
         up(found)

@@ -58,7 +58,7 @@ def tell_audit(screen: Screen, job: Job, result: Audited, *, aligned: bool) -> b
     """Print what an audit has found; return whether nothing differs."""
     keys = sum(report.keys for report in result.reports)
     records = sum(report.records for report in result.reports)
-    screen.note(
+    screen.say(
         f"{job.name}: checkpoint {result.checkpoint_id}: {keys:,} keys recomputed from {records:,} "
         f"records{of_stages(job)}: " + ("nothing differs" if not result.wrong else f"{result.wrong:,} keys differ")
     )
@@ -68,9 +68,9 @@ def tell_audit(screen: Screen, job: Job, result: Audited, *, aligned: bool) -> b
             table.add_row(*_row(job, difference))
         print_table(screen.console, table)
         if result.wrong > len(result.differences):
-            screen.note(f"… and {result.wrong - len(result.differences):,} more")
+            screen.say(f"… and {result.wrong - len(result.differences):,} more")
         if not aligned:
-            screen.note("The job runs at least once: records that were repeated after a crash are counted again.")
+            screen.say("The job runs at least once: records that were repeated after a crash are counted again.")
     return not result.wrong
 
 

@@ -44,7 +44,7 @@ def fill(
         prepare(job, log, job_directory, found.settings)
         if outcome is not None:
             settled = settle(log, job, counts=outcome == "resume")
-            screen.note("there is no backfill to settle" if settled is None else _settled(*settled))
+            screen.say("there is no backfill to settle" if settled is None else _settled(*settled))
             return
         begun_s = time.monotonic()
         spark = local_session(cluster)
@@ -63,7 +63,7 @@ def _tell(screen: Screen, found: JobTarget, done: Done, seconds: float, *, outpu
     job = found.job
     first = sum(report.records + report.refused for report in done.reports)
     keys = sum(report.keys for report in done.reports)
-    screen.note(
+    screen.say(
         f"{job.name}: {first:,} records{of_stages(job)}, {keys:,} keys in {seconds:.1f} s, checkpoint "
         f"{done.run.checkpoint_id}"
     )
@@ -71,20 +71,18 @@ def _tell(screen: Screen, found: JobTarget, done: Done, seconds: float, *, outpu
     letters = sum(report.letters for report in done.reports)
     sent = sum(report.outputs for report in done.reports)
     if repeats:
-        screen.note(f"{repeats:,} rows of offsets that were there already were left out")
+        screen.say(f"{repeats:,} rows of offsets that were there already were left out")
     if outputs:
-        screen.note(f"{sent:,} outputs to topics, {letters:,} of them dead letters, are written")
+        screen.say(f"{sent:,} outputs to topics, {letters:,} of them dead letters, are written")
     elif letters:
-        screen.note(
-            f"{letters:,} records went to no store: they would be dead letters, which a backfill does not write"
-        )
+        screen.say(f"{letters:,} records went to no store: they would be dead letters, which a backfill does not write")
     if sent - letters and not outputs:
-        screen.note(f"{sent - letters:,} outputs to topics belong to the history, and are not written again")
+        screen.say(f"{sent - letters:,} outputs to topics belong to the history, and are not written again")
     for partition, offset in sorted(done.cover.resume.items()):
-        screen.note(f"  {partition}: goes on from offset {offset:,}")
+        screen.say(f"  {partition}: goes on from offset {offset:,}")
     options = (
         []
         if isinstance(found.job_directory, JobDirectory) and found.job_directory.address.embedded
         else [f"--log {found.job_directory.address.url}"]
     )
-    screen.note(f"Start it: {Path(sys.argv[0]).name} up {' '.join([found.reference, *options])}")
+    screen.say(f"Start it: {Path(sys.argv[0]).name} up {' '.join([found.reference, *options])}")

@@ -35,7 +35,7 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
     """Run the job until its inputs are drained, or with ``follow`` until it is stopped; print a summary."""
     screen = Screen(Console())
     opened = _open_lines(found.job, lines)
-    patience = Patience(say=screen.note)
+    patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
     fed = [topic.name for topic, _ in opened] + ([] if folder is None else [folder_topic(found.job).name])
     with (
@@ -61,7 +61,7 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
                     if feeding.idle and local.drained(feeding.ends()):
                         break
             ended_s = time.monotonic()
-            screen.note("stopping …")
+            screen.say("stopping …")
             local.stop()
             tell(local, screen)
             screen.late(local.late(), finally_=True)
@@ -88,18 +88,18 @@ def _open_lines(job: Job, options: Sequence[str]) -> list[tuple[Topic[Any, Any],
 def _summary(
     screen: Screen, found: JobTarget, feeding: Feeding, records: int, start: float, seconds: float, *, stopped: bool
 ) -> None:
-    note: Callable[[str], None] = screen.note
+    say: Callable[[str], None] = screen.say
     for report in feeding.fed[:1]:
-        note(f"read: {described(report)}")
+        say(f"read: {described(report)}")
     how = "stopped" if stopped else "all input is used up"
-    note(
+    say(
         f"{found.job.name}: {how}; {records:,} input records committed in {seconds:.1f} s "
         f"({records / max(seconds, 0.001):,.0f}/s), after a start of {start:.1f} s"
     )
     options = options_of(found)
     for stage in found.job.stages:
         for store in stage.store_names():
-            note(f"  grete state scan {found.reference} {stage.name}/{store}{options}")
+            say(f"  grete state scan {found.reference} {stage.name}/{store}{options}")
     for topic in found.job.external_sinks():
-        note(f"  grete topic read {found.reference} {topic}{options}")
-    note(f"  grete checkpoints {found.reference}{options}")
+        say(f"  grete topic read {found.reference} {topic}{options}")
+    say(f"  grete checkpoints {found.reference}{options}")

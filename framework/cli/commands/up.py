@@ -14,19 +14,19 @@ from framework.worker.local_job import LocalJob
 def up(found: JobTarget) -> None:
     """Keep the workers running until Ctrl-C."""
     screen = Screen(Console())
-    patience = Patience(say=screen.note)
+    patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
     with (
         stop.excuses(),
         LocalJob(found.job, found.reference, found.job_directory, found.settings, patience=patience) as local,
         screen,
     ):
-        screen.note(
+        screen.say(
             f"{found.job.name}: {found.job.partitions} workers in {found.job_directory.directory}; Ctrl-C stops them"
         )
         feeding = Feeding(local, None, [], follow=True)
         while not stop.asked:
             step(local, feeding, screen)
-        screen.note("stopping …")
+        screen.say("stopping …")
         local.stop()
         tell(local, screen)

@@ -92,7 +92,7 @@ class DeterministicMode:
             parts.tell(on.InputGone(error))
             return True
         if batch is None:
-            return self._nothing_more() or parts.note_ends()
+            return self._nothing_more() or parts.tell_ends()
         partition, rows = batch
         if partition in parts.internal:
             step = self._core.step

@@ -54,7 +54,7 @@ class EmbeddedLog(EmbeddedReader):
         self._full = False  # the present PRAGMA synchronous
         self._queue: list[_Queued] = []
         self._queue_sync = False
-        self._processed: dict[TopicPartition, int] = {}  # noted, to be written with the next poll
+        self._processed: dict[TopicPartition, int] = {}  # reported, to be written with the next poll
         self._version = -1  # PRAGMA data_version when wait() returned last
         self._committed = True  # here, since wait() returned, to what is read here: data_version shows only the others'
         self._written = 0  # bytes of WAL since the last checkpoint of this process, about
@@ -136,8 +136,8 @@ class EmbeddedLog(EmbeddedReader):
             return []
         with self._transaction(sync=self._queue_sync):
             deliveries = self._append_all(self._queue)
-            notes = [(_processed_key(partition), b"%d" % offset) for partition, offset in self._processed.items()]
-            self._sql.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", notes)
+            entries = [(_processed_key(partition), b"%d" % offset) for partition, offset in self._processed.items()]
+            self._sql.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", entries)
         self._queue, self._queue_sync, self._processed = [], False, {}
         return deliveries
 
@@ -175,12 +175,12 @@ class EmbeddedLog(EmbeddedReader):
                 self._sql.execute("UPDATE partition SET start = max(start, ?) WHERE id = ?", (until, number))
             start = until
 
-    def note_processed(self, positions: Mapping[TopicPartition, int]) -> None:
+    def report_processed(self, positions: Mapping[TopicPartition, int]) -> None:
         """Tell producers how far their reader is, in the transaction of the next poll."""
         self._processed.update(positions)
 
     def processed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return what was noted last and written."""
+        """Return what was reported last and written."""
         found = ((partition, self.meta_get(_processed_key(partition))) for partition in partitions)
         return {partition: int(offset) for partition, offset in found if offset is not None}
 

@@ -15,7 +15,7 @@ PINS, FEEDS = 0, 1  # partitions: a worker reads the few pins, not the many entr
 _FEED = "feed"
 
 
-class KafkaNotesReader:
+class KafkaMetadataReader:
     """Metadata by name, as of the first read; none where the job has no topic for it yet."""
 
     def __init__(self, log: LogReader, job: str) -> None:
@@ -25,13 +25,13 @@ class KafkaNotesReader:
         self._known: dict[int, dict[str, bytes]] = {}
 
     def meta_get(self, key: str) -> bytes | None:
-        """Return the note under ``key`` or None."""
+        """Return the entry under ``key`` or None."""
         return self._read(_partition_of(key)).get(key)
 
     def meta_items(self, prefix: str) -> list[tuple[str, bytes]]:
-        """Return all (key, note) whose key starts with ``prefix``, in key order."""
+        """Return all (key, entry) whose key starts with ``prefix``, in key order."""
         metadata = self._read(_partition_of(prefix))
-        return sorted((key, note) for key, note in metadata.items() if key.startswith(prefix))
+        return sorted((key, entry) for key, entry in metadata.items() if key.startswith(prefix))
 
     def _read(self, number: int) -> dict[str, bytes]:
         """Return the entries of a partition, read at the first call: one process feeds a job."""
@@ -40,20 +40,20 @@ class KafkaNotesReader:
         metadata: dict[str, bytes] = {}
         partition = TopicPartition(self.topic, number)
         position, end = (0, 0) if self._log.partitions(self.topic) is None else self._log.bounds(partition)
-        for _, _, _, key, note, _ in rows(self._log, partition, position, end):
+        for _, _, _, key, entry, _ in rows(self._log, partition, position, end):
             if key is None:
                 raise ConfigError(
                     f"{partition} holds a record without a key: it is not this job's; rename the job",
                     partition=partition,
                 )
             metadata.pop(key.decode(), None)
-            if note is not None:
-                metadata[key.decode()] = note
+            if entry is not None:
+                metadata[key.decode()] = entry
         self._known[number] = metadata
         return metadata
 
 
-class KafkaJobMetadata(KafkaNotesReader):
+class KafkaJobMetadata(KafkaMetadataReader):
     """Metadata by name: the port of ``framework.feeds`` and of the pins to a log."""
 
     def __init__(self, log: Log, job: str) -> None:
@@ -75,15 +75,15 @@ class KafkaJobMetadata(KafkaNotesReader):
         """
         offset = self._produce(records)
         metadata = [
-            ExternalRecord(TopicPartition(self.topic, _partition_of(key)), key.encode(), note, 0)
-            for key, note in meta.items()
+            ExternalRecord(TopicPartition(self.topic, _partition_of(key)), key.encode(), entry, 0)
+            for key, entry in meta.items()
         ]
         self._produce(metadata)
-        for key, note in meta.items():
+        for key, entry in meta.items():
             known = self._read(_partition_of(key))
             known.pop(key, None)
-            if note is not None:
-                known[key] = note
+            if entry is not None:
+                known[key] = entry
         return offset
 
     def _produce(self, records: Sequence[ExternalRecord]) -> int:

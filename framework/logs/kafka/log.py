@@ -217,7 +217,7 @@ class KafkaLog(KafkaReader):
         """Commit positions in external topics to the consumer group, for lag tools only. Never raises."""
         self._positions.publish(positions)
 
-    def note_processed(self, positions: Mapping[TopicPartition, int]) -> None:
+    def report_processed(self, positions: Mapping[TopicPartition, int]) -> None:
         """Commit positions in streams to the consumer group, in the background. Never raises."""
         self._positions.publish(positions)
 

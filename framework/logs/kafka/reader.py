@@ -8,7 +8,7 @@ from framework.errors import ConfigError
 from framework.logs.kafka.config import Options, scrubber, split_options
 from framework.logs.kafka.consumer import Reader
 from framework.logs.kafka.errors import Troubles
-from framework.logs.kafka.job_metadata import KafkaNotesReader
+from framework.logs.kafka.job_metadata import KafkaMetadataReader
 from framework.logs.kafka.metadata_client import BEHIND_S, SPREAD_S_MAX, MetadataClient
 from framework.logs.patience import Patience
 from framework.ports import LogRow
@@ -81,9 +81,9 @@ class KafkaReader:
             self._check(partition)
         return self._reader.read(partition, offset, max_bytes)
 
-    def read_metadata(self, job: str) -> KafkaNotesReader:
+    def read_metadata(self, job: str) -> KafkaMetadataReader:
         """Return what the cluster keeps beside a job's topics, to be read; nothing where nothing is kept yet."""
-        return KafkaNotesReader(self, job)
+        return KafkaMetadataReader(self, job)
 
     def leave(self, partition: TopicPartition) -> None:
         """Fetch no more of this partition, until it is read again."""

@@ -70,7 +70,7 @@ def audit(spark: "SparkSession", wanted: Wanted, log: JobLogReader, telling: Tel
         with Watching(spark, telling):
             reports = stages.run(
                 lambda stage: plans.of(stage, checkpoint_id, snapshots=_of_stage(found, job.partitions, stage)),
-                lambda name: telling.note(f"stage {name} …"),
+                lambda name: telling.say(f"stage {name} …"),
             )
             for stage in job.stages:
                 rows = stages.rows(stage, STATE)

@@ -62,7 +62,7 @@ class Done(NamedTuple):
 class Telling(Protocol):
     """Who is told meanwhile."""
 
-    def note(self, text: str) -> None:
+    def say(self, text: str) -> None:
         """Say something."""
         ...
 
@@ -77,12 +77,12 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
         raise ConfigError("--outputs: outputs of a deterministic job have numbers and times that only a live one gives")
     pasts = histories_of(spark, wanted.job, wanted.sources)
     run = begin(log, wanted.job, wanted.settings, outputs=wanted.outputs)
-    telling.note(f"every task of {wanted.job.name} is claimed: workers that were running are fenced")
+    telling.say(f"every task of {wanted.job.name} is claimed: workers that were running are fenced")
     ends = {topic: past.ends for topic, past in pasts.items()}
     covered = cover(log, [(task.wiring, task.base) for task in run.tasks], ends, until)
     check_placed(log, wanted.job, covered, ends)
-    for note in covered.metadata:
-        telling.note(note)
+    for remark in covered.remarks:
+        telling.say(remark)
     work = f"{wanted.work}/{run.bulk_write_id}"
     plans = Plans(
         wanted, {t: p.until(covered.resume, t) for t, p in pasts.items()}, covered, output_counts(wanted.job, log)
@@ -91,7 +91,7 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
         stages = Stages(spark, wanted.job, plans.pasts(), work)
         with Watching(spark, telling):
             reports = stages.run(
-                lambda stage: plans.of(stage, run.checkpoint_id, run=run), lambda name: telling.note(f"stage {name} …")
+                lambda stage: plans.of(stage, run.checkpoint_id, run=run), lambda name: telling.say(f"stage {name} …")
             )
         written = [report.written for report in reports if report.written is not None]
         sent = list(outputs_of(stages, wanted)) if wanted.outputs else []
@@ -122,7 +122,7 @@ def _publish(
         try:
             publish(Path(report.built), job_directory.prebuilt(name), changelog_positions[number], stores, report.files)
         except OSError as error:
-            telling.note(f"{name}: its files cannot be put in place, so its worker will read the changelog: {error}")
+            telling.say(f"{name}: its files cannot be put in place, so its worker will read the changelog: {error}")
 
 
 def outputs_of(stages: Stages, wanted: Wanted) -> Iterator[ExternalRecord]:

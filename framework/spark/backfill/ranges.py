@@ -29,7 +29,7 @@ class Cover(NamedTuple):
 
     tails: dict[TopicPartition, Tail]
     resume: dict[TopicPartition, int]
-    metadata: list[str]  # what a person should know
+    remarks: list[str]  # what a person should know
 
 
 Ends = Mapping[str, Mapping[int, int] | None]  # external topic from files → where they end; None: they have no offsets
@@ -76,11 +76,11 @@ def cover(log: LogReader, tasks: list[tuple[TaskWiring, Commit | None]], ends: E
             if begin < resume:
                 found.tails[partition] = Tail(begin, resume)
             if not archived and start > 0 and partition not in found.resume:
-                found.metadata.append(
+                found.remarks.append(
                     f"{partition} starts at offset {start:,}: what was before is not in the log any more"
                 )
             if position is not None and resume > position:
-                found.metadata.append(
+                found.remarks.append(
                     f"{partition}: the job had come to offset {position:,}; what it would have sent from there to "
                     f"{resume:,} is not sent"
                 )

@@ -287,11 +287,11 @@ class LogContract(OnLogWorld):
         assert dict(second.ends) == {places[0]: 3}
 
     def test_what_is_processed_is_told_to_others(self, world: LogWorld, log: Log) -> None:
-        """What a reader notes last of each partition becomes known to others, sooner or later; of others nothing."""
+        """What a reader reports last of each partition becomes known to others, sooner or later; of others nothing."""
         other = world.open()
-        log.note_processed({A0: 3})
+        log.report_processed({A0: 3})
         log.poll()
-        log.note_processed({A0: 2})
+        log.report_processed({A0: 2})
         looks = 0
         while (found := other.processed([A0, A1])) != {A0: 2}:
             assert looks < 1_000, found

@@ -42,10 +42,10 @@ class Silent:
     """Takes what is told."""
 
     def __init__(self) -> None:
-        self.metadata: list[str] = []
+        self.said: list[str] = []
 
-    def note(self, text: str) -> None:
-        self.metadata.append(text)
+    def say(self, text: str) -> None:
+        self.said.append(text)
 
     def bar(self, name: str, done: int, total: int) -> None:
         assert 0 <= done <= total, name

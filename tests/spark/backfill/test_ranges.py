@@ -92,9 +92,9 @@ def test_a_gap_or_a_step_back_is_refused(
 
 
 def test_what_is_not_sent_is_said() -> None:
-    """Beyond where the job was its outputs of the history are not written: a note says from where to where."""
-    (note,) = found(LIVE, Until(now=True, offsets={}), reached=70).metadata
-    assert "70 to 100 is not sent" in note.replace("offset 70; what it would have sent from there", "70")
+    """Beyond where the job was its outputs of the history are not written: a remark says from where to where."""
+    (remark,) = found(LIVE, Until(now=True, offsets={}), reached=70).remarks
+    assert "70 to 100 is not sent" in remark.replace("offset 70; what it would have sent from there", "70")
 
 
 def test_offsets_and_sources_are_checked_by_name() -> None:
