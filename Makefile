@@ -17,6 +17,7 @@
 #   make simulate SEEDS=A..B   the simulator on these seeds   SEED=N (one, with its trace)  MUTANT=name  MUTANTS=1 (all)
 #   make model   small jobs in every order                    FULL=1 (wide bounds)
 #   make chaos KILLS=N         real workers, killed N times   LOG=kafka (a broker of its own) or kafka://host:9092
+#                              WRITE=1 (the run into docs, as for MUTANTS=1)
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c

@@ -39,8 +39,8 @@ class Tally:
     """What was done and what came of it."""
 
     kills: int = 0
-    voiding: int = 0
-    voided: int = 0
+    rollbacks: int = 0
+    rolled_back: int = 0
     starts: int = 0
     phases: Counter[str] = field(default_factory=Counter)
     points: Counter[str] = field(default_factory=Counter)
@@ -136,9 +136,9 @@ class Campaign:
                 tally.points[death.point] += 1
             if not death.zombie:
                 wiring = wire(self.crew.job.topology(), 0, partition)
-                voided = uncommitted_records(self.outside.log, wiring)
-                tally.voiding += voided > 0
-                tally.voided += voided
+                rolled_back = uncommitted_records(self.outside.log, wiring)
+                tally.rollbacks += rolled_back > 0
+                tally.rolled_back += rolled_back
                 if self.faults:
                     self._change_state(death)
         elif death.code in self.may_end_with:
@@ -341,8 +341,8 @@ def report(tally: Tally, seconds: float) -> list[str]:
     return [
         f"{tally.kills:,} kills in {seconds:,.1f} s ({seconds / kills:.2f} s each), {tally.starts:,} worker starts",
         (
-            f"{tally.voiding:,} of them rolled back {tally.voided:,} uncommitted records, "
-            f"{tally.kills - tally.voiding:,} rolled back none"
+            f"{tally.rollbacks:,} of them rolled back {tally.rolled_back:,} uncommitted records, "
+            f"{tally.kills - tally.rollbacks:,} rolled back none"
         ),
         "phase hit: " + ", ".join(f"{phase} {100 * tally.phases[phase] / kills:.1f} %" for phase in PHASES),
         f"at named points: {tally.points.total():,}",

@@ -130,7 +130,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=6)
     asked = parser.parse_args()
     print(f"first seed {asked.seed}: repeat with --seed {asked.seed} --runs {asked.runs} --kills {asked.kills}")
-    print(f"{'run':>4} {'seed':>7} {'kills':>6} {'early':>6} {'wiped':>6} {'voided':>7} {'s':>6}  index")
+    print(f"{'run':>4} {'seed':>7} {'kills':>6} {'early':>6} {'wiped':>6} {'rolled_back':>7} {'s':>6}  index")
     runs: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="grete-chaos-") as scratch:
         folder = Path(scratch) / "folder"

@@ -3,6 +3,8 @@
 python -m tests.verification.chaos.kills --log embedded|kafka|kafka://host:port --kills 10000 [--seed 1]
                                          [--directory DIR]
 
+WRITE=1 keeps the run in docs/results, for docs/CHAOS.md.
+
 Real processes die by SIGKILL: at moments that the seed draws, one, two or all at once, when all run or in mid start;
 and at named points, between two steps of the protocol. Besides, some are frozen beside their successors, some are
 killed in a graceful stop, some come back without their state or with an old one. The seed repeats the plan, not the
@@ -11,6 +13,7 @@ machine's timing. Exit code 1 if the checker objects.
 
 import argparse
 import contextlib
+import os
 import random
 import shutil
 import sys
@@ -22,11 +25,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from benchmarks.results import Kept, Run, Table, read, write
+from benchmarks.running import taken
 from framework.job.directory import JobDirectory
 from framework.testing.broker import find_broker
 from tests.verification.chaos.campaign import Campaign, Tally, report
 from tests.verification.chaos.crew import JOB, Crew
 from tests.verification.chaos.outside import Outside, outside_of, place_of
+from tests.verification.chaos.worker import PHASES
 from tests.verification.chaos.zygote import Zygote
 
 INTERVAL_MS = 60
@@ -49,8 +55,8 @@ def drawn_settings(rng: random.Random, checkpoint_interval_ms: int) -> list[str]
 
 def run(
     outside: Outside, job_directory: JobDirectory, seed: int, kills: int, console: Console
-) -> tuple[Tally, list[str]]:
-    """Run until that many kills are done; return what was done and the violations."""
+) -> tuple[Tally, int, list[str]]:
+    """Run until that many kills are done; return what was done, how many entries were checked, and the violations."""
     rng = random.Random(seed)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Zygote(JOB) as zygote, Progress(*columns, console=console, transient=True) as progress:
@@ -60,7 +66,7 @@ def run(
         bar = progress.add_task("", total=kills)
         while tally.kills < kills and checker.intact:
             campaign.step()
-            said = f"kills; {tally.voided:,} records rolled back, {checker.entries:,} entries checked"
+            said = f"kills; {tally.rolled_back:,} records rolled back, {checker.entries:,} entries checked"
             progress.update(bar, completed=tally.kills, description=said)
             time.sleep(0.001)
         campaign.finish()
@@ -68,7 +74,19 @@ def run(
             f"{checker.entries:,} entries, {len(checker.accounts)} accounts and {len(checker.sources)} sources checked"
         )
         console.print(said, highlight=False)
-        return tally, checker.violations
+        return tally, checker.entries, checker.violations
+
+
+def with_run(kept: Kept, run: Run, log: str, seed: int, tally: Tally, entries: int, seconds: float) -> Kept:
+    """Return the results with this run in place of those on the same log."""
+    title = f"Kills of real workers on {'the embedded log' if log == 'embedded' else 'Kafka'}"
+    columns = ["seed", "kills", "rolled something back", "records rolled back", "entries checked", "seconds"]
+    row = [seed, tally.kills, tally.rollbacks, tally.rolled_back, entries, round(seconds)]
+    run.tables = [Table(title, columns, [list(row)])]
+    hits = ", ".join(f"{phase} {100 * tally.phases[phase] / max(tally.kills, 1):.0f} %" for phase in PHASES)
+    run.notes = [f"Hit: {hits}."]
+    others = [each for each in kept.runs if each.tables[0].title != title]
+    return Kept(sorted([*others, run], key=lambda each: each.tables[0].title, reverse=True))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,8 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         job_directory = place_of(directory / "job", log)
         outside = outside_of(job_directory)
         held.callback(outside.close)
-        tally, violations = run(outside, job_directory, asked.seed, asked.kills, console)
-    for line in report(tally, time.monotonic() - started):
+        tally, entries, violations = run(outside, job_directory, asked.seed, asked.kills, console)
+    seconds = time.monotonic() - started
+    for line in report(tally, seconds):
         console.print(line, markup=False)
     if violations:
         console.print("VIOLATED. The first:")
@@ -105,6 +124,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"Again: {command}\nLook at: {directory}/job: logs of the workers, states, all topics in log.db")
         return 1
     console.print("Nothing lost, nothing twice.")
+    if os.environ.get("WRITE"):
+        write("chaos", with_run(read("chaos"), taken(), log, asked.seed, tally, entries, seconds))
     if asked.directory is None:
         shutil.rmtree(directory)
     return 0

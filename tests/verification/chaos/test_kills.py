@@ -17,12 +17,12 @@ def kill_some(directory: Path, log: str, kills: int) -> None:
     place = place_of(directory, log)
     outside = outside_of(place)
     try:
-        tally, violations = run(outside, place, seed=5, kills=kills, console=Console(quiet=True))
+        tally, _, violations = run(outside, place, seed=5, kills=kills, console=Console(quiet=True))
     finally:
         outside.close()
     assert violations == []
     assert tally.kills >= kills
-    assert tally.voided > 0
+    assert tally.rolled_back > 0
 
 
 def test_kills_on_the_embedded_log(tmp_path: Path) -> None:
