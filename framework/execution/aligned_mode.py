@@ -8,7 +8,7 @@ from framework.core.aligned.task import TaskCore
 from framework.errors import OffsetOutOfRange
 from framework.execution.early_frames import SpilledFrames
 from framework.execution.limits import END_CHECK_MS
-from framework.execution.pending_sends import CHANGELOG, PRODUCED
+from framework.execution.pending_sends import CHANGELOG
 from framework.execution.task_parts import TaskParts
 from framework.ports import Delivery, ExternalRecord, LogRow
 from protocol.ids import TopicPartition
@@ -128,7 +128,7 @@ class AlignedMode:
         if frames or watermark is not None:
             parts.tell(on.OutputFrames(frames, watermark))
         if not self._aligned:
-            self._produce(parts.runner.take_external())
+            self._produce()
         return True
 
     def perform(self, action: do.Action) -> bool:
@@ -175,15 +175,16 @@ class AlignedMode:
 
     def _hold_back(self) -> None:
         """Assign the records that a sink has collected so far to the checkpoint just frozen (A8)."""
-        external = self._parts.runner.take_external()
         if self._aligned:
-            self._held = external
+            self._held = self._parts.runner.take_external()
         else:
-            self._produce(external)
+            self._produce()
 
-    def _produce(self, records: list[ExternalRecord]) -> None:
-        parts = self._parts
-        if records:
-            parts.pending_sends.sent_other(PRODUCED, parts.mono_ms())
-            parts.log.produce(parts.owner, PRODUCED, records)
+    def _produce(self) -> None:
+        """Send what was collected for topics outside of the job (at least once)."""
+        parts, runner = self._parts, self._parts.runner
+        held = runner.external_bytes
+        if records := runner.take_external():
+            token = parts.pending_sends.produced(held - runner.external_bytes, parts.mono_ms())
+            parts.log.produce(parts.owner, token, records)
             parts.urgent = True

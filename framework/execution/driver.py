@@ -73,8 +73,8 @@ class TaskDriver:
             where = delivery.offset, delivery.append_time_ms, int(now), delivery.fenced, delivery.trailing
             parts.tell(on.ChangelogAppended(*where, mono_us=int(now * 1_000)))
             return True
-        if delivery.token == PRODUCED:
-            parts.pending_sends.delivered(PRODUCED)
+        if delivery.token <= PRODUCED:
+            parts.pending_sends.delivered(delivery.token)
         elif delivery.token > 0 and parts.pending_sends.delivered(delivery.token):
             parts.tell(on.Acked(parts.pending_sends.delivered_up_to))
         return self.mode.can_go_on
@@ -180,7 +180,7 @@ class TaskDriver:
 
     def _write_data(self, action: do.WriteData) -> bool:
         parts = self.parts
-        if parts.pending_sends.waits_for(PRODUCED):  # all outputs are acknowledged before the commit (A7)
+        if parts.pending_sends.awaits_plain:  # all outputs are acknowledged before the commit (A7)
             parts.pending_sends.check(parts.mono_ms())
             parts.todo.appendleft(action)
             return False

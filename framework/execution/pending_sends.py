@@ -3,8 +3,7 @@
 from framework.errors import LogAway
 
 CHANGELOG = -1  # token of the claim or commit that is on its way
-PRODUCED = -3  # token of plain records of a sink in at-least-once mode
-_OTHERS = {CHANGELOG: "a claim or commit", PRODUCED: "a batch of plain records"}
+PRODUCED = -3  # token of the first batch of plain records of a sink in at-least-once mode; of others, one less each
 
 
 class PendingSends:
@@ -15,8 +14,8 @@ class PendingSends:
         self.send_timeout_ms = send_timeout_ms
         self.bytes = 0
         self._pending: dict[int, tuple[int, float]] = {}  # token -> (size, time of the send)
-        self._others: list[tuple[int, float]] = []  # (token below 0, shared by sends of one kind; time of the send)
-        self._last = 0
+        self._others: list[tuple[int, int, float]] = []  # (token below 0, size, time of the send)
+        self._last, self._last_produced = 0, PRODUCED + 1
 
     def sent(self, token: int, size: int, mono_ms: float) -> None:
         """Note a send; tokens grow."""
@@ -25,14 +24,23 @@ class PendingSends:
         self._last = token
         self.bytes += size
 
-    def sent_other(self, token: int, mono_ms: float) -> None:
+    def sent_other(self, token: int, mono_ms: float, size: int = 0) -> None:
         """Note a send that the mark does not count: a claim, a commit, plain records. Its token is below 0."""
-        self._others.append((token, mono_ms))
+        self._others.append((token, size, mono_ms))
+        self.bytes += size
+
+    def produced(self, size: int, mono_ms: float) -> int:
+        """Note a batch of plain records; return its token. One partition may answer long before another."""
+        self._last_produced -= 1
+        self.sent_other(self._last_produced, mono_ms, size)
+        return self._last_produced
 
     def delivered(self, token: int) -> bool:
         """Note a delivery; they may arrive in any order. Return whether the mark has risen."""
         if token < 0:
-            self._others.remove(next(other for other in self._others if other[0] == token))
+            found = next(other for other in self._others if other[0] == token)
+            self._others.remove(found)
+            self.bytes -= found[1]
             return False
         is_oldest = token == next(iter(self._pending))
         size, _ = self._pending.pop(token)
@@ -44,9 +52,10 @@ class PendingSends:
         """Whether a send is pending that the mark does not count."""
         return bool(self._others)
 
-    def waits_for(self, token: int) -> bool:
-        """Tell whether a send with this token, below 0, is pending."""
-        return any(other == token for other, _ in self._others)
+    @property
+    def awaits_plain(self) -> bool:
+        """Whether a batch of plain records is pending."""
+        return any(token <= PRODUCED for token, *_ in self._others)
 
     @property
     def delivered_up_to(self) -> int:
@@ -60,8 +69,10 @@ class PendingSends:
             token, (size, since) = next(iter(self._pending.items()))
             if mono_ms - since > limit:
                 raise self._late(f"send {token} of {size} bytes", mono_ms - since)
-        if self._others and mono_ms - self._others[0][1] > limit:
-            raise self._late(_OTHERS[self._others[0][0]], mono_ms - self._others[0][1])
+        if self._others and mono_ms - self._others[0][2] > limit:
+            token, size, since = self._others[0]
+            what = f"a batch of plain records ({size} bytes)" if token <= PRODUCED else "a claim or commit"
+            raise self._late(what, mono_ms - since)
 
     def _late(self, what: str, waited_ms: float) -> LogAway:
         return LogAway(

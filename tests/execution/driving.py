@@ -25,7 +25,7 @@ from tests.core.streams import A0, A1, INNER, JOB, SINK, Producer
 from tests.support.timeless import Timeless
 
 STORE = 1
-OUTSIDE = TopicPartition("outside", 0)
+OUTSIDE, ELSEWHERE = TopicPartition("outside", 0), TopicPartition("outside", 1)
 
 
 class Step(NamedTuple):
@@ -36,12 +36,14 @@ class Step(NamedTuple):
 
 
 class RecordingLog(MemoryLog):
-    """Delivers one answer at a time, oldest first; ``mute``: none at all."""
+    """Delivers one answer at a time, oldest first; ``mute``: none at all, ``away``: none of what goes there."""
 
     def __init__(self, data: MemoryLogData, trace: list[Step]) -> None:
         super().__init__(data)
         self.trace = trace
         self.mute = False
+        self.away: TopicPartition | None = None
+        self._withheld: set[tuple[int, int]] = set()  # (owner, token) of plain records to there
         self.answers: list[Delivery] = []
         self._steps: list[Step] = []  # of the sends that were not answered yet
 
@@ -68,16 +70,20 @@ class RecordingLog(MemoryLog):
         """Write down that plain records were sent."""
         self._steps.append(Step("plain records"))
         self.trace.append(Step("plain records"))
+        if any(record.partition == self.away for record in records):
+            self._withheld.add((owner, token))
         super().produce(owner, token, records)
 
     def poll(self) -> list[Delivery]:
         """Append what is queued; report the oldest delivery that is not reported yet."""
         self.answers += super().poll()
-        if self.mute or not self.answers:
-            return []
-        what, checkpoint_id = self._steps.pop(0)
-        self.trace.append(Step(f"{what} acknowledged", checkpoint_id))
-        return [self.answers.pop(0)]
+        for place, answer in enumerate(self.answers):
+            if self.mute or (self.away is not None and (answer.owner, answer.token) in self._withheld):
+                continue
+            what, checkpoint_id = self._steps.pop(place)
+            self.trace.append(Step(f"{what} acknowledged", checkpoint_id))
+            return [self.answers.pop(place)]
+        return []
 
     def trim(self, partition: TopicPartition, before: int) -> None:
         """Write the trim down."""
@@ -117,6 +123,7 @@ class KeyRunner(Timeless):
         self.external: list[ExternalRecord] = []
         self.processed: list[str] = []
         self.resets = 0
+        self.outside = OUTSIDE  # where records for outside go
 
     def reset(self) -> None:
         """Forget what was collected."""
@@ -171,7 +178,7 @@ class KeyRunner(Timeless):
             if self.outputs:
                 self.collected.append(value)
             else:
-                self.external.append(ExternalRecord(OUTSIDE, None, value, 0))
+                self.external.append(ExternalRecord(self.outside, None, value, 0))
 
 
 class Driven:
@@ -196,7 +203,7 @@ class Driven:
             self.log.create_topic(JOB.changelog(stage.ordinal), stage.partitions)
         for topic in (*(stream.topic for stream in JOB.streams), "in"):
             self.log.create_topic(topic, 2)
-        self.log.create_topic(OUTSIDE.topic, 1)
+        self.log.create_topic(OUTSIDE.topic, 2)
         settings = Settings(**{"changelog_retention_ms": 0, **changes})  # type: ignore[arg-type]
         limits = Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
         self.store = RecordingStore(self.disk, self.trace)

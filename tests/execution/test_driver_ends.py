@@ -5,7 +5,7 @@ import pytest
 from framework.errors import Fenced, Halted, TransientError
 from framework.logs.memory import MemoryLog
 from tests.core.streams import IN, SINK, SOURCE
-from tests.execution.driving import Driven, driven, outside, sink
+from tests.execution.driving import ELSEWHERE, OUTSIDE, Driven, driven, outside, sink
 
 # --- sources ----------------------------------------------------------------------------------------------------------
 
@@ -181,3 +181,33 @@ def test_at_least_once_sinks_send_at_once_and_commit_behind() -> None:
     task.run()
     whats = [step.what for step in task.trace]
     assert whats.index("plain records acknowledged") < whats.index("data") < whats.index("commit")
+
+
+def test_an_output_partition_that_does_not_answer_stops_consumption() -> None:
+    """At least once: what it owes is bounded, too (B1); nothing is lost."""
+    task, producers = sink(processing_guarantee="at-least-once", unacked_bytes_max=100_000, batch_bytes_max=1_000)
+    task.log.away = OUTSIDE
+    for number in range(2_000):
+        producers[0].send(1, f"{number:01000}")
+    task.run()
+    assert 100 <= len(task.runner.processed) <= 102
+    task.log.away = None
+    task.run()
+    assert len(task.runner.processed) == 2_000
+    assert len(task.log.read(OUTSIDE, 0, 1 << 30)) == 2_000
+
+
+def test_what_waits_for_one_partition_is_not_what_another_has_acknowledged() -> None:
+    """At least once: each answer is for the records that it answers, for the bound and for the time-out (B1)."""
+    task, producers = sink(processing_guarantee="at-least-once", unacked_bytes_max=100_000, send_timeout_ms=1_000)
+    task.log.away = OUTSIDE
+    producers[0].send(1, "x" * 1_000)
+    task.run()
+    task.runner.outside = ELSEWHERE
+    producers[0].send(1, "y")
+    task.run()
+    assert task.driver.parts.pending_sends.bytes == 1_000
+    task.now_ms += 1_001
+    producers[0].send(1, "z")
+    with pytest.raises(TransientError, match=r"c-0: a batch of plain records \(1000 bytes\) is"):
+        task.run()

@@ -41,15 +41,15 @@ def test_the_watermark_is_kept_when_nothing_was_sent_since() -> None:
 
 
 def test_other_sends_do_not_move_the_watermark() -> None:
-    """A claim, a commit or plain records have tokens below 0, and are waited for by their kind."""
+    """Claims, commits, plain records have tokens below 0; each batch of plain records counts until its answer."""
     sends = sent(1)
     sends.sent_other(CHANGELOG, 0.0)
-    sends.sent_other(PRODUCED, 0.0)
-    sends.sent_other(PRODUCED, 0.0)
-    sends.delivered(PRODUCED)
-    assert (sends.waits_for(PRODUCED), sends.waits_for(CHANGELOG)) == (True, True)
-    sends.delivered(PRODUCED)
-    assert (sends.waits_for(PRODUCED), sends.waits_for(CHANGELOG), sends.delivered_up_to) == (False, True, 0)
+    first, second = sends.produced(100, 0.0), sends.produced(1_000, 0.0)
+    assert (sends.awaits_plain, sends.bytes) == (True, 1_110)
+    sends.delivered(second)
+    assert (sends.awaits_plain, sends.bytes) == (True, 110)
+    sends.delivered(first)
+    assert (sends.awaits_plain, sends.awaited, sends.bytes, sends.delivered_up_to) == (False, True, 10, 0)
 
 
 def test_a_send_that_waits_too_long_ends_the_process() -> None:
@@ -64,7 +64,9 @@ def test_a_send_that_waits_too_long_ends_the_process() -> None:
     )
 
 
-@pytest.mark.parametrize(("token", "what"), [(CHANGELOG, "a claim or commit"), (PRODUCED, "a batch of plain records")])
+@pytest.mark.parametrize(
+    ("token", "what"), [(CHANGELOG, "a claim or commit"), (PRODUCED, r"a batch of plain records \(0 bytes\)")]
+)
 def test_a_commit_of_unknown_outcome_ends_the_process(token: int, what: str) -> None:
     """The process cannot tell whether it is in the log; the next claim decides (C4)."""
     sends = PendingSends("b-0", 1_000)

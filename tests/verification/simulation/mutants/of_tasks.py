@@ -116,8 +116,8 @@ def rollback_marker_without_history(announce: Any) -> Any:
 def commit_awaited_for_ever(sent_other: Any) -> Any:
     """A commit whose acknowledgement was lost is waited for without end (C4; found by the simulator)."""
 
-    def mistaken(self: PendingSends, token: int, mono_ms: float) -> None:
-        sent_other(self, token, float("inf"))
+    def mistaken(self: PendingSends, token: int, mono_ms: float, size: int = 0) -> None:
+        sent_other(self, token, float("inf"), size)
 
     return mistaken
 
