@@ -42,5 +42,5 @@ def _shown(made: MadeOutput) -> str:
 def _hint(job: Job) -> None:
     for stage in job.stages:
         if stage.mode == "deterministic":
-            for line, what, instead in suspicious_lines(stage.task):
-                print(f"  look at {stage.task.__module__}, line {line}: {what} (use {instead})")
+            for module, line, what, instead in suspicious_lines(stage.task):
+                print(f"  look at {module}, line {line}: {what} (use {instead})")

@@ -25,3 +25,11 @@ def different_words(line: str) -> set[str]:
 
 def first_line(path: str) -> str:
     return Path(path).read_text().splitlines()[0]
+
+
+_REMEMBERED: list[str] = []
+
+
+def remembered(line: str) -> int:
+    _REMEMBERED.append(line)
+    return len(_REMEMBERED)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import results
-from framework.execution.deterministic.determinism_lint import suspicious_lines
+from framework.execution.deterministic.lint.project import Project
 from tests.verification.nondeterminism.lives import package
 
 HERE = Path(__file__).parent
@@ -29,6 +29,7 @@ BY_CHANCE = {
     "garbage",
     "memory",
     "references",
+    "retries",
     "set_of_objects",
     "slow_lines",
     "sorted_by_address",
@@ -61,7 +62,7 @@ def described(case: str) -> tuple[str, str]:
 def warned(case: str) -> list[str]:
     """Return what the start of a worker warns of."""
     job = import_module(package(case)).job
-    return [f"{finding.line}: {finding.what}" for finding in suspicious_lines(job.stages[0].task)]
+    return [f"{finding.line}: {finding.what}" for finding in Project(job.stages[0].task).findings()]
 
 
 def live(role: str, directory: Path, cases: list[str], hashes: str = "0") -> dict[str, str]:

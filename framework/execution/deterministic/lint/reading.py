@@ -1,0 +1,26 @@
+"""The findings in one piece of code."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from framework.execution.deterministic.lint.state import Key, Write
+
+
+class Suspicion(NamedTuple):
+    """Something that may not be deterministic: line, what it is, what to use instead."""
+
+    line: int
+    what: str
+    instead: str
+
+
+@dataclass
+class Reading:
+    """What was found in a piece of code. ``calls``: objects that it uses, and whether they outlive a record."""
+
+    suspicions: list[Suspicion] = field(default_factory=list)
+    calls: list[tuple[object, type | None, bool]] = field(default_factory=list)  # object, class of self, self lives
+    variables: list[str] = field(default_factory=list)  # of the module
+    attributes: list[str] = field(default_factory=list)  # of self, or of its class
+    writes: list[Write] = field(default_factory=list)
+    reads: list[tuple[Key, int]] = field(default_factory=list)
