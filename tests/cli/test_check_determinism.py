@@ -54,7 +54,7 @@ def test_a_deterministic_job_is_run_and_verified(tmp_path: Path) -> None:
     differs = grete(tmp_path, "check-determinism", "job.py")
     assert differs.returncode == 1
     assert "first difference: out[0], record seq 1 of count-0" in differs.stdout
-    assert "line 7: id()" in differs.stdout
+    assert "line 7: id (use" in differs.stdout
 
 
 SINKS = """
