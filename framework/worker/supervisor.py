@@ -25,6 +25,7 @@ NEWS_MAX = 100  # crashes kept for a screen that did not look
 SILENT_SHARE = 1.25  # of a worker's own bound: it knows first, and can say where it hangs
 SILENT_MARGIN_S = 2.0  # for it to say so
 LOOK_S_MAX = 1.0  # of silence counted at a look: while the supervisor itself does not run, no worker is silent
+WARM_AFTER_S = 5.0  # from the start to the first prewarmed worker: a run that ends soon needs none
 
 
 @dataclass
@@ -78,6 +79,7 @@ class Supervisor:
         self._stopping = False
         self._silent_s_max = settings.liveness_timeout_ms / 1000 * SILENT_SHARE + SILENT_MARGIN_S
         self._looked_s = time.monotonic()
+        self._warm_from = time.monotonic() + WARM_AFTER_S
         self.news: list[
             str
         ] = []  # crashes since somebody looked and cleared it; a supervisor without a screen need not
@@ -105,7 +107,7 @@ class Supervisor:
         for worker in self.workers.values():
             if worker.process is not None and worker.process.poll() is not None:
                 self._died(worker, worker.process.returncode)
-        if not self._stopping and self.takes_input:
+        if not self._stopping and now >= self._warm_from and self.takes_input:
             self._spawner.warm()  # for the next restart; now it delays no start
 
     def _end_the_silent(self) -> None:

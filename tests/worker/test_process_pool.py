@@ -8,6 +8,7 @@ import pytest
 
 from framework.job.directory import JobDirectory
 from framework.settings import Settings
+from framework.worker import supervisor
 from framework.worker.local_job import LocalJob
 from framework.worker.process_main import WorkerSpec
 from framework.worker.process_pool import ProcessPool
@@ -39,8 +40,21 @@ def test_a_worker_imports_nothing_that_only_people_need() -> None:
     assert not {"typer", "rich", "pyspark", "framework.cli"} & set(imported)
 
 
-def test_the_prewarmed_worker_takes_the_place_of_a_killed_worker(tmp_path: Path) -> None:
+def test_a_run_that_ends_soon_prewarms_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the job has run for a while, no process is started but the workers."""
+    monkeypatch.setattr(supervisor, "WARM_AFTER_S", 10 * LIMIT_S)
+    with LocalJob(job, "tasks.word_count", JobDirectory(tmp_path / "job"), Settings()) as local:
+        say(local.metadata, "a b")
+        ends = local.ends()
+        poll_until(local, lambda: local.drained(ends) and running(local))
+        assert local.supervisor._spawner._prewarmed is None
+
+
+def test_the_prewarmed_worker_takes_the_place_of_a_killed_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process that waited is the one that goes on, as a new generation; then another one waits."""
+    monkeypatch.setattr(supervisor, "WARM_AFTER_S", 0.0)
     with LocalJob(job, "tasks.word_count", JobDirectory(tmp_path / "job"), Settings()) as local:
         worker, spawner = local.supervisor.workers[0], local.supervisor._spawner
         poll_until(local, lambda: running(local) and spawner._prewarmed is not None)
