@@ -70,7 +70,7 @@ def measure_kafka(log: str, rounds: int, messages: int, keys: int) -> Results:
     """Run everything on a broker, print the tables. ``log``: kafka (a broker of its own) or kafka://host:port."""
     if log.startswith(KAFKA):
         return _measure(log.removeprefix(KAFKA), log, rounds, messages, keys)
-    with find_broker() as broker:
+    with find_broker(loaded=True) as broker:
         return _measure(broker.bootstrap, broker.how, rounds, messages, keys)
 
 

@@ -28,7 +28,7 @@ CHANGELOG = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
 
 def on_kafka(directory: Path, keys: int, cores: int) -> dict[str, float]:
     """Measure both, on a broker of their own."""
-    with find_broker(directory / "broker") as broker:
+    with find_broker(directory / "broker", loaded=True) as broker:
         result = restoring(directory, keys, cores, f"kafka://{broker.bootstrap}")
         if shutil.which("mvn") is None:  # a broker by Docker does without
             return result

@@ -147,7 +147,7 @@ def experiment(log: str, seconds: float, modes: Sequence[str], tools: Sequence[s
             addresses["kafka"] = log
         elif log != EMBEDDED:
             try:
-                broker = stack.enter_context(find_broker())
+                broker = stack.enter_context(find_broker(loaded=True))
                 addresses["kafka"] = KAFKA + broker.bootstrap
                 console.print(f"Kafka: {broker.how}")
             except ConfigError as error:

@@ -1,4 +1,6 @@
-"""The process that owns a broker which was started for tests: ``python -m framework.testing.broker.daemon DIR [keep]``.
+"""The process that owns a broker which was started for tests.
+
+``python -m framework.testing.broker.daemon DIR [keep] [loaded]``
 
 Users hold a shared lock on a file, which the kernel takes from them when they end, however they end. When the daemon
 can have it for itself, no user is left: it ends the broker and itself.
@@ -13,20 +15,21 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from framework.errors import FrameworkError
 from framework.testing.broker.docker import docker_broker
-from framework.testing.broker.find import KEEP, READY, USERS
+from framework.testing.broker.find import KEEP, LOADED, READY, USERS
 from framework.testing.broker.jars import jar_broker
 
 LOOK_S = 0.25  # between two looks whether the users are gone
 
 
-def main(directory: Path, *, keep: bool) -> int:
+def main(directory: Path, *, keep: bool, loaded: bool) -> int:
     """Start a broker, say where it is, and keep it while a process uses it. 1 if none could be started."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    for kind in (docker_broker, jar_broker):
+    for kind in (docker_broker, partial(jar_broker, loaded=loaded)):
         try:
             with kind(directory, keep=keep) as (bootstrap, how):
                 _keep(directory, bootstrap, how)
@@ -60,8 +63,8 @@ def _keep(directory: Path, bootstrap: str, how: str) -> None:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    kept = sys.argv[2:] == [KEEP]
-    code = main(place, keep=kept)
+    kept = KEEP in sys.argv[2:]
+    code = main(place, keep=kept, loaded=LOADED in sys.argv[2:])
     if code == 0 and not kept:
         shutil.rmtree(place, ignore_errors=True)
     sys.exit(code)

@@ -18,7 +18,7 @@ from framework.errors import ConfigError
 ADDRESS = "GRETE_KAFKA"
 READY_S_MAX = 300.0  # the first time, jars or an image are fetched
 READY, USERS, STARTING, LOG = "ready.json", "users.lock", "starting.lock", "daemon.log"
-KEEP = "keep"
+KEEP, LOADED = "keep", "loaded"
 
 
 class NoBroker(ConfigError):
@@ -48,10 +48,11 @@ class Broker:
         self.close()
 
 
-def find_broker(directory: Path | None = None, *, keep: bool = False) -> Broker:
+def find_broker(directory: Path | None = None, *, keep: bool = False, loaded: bool = False) -> Broker:
     """Return a broker; processes that name the same ``directory`` share one. Raises NoBroker.
 
-    ``keep``: its data stays there when it ends, and the next one goes on with it.
+    ``keep``: its data stays there when it ends, and the next one goes on with it. ``loaded``: for benchmarks: a broker
+    from jars takes longer to start, and then more load.
     """
     address = os.environ.get(ADDRESS)
     if address:
@@ -64,7 +65,7 @@ def find_broker(directory: Path | None = None, *, keep: bool = False) -> Broker:
         try:
             fcntl.flock(users, fcntl.LOCK_SH)  # waits while a daemon without users is ending its broker
             ready = directory / READY
-            daemon = None if ready.exists() else _start_daemon(directory, keep=keep)
+            daemon = None if ready.exists() else _start_daemon(directory, *[KEEP] * keep, *[LOADED] * loaded)
             found = _wait_for(ready, daemon, directory / LOG)
         except BaseException:
             os.close(users)
@@ -72,11 +73,11 @@ def find_broker(directory: Path | None = None, *, keep: bool = False) -> Broker:
     return Broker(found["bootstrap"], found["how"], users)
 
 
-def _start_daemon(directory: Path, *, keep: bool) -> "subprocess.Popen[bytes]":
+def _start_daemon(directory: Path, *options: str) -> "subprocess.Popen[bytes]":
     """Start the process that owns the broker: in a session of its own, so that Ctrl-C ends its users first."""
     with (directory / LOG).open("wb") as log:
         return subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "framework.testing.broker.daemon", str(directory.absolute()), *([KEEP] * keep)],
+            [sys.executable, "-m", "framework.testing.broker.daemon", str(directory.absolute()), *options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

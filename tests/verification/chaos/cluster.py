@@ -12,11 +12,10 @@ from types import TracebackType
 from typing import Self
 
 from framework.spark.java import find_java
-from framework.testing.broker.jars import find_jars
+from framework.testing.broker.jars import SHORT_LIVED, find_jars
 from framework.testing.broker.settings import answers, free_port, settings
 
 CLUSTER = "Z3JldGUtY2hhb3MtYnJva2Vycw"  # any 16 bytes
-OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms128m", "-Xmx512m"]  # they start quickly
 # A dead broker is noticed after 2 s rather than 9 s: its controller refuses the one that comes back until then.
 NOTICED_SOON = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
 
@@ -143,7 +142,7 @@ def _formatted() -> dict[str, bytes]:
 
 def _command(*arguments: str) -> list[str]:
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-    return [find_java(), *OPTIONS, quiet, "-cp", str(find_jars() / "*"), *arguments]
+    return [find_java(), *SHORT_LIVED, "-Xms128m", "-Xmx512m", quiet, "-cp", str(find_jars() / "*"), *arguments]
 
 
 def _lines(properties: dict[str, str]) -> str:
