@@ -1,11 +1,13 @@
 """Reads the commits of a job from outside: the last ones, the processed inputs, the records that a kill rolled back."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from framework.api.job import Job
 from framework.core.changelog_fold import is_rolled_back
 from framework.core.task_topology import TaskWiring, wire
+from framework.core.topology import Topology
 from framework.errors import Halted
 from framework.execution.changelog_writer import find_outcome
 from framework.ports import LogReader
@@ -88,10 +90,14 @@ LastCommit = Callable[[TopicPartition], CommittedAt | None]  # of a changelog: h
 
 def all_wirings(job: Job) -> list[TaskWiring]:
     """Return the wiring of every task of the job, stage by stage."""
-    topology = job.topology()
-    return [
+    return list(_wirings(job.topology()))
+
+
+@lru_cache(maxsize=64)  # asked for at each look at how far a job has come, and the same each time
+def _wirings(topology: Topology) -> tuple[TaskWiring, ...]:
+    return tuple(
         wire(topology, stage.ordinal, partition) for stage in topology.stages for partition in range(stage.partitions)
-    ]
+    )
 
 
 def last_commit(log: LogReader, changelog: TopicPartition) -> CommittedAt | None:

@@ -19,6 +19,7 @@ from framework.settings import Settings
 from framework.state.commits import external_ends
 from framework.testing.task_host import Faults, HostedTask
 from framework.worker.completion import passed
+from framework.worker.progress import CommitProgress
 from protocol.frames import decode_headers, encode_headers
 from protocol.ids import TopicPartition, split_producer_id
 from protocol.partitioner import partition_of
@@ -57,6 +58,7 @@ class Kit:
         self._data = MemoryLogData(lambda: self.now_ms)
         self._log = MemoryLog(self._data)
         create_topics(job, self._log)
+        self._progress = CommitProgress(self._log)
         self._turns: Counter[str] = Counter()  # records fed without a key
         self._faults = Faults(0, 0)
         self._tasks = {
@@ -251,7 +253,7 @@ class Kit:
         """Whether logical time has taken everything with it (D1); aligned tasks know by themselves."""
         if "deterministic" not in self.job.modes:
             return True
-        return passed(self._log, self.job, external_ends(self._log, self.job))
+        return passed(self._log, self.job, external_ends(self._log, self.job), self._progress.last_commit)
 
     @property
     def _waits_for_idle(self) -> bool:
