@@ -229,7 +229,3 @@ Event = (
     | Tick
     | Stop
 )
-
-FromOutside = (
-    Start | Stop | Tick | InputGone | Message | ExternalProcessed | InputRead | ExternalBatch | InputIdle
-)  # answer nothing

@@ -62,9 +62,9 @@ class Ownership:
     gap also shows the writes of a process that has not taken the transactional id over.
     """
 
-    def __init__(self, name: str, claim: Claim | None = None) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name  # of the changelog, for errors
-        self.claim = claim  # of this process; None before its start
+        self.claim: Claim | None = None  # of this process; None before its start
         self.generation = 0
         self.next_seq = 0
         self._verified = -1  # last offset known to be own, and to be preceded by nothing foreign

@@ -74,7 +74,7 @@ class FolderFeed:
     r"""Feeds the regular files below ``root``. One per topic and log: the manifest belongs to the topic.
 
     A document's name is its path relative to the root; a byte that is not UTF-8 is written ``\xNN`` and a backslash
-    ``\\``, so that two files never share a name and a name can be turned back into its file (``path_of``).
+    ``\\``, so that two files never share a name and a name can be turned back into its file.
     """
 
     def __init__(
@@ -329,12 +329,3 @@ def name_of(path: bytes) -> str:
     """Return the document name of a relative path."""
     text = path.replace(b"\\", b"\\\\").decode("utf-8", "surrogateescape")
     return "".join(f"\\x{ord(c) - 0xDC00:02x}" if "\udc80" <= c <= "\udcff" else c for c in text)
-
-
-def path_of(name: str) -> bytes:
-    """Return the relative path of a document name: the inverse of ``name_of``."""
-    parts: list[bytes] = []
-    for piece in name.split("\\\\"):
-        head, *rest = piece.split("\\x")
-        parts.append(head.encode() + b"".join(bytes([int(r[:2], 16)]) + r[2:].encode() for r in rest))
-    return b"\\".join(parts)

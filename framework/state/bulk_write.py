@@ -48,7 +48,7 @@ def begin(log: Log, job: Job, settings: Settings, *, outputs: bool = False) -> B
     ConfigError: records that tasks have sent are not processed yet, or the job is deterministic and has run.
     """
     wirings = all_wirings(job)
-    folds = [fold_to_end(log, wiring, settled=False) for wiring in wirings]
+    folds = [fold_to_end(log, wiring) for wiring in wirings]
     check_used_up([(wiring, fold.last) for wiring, fold in zip(wirings, folds, strict=True)])
     if "deterministic" in job.modes:
         for wiring, fold in zip(wirings, folds, strict=True):
@@ -163,7 +163,7 @@ def _settle(log: Log, wirings: Sequence[TaskWiring], bulk_write_id: str, *, coun
 
 
 def _in_doubt(log: Log, wiring: TaskWiring) -> str | None:
-    return fold_to_end(log, wiring, settled=False).in_doubt
+    return fold_to_end(log, wiring).in_doubt
 
 
 def _decide(log: Log, tasks: Sequence[Claimed], outcome: Outcome, outputs: Sequence[ExternalRecord] = ()) -> None:

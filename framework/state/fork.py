@@ -47,7 +47,7 @@ def fork(
         check_keys(log, job, snapshots, places, assume_keyed=assume_keyed)
     check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), snapshots, strict=True)])
     for wiring in all_wirings(target):
-        if target_log.bounds(wiring.changelog)[1] and fold_to_end(target_log, wiring, settled=False).last is not None:
+        if target_log.bounds(wiring.changelog)[1] and fold_to_end(target_log, wiring).last is not None:
             raise _has_run(target, wiring)
     positions = {TopicPartition(e.topic, e.partition): e.offset for each in snapshots for e in each.commit.external}
     if copy:

@@ -38,7 +38,7 @@ def refuse_if_owned(log: Log, job: Job, settings: Settings) -> None:
     ends = {wiring: log.bounds(wiring.changelog)[1] for wiring in all_wirings(job)}
     watch_s = settings.checkpoint_interval_ms / 1000
     for wiring in ends:
-        fold = fold_to_end(log, wiring, settled=False)
+        fold = fold_to_end(log, wiring)
         if fold.top == 0 or _has_ended(fold):
             continue
         claim = _claim_of(log, wiring, fold.top)

@@ -19,12 +19,11 @@ from framework.api.job import Job
 from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import changelog_topic
 from framework.errors import ConfigError
-from framework.execution.changelog_writer import find_outcome
 from framework.execution.reserved_stores import META, pin_key
 from framework.ports import JobLogReader, JobMetadata
 from framework.state.commits import last_commit
 from framework.state.local_reader import DEFINITION
-from framework.state.snapshots import Snapshot, contents, fold_to_end, live, segments
+from framework.state.snapshots import Snapshot, contents, live, segments, settled_fold
 from framework.stores.store_directory import make_private
 from protocol.ids import TopicPartition
 
@@ -188,9 +187,7 @@ def _pinned_ids(job: Job, log: JobLogReader, ordinal: int) -> dict[str, int]:
 
 def _last_snapshot(log: JobLogReader, wiring: TaskWiring) -> Snapshot | None:
     """Return one task at its last commit, also if that was of a job with fewer stages."""
-    fold = fold_to_end(log, wiring, settled=False)
-    if fold.in_doubt is not None:
-        fold.settle(fold.in_doubt, bool(find_outcome(log, wiring.outcome_changelog, fold.in_doubt)))
+    fold = settled_fold(log, wiring)
     if fold.last is None:
         return None
     return Snapshot(wiring.name, wiring.changelog, fold.last_offset, fold.start, fold.last)

@@ -38,7 +38,7 @@ _TIMER_NAME = 8  # in a timer's key: 8 bytes of time, a byte of length, owner, k
 def partitions_of(log: JobLogReader, job: Job) -> int:
     """Return with how many partitions the job has run: its topics may have more already. Raises ConfigError."""
     topics, wiring = log.partitions(job.topology().changelog(0)), all_wirings(job)[0]
-    last = None if topics is None else fold_to_end(log, wiring, settled=False).last
+    last = None if topics is None else fold_to_end(log, wiring).last
     if last is None or topics is None:
         raise ConfigError(f"job {job.name!r} has committed nothing yet: write the number of partitions into its code")
     for count in range(1, topics + 1):

@@ -65,11 +65,10 @@ def commits(log: LogReader, wiring: TaskWiring) -> Iterator[CommittedAt]:
         yield bulk_write
 
 
-def fold_to_end(log: LogReader, wiring: TaskWiring, *, settled: bool = True) -> ChangelogFold:
+def fold_to_end(log: LogReader, wiring: TaskWiring) -> ChangelogFold:
     """Return the fold of a changelog as it is now, from the start of its last complete round on (R1).
 
-    ``settled``: a bulk write that is the last commit has got its outcome; without one, a ConfigError says what to do.
-    Raises Halted if the changelog is damaged.
+    A bulk write that is the last commit is in doubt, whatever its outcome. Raises Halted if the changelog is damaged.
     """
     changelog = wiring.changelog
     start, end = log.bounds(changelog)
@@ -80,15 +79,14 @@ def fold_to_end(log: LogReader, wiring: TaskWiring, *, settled: bool = True) -> 
     fold = ChangelogFold(str(changelog), base)
     for row in rows(log, changelog, base, end):
         fold.feed(row.offset, row.value or b"")
-    if settled and fold.in_doubt is not None:
-        counts = find_outcome(log, wiring.outcome_changelog, fold.in_doubt)
-        if counts is None:
-            raise ConfigError(
-                f"{wiring.name}: the bulk write {fold.in_doubt} is in doubt: it is at work, or it has died: look for "
-                "it, then run it again, or settle it: grete backfill JOB --resume or --abort",
-                task=wiring.name,
-            )
-        fold.settle(fold.in_doubt, counts)
+    return fold
+
+
+def settled_fold(log: LogReader, wiring: TaskWiring) -> ChangelogFold:
+    """Return the same, with the outcome of a bulk write that is the last commit; without an outcome it counts not."""
+    fold = fold_to_end(log, wiring)
+    if fold.in_doubt is not None:
+        fold.settle(fold.in_doubt, bool(find_outcome(log, wiring.outcome_changelog, fold.in_doubt)))
     return fold
 
 
@@ -97,7 +95,7 @@ def newest(log: LogReader, wiring: TaskWiring) -> Snapshot | None:
 
     A bulk write without an outcome does not count. Raises ConfigError: another graph; Halted: a damaged changelog.
     """
-    fold = fold_to_end(log, wiring, settled=False)
+    fold = fold_to_end(log, wiring)
     if fold.in_doubt is not None:
         fold.settle(fold.in_doubt, bool(find_outcome(log, wiring.outcome_changelog, fold.in_doubt)))
     if fold.last is None:

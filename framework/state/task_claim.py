@@ -62,7 +62,7 @@ def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: 
     """
     if transactional:
         log.transactional(wiring.changelog)
-    fold = fold_to_end(log, wiring, settled=False)
+    fold = fold_to_end(log, wiring)
     own = Claim(os.urandom(16), platform.node()[:200], os.getpid(), time.time_ns() // 1_000_000)
     while True:
         task = Claimed(wiring, fold.top + 1, own.nonce, transactional)

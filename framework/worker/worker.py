@@ -49,7 +49,7 @@ def mono_ms() -> float:
 
 
 class Worker:
-    """Hosts the tasks of ``partition``. ``report`` takes a status for the supervisor, about ten times a second."""
+    """Hosts the tasks of ``partition``. ``report`` takes their status, about ten times a second."""
 
     def __init__(
         self,
@@ -61,7 +61,6 @@ class Worker:
         *,
         stage: str | None = None,
         keys: JobKeys | None = None,
-        report: Callable[[dict[str, object]], None] = lambda _status: None,
     ) -> None:
         """Open the stores of the tasks; ``keys`` checks those of external inputs, None: nothing does.
 
@@ -69,7 +68,7 @@ class Worker:
         """
         self._log, self._settings = log, settings
         self.patience = Patience()  # that of the log: a stop shortens it
-        self.report = report
+        self.report: Callable[[dict[str, object]], None] = lambda _status: None  # to the supervisor
         self.publish: Callable[[dict[TopicPartition, int]], None] = lambda _positions: None  # to tools outside
         self.show_life: Callable[[], None] = lambda: None  # to a supervisor, from another thread
         self.stopping: Callable[[], None] = lambda: None  # called when it is asked to stop

@@ -43,6 +43,13 @@ def ready_to_commit() -> Scenario:
     return task
 
 
+def started(name: str) -> Ownership:
+    """Return the ownership of a process that is to claim a task."""
+    ownership = Ownership(name)
+    ownership.claim = Claim(NONCE, "here", 1, 0)
+    return ownership
+
+
 def rolling_back() -> Scenario:
     """Return a task of generation 1 whose claim of generation 2 is on its way to the log."""
     task, a0, _ = running()
@@ -56,7 +63,7 @@ def rolling_back() -> Scenario:
 
 def test_an_own_message_before_its_place_halts() -> None:
     """Offsets never go back: a log that appends before the expected place has lost messages (decision 0011)."""
-    ownership = Ownership("log[0]", Claim(NONCE, "here", 1, 0))
+    ownership = started("log[0]")
     ownership.settle(10)
     ownership.count(3)
     with pytest.raises(Halted, match="offset 12, expected at 13"):
@@ -254,7 +261,7 @@ def test_a_fenced_commit_is_not_what_the_successor_finds() -> None:
 @given(st.lists(st.booleans(), max_size=30))
 def test_contiguity_is_proof(appends: list[bool]) -> None:
     """For any mix of own (True) and foreign messages, only a mix without foreign ones is taken without reading (C3)."""
-    ownership = Ownership("changelog", Claim(NONCE, "here", 1, 0))
+    ownership = started("changelog")
     ownership.settle(9)
     offset = 9
     for own in appends:
@@ -268,7 +275,7 @@ def test_contiguity_is_proof(appends: list[bool]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=30))
 def test_contiguity_counts_the_ends_of_transactions(checkpoint_ids: list[tuple[int, bool]]) -> None:
     """S1: the offset behind each own transaction is known to be its end, so that a foreign message still shows (C3)."""
-    ownership = Ownership("changelog", Claim(NONCE, "here", 1, 0))
+    ownership = started("changelog")
     ownership.settle(0, trailing=1)
     first = 2
     for own, foreign in checkpoint_ids:
@@ -332,8 +339,8 @@ def test_a_repeat_of_a_rollbacks_claim_is_not_another_ones() -> None:
 
 def test_the_nonce_tells_own_and_foreign_claims_apart() -> None:
     """Two processes that claim the same generation differ by nonce only: the second one's read-back finds the first."""
-    mine, others = Claim(NONCE, "here", 1, 0), Claim(NONCE[::-1], "here", 1, 0)
-    ownership = Ownership("changelog", mine)
+    others = Claim(NONCE[::-1], "here", 1, 0)
+    ownership = started("changelog")
     ownership.settle(4)
     message = ownership.claim_message(2)
     assert ownership.appended(6, 1) == 5

@@ -16,7 +16,7 @@ from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.state.bulk_write import begin, commit, settle
 from framework.state.commits import all_wirings, last_commit
-from framework.state.snapshots import commits, fold_to_end
+from framework.state.snapshots import commits, settled_fold
 from framework.state.task_claim import claim
 from framework.worker.worker import Worker
 from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim
@@ -88,7 +88,7 @@ def test_every_reader_to_an_end_waits_for_what_is_there(log: EmbeddedLog) -> Non
 
     assert [at.commit.checkpoint_id for at in commits(late(), wiring)] == [run.checkpoint_id]
     assert last_commit(late(), wiring.changelog) == last_commit(log, wiring.changelog)
-    assert fold_to_end(late(), wiring).last == fold_to_end(log, wiring).last
+    assert settled_fold(late(), wiring).last == settled_fold(log, wiring).last
     assert find_outcome(late(), wiring.outcome_changelog, run.bulk_write_id) is True
     assert [row.value for row in rows(late(), OBSERVED, 0, 5)] == [b"0", b"1", b"2", b"3", b"4"]
     assert [row.offset for row in rows_left(late(), OBSERVED, 1, 3)] == [1, 2]

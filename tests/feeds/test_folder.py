@@ -26,7 +26,6 @@ from framework.feeds.folder import (
     FolderFeed,
     ScanReport,
     name_of,
-    path_of,
 )
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
@@ -307,6 +306,15 @@ def test_names_with_odd_bytes_are_fed(log: EmbeddedLog, root: Path) -> None:
     scanned(feed_of(log, root))
     assert ("caf\\xe9\\\\\n.txt", b"odd") in fed(log)
     assert path_of(name_of(raw)) == raw
+
+
+def path_of(name: str) -> bytes:
+    """Return the relative path of a document name: the inverse of ``name_of``."""
+    parts: list[bytes] = []
+    for piece in name.split("\\\\"):
+        head, *rest = piece.split("\\x")
+        parts.append(head.encode() + b"".join(bytes([int(r[:2], 16)]) + r[2:].encode() for r in rest))
+    return b"\\".join(parts)
 
 
 @given(

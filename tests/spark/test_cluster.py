@@ -15,7 +15,7 @@ from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
 from framework.logs.embedded import EmbeddedLog
 from framework.state.commits import all_wirings
-from framework.state.snapshots import commits, contents, fold_to_end, live, segments, snapshots
+from framework.state.snapshots import commits, contents, live, segments, settled_fold, snapshots
 from framework.stores.sst_snapshot import Builder, publish
 from protocol.changelog import ChangelogType
 from protocol.changelog_position import ChangelogPosition
@@ -112,9 +112,9 @@ def test_an_attempt_that_writes_on_behind_the_commit_stops_no_reader(played: Pat
         expected[WORDS[0]] += 1
         assert run(REFERENCE, directory, ("a", WORDS[0]), checkpoint_interval_ms=1000) == expected  # a part of a round
         assert not JobDirectory(directory).prebuilt(wiring.name).exists()
-        if fold_to_end(log, wiring).start == at:
+        if settled_fold(log, wiring).start == at:
             break
-    assert fold_to_end(log, wiring).start == at  # a whole round is behind it: what is before it may go
+    assert settled_fold(log, wiring).start == at  # a whole round is behind it: what is before it may go
     log.trim(COUNTED, at)
     shutil.rmtree(JobDirectory(directory).state_directory)
     expected[WORDS[0]] += 1

@@ -11,7 +11,7 @@ from framework.errors import ConfigError
 from framework.job.loader import load_job
 from framework.spark.format.writer import partitioned
 from framework.state.commits import all_wirings, last_commit
-from framework.state.snapshots import fold_to_end
+from framework.state.snapshots import settled_fold
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tests.cli.test_state_commands import grete
@@ -94,10 +94,10 @@ def test_spark_writes_into_a_deterministic_job_before_it_has_run(spark: "SparkSe
         local.supervisor.kill(1)
         scene.feed(more)
         drain(local)
-        tops = [fold_to_end(scene.log, wiring).top for wiring in all_wirings(scene.job)]
+        tops = [settled_fold(scene.log, wiring).top for wiring in all_wirings(scene.job)]
         with pytest.raises(Exception, match=r"job 'sums' is deterministic and has run \(parse-0\).*another name"):
             write(spark, scene, "append", 1, "0")
-        assert [fold_to_end(scene.log, wiring).top for wiring in all_wirings(scene.job)] == tops
+        assert [settled_fold(scene.log, wiring).top for wiring in all_wirings(scene.job)] == tops
         local.stop()
     seen, sums = plain(live, more)
     written = dict.fromkeys("0123456789", 1_000) | dict.fromkeys("579", 2_000)

@@ -21,7 +21,7 @@ from framework.state.bulk_write_attempt import Attempt, BulkWrite
 from framework.state.commits import all_wirings
 from framework.state.local_reader import LocalReader
 from framework.state.prepare import prepare
-from framework.state.snapshots import contents, fold_to_end, live, segments, snapshots
+from framework.state.snapshots import contents, live, segments, settled_fold, snapshots
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
 from tests.state.pair_bulk_writes import run as run_pair
@@ -213,7 +213,7 @@ def test_a_worker_does_not_guess_what_becomes_of_a_bulk_write(tmp_path: Path) ->
         with pytest.raises(Halted, match=r"the bulk write .* is in doubt.*grete backfill JOB --resume or --abort"):
             run_pair(reference, directory)
         assert settle(log, job, counts=counts) == (run.bulk_write_id, counts)
-        assert all(fold_to_end(log, wiring).in_doubt is None for wiring in all_wirings(job))
+        assert all(settled_fold(log, wiring).in_doubt is None for wiring in all_wirings(job))
         log.close()
         assert run_pair(reference, directory, ("a", "x")) == expected
 

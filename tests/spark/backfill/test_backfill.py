@@ -21,7 +21,7 @@ from framework.cli.progress import Screen
 from framework.errors import ConfigError, Fenced, Halted, TaskError
 from framework.spark.backfill.history import read_files
 from framework.state.commits import all_wirings, last_commit
-from framework.state.snapshots import fold_to_end
+from framework.state.snapshots import settled_fold
 from framework.testing.broker import Broker
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
@@ -153,7 +153,7 @@ def test_a_backfill_whose_driver_is_killed_is_run_again(spark: "SparkSession", t
     assert driver.wait(300) == -signal.SIGKILL
     wirings = all_wirings(scene.job)
     assert [last_commit(scene.log, wiring.changelog) for wiring in wirings] == [None] * 4
-    assert max(fold_to_end(scene.log, wiring).top for wiring in wirings) == 1  # claimed
+    assert max(settled_fold(scene.log, wiring).top for wiring in wirings) == 1  # claimed
     scene.backfill(spark, path)
     scene.run()
     assert scene.state() == plain(past)
@@ -244,14 +244,14 @@ def test_lines_that_are_not_json_and_a_task_that_fails(spark: "SparkSession", tm
         TaskError, match=r"stage parse, partition \d: topic events.*: the (line is not JSON|row has no)"
     ):
         strict.backfill(spark, str(tmp_path / "past.jsonl"))
-    assert all(fold_to_end(strict.log, wiring).last is None for wiring in all_wirings(strict.job))
+    assert all(settled_fold(strict.log, wiring).last is None for wiring in all_wirings(strict.job))
     strict.log.close()
     failing = Scene(tmp_path, "-failing", more='        assert record.value != "7", "seven"\n')
     Path(failing.reference).write_text(Path(failing.reference).read_text().replace(", errors=DeadLetter(letters)", ""))
     with pytest.raises(TaskError, match=r"offset \d, record \d: AssertionError: seven") as seven:
         failing.backfill(spark, parquet(tmp_path / "p" / "0.parquet", [("key-1", "7", 1)]))
     assert (seven.value.stage, seven.value.topic, seven.value.offset) == ("parse", "events-failing", 0)
-    assert all(fold_to_end(failing.log, wiring).last is None for wiring in all_wirings(failing.job))
+    assert all(settled_fold(failing.log, wiring).last is None for wiring in all_wirings(failing.job))
     failing.log.close()
 
 
@@ -261,6 +261,6 @@ def test_a_stage_that_is_sent_nothing_writes_its_state(spark: "SparkSession", tm
     before = spark.conf.get("spark.sql.adaptive.enabled")
     done = quiet.backfill(spark, parquet(tmp_path / "p" / "0.parquet", [("key-1", "7", 1)]))
     assert sorted((report.task, report.records) for report in done.reports) == [(0, 0), (0, 1), (1, 0), (1, 0)]
-    assert all(fold_to_end(quiet.log, wiring).last is not None for wiring in all_wirings(quiet.job))
+    assert all(settled_fold(quiet.log, wiring).last is not None for wiring in all_wirings(quiet.job))
     assert spark.conf.get("spark.sql.adaptive.enabled") == before
     quiet.log.close()

@@ -16,7 +16,7 @@ from framework.spark.backfill.ranges import Cover, Ends, Until, check_placed, co
 from framework.spark.format.options import Where
 from framework.state.commits import all_wirings
 from framework.state.rescale import rescale
-from framework.state.snapshots import fold_to_end
+from framework.state.snapshots import settled_fold
 from protocol.commit import Commit, ExternalInput
 from protocol.ids import TopicPartition
 from tasks import word_count
@@ -119,7 +119,7 @@ def test_the_log_of_before_a_rescale_is_refused(tmp_path: Path) -> None:
     log = EmbeddedLog(tmp_path / "job" / "log.db")
     rescaled = pair_job.job.of(3)
     rescale(log, pair_job.job, 3, Settings(), embedded=True, assume_keyed=True)
-    wirings = [(wiring, fold_to_end(log, wiring).last) for wiring in all_wirings(rescaled)]
+    wirings = [(wiring, settled_fold(log, wiring).last) for wiring in all_wirings(rescaled)]
     archive: Ends = {"observed": dict.fromkeys(range(3), 1)}
     for ends in ({}, archive, {"observed": None}):
         covered = cover(log, wirings, ends, parse_until(None, rescaled))

@@ -17,7 +17,7 @@ from framework.logs.embedded import EmbeddedLog
 from framework.spark.format.columns import column
 from framework.spark.format.writer import partitioned
 from framework.state.commits import all_wirings
-from framework.state.snapshots import commits, fold_to_end
+from framework.state.snapshots import commits, settled_fold
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 from tests.state.pair_bulk_writes import feed, run
@@ -151,7 +151,7 @@ def test_a_job_that_fails_leaves_an_invalid_tail(spark: "SparkSession", job_dire
         save(frame.mapInArrow(passing, frame.schema), job_directory)
     assert read(spark, job_directory) == dict.fromkeys(WORDS, 1)
     log = job_directory.open_log()
-    folds = [fold_to_end(log, wiring) for wiring in all_wirings(job)]
+    folds = [settled_fold(log, wiring) for wiring in all_wirings(job)]
     log.close()
     assert [(fold.top, fold.in_doubt) for fold in folds] == [(2, None)] * 4
     assert run_workers(job_directory, ("a", "w1")) == dict.fromkeys(WORDS, 1) | {"w1": 2}
@@ -166,7 +166,7 @@ def test_rows_of_one_partition_in_two_spark_tasks_are_refused(
     with pytest.raises(Exception, match="let one Spark task write each partition"):
         save(frame, job_directory)
     log = job_directory.open_log()
-    assert all(fold_to_end(log, wiring).last is None for wiring in all_wirings(job))
+    assert all(settled_fold(log, wiring).last is None for wiring in all_wirings(job))
     log.close()
 
 
