@@ -73,7 +73,10 @@ def decode_definition(raw: bytes) -> Definition:
     try:
         found: Definition = msgspec.json.decode(raw, type=dict[str, Any])
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"the job's definition in its metadata is damaged: {error}: {raw[:80]!r}") from error
+        raise ConfigError(
+            f"the job's definition in its metadata is damaged: {error}: {raw[:80]!r}: restore the log, or "
+            "start the job under another name"
+        ) from error
     if found.get("format") != FORMAT:
         raise ConfigError(
             f"the job's definition in its metadata has format {found.get('format')}, and this release reads {FORMAT}: "

@@ -54,11 +54,11 @@ class _NoContext(Context):
 
     def now_us(self) -> int:
         """Raise ConfigError."""
-        raise ConfigError("ctx.now: what a deterministic job asks of its context cannot be recomputed in batch")
+        raise ConfigError("ctx.now cannot be recomputed in batch: only a live deterministic job has logical time")
 
     def random(self) -> random.Random:
         """Raise ConfigError."""
-        raise ConfigError("ctx.random, ctx.uuid: what a deterministic job asks of its context cannot be recomputed")
+        raise ConfigError("ctx.random and ctx.uuid cannot be recomputed in batch: they depend on logical time")
 
 
 def check_batch(job: Job) -> None:

@@ -6,6 +6,7 @@ Used by a task's start, by its check after a commit (C3) and by audits: the one 
 import zlib
 from typing import NamedTuple
 
+from framework.core.damage import DAMAGED, unreadable
 from framework.errors import Halted
 from protocol.changelog import (
     ChangelogType,
@@ -82,7 +83,10 @@ class ChangelogFold:
         """Take the next message; return the segment that it closes, if any. Raises Halted: a broken log."""
         if offset < self.next_offset:
             raise Halted(
-                f"{self.name}: read offset {offset} after {self.next_offset - 1}: the log went backwards", offset=offset
+                f"{self.name}: read offset {offset} after {self.next_offset - 1}: the log went backwards: start again; "
+                "if "
+                "it halts again, restore the topic",
+                offset=offset,
             )
         try:
             kind, generation, seq, attempt = decode_changelog_header(value)
@@ -117,8 +121,7 @@ class ChangelogFold:
                 return self.settle(*decode_outcome(value))
         except DecodeError as error:
             raise Halted(
-                f"{self.name}, offset {offset}: {error}; the changelog is damaged: restore the topic, "
-                "or delete the job's state",
+                f"{self.name}, offset {offset}: {unreadable(error)}",
                 offset=offset,
             ) from error
         return None
@@ -179,7 +182,7 @@ class ChangelogFold:
                 raise Halted(
                     f"{self.name}, offset {offset}: commit of checkpoint {commit.checkpoint_id} closes "
                     f"{commit.data_count} data messages with digest {commit.data_digest:#x}, found {len(messages)} "
-                    f"with {digest:#x}: the changelog is damaged",
+                    f"with {digest:#x}: {DAMAGED}",
                     offset=offset,
                     checkpoint_id=commit.checkpoint_id,
                 )
@@ -195,7 +198,7 @@ class ChangelogFold:
             if self.last is not None and commit.checkpoint_id <= self.last.checkpoint_id:
                 raise Halted(
                     f"{self.name}, offset {offset}: commit of checkpoint {commit.checkpoint_id} after "
-                    f"{self.last.checkpoint_id}",
+                    f"{self.last.checkpoint_id}, and checkpoints only grow: {DAMAGED}",
                     offset=offset,
                     checkpoint_id=commit.checkpoint_id,
                 )

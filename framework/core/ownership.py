@@ -1,5 +1,6 @@
 """Ownership of a task: its generation, and the check that no other writes between its own messages (C1-C3, C6)."""
 
+from framework.core.damage import unreadable
 from framework.errors import Fenced, FrameworkError, Halted, TransientError
 from protocol.changelog import (
     ChangelogHeader,
@@ -36,8 +37,7 @@ class TailCheck:
             repeated = kind is ChangelogType.CLAIM and decode_claim(value) == own_claim
         except DecodeError as error:
             raise Halted(
-                f"{self._name} offset {offset}: {error}; the changelog is damaged: restore the topic, "
-                "or delete the job's state",
+                f"{self._name} offset {offset}: {unreadable(error)}",
                 offset=offset,
             ) from error
         return None if repeated else generation  # the log may hold the own claim twice, and have reported the later one

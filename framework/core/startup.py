@@ -12,6 +12,7 @@ from framework.core.actions import (
     WriteChangelogPosition,
 )
 from framework.core.changelog_fold import ChangelogFold, Segment
+from framework.core.damage import unreadable
 from framework.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, OutcomeFound, Start
 from framework.core.external_inputs import Bounds
 from framework.core.lifecycle import START, StartupPhase
@@ -139,7 +140,9 @@ class StartUp:
         if self.phase is StartupPhase.VERIFYING:
             if self.fold.next_offset <= self._own_offset:
                 raise Halted(
-                    f"{self.name}: own claim at offset {self._own_offset}, but the changelog ends at {event.offset}",
+                    f"{self.name}: own claim at offset {self._own_offset}, but the changelog ends at {event.offset}: "
+                    "the log "
+                    "has lost a message that it acknowledged: start again; if it halts again, restore the topic",
                     task=self.name,
                 )
             if not self._lost:
@@ -180,7 +183,8 @@ class StartUp:
             if position < self.bounds[partition][0]:
                 raise Halted(
                     f"{self.name} resumes at {partition} offset {position}, but the log starts at "
-                    f"{self.bounds[partition][0]} (K3): its retention is too short",
+                    f"{self.bounds[partition][0]} (K3): its retention is too short: make it longer than any pause "
+                    "of the job, and start the job under another name",
                     task=self.name,
                     partition=partition,
                 )
@@ -213,7 +217,7 @@ class StartUp:
                 self._base = max(self._base, decode_commit(event.value).base)
         except DecodeError as error:
             raise Halted(
-                f"{self._changelog} offset {event.offset}: {error}; the changelog is damaged",
+                f"{self._changelog} offset {event.offset}: {unreadable(error)}",
                 task=self.name,
                 partition=self._changelog,
                 offset=event.offset,

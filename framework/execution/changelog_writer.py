@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Iterator
 from itertools import groupby, islice
 
+from framework.core.damage import unreadable
 from framework.errors import Halted
 from framework.execution.limits import MESSAGE_BYTES_MAX, REWRITE_IDLE_BYTES, REWRITE_SHARE
 from framework.logs.partition_reader import rows_left
@@ -81,9 +82,7 @@ def apply_segment(name: str, store: StateStore, message: bytes) -> int:
     try:
         data = decode_data(message)
     except DecodeError as error:
-        raise Halted(
-            f"{name}: {error}; the changelog is damaged: restore the topic, or delete the job's state"
-        ) from error
+        raise Halted(f"{name}: {unreadable(error)}") from error
     for reset in data.reset_stores or ():
         _clear(store, reset)
     if data.stores and data.stores.count(data.stores[0]) == len(data.stores):
@@ -120,7 +119,7 @@ def find_outcome(log: LogReader, outcome_changelog: TopicPartition, bulk_write_i
                     return outcome.counts
         except DecodeError as error:
             raise Halted(
-                f"{outcome_changelog} offset {offset}: {error}; the changelog is damaged",
+                f"{outcome_changelog} offset {offset}: {unreadable(error)}",
                 partition=outcome_changelog,
                 offset=offset,
             ) from error

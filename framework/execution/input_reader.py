@@ -37,7 +37,9 @@ class InputReader:
         end = self._log.bounds(partition)[1]
         if offset > end:
             raise Halted(
-                f"reading {partition} goes on at offset {offset}, but it ends at {end}: truncated or recreated (K3)",
+                f"reading {partition} goes on at offset {offset}, but it ends at {end}: the topic was truncated or "
+                "recreated "
+                "(K3): restore it, or start the job under another name",
                 partition=partition,
                 offset=offset,
             )

@@ -140,7 +140,8 @@ class Processor:
             batch = decode_columns(message, partition, offset)
         except DecodeError as error:
             raise Halted(
-                f"{partition} at offset {offset}: {error}: the log is damaged, or of another release",
+                f"{partition} at offset {offset}: {error}: the log is damaged: restore it, or start the job under "
+                "another name",
                 partition=partition,
                 offset=offset,
             ) from error

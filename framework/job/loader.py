@@ -42,7 +42,7 @@ def _load_file(path: Path) -> ModuleType:
         raise ConfigError(f"no file {path}: give the path of a Python file that defines job = Job(...)")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} cannot be loaded as Python")
+        raise ConfigError(f"{path} is not a Python file: its name must end in .py")
     sys.path.insert(0, str(path.parent.resolve()))
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # before it runs: dataclasses and pickle look their module up

@@ -140,12 +140,13 @@ def decided_rows(
     if len(rows) < count or rows[0].offset != ours[0].first_offset:
         raise ConfigError(
             f"{partition}: of the {count} records from offset {ours[0].first_offset} on, which were taken in, the "
-            f"topic holds {len(rows)}: verify a later stretch by --since, or keep the topic longer",
+            f"topic holds {len(rows)}: check a later stretch with --since, or keep the topic longer",
             partition=partition,
         )
     if rows[-1].offset - rows[0].offset + 1 != count:
         raise ConfigError(
-            f"{partition} was written in transactions: its offsets have gaps, which a replay cannot have",
+            f"{partition} was written in transactions: its offsets have gaps, and a replay cannot place its "
+            "records: let the producer of a job that is to be replayed write without transactions",
             partition=partition,
         )
     return rows

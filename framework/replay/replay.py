@@ -131,7 +131,7 @@ def _in_order(job: Job) -> list[TaskWiring]:
     ordinals: list[int] = []
     left = [stage for stage in job.stages if stage.mode == "deterministic"]
     if not left:
-        raise ConfigError(f"job {job.name!r} has no deterministic stage: there is nothing to verify")
+        raise ConfigError(f"job {job.name!r} has no deterministic stage: there is nothing to check")
     while left:
         ready = [s for s in left if all(up.producer in ordinals for up in topology.streams_into(s.ordinal))]
         ordinals += [stage.ordinal for stage in ready]

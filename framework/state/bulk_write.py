@@ -181,7 +181,10 @@ def _check_fresh(job: Job, wiring: TaskWiring, base: Commit | None, generation: 
     ``generation``: the bulk write's. A claim between two bulk writes may be a worker's, which may have sent records.
     """
     if job.modes != "deterministic":
-        raise ConfigError(f"job {job.name!r} has stages of both modes: its state cannot be written from outside")
+        raise ConfigError(
+            f"job {job.name!r} has stages of both modes: its state cannot be written from outside: begin with the "
+            "inputs, in a job of another name"
+        )
     rewritten = base is not None and base.bulk_write_id is not None and base.generation + 1 == generation
     if went_on or not (base is None or base.checkpoint_id == 0 or rewritten):
         raise ConfigError(

@@ -1,5 +1,6 @@
 """Finds commits of one task by their checkpoint, with a few reads of its changelog: they are sorted by it."""
 
+from framework.core.damage import unreadable
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, Halted
 from framework.logs.partition_reader import rows
@@ -18,7 +19,7 @@ def commit_in(changelog: TopicPartition, row: LogRow) -> Commit | None:
         return decode_commit(row.value or b"") if is_commit else None
     except DecodeError as error:
         raise Halted(
-            f"{changelog} offset {row.offset}: {error}; the changelog is damaged",
+            f"{changelog} offset {row.offset}: {unreadable(error)}",
             partition=changelog,
             offset=row.offset,
         ) from error

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from framework.api.job import Job
 from framework.core.changelog_fold import is_rolled_back
+from framework.core.damage import unreadable
 from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import Topology
 from framework.errors import Halted
@@ -160,7 +161,7 @@ def newest_commit(log: LogReader, wiring: TaskWiring) -> CommittedAt | None:
     try:
         latest = latest_of(log, wiring.changelog)
     except DecodeError as error:
-        raise Halted(f"{wiring.changelog}: {error}; the changelog is damaged", partition=wiring.changelog) from error
+        raise Halted(f"{wiring.changelog}: {unreadable(error)}", partition=wiring.changelog) from error
     bulk_write = latest.in_doubt
     if bulk_write is not None and find_outcome(log, wiring.outcome_changelog, bulk_write.commit.bulk_write_id or ""):
         return bulk_write

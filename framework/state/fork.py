@@ -79,7 +79,8 @@ def fork(
 
 def _has_run(target: Job, wiring: TaskWiring) -> ConfigError:
     return ConfigError(
-        f"job {target.name!r} has run, {wiring.name} has commits: give the second job a new name", task=wiring.name
+        f"job {target.name!r} has run already: {wiring.name} has commits: give the second job a new name",
+        task=wiring.name,
     )
 
 

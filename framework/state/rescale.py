@@ -59,7 +59,10 @@ def rescale(
     Raises ConfigError, before anything is changed, for what cannot be rescaled.
     """
     if "deterministic" in job.modes:
-        raise ConfigError(f"job {job.name!r} is deterministic: it cannot be rescaled once it has run (decision 0020)")
+        raise ConfigError(
+            f"job {job.name!r} is deterministic: it cannot be rescaled once it has run: run its inputs through a job "
+            "of another name with more partitions"
+        )
     before = partitions_of(log, job)
     old, new = job.of(before), job.of(partitions)
     check_whole(old, log)
@@ -246,7 +249,7 @@ def check_keys(log: JobLogReader, old: Job, lasts: list[Snapshot], places: Place
         if keys * (count.bit_length() - 1) < BITS_MIN and not assume_keyed:
             raise ConfigError(
                 f"store {name}: {keys} keys in {count} partitions do not show that it is keyed as the records are: if "
-                "you know that it is, say --assume-keyed"
+                "you know that it is, add --assume-keyed"
             )
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from framework.api.job import Job
 from framework.core.changelog_fold import ChangelogFold, Segment
+from framework.core.damage import unreadable
 from framework.core.limits import TAIL
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, Halted, OffsetOutOfRange
@@ -191,7 +192,7 @@ def _apply(stores: dict[int, Entries], message: bytes, number: int) -> None:
     try:
         data = decode_data(message)
     except DecodeError as error:
-        raise Halted(f"a data message of the changelog: {error}; it is damaged: restore the topic") from error
+        raise Halted(f"a data message of the changelog: {unreadable(error)}") from error
     for reset in data.reset_stores or ():
         if reset in stores:
             stores[reset].clear()

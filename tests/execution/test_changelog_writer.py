@@ -237,7 +237,9 @@ def test_a_damaged_data_message_halts() -> None:
     """A crc that does not agree names the changelog and what to do (1.2)."""
     store, _ = task_state()
     message = encode_data(ChangelogHeader(ChangelogType.DATA, 1, 1, 0), [1], [b"a"], [b"1"])
-    with pytest.raises(Halted, match=r"j\.b\.changelog\[0\]: .*crc32.*restore the topic, or delete the job's state"):
+    with pytest.raises(
+        Halted, match=r"j\.b\.changelog\[0\]: .*crc32.*restore the topic, or start the job under another name"
+    ):
         apply_segment("j.b.changelog[0]", store, message[:-1] + b"2")
     assert rows(store) == {}
 

@@ -52,7 +52,10 @@ def _verified(log: LogReader, changelog: TopicPartition) -> str:
         messages += 1 if segment is None else 0
     if commits and not fold.complete:
         raise Halted(
-            f"{changelog}: trimmed, and it holds no complete rewrite round: it cannot be restored", partition=changelog
+            f"{changelog}: trimmed, and it holds no complete rewrite round, so no state can be restored from it: "
+            "restore "
+            "the topic, or make the state from the history in a job of another name: grete backfill",
+            partition=changelog,
         )
     in_doubt = "" if fold.in_doubt is None else f", then the bulk write {printable(fold.in_doubt)}, in doubt"
     checkpoint_id = "nothing committed" if fold.last is None else f"checkpoint {fold.last.checkpoint_id}"

@@ -78,7 +78,9 @@ class Merge:
         """Note that the message at ``offset`` was read (R5). Raises Halted if it lies before the position."""
         if offset < self.position[partition]:
             raise Halted(
-                f"{self.name}: {partition} offset {offset} was delivered at position {self.position[partition]}",
+                f"{self.name}: {partition} offset {offset} was delivered, though {self.position[partition]} is next: "
+                "the log "
+                "went backwards: start the worker again; if it halts again, restore the topic",
                 task=self.name,
                 partition=partition,
                 offset=offset,

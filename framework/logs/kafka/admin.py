@@ -160,7 +160,8 @@ class Topics:
                 break
             if time.monotonic() > deadline:
                 raise TransientError(
-                    f"topic {topic} is there, but a broker does not know it after {ANSWER_S_MAX:.0f} s", topic=topic
+                    f"topic {topic} is there, but a broker does not know it after {ANSWER_S_MAX:.0f} s: start again",
+                    topic=topic,
                 )
             time.sleep(BEHIND_S)
         replicas = min(len(each.replicas) for each in partitions.values())

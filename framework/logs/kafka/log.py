@@ -86,7 +86,7 @@ class KafkaLog(KafkaReader):
             while (found := self._metadata_client.partitions(topic)) in (None, before):
                 if time.monotonic() > deadline:
                     raise TransientError(
-                        f"topic {topic} was made but is not there after {SPREAD_S_MAX:.0f} s", topic=topic
+                        f"topic {topic} was made but is not there after {SPREAD_S_MAX:.0f} s: start again", topic=topic
                     )
                 time.sleep(0.01)
         if found != partitions:
@@ -123,7 +123,9 @@ class KafkaLog(KafkaReader):
         found = self._reach(partition, readable, READABLE_S_MAX)
         if found[1] < readable:
             raise TransientError(
-                f"{partition} cannot be read to its end: a transaction is open in it", partition=partition
+                f"{partition} cannot be read to its end: a transaction is open in it: end its producer, or wait until "
+                "the broker aborts it",
+                partition=partition,
             )
         return found
 

@@ -101,7 +101,8 @@ def check_whole(log: LogReader, wanted: Wanted, read: dict[TopicPartition, int])
         start = log.bounds(partition)[0]
         if start > 0 and wanted.sources.get(partition.topic, LOG) == LOG:
             raise ConfigError(
-                f"{partition} starts at offset {start:,}: what was before is not in the log any more, so the state "
+                f"{partition} starts at offset {start:,}: the records before it are not in the log any more, so the "
+                "state "
                 f"cannot be recomputed from it; give the archive of the topic: --from {partition.topic}=PATH",
                 partition=partition,
             )

@@ -112,7 +112,7 @@ def _check_columns(path: str, types: dict[str, str], *, archived: bool) -> None:
         if not types[name].startswith(kinds) and types[name] not in numbers:
             raise ConfigError(f"history {path}: column {name} is {types[name]}: need {' or '.join(kinds[:2])}")
     if not archived and ("offset" in types or "partition" in types):
-        raise ConfigError(f"history {path}: of the columns partition and offset it has one only: need both, or none")
+        raise ConfigError(f"history {path}: it has only one of the columns partition and offset: give both, or none")
     if "headers" in types and types["headers"] != "array<struct<key:string,value:binary>>":
         raise ConfigError(
             f"history {path}: column headers is {types['headers']}: need array<struct<key:string,value:binary>>"

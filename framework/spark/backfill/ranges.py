@@ -77,7 +77,7 @@ def cover(log: LogReader, tasks: list[tuple[TaskWiring, Commit | None]], ends: E
                 found.tails[partition] = Tail(begin, resume)
             if not archived and start > 0 and partition not in found.resume:
                 found.remarks.append(
-                    f"{partition} starts at offset {start:,}: what was before is not in the log any more"
+                    f"{partition} starts at offset {start:,}: the records before it are not in the log any more"
                 )
             if position is not None and resume > position:
                 found.remarks.append(
@@ -114,13 +114,13 @@ def _check(partition: TopicPartition, resume: int, begin: int, bounds: tuple[int
     start, end = bounds
     if not start <= resume <= end:
         raise ConfigError(
-            f"{partition}: the job would go on from offset {resume:,}, but the log has {start:,} to {end:,}: what is "
+            f"{partition}: the job would go on from offset {resume:,}, but the log has {start:,} to {end:,}: records "
             "in neither would be missing; add newer files, or choose another --until",
             partition=partition,
         )
     if begin < resume and begin < start:
         raise ConfigError(
-            f"{partition}: the files end at offset {begin:,}, and the log starts at {start:,}: what is in neither "
+            f"{partition}: the files end at offset {begin:,}, and the log starts at {start:,}: records in neither "
             "would be missing; add the files in between",
             partition=partition,
         )

@@ -208,7 +208,7 @@ def test_a_message_before_the_position_halts() -> None:
     task, a0, _ = inner()
     at = a0.send(("x", 100, A0))
     task.read()
-    with pytest.raises(Halted, match="offset 0 was delivered at position 1"):
+    with pytest.raises(Halted, match="offset 0 was delivered, though 1 is next"):
         task.deliver(at, task.log.rows[T][at][1])
 
 

@@ -8,7 +8,7 @@ from framework.api.store import Store
 from framework.execution.deterministic.lint import names
 from framework.execution.deterministic.lint.order import in_any_order, set_in_order
 from framework.execution.deterministic.lint.patterns import logs, missing
-from framework.execution.deterministic.lint.reading import Reading, Suspicion
+from framework.execution.deterministic.lint.reading import CodeReading, Suspicion
 from framework.execution.deterministic.lint.scope import UNKNOWN, Code
 from framework.execution.deterministic.lint.state import (
     MUTATORS,
@@ -30,11 +30,11 @@ class CodeReader:
     """Reads one piece of code. ``types``: of attributes of ``self``, as its methods assign them."""
 
     def __init__(self, code: Code, types: dict[str, type]) -> None:
-        self.code, self.types, self.found = code, types, Reading()
+        self.code, self.types, self.found = code, types, CodeReading()
         self._errors: list[str] = []  # variables that hold any error
         self._missing: list[str] = []  # what is known to be None where the reader is
 
-    def read(self) -> Reading:
+    def read(self) -> CodeReading:
         """Return what is found."""
         node = self.code.node
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from framework.api.task import Task
 from framework.execution.deterministic.lint.code_reader import STATE, CodeReader
 from framework.execution.deterministic.lint.patterns import unwrapped
-from framework.execution.deterministic.lint.reading import Reading
+from framework.execution.deterministic.lint.reading import CodeReading
 from framework.execution.deterministic.lint.scope import Code
 from framework.execution.deterministic.lint.source import ModuleSource, Sources
 from framework.execution.deterministic.lint.state import Effect, Key, Write
@@ -56,7 +56,7 @@ class Project:
         if not source.silenced(line):
             self._findings.add(Finding(source.module.__name__, line, what, instead))
 
-    def _take(self, code: Code, reading: Reading) -> None:
+    def _take(self, code: Code, reading: CodeReading) -> None:
         for suspicion in reading.suspicions:
             self._add(code.source, *suspicion)
         if code.runs:

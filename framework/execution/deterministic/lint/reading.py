@@ -15,7 +15,7 @@ class Suspicion(NamedTuple):
 
 
 @dataclass
-class Reading:
+class CodeReading:
     """What was found in a piece of code. ``calls``: objects that it uses, and whether they outlive a record."""
 
     suspicions: list[Suspicion] = field(default_factory=list)

@@ -1,0 +1,10 @@
+"""What an error says of a changelog message that cannot be read or cannot be there: what to do."""
+
+from protocol.errors import DecodeError, UnsupportedFormat
+
+DAMAGED = "the changelog is damaged: restore the topic, or start the job under another name"
+
+
+def unreadable(error: DecodeError) -> str:
+    """Return the text for a message that cannot be decoded."""
+    return f"{error}; {'or ' if isinstance(error, UnsupportedFormat) else ''}{DAMAGED}"
