@@ -41,18 +41,23 @@ def run(
     job: JobName,
     *,
     input_dir: Annotated[
-        Path | None, typer.Option(help="A folder: each text file becomes a record, name → text.")
+        Path | None,
+        typer.Option(
+            help="Feed the text files of this folder: a record for each, with its name as key and its text as value."
+        ),
     ] = None,
     input: Annotated[  # noqa: A002  # the option's name
         list[str] | None,
         typer.Option(
             metavar="TOPIC=FILE|-",
-            help="Each line of a file, or of standard input (-), becomes a record. Every run feeds all lines again.",
+            help="Feed the lines of a file, or of standard input (-): a record for each. Every run feeds all of them.",
         ),
     ] = None,
-    keys: Annotated[bool, typer.Option("--keys", help="In --input, the text before the first tab is the key.")] = False,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="Take the text before the first tab of a line of --input as the key.")
+    ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Run until Ctrl-C, and feed each change in the folder.")
+        bool, typer.Option("--follow", help="Go on until Ctrl-C, and feed each change in the folder.")
     ] = False,
     directory: Directory = None,
     log: Log = None,
@@ -60,7 +65,7 @@ def run(
     settings: SettingsPath = None,
     set: Set = None,  # noqa: A002  # the option's name
 ) -> None:
-    """Run a whole job here until it has processed its input: a worker per partition, restarted if it dies."""
+    """Run all workers of a job on this machine until they have processed its input; restart those that die."""
     from framework.cli.commands.run import run as run_job
     from framework.cli.job_target import target
 
@@ -88,19 +93,19 @@ def up(
 def worker(
     job: JobName,
     *,
-    partition: Annotated[int, typer.Option(help="The partition whose tasks the worker hosts.")],
+    partition: Annotated[int, typer.Option(help="The partition whose tasks the worker runs.")],
     directory: Directory = None,
     state_directory: Annotated[
-        Path | None, typer.Option(help="The directory of the state, if it is not below DIRECTORY.")
+        Path | None, typer.Option(help="Keep the local stores in this directory instead of the job's.")
     ] = None,
-    stage: Annotated[str | None, typer.Option(help="Host the task of this stage only.")] = None,
+    stage: Annotated[str | None, typer.Option(help="Run the task of this stage only.")] = None,
     log: Log = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
     set: Set = None,  # noqa: A002
     status_fd: Annotated[int, typer.Option(hidden=True)] = -1,
 ) -> None:
-    """Run one worker process, as a supervisor does. Exit codes: 0 done, 1 failed, 2 usage, 3 fenced, 4 halted."""
+    """Run one worker. Exit codes: 0 done, 1 failed, 2 usage, 3 fenced, 4 halted."""
     from framework.cli.commands.worker import work
 
     code = work(
@@ -118,7 +123,7 @@ def worker(
 
 
 @app.command()
-def new(name: Annotated[str, typer.Argument(help="Name of the project, and of its new folder.")]) -> None:
+def new(name: Annotated[str, typer.Argument(help="The name of the project, and of its new folder.")]) -> None:
     """Write a project with one task and a test that passes."""
     from framework.cli.commands.new import new as new_project
 
@@ -126,15 +131,20 @@ def new(name: Annotated[str, typer.Argument(help="Name of the project, and of it
 
 
 Cluster = Annotated[
-    str, typer.Option("--spark", help="Spark's address: local[*] is this machine; or spark://…, yarn, k8s://….")
+    str, typer.Option("--spark", help="The address of Spark: local[*] for this machine, or spark://…, yarn, k8s://….")
 ]
-Work = Annotated[str | None, typer.Option(help="A folder for the records between stages; all executors must see it.")]
+Work = Annotated[
+    str | None,
+    typer.Option(
+        help="A folder that all executors see, for the records between stages. Default: below the job's directory."
+    ),
+]
 From = Annotated[
     list[str] | None,
     typer.Option(
         "--from",
         metavar="[TOPIC=]PATH|kafka",
-        help="The history of a topic: Parquet or JSON files, or 'kafka': the records that the log still holds.",
+        help="Where the history of a topic is: Parquet or JSON files, or 'kafka' for all that the log still holds.",
     ),
 ]
 
@@ -156,15 +166,19 @@ def backfill(
         str | None,
         typer.Option(
             metavar="OFFSETS|now",
-            help="[TOPIC:]PARTITION=OFFSET,…: the job goes on from there. Default: from its last commit, or the end "
-            "of the history.",
+            help="The offsets from which the job goes on live: [TOPIC:]PARTITION=OFFSET,…, or 'now' for the end of the "
+            "log. Default: those of its last commit, or the end of the history.",
         ),
     ] = None,
     outputs: Annotated[
         bool, typer.Option("--outputs", help="Also write the outputs of the history to topics, files and tables.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Complete a backfill that died after its commits.")] = False,
-    abort: Annotated[bool, typer.Option("--abort", help="Roll back a backfill that died, for good.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Complete a backfill that died after it had committed all tasks.")
+    ] = False,
+    abort: Annotated[
+        bool, typer.Option("--abort", help="Roll back a backfill that died: nothing of it counts.")
+    ] = False,
     cluster: Cluster = "local[*]",
     work: Work = None,
     directory: Directory = None,
@@ -173,7 +187,7 @@ def backfill(
     settings: SettingsPath = None,
     set: Set = None,  # noqa: A002
 ) -> None:
-    """Build a job's state from its history on Spark, with its own task classes; the job goes on from there."""
+    """Build a job's state from its history, by its own code, on Spark; the job goes on from there."""
     if resume and abort:
         raise ConfigError("--resume and --abort: choose one")
     from framework.cli.job_target import target
@@ -199,7 +213,7 @@ def audit(
     settings: SettingsPath = None,
     set: Set = None,  # noqa: A002
 ) -> None:
-    """Recompute a job's state on Spark from its recorded inputs, and compare it key by key; exit 1 if it differs."""
+    """Compute a job's state again from its inputs, on Spark, and compare it key by key; exit 1 if it differs."""
     _check_spark()
     from framework.cli.commands.audit import compare
 
@@ -216,7 +230,7 @@ def checkpoints(
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
 ) -> None:
-    """Show each task's last commit: generation, checkpoint, age, positions and lag."""
+    """Show the last commit of each task: generation, checkpoint, age, positions in the inputs, and lag."""
     from framework.cli.commands.checkpoints import checkpoints as print_checkpoints
 
     print_checkpoints(job, directory, address_of(log, kafka_config, settings))
@@ -227,7 +241,10 @@ def check_determinism(
     job: JobName,
     *,
     since: Annotated[
-        int, typer.Option(help="Begin at the sources' commits of this checkpoint, or the first after it.")
+        int,
+        typer.Option(
+            help="Replay from this checkpoint of the sources on, or from the first one after it that is retained."
+        ),
     ] = 0,
     directory: Directory = None,
     log: Log = None,
@@ -235,7 +252,7 @@ def check_determinism(
     settings: SettingsPath = None,
     set: Set = None,  # noqa: A002
 ) -> None:
-    """Replay the history of a deterministic job in memory and compare its outputs; exit 1 if one differs."""
+    """Replay the history of a deterministic job in memory, and compare its outputs; exit 1 if one differs."""
     from framework.cli.commands.check_determinism import check_determinism as check_job
 
     raise typer.Exit(
@@ -246,9 +263,9 @@ def check_determinism(
 @changelog_app.command("tail")
 def changelog_tail(
     job: JobName,
-    stage: str,
-    partition: int,
-    count: Annotated[int, typer.Option("-n", help="Number of messages.")] = 20,
+    stage: Annotated[str, typer.Argument(help="The stage of the task.")],
+    partition: Annotated[int, typer.Argument(help="The partition of the task.")],
+    count: Annotated[int, typer.Option("-n", help="Print this many messages.")] = 20,
     *,
     directory: Directory = None,
     log: Log = None,
@@ -269,7 +286,7 @@ def changelog_verify(
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
 ) -> None:
-    """Read every changelog as a restore would: order, digests, valid commits, invalid messages."""
+    """Read every changelog as a restore does, and check order, digests and commits; exit 4 if one is damaged."""
     from framework.cli.commands.changelog import changelog_verify as verify_changelogs
 
     verify_changelogs(job, directory, address_of(log, kafka_config, settings))
@@ -278,8 +295,10 @@ def changelog_verify(
 @topic_app.command("read")
 def topic_read(
     job: JobName,
-    topic: str,
-    count: Annotated[int, typer.Option("-n", min=0, help="Only the last N records of each partition; 0: all.")] = 0,
+    topic: Annotated[str, typer.Argument(help="A topic that the job reads or writes outside.")],
+    count: Annotated[
+        int, typer.Option("-n", min=0, help="Print only this many last records of each partition; 0: all.")
+    ] = 0,
     directory: Directory = None,
     log: Log = None,
     kafka_config: KafkaConfig = None,

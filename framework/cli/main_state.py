@@ -12,7 +12,7 @@ AssumeKeyed = Annotated[
     bool,
     typer.Option(
         "--assume-keyed",
-        help="Trust that stores are keyed as the records are, where they have too few keys to prove it.",
+        help="Take stores for keyed as the records are, where too few keys are there to show it.",
     ),
 ]
 
@@ -22,8 +22,10 @@ state_app = typer.Typer(no_args_is_help=True, help="Read the committed state of 
 @state_app.command("get")
 def state_get(
     job: JobName,
-    store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
-    key: Annotated[str, typer.Argument(help="Text, a number, JSON or hex digits, by the key's serde; \\0 is NUL.")],
+    store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE where several stages have one of the name.")],
+    key: Annotated[
+        str, typer.Argument(help="The key as its serde has it: text, a number, JSON or hex digits; \\0 is NUL.")
+    ],
     *,
     checkpoint_id: Checkpoint = None,
     directory: Directory = None,
@@ -40,10 +42,10 @@ def state_get(
 @state_app.command("scan")
 def state_scan(
     job: JobName,
-    store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE.")],
-    prefix: Annotated[str | None, typer.Option(help="Only keys that begin with this.")] = None,
+    store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE where several stages have one of the name.")],
+    prefix: Annotated[str | None, typer.Option(help="Print only keys that begin with this.")] = None,
     *,
-    limit: Annotated[int, typer.Option(help="At most this many entries.")] = 1000,
+    limit: Annotated[int, typer.Option(help="Print at most this many entries.")] = 1000,
     checkpoint_id: Checkpoint = None,
     directory: Directory = None,
     log: Log = None,
@@ -59,7 +61,7 @@ def state_scan(
 def rescale(
     job: JobName,
     *,
-    partitions: Annotated[int, typer.Option(help="The new number of partitions, above the present one.")],
+    partitions: Annotated[int, typer.Option(help="The new number of partitions, higher than the present one.")],
     assume_keyed: AssumeKeyed = False,
     directory: Directory = None,
     log: Log = None,
@@ -82,20 +84,26 @@ def rescale(
 def fork(
     job: JobName,
     second: Annotated[
-        str, typer.Argument(metavar="SECOND", help="The new job (module or file): the same stages, another name.")
+        str,
+        typer.Argument(
+            metavar="SECOND",
+            help="The new job, a module or a file: the same stages, and more behind them, under another name.",
+        ),
     ],
     *,
     checkpoint_id: Checkpoint = None,
     directory: Directory = None,
-    second_directory: Annotated[Path | None, typer.Option(help="The directory of the new job.")] = None,
+    second_directory: Annotated[
+        Path | None, typer.Option(help="The directory of the new job. Default: .grete/NAME-OF-JOB.")
+    ] = None,
     assume_keyed: AssumeKeyed = False,
     log: Log = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
 ) -> None:
-    """Start a new job from a checkpoint of an existing one.
+    """Give a new job the state of an existing one at a checkpoint.
 
-    It may have another number of partitions. Its first start goes on from that checkpoint.
+    Its first start goes on from there. It may have another number of partitions.
     """
     from framework.cli.commands.fork import fork as fork_job
 

@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="A module (tasks.word_count) or file with job = Job(…).")]
+JobName = Annotated[
+    str, typer.Argument(metavar="JOB", help="The job: a module (tasks.word_count) or a file that defines job = Job(…).")
+]
 Directory = Annotated[
     Path | None,
-    typer.Option(help="The job's directory, for its state and its embedded log. Default: .grete/NAME-OF-JOB."),
+    typer.Option(help="The job's directory: its state and its embedded log. Default: .grete/NAME-OF-JOB."),
 ]
 SettingsPath = Annotated[
     Path | None,
@@ -23,14 +25,15 @@ Log = Annotated[
     str | None,
     typer.Option(
         envvar="GRETE_LOG",
-        help="'embedded': a SQLite file in the job's directory; or kafka://host:port[,host:port]. Default: that of the "
-        "settings file, or embedded.",
+        help="The log: 'embedded', a SQLite file in the job's directory, or kafka://host:port[,host:port]. "
+        "Default: that of the settings file, or embedded.",
     ),
 ]
 KafkaConfig = Annotated[
     Path | None,
     typer.Option(
-        envvar="GRETE_KAFKA_CONFIG", help="A file with librdkafka's options as NAME=VALUE lines: users, TLS, …"
+        envvar="GRETE_KAFKA_CONFIG",
+        help="A file with librdkafka's options, a line NAME=VALUE for each: users, passwords, TLS.",
     ),
 ]
 Set = Annotated[
@@ -42,7 +45,6 @@ Checkpoint = Annotated[
     typer.Option(
         "--checkpoint",
         metavar="ID",
-        help="Read the state at this checkpoint, if the changelogs still retain it. Default: the newest.",
+        help="Take the state as of this checkpoint, if the changelogs still retain it. Default: the newest.",
     ),
 ]
-Partition = Annotated[int | None, typer.Option(help="Read this partition only.")]

@@ -53,8 +53,7 @@ def _verified(log: LogReader, changelog: TopicPartition) -> str:
     if commits and not fold.complete:
         raise Halted(
             f"{changelog}: trimmed, and it holds no complete rewrite round, so no state can be restored from it: "
-            "restore "
-            "the topic, or make the state from the history in a job of another name: grete backfill",
+            "restore the topic, or make the state from the history in a job of another name: grete backfill",
             partition=changelog,
         )
     in_doubt = "" if fold.in_doubt is None else f", then the bulk write {printable(fold.in_doubt)}, in doubt"
