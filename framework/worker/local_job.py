@@ -109,12 +109,12 @@ class LocalJob:
         """Return how far the external inputs are committed by the tasks that read them, as the workers last said."""
         for worker in self.supervisor.workers.values():
             for name, task in worker.status.items():
-                self._checkpoint_ids[name] = max(self._checkpoint_ids[name], task["version"])
+                self._checkpoint_ids[name] = max(self._checkpoint_ids[name], task["checkpoint_id"])
                 for external, offset in task["positions"].items():
                     partition = self._external[external]
                     if offset > self._committed.get(partition, 0):
                         self._committed[partition] = offset
-                        self._pending[partition].append((task["version"], offset))
+                        self._pending[partition].append((task["checkpoint_id"], offset))
         return self._committed
 
     def troubles(self) -> dict[str, str]:

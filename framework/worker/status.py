@@ -14,7 +14,7 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
     return {
         "status": driver.status.name.lower(),
         "generation": core.generation,
-        "version": -1 if core.commits.committed is None else core.commits.committed.checkpoint_id,
+        "checkpoint_id": -1 if core.commits.committed is None else core.commits.committed.checkpoint_id,
         "positions": {
             str(TopicPartition(e.topic, e.partition)): e.offset
             for e in (() if core.commits.committed is None else core.commits.committed.external)

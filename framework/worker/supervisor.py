@@ -190,7 +190,7 @@ class Supervisor:
                 worker.status = json.loads(line)
             except ValueError:
                 continue  # a line cut short by a full pipe
-            checkpoint_id = max((task["version"] for task in worker.status.values()), default=-1)
+            checkpoint_id = max((task["checkpoint_id"] for task in worker.status.values()), default=-1)
             if checkpoint_id > worker.checkpoint_id:
                 worker.checkpoint_id, worker.crashes, worker.waits_ended = checkpoint_id, 0, 0
 

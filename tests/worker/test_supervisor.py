@@ -164,8 +164,8 @@ def test_a_fenced_worker_ends_alone(tmp_path: Path) -> None:
             assert "worker 0 was fenced: another process has taken its partition" in local.supervisor.news[-1]
             with pytest.raises(Fenced, match="worker 0 was fenced"):
                 local.require_all()  # as `grete run` asks, which cannot see how far the other one comes
-            position = second.status["pass-1"]["version"]
-            poll_until(local, lambda: second.status["pass-1"]["version"] > position)
+            position = second.status["pass-1"]["checkpoint_id"]
+            poll_until(local, lambda: second.status["pass-1"]["checkpoint_id"] > position)
             assert (second.starts, len(local.supervisor.news)) == (1, 1)
             one.running()
             with thief(1), pytest.raises(Fenced, match="worker 0 and worker 1 were fenced"):
