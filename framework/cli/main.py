@@ -252,7 +252,7 @@ def check_determinism(
     settings: SettingsPath = None,
     set: Set = None,  # noqa: A002
 ) -> None:
-    """Replay the history of a deterministic job in memory, and compare its outputs; exit 1 if one differs."""
+    """Replay the history of a deterministic job in memory twice, and compare its outputs; exit 1 if one differs."""
     from framework.cli.commands.check_determinism import check_determinism as check_job
 
     raise typer.Exit(

@@ -61,12 +61,16 @@ class Difference(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a replay has shown. ``halted``: why it did not get to its end."""
+    """What a replay has shown. ``halted``: why it did not get to its end.
+
+    ``restarts``: later checkpoints with records before and behind them: another replay may begin there.
+    """
 
     records: int  # taken in by sources
     compared: int  # outputs that the log holds and that were made again
     difference: Difference | None
     halted: str | None
+    restarts: tuple[int, ...] = ()
 
 
 class _Untrimmed(MemoryLog):
@@ -92,8 +96,7 @@ def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Foun
     records = 0
     for wiring in wirings:
         begin, decisions = begins[wiring.producer], recorded_tasks[wiring.producer].decisions
-        last_t = -1 if begin.deterministic is None else begin.deterministic.last_t
-        decisions = [decision for decision in decisions if decision.first_t > last_t]
+        decisions = [decision for decision in decisions if decision.first_t > _last_t(begin)]
         state = state_at(log, wiring.changelog, begin.checkpoint_id)
         for value in _changelog(begin, state):
             data.append(wiring.changelog, None, value, None, None)
@@ -107,7 +110,8 @@ def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Foun
             into.rows = rows
             records += len(rows)
     halted = _run(job, settings, data, now_ms, records)
-    return _compare(job, wirings, log, MemoryLog(data), records, halted)
+    found = _compare(job, wirings, log, MemoryLog(data), records, halted)
+    return found._replace(restarts=_restarts(wirings, recorded_tasks, begins))
 
 
 def _decided(decision: InputDecision | IdleNote, number: int) -> bytes:
@@ -155,6 +159,41 @@ def _begins(wirings: list[TaskWiring], recorded_tasks: dict[int, RecordedTask], 
                 setting="changelog_retention_ms",
             )
     return begins
+
+
+def _restarts(
+    wirings: list[TaskWiring], recorded_tasks: dict[int, RecordedTask], begins: dict[int, Commit]
+) -> tuple[int, ...]:
+    """Return the checkpoints after ``begins`` that a replay of some records may begin from."""
+    sources = [recorded_tasks[wiring.producer] for wiring in wirings if not wiring.channels]
+    first = max(begins[wiring.producer].checkpoint_id for wiring in wirings if not wiring.channels)
+    later = {commit.checkpoint_id for source in sources for commit in source.commits if commit.checkpoint_id > first}
+    records = _records_after(wirings, recorded_tasks, begins)
+    found = []
+    for checkpoint_id in sorted(later):
+        try:
+            restart = _begins(wirings, recorded_tasks, checkpoint_id)
+        except ConfigError:  # it is too late for one of the tasks
+            break
+        if 0 < _records_after(wirings, recorded_tasks, restart) < records:
+            found.append(checkpoint_id)
+    return tuple(found)
+
+
+def _records_after(
+    wirings: list[TaskWiring], recorded_tasks: dict[int, RecordedTask], begins: dict[int, Commit]
+) -> int:
+    return sum(
+        decision.records
+        for wiring in wirings
+        for decision in recorded_tasks[wiring.producer].decisions
+        if isinstance(decision, InputDecision) and decision.first_t > _last_t(begins[wiring.producer])
+    )
+
+
+def _last_t(begin: Commit) -> int:
+    """Return the logical time up to which a commit includes the decisions of its source."""
+    return -1 if begin.deterministic is None else begin.deterministic.last_t
 
 
 def _follows(commit: Commit, begins: dict[int, Commit], *, timed: bool) -> bool:

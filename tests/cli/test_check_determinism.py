@@ -57,6 +57,50 @@ def test_a_deterministic_job_is_run_and_verified(tmp_path: Path) -> None:
     assert "line 7: id (use" in differs.stdout
 
 
+SLOW = """
+import time
+
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+
+seen: list[str] = []
+
+
+class Number(Task):
+    lines = Input(Topic("lines", key=utf8, value=utf8))
+    counts = Store("counts", key=utf8, value=int64)
+    out = Output(Topic("out", key=utf8, value=utf8))
+
+    def process(self, record: Record[str, str]) -> None:
+        time.sleep(0.002)  # so that checkpoints come in between
+        count = self.counts.get("all", 0) + 1
+        self.counts.put("all", count)
+        seen.append(record.value)
+        print("line", record.value)
+        self.out.send(record.value, str(NUMBER))
+
+
+job = Job("number", stages=[Number], mode="deterministic")
+"""
+
+
+def test_a_list_of_the_module_is_found_in_another_process(tmp_path: Path) -> None:
+    """D3: a replay of all fills it as before; one from a later checkpoint shows it. With a store all is the same."""
+    (tmp_path / "input.txt").write_text("".join(f"{number}\n" for number in range(150)))
+    for folder, number, code in (("store", "count", 0), ("list", "len(seen)", 1)):
+        (tmp_path / "job.py").write_text(SLOW.replace("NUMBER))", f"{number}))"))
+        at = f"--directory={folder}"
+        small = "--set=checkpoint_interval_ms=50", "--set=batch_bytes_max=200"
+        ran = grete(tmp_path, "run", "job.py", "--input", "lines=input.txt", at, *small)
+        assert ran.returncode == 0, ran.stderr
+        checked = grete(tmp_path, "check-determinism", "job.py", at)
+        assert checked.returncode == code, checked.stdout + checked.stderr
+        assert "150 input records replayed, 150 outputs compared" in checked.stdout
+        assert "in another process" in checked.stdout
+        assert ("first difference: out[0]" in checked.stdout) == bool(code)
+        suspicion = "line 18: variable of the module seen outlives a record"
+        assert (suspicion in checked.stdout) == bool(code)
+
+
 SINKS = """
 import sqlite3
 

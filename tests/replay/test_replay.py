@@ -96,6 +96,45 @@ def test_the_first_record_that_differs_is_named_with_both_checkpoints() -> None:
     assert found.difference.before.value != found.difference.now.value
 
 
+class Numbered(Task):
+    lines = Input(LINES)
+    out = Output(OUT)
+    seen: ClassVar[list[str]] = []  # state in no store
+
+    def process(self, record: Record[str, str]) -> None:
+        self.seen.append(record.value)
+        self.out.send(record.value, str(len(self.seen)))
+
+
+NUMBERED = Job("n", [Numbered], mode="deterministic")
+
+
+def test_state_in_no_store_shows_from_a_later_checkpoint() -> None:
+    """D3: a list fills again as it did if all is replayed; a replay from a later commit finds it empty, and differs."""
+    Numbered.seen.clear()
+    kit = fed(NUMBERED, "to be or", "not to be", "that is", "the question")
+    Numbered.seen.clear()
+    whole = replay(NUMBERED, kit._log, Settings())
+    assert (whole.records, whole.compared, whole.difference, whole.halted) == (4, 4, None, None)
+    assert whole.restarts
+    for restart in whole.restarts:
+        Numbered.seen.clear()
+        later = replay(NUMBERED, kit._log, Settings(), since=restart)
+        assert 0 < later.records < 4
+        assert later.difference is not None
+
+
+def test_a_replay_may_begin_where_records_follow() -> None:
+    """Each later checkpoint that is named has records behind it, and a deterministic job makes the same from there."""
+    kit = fed(JOB, "to be or", "not to be", "that is", "the question")
+    whole = replay(JOB, kit._log, Settings())
+    assert whole.restarts
+    for restart in whole.restarts:
+        later = replay(JOB, kit._log, Settings(), since=restart)
+        assert (later.difference, later.halted) == (None, None)
+        assert 0 < later.records < whole.records
+
+
 def test_a_regenerated_record_that_differs_halts_its_consumer() -> None:
     """D3: a consumer that gets a record again, and otherwise, stops and says which."""
     kit = Kit(LOOSE, settings=Settings(checkpoint_interval_ms=60_000))

@@ -25,7 +25,7 @@ from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs.address import IN_DIRECTORY, open_reader
 from framework.ports import ExternalRecord, Log
-from framework.replay.replay import replay
+from framework.replay.replay import Found, replay
 from framework.settings import Settings
 from framework.state.commits import newest_commit
 from framework.worker.process_main import WorkerSpec, main
@@ -164,14 +164,31 @@ def second_life(case: str, directory: Path) -> str:
 
 
 def replayed(case: str, directory: Path) -> str:
-    """Replay the first life, as `grete check-determinism` does."""
+    """Replay the first life from its begin, as `grete check-determinism` does first."""
+    found = replay_of(case, directory, 0)
+    directory.with_suffix(".restarts").write_text(json.dumps(found.restarts))
+    return said(found)
+
+
+def restarted(case: str, directory: Path) -> str:
+    """Replay it from a later checkpoint, as the command does then, in a process of its own."""
+    restarts = json.loads(directory.with_suffix(".restarts").read_text())
+    return said(replay_of(case, directory, restarts[-1]))
+
+
+def replay_of(case: str, directory: Path, since: int) -> Found:
+    """Return what a replay shows."""
+    os.environ["CORPUS_DIRECTORY"] = str(directory)
     with closing(open_reader(IN_DIRECTORY, directory / "log.db")) as log:
-        os.environ["CORPUS_DIRECTORY"] = str(directory)
-        found = replay(load_job(package(case)), log, Settings())
-        return "same" if (found.difference, found.halted) == (None, None) else "differs"
+        return replay(load_job(package(case)), log, Settings(), since)
 
 
-ROLES = {"first": first_life, "second": second_life, "replayed": replayed}
+def said(found: Found) -> str:
+    """Return a word for it."""
+    return "same" if (found.difference, found.halted) == (None, None) else "differs"
+
+
+ROLES = {"first": first_life, "replayed": replayed, "restarted": restarted, "second": second_life}
 
 
 def one(role: str, case: str, directory: Path) -> int:

@@ -12,13 +12,14 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import results
 from framework.execution.deterministic.lint.project import Project
+from framework.replay.elsewhere import TIME_ZONE
 from tests.verification.nondeterminism.lives import package
 
 HERE = Path(__file__).parent
@@ -36,15 +37,21 @@ BY_CHANCE = {
     "threads",
     "time_limit",
 }
-HASHES = "12345"  # the seed of the process that replays: any but that of workers
+HASHES, OTHER_HASHES = "12345", "777"  # the seeds of the processes that replay: any but 0, that of workers
 
 
 class Caught(NamedTuple):
     """Who has caught a case. ``warned``: at the start, by reading the code."""
 
     warned: bool
-    replayed: bool  # grete check-determinism
+    replayed: bool  # the first replay of grete check-determinism: of all
+    restarted: bool  # its second one: in another process, from a later checkpoint
     halted: bool  # the successor of a killed worker
+
+    @property
+    def checked(self) -> bool:
+        """Whether grete check-determinism reports it."""
+        return self.replayed or self.restarted
 
 
 def corpus(kind: str) -> list[str]:
@@ -65,9 +72,12 @@ def warned(case: str) -> list[str]:
     return [f"{finding.line}: {finding.what}" for finding in Project(job.stages[0].task).findings()]
 
 
-def live(role: str, directory: Path, cases: list[str], hashes: str = "0") -> dict[str, str]:
+def live(
+    role: str, directory: Path, cases: list[str], hashes: str = "0", variables: dict[str, str] | None = None
+) -> dict[str, str]:
     """Run a role of lives.py in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hashes, "CORPUS_LIFE": role}
+    environment |= variables or {}
     command = [sys.executable, "-m", "tests.verification.nondeterminism.lives", role, str(directory), *cases]
     ran = subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, str] = json.loads(ran.stdout)
@@ -80,9 +90,16 @@ def measure(cases: list[str], directory: Path) -> dict[str, Caught]:
     assert set(first.values()) == {"killed"}, first
     replayed = live("replayed", directory, cases, HASHES)
     assert set(replayed.values()) <= {"same", "differs"}, replayed
+    restarted = live("restarted", directory, cases, OTHER_HASHES, {"TZ": TIME_ZONE})
+    assert set(restarted.values()) <= {"same", "differs"}, restarted
     second = live("second", directory, cases)
     assert set(second.values()) <= {"same", "halts"}, second
-    return {case: Caught(bool(warned(case)), replayed[case] == "differs", second[case] == "halts") for case in cases}
+    return {
+        case: Caught(
+            bool(warned(case)), replayed[case] == "differs", restarted[case] == "differs", second[case] == "halts"
+        )
+        for case in cases
+    }
 
 
 def names(cases: Iterable[str]) -> str:
@@ -94,12 +111,17 @@ def tables(found: dict[str, Caught]) -> list[results.Table]:
     """Return how many are caught by which, and all cases by who catches them."""
     cases = {case: caught for case, caught in found.items() if case.startswith("cases/")}
     near = {case: caught for case, caught in found.items() if case not in cases}
+    titles: dict[str, Callable[[Caught], bool]] = {
+        "a warning at the start": lambda each: each.warned,
+        "`grete check-determinism`": lambda each: each.checked,
+        "– its replay from the begin": lambda each: each.replayed,
+        "– its replay from a later checkpoint, in another process": lambda each: each.restarted,
+        "a halt after `kill -9`": lambda each: each.halted,
+    }
     counts: list[list[results.Cell]] = [
-        ["a warning at the start", *(sum(each.warned for each in some.values()) for some in (cases, near))],
-        ["`grete check-determinism`", *(sum(each.replayed for each in some.values()) for some in (cases, near))],
-        ["a halt after `kill -9`", *(sum(each.halted for each in some.values()) for some in (cases, near))],
-        ["any of them", *(sum(any(each) for each in some.values()) for some in (cases, near))],
+        [title, *(sum(map(caught_by, some.values())) for some in (cases, near))] for title, caught_by in titles.items()
     ]
+    counts.append(["any of them", *(sum(map(any, some.values())) for some in (cases, near))])
     groups: dict[Caught, list[str]] = defaultdict(list)
     for case, caught in cases.items():
         groups[caught].append(case)
@@ -109,8 +131,8 @@ def tables(found: dict[str, Caught]) -> list[results.Table]:
         for caught, members in sorted(groups.items(), reverse=True)
     ]
     alarms: list[list[results.Cell]] = [
-        [title, names(case for case, caught in near.items() if caught[at])]
-        for at, title in enumerate(("a warning at the start", "`grete check-determinism`", "a halt after `kill -9`"))
+        [title, names(case for case, caught in near.items() if caught_by(caught))]
+        for title, caught_by in titles.items()
     ]
     return [
         results.Table(
@@ -118,7 +140,7 @@ def tables(found: dict[str, Caught]) -> list[results.Table]:
             ["caught by", f"of {len(cases)}", f"false alarms of {len(near)}"],
             counts,
         ),
-        results.Table("Who catches which", ["warned", "check", "halts", "tasks", "which"], rows),
+        results.Table("Who catches which", ["warned", "replay", "later replay", "halts", "tasks", "which"], rows),
         results.Table("False alarms", ["by", "which"], alarms),
     ]
 
