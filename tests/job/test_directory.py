@@ -104,6 +104,7 @@ def test_a_job_keeps_its_partitions_and_its_guarantee(tmp_path: Path) -> None:
     path.write_text(GOOD.replace('"found"', '"word-count"').replace('"lines"', '"sentences"'))
     with pytest.raises(ConfigError, match="topic sentences has 1 partitions, not 3"):
         create_topics(load_job(str(path)), log)
+    log.close()
 
 
 def test_state_can_be_on_another_disk(tmp_path: Path) -> None:

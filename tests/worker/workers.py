@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -99,6 +100,7 @@ class WorkerUnderTest:
 def word_log(directory: Path, job: Job = word_count) -> EmbeddedLog:
     """Return the log of a job with its topics."""
     log = EmbeddedLog(JobDirectory(directory).directory / "log.db")
+    weakref.finalize(log, log._sql.close)  # as the end of a process: a test need not close it
     create_topics(job, log)
     return log
 
