@@ -222,6 +222,13 @@ class JobLog(Log, JobLogReader, Protocol):
         """
         ...
 
+    def watch(self, topics: Sequence[str]) -> None:
+        """Watch topics that the job only writes, which are there: from here on ``poll`` raises Halted if one is gone.
+
+        They may get more partitions.
+        """
+        ...
+
     def refuse_compacted(self, topic: str, stage: str) -> None:
         """Raise ConfigError if the log compacts a topic that a deterministic ``stage`` reads (D2).
 

@@ -84,7 +84,7 @@ class AlignedMode:
             try:
                 batch = parts.next_batch()
             except OffsetOutOfRange as error:
-                parts.tell(on.InputGone(error))
+                parts.tell_input_gone(error)
                 return True
             if batch is None:
                 return parts.tell_ends()

@@ -8,7 +8,7 @@ from framework.core import events as on
 from framework.core.aligned.task import TaskCore
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.lifecycle import StartupPhase
-from framework.errors import Halted
+from framework.errors import Halted, OffsetOutOfRange
 from framework.execution.backpressure import Backpressure, ReportedPositions
 from framework.execution.input_reader import InputReader
 from framework.execution.pending_sends import PendingSends
@@ -73,6 +73,23 @@ class TaskParts:
         """Read on, after all that was read before is told. Raises OffsetOutOfRange."""
         self.reported.look(self.mono_ms())
         return self.input_reader.next_batch()
+
+    def tell_input_gone(self, error: OffsetOutOfRange) -> None:
+        """Tell the core that what comes next of an input is not in the log any more.
+
+        A task that is not fenced ends. For an external input it halts; of a stream the next start judges what is lost.
+        """
+        if error.partition in self.internal:
+            self.tell(on.InputGone(error))
+            return
+        halted = Halted(
+            f"{self.wiring.name} reads on at an offset that is gone (K3): {error}: the retention of the topic is too "
+            "short, or the log has lost messages. Decide what is lost, then start the job under another name",
+            task=self.wiring.name,
+            partition=error.partition,
+            offset=error.offset,
+        )
+        self.tell(on.InputGone(halted))
 
     def tell_ends(self) -> bool:
         """Tell the core of external inputs that have nothing left (A2b); True if that is news."""

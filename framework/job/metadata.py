@@ -20,6 +20,11 @@ def pin_guarantee(metadata: JobMetadata, job: str, settings: Settings, modes: st
         metadata.produce_with_meta([], {_GUARANTEE: text.encode()})
 
 
+def has_pins(metadata: MetadataReader) -> bool:
+    """Tell whether a job has begun by this metadata: each release has pinned the guarantee at the first start."""
+    return metadata.meta_get(_GUARANTEE) is not None
+
+
 def check_guarantee(metadata: MetadataReader, job: str, settings: Settings, modes: str) -> str | None:
     """Return guarantee and modes if they are to be pinned: at the first run, or when stages were added last.
 

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from framework.api.job import Job
 from framework.errors import ConfigError
+from framework.logs.topic_identity import more_partitions
 from framework.ports import Log
 
 
@@ -29,7 +30,8 @@ def missing_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> li
     for stage in topology.stages:
         for topic in topology.externals_of(stage.ordinal):
             if fed is not None:
-                _check_external(job, topic, stage.partitions, log.partitions(topic), fed=topic in fed)
+                ran = log.partitions(topology.changelog(stage.ordinal)) is not None
+                _check_external(job, topic, stage.partitions, log.partitions(topic), fed=topic in fed, ran=ran)
             wanted.append((topic, stage.partitions, True))
     wanted += [(topology.changelog(stage.ordinal), stage.partitions, False) for stage in topology.stages]
     wanted += [(stream.topic, stream.partitions, False) for stream in topology.streams]
@@ -59,13 +61,15 @@ def _check_counts(job: Job, log: Log) -> None:
         )
 
 
-def _check_external(job: Job, topic: str, needed: int, found: int | None, *, fed: bool) -> None:
+def _check_external(job: Job, topic: str, needed: int, found: int | None, *, fed: bool, ran: bool) -> None:
     if found is None and not fed:
         raise ConfigError(
             f"there is no topic {topic}, which job {job.name!r} reads: check its name, or create it: "
             f"kafka-topics.sh --create --topic {topic} --partitions {needed}",
             topic=topic,
         )
+    if found is not None and found > needed and ran:
+        raise ConfigError(more_partitions(topic, found, needed), topic=topic)
     if found not in (None, needed):
         raise ConfigError(
             f"topic {topic} has {found} partitions, and job {job.name!r} has {needed}: "

@@ -10,6 +10,23 @@ MADE_ANEW = (
     "begin from the start yourself: give the job another name, or delete all of its topics"
 )
 
+OUTPUT_GONE = (
+    "what it held is gone, and the job does not make it again. Bring the topic back; or, if that was meant, start the "
+    "job again: it goes on behind what was there"
+)
+METADATA_GONE = (
+    "it held what the job's state is compared with at each start. Start the job again: it pins what the code says then"
+)
+
+
+def more_partitions(topic: str, found: int, before: int) -> str:
+    """Return what to do about an input that has got more partitions than a job has."""
+    return (
+        f"topic {topic} has {found} partitions, and the job has run with {before}: no task reads the new ones, and "
+        f"keys go elsewhere. Stop its producers, and: grete rescale JOB --partitions={found}, once all records are "
+        f"processed; or write to a topic of another name, with {before} partitions"
+    )
+
 
 def pin_topics(log: JobLog, metadata: JobMetadata, topics: Sequence[str]) -> None:
     """Pin which topics these are at the first run. Raises Halted if one of them was deleted and created again since."""

@@ -194,7 +194,7 @@ def _compare(pinned: Topology, ours: Topology) -> None:
         order = ", ".join(repr(stage.name) for stage in pinned.stages)
         raise ConfigError(
             f"the graph of job {ours.job!r} has changed: {'; '.join(changes)}. It has run with the stages {order}, in "
-            f"this order: {WAY_BACK}"
+            f"this order: {WAY_BACK}. Two jobs of one cluster need two names"
         )
 
 

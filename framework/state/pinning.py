@@ -74,10 +74,12 @@ def take_state_of(first: Job, second: Job) -> None:
     take_over(definition, second)
 
 
-def pin_definition(job: Job, log: JobLogReader, metadata: JobMetadata, state: Path | None) -> None:
+def pin_definition(
+    job: Job, log: JobLogReader, metadata: JobMetadata, state: Path | None, *, lost: bool = False
+) -> None:
     """Write the definition of a job that was checked, if it is new or has grown; a copy goes beside its ``state``.
 
-    The job's topics are there.
+    The job's topics are there. ``lost``: its metadata held nothing at this start.
     """
     raw, before = encode_definition(define(job, output_counts(job, log))), metadata.meta_get(_DEFINITION)
     used = None if before is None else _without_unused(decode_definition(before), job, log)
@@ -86,8 +88,12 @@ def pin_definition(job: Job, log: JobLogReader, metadata: JobMetadata, state: Pa
     if raw != before:
         if before is None and _has_run(job, log):
             logger.warning(
-                "job %s has run with a release that pinned no definition: it is taken from the code as it is now, and "
-                "each later start is held against it (said once)",
+                "the metadata of job %s is gone, though the job has run (was it deleted, or is this another job of "
+                "the same name?): what it pinned is taken from the code as it is now; inputs' partitioners are "
+                "recognized again; the offsets of a rescale, and which files a feed has fed, are forgotten (said once)"
+                if lost
+                else "job %s has run with a release that pinned no definition: it is taken from the code as it is now, "
+                "and each later start is held against it (said once)",
                 job.name,
             )
         metadata.produce_with_meta([], {_DEFINITION: raw})

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from framework.api.job import Job
 from framework.core.task_topology import TaskWiring
 from framework.job.directory import JobDirectory
-from framework.job.metadata import check_guarantee, pin_guarantee
+from framework.job.metadata import check_guarantee, has_pins, pin_guarantee
 from framework.job.topics import missing_topics
 from framework.logs.topic_identity import check_topics, pin_topics
 from framework.ports import JobLog, JobMetadata
@@ -36,23 +36,24 @@ def prepare(
     check_graph(job, log, tasks)
     if check_definition(job, log) is None and state_of is not None:
         take_state_of(state_of, job)
-    missing = missing_topics(job, log, None if job_directory.address.embedded else fed)
     topology = job.topology()
+    changelogs = (topology.changelog(stage.ordinal) for stage in topology.stages)
+    read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
+    pinned = sorted({*changelogs, *read, *(stream.topic for stream in topology.streams)})
+    check_topics(log, found, [topic for topic in pinned if log.partitions(topic) is not None])
+    missing = missing_topics(job, log, None if job_directory.address.embedded else fed)
     stages = ((stage, job.stages[stage.ordinal].mode) for stage in topology.stages)
     deterministic = [stage for stage, mode in stages if mode == "deterministic"]
     absent = {topic for topic, _, _ in missing}
     theirs = {topic: s.name for s in deterministic for topic in topology.externals_of(s.ordinal) if topic not in absent}
     for topic, reader in theirs.items():
         log.refuse_compacted(topic, reader)
-    changelogs = (topology.changelog(stage.ordinal) for stage in topology.stages)
-    read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
-    pinned = sorted({*changelogs, *read, *(stream.topic for stream in topology.streams)})
-    check_topics(log, found, [topic for topic in pinned if topic not in absent])
     for topic, partitions, plain in missing:
         log.create_topic(topic, partitions, plain=plain)
     metadata = log.open_metadata(job.name)
     pin_guarantee(metadata, job.name, settings, job.modes)
     pin_graph(job, metadata)
     pin_topics(log, metadata, pinned)
-    pin_definition(job, log, metadata, job_directory.state_directory)
+    pin_definition(job, log, metadata, job_directory.state_directory, lost=not has_pins(found))
+    log.watch(list(job.external_sinks()))
     return metadata

@@ -11,7 +11,7 @@ from framework.stores.memory import MemoryDisk
 from framework.stores.spill import MemorySpill
 from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim, encode_data
 from protocol.ids import TopicPartition
-from tests.core.streams import INNER, T
+from tests.core.streams import IN, INNER, SOURCE, T
 from tests.execution.driving import STORE, Crash, Driven, Step, driven
 
 # The steps of one commit, in the order that A7 asks for; several of a kind may follow one another.
@@ -206,6 +206,16 @@ def test_an_input_that_was_trimmed_without_a_right_ends_the_process() -> None:
     MemoryLog(task.data).trim(stream, task.log.bounds(stream)[1])
     with pytest.raises(OffsetOutOfRange):
         task.run()
+
+
+def test_an_external_input_that_expires_halts() -> None:
+    """Its retention has deleted what the task had still to read: a person must decide what is lost (K3)."""
+    task = Driven(SOURCE).start()
+    task.append(IN, b"x", b"y")
+    MemoryLog(task.data).trim(IN, 2)
+    with pytest.raises(Halted, match=r"a-0 reads on at an offset that is gone \(K3\): .* retention") as caught:
+        task.run()
+    assert (caught.value.partition, caught.value.offset) == (IN, 0)
 
 
 def test_a_changelog_that_is_trimmed_during_a_start_is_read_again() -> None:

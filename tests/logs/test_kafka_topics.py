@@ -6,15 +6,23 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
-from framework.errors import ConfigError, ExitCode, Halted
+from framework.errors import ConfigError, ExitCode, Halted, exit_code
 from framework.job.directory import JobDirectory
 from framework.logs import patience
 from framework.logs.address import LogAddress
@@ -25,7 +33,7 @@ from framework.settings import Settings
 from framework.state.prepare import prepare
 from framework.testing.broker import Broker
 from framework.worker.worker import Worker
-from grete import Input, Job, Record, Store, Task, Topic, utf8
+from grete import Input, Job, Output, Record, Store, Task, Topic, utf8
 from protocol.ids import TopicPartition
 
 pytestmark = pytest.mark.kafka
@@ -128,8 +136,12 @@ def keeping(topic: str) -> Job:
     return Job(f"job-{topic}", stages=[Keep])
 
 
-def work(kafka_broker: Broker, job: Job, directory: Path, until: int) -> int:
-    """Run a worker until it has read and committed that many records; return its exit code."""
+def work(kafka_broker: Broker, job: Job, directory: Path, until: int, then: Callable[[], object] | None = None) -> int:
+    """Run a worker until it has read and committed that many records; return its exit code.
+
+    ``then``: what happens at that point, instead of the worker's stop.
+    """
+    happened: list[object] = []
     job_directory = JobDirectory(directory, address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
     reader = job_directory.open_log()
     with closing(reader):
@@ -138,8 +150,8 @@ def work(kafka_broker: Broker, job: Job, directory: Path, until: int) -> int:
 
         def stop_in_time(_status: dict[str, object]) -> None:
             committed = worker.drivers[0].core.commits.committed
-            if committed is not None and committed.external[0].offset >= until:
-                worker.stop()
+            if committed is not None and committed.external[0].offset >= until and not happened:
+                happened.append((then or worker.stop)())
 
         worker.report = stop_in_time
         try:
@@ -178,6 +190,108 @@ def test_more_partitions_of_an_input_are_refused_at_a_start(
     client.create_partitions([NewPartitions(topic, 2)])[topic].result()
     with pytest.raises(ConfigError, match=rf"topic {topic} has 2 partitions, and job .* has 1"):
         work(kafka_broker, keeping(topic), tmp_path, 1)
+
+
+# --- what becomes of a job's own topics, outputs and inputs while it runs ---
+
+
+def sending(topic: str) -> Job:
+    """Return a job that sends on what it reads."""
+
+    class Send(Task):
+        lines = Input(Topic(topic, key=utf8, value=utf8))
+        out = Output(Topic(f"{topic}-out", key=utf8, value=utf8))
+
+        def process(self, record: Record[str, str]) -> None:
+            self.out.send(record.key, record.value)
+
+    return Job(f"job-{topic}", stages=[Send])
+
+
+@pytest.mark.parametrize("gone", ["t-out", "job-t.notes"])
+def test_an_output_or_the_metadata_that_is_deleted_halts(
+    kafka_broker: Broker, client: AdminClient, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    """Also while nothing is to be sent: a person is to know that what readers had is gone, or what the job pinned."""
+    monkeypatch.setattr(admin, "WATCH_S", 0.05)
+    say(kafka_broker, topic, 1)
+    name = gone.replace("t", topic, 1) if gone == "t-out" else f"job-{topic}.notes"
+    with pytest.raises(Halted, match=f"topic {name} was deleted under the job"):
+        work(kafka_broker, sending(topic), tmp_path, 1, then=lambda: delete(client, name))
+    assert work(kafka_broker, sending(topic), tmp_path, 1) == ExitCode.DONE  # the way that the error names
+
+
+def test_metadata_that_was_deleted_is_said_at_the_next_start(
+    kafka_broker: Broker, client: AdminClient, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job goes on, and pins what its code says now: what was pinned before is compared no more."""
+    say(kafka_broker, topic, 1)
+    assert work(kafka_broker, keeping(topic), tmp_path, 1) == ExitCode.DONE
+    assert "metadata" not in caplog.text
+    delete(client, f"job-{topic}.notes")
+    assert work(kafka_broker, keeping(topic), tmp_path, 1) == ExitCode.DONE
+    assert f"the metadata of job job-{topic} is gone" in caplog.text
+
+
+def test_a_changelog_that_becomes_compacted_under_a_job_is_named(
+    kafka_broker: Broker, client: AdminClient, topic: str
+) -> None:
+    """The broker refuses messages without a key from then on: the setting is named, and nothing is tried again."""
+    with closing(KafkaLog(kafka_broker.bootstrap)) as log:
+        filled(log, topic)
+        change = AlterConfigOpType.SET
+        entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=change)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        client.incremental_alter_configs([resource])[resource].result()
+
+        def send() -> None:
+            while True:  # a broker takes the setting some time after it was told
+                log.send(0, 1, TopicPartition(topic, 0), b"y")
+                while not log.poll():
+                    log.wait(1_000)
+
+        with pytest.raises(Halted, match=rf"{topic}.* without a key.*cleanup\.policy"):
+            send()
+
+
+def test_an_input_that_expires_under_a_worker_halts(
+    kafka_broker: Broker, client: AdminClient, topic: str, tmp_path: Path
+) -> None:
+    """K3: what a running worker had still to read was deleted: exit code 4, with the offsets, as at a start."""
+    made: list[int] = []
+
+    class Expire(Task):
+        lines = Input(Topic(topic, key=utf8, value=utf8))
+
+        def process(self, record: Record[str, str]) -> None:
+            if not made:
+                made.append(0)
+                end = KafkaPartition(topic, 0, 60)
+                client.delete_records([end])[end].result()
+
+    with closing(KafkaLog(kafka_broker.bootstrap)) as writer:
+        writer.create_topic(topic, 1, plain=True)
+        big = b"x" * 900_000
+        writer.produce(0, 0, [ExternalRecord(TopicPartition(topic, 0), b"k", big, 1 + n) for n in range(60)])
+        while not writer.poll():
+            writer.wait(1_000)
+    with pytest.raises(Halted, match=rf"expire-0 .*K3.*{topic}\[0\].* 60 .*retention") as caught:
+        work(kafka_broker, Job(f"job-{topic}", stages=[Expire]), tmp_path, 60)
+    assert exit_code(caught.value) == ExitCode.HALTED
+
+
+def test_a_changelog_that_the_broker_made_again_is_named_as_that(
+    kafka_broker: Broker, client: AdminClient, topic: str, tmp_path: Path
+) -> None:
+    """With another number of partitions, as a broker makes topics by itself: it is not the job's number to change."""
+    say(kafka_broker, topic, 1)
+    job = keeping(topic)
+    assert work(kafka_broker, job, tmp_path, 1) == ExitCode.DONE
+    changelog = f"job-{topic}.keep.changelog"
+    delete(client, changelog)
+    client.create_topics([NewTopic(changelog, 3)])[changelog].result()
+    with pytest.raises(Halted, match=f"topic {changelog} was deleted and created again since the job first ran"):
+        work(kafka_broker, job, tmp_path, 1)
 
 
 # --- a broker that is too old ---

@@ -89,7 +89,7 @@ class DeterministicMode:
         try:
             batch = parts.next_batch()
         except OffsetOutOfRange as error:
-            parts.tell(on.InputGone(error))
+            parts.tell_input_gone(error)
             return True
         if batch is None:
             return self._nothing_more() or parts.tell_ends()

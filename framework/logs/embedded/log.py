@@ -90,6 +90,9 @@ class EmbeddedLog(EmbeddedReader):
         """Return nothing: a topic of a file is never deleted."""
         return {}
 
+    def watch(self, topics: Sequence[str]) -> None:
+        """Do nothing: a topic of a file is never deleted."""
+
     def refuse_compacted(self, topic: str, stage: str) -> None:
         """Do nothing: nothing is compacted."""
 

@@ -21,7 +21,7 @@ from framework.logs.kafka.config import MESSAGE_BYTES_MAX
 from framework.logs.kafka.errors import AWAY, Troubles, failed, logger
 from framework.logs.kafka.metadata_client import BEHIND_S, SLICE_S
 from framework.logs.patience import Patience
-from framework.logs.topic_identity import MADE_ANEW
+from framework.logs.topic_identity import MADE_ANEW, more_partitions
 from framework.settings import MiB
 from protocol.ids import TopicPartition
 
@@ -61,6 +61,7 @@ class Topics:
         self._trims: dict[TopicPartition, int] = {}  # asked for, not yet sent
         self._trimming: dict[TopicPartition, Future[Any]] = {}
         self._watched: dict[str, tuple[str, int]] = {}  # topic → (id, number of partitions) when it was first seen
+        self._written: dict[str, str] = {}  # those of them that may grow → what to do when one is gone
         self._watching: dict[str, Future[Any]] = {}
         self._look_at = time.monotonic() + WATCH_S
         self._warned: set[str] = set()
@@ -181,6 +182,11 @@ class Topics:
             level = logging.WARNING if len(listed.brokers) > 1 else logging.INFO  # one broker: more cannot be expected
             logger.log(level, "topic %s has %s (said once, of the first such topic)", topic, risk)
 
+    def watch(self, topics: Sequence[str], advice: str) -> None:
+        """Look at topics that the job only writes, too: they may grow. ``advice``: what to do when one is gone."""
+        self._written |= dict.fromkeys(topics, advice)
+        self.identities(topics)
+
     def identities(self, topics: Sequence[str]) -> dict[str, tuple[str, int]]:
         """Return topic → (id, number of partitions): a topic that is deleted and created again has another id.
 
@@ -218,21 +224,18 @@ class Topics:
             self._watching = self._describe(tuple(self._watched))
 
     def _compare(self, topic: str, future: Future[Any]) -> None:
+        advice = self._written.get(topic, MADE_ANEW)
         try:
             found = _identity(future.result())
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise Halted(f"topic {topic} was deleted under the job: {MADE_ANEW}", topic=topic) from error
+                raise Halted(f"topic {topic} was deleted under the job: {advice}", topic=topic) from error
             return  # the broker is away, or just starting: the next look will tell
         before = self._watched[topic]
         if found[0] != before[0]:
-            raise Halted(f"topic {topic} was deleted and created again under the job: {MADE_ANEW}", topic=topic)
-        if found[1] != before[1]:
-            raise Halted(
-                f"topic {topic} has {found[1]} partitions now, {before[1]} when this worker started: no task reads the "
-                "new ones, and keys go elsewhere. Write to a new topic with the number that the job has",
-                topic=topic,
-            )
+            raise Halted(f"topic {topic} was deleted and created again under the job: {advice}", topic=topic)
+        if found[1] != before[1] and topic not in self._written:
+            raise Halted(more_partitions(topic, found[1], before[1]), topic=topic)
 
     def trim(self, partition: TopicPartition, before: int) -> None:
         """Ask for a trim; it is done in the background, several at a time."""

@@ -22,6 +22,11 @@ _TOO_LARGE = (
     "too large: raise the topic's max.message.bytes (or the broker's message.max.bytes) and the Kafka option "
     "message.max.bytes, or lower the setting frame_bytes_max; no record may be larger"
 )
+_KEYLESS = (
+    "the topic takes no message without a key, as one whose cleanup.policy is compact. A stream or changelog needs "
+    "delete (K1): kafka-configs.sh --alter --topic TOPIC --add-config cleanup.policy=delete; then start the job again, "
+    "which looks whether anything is missing. Records for a compacted output need keys"
+)
 # What a user needs where the broker says no and the caller has not named it.
 _ACCESS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Write on the topic",
@@ -92,6 +97,11 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
             Halted,
             _TOO_LARGE,
             (KafkaError.MSG_SIZE_TOO_LARGE,),
+        ),
+        (
+            Halted,
+            _KEYLESS,
+            (KafkaError.INVALID_RECORD,),
         ),
         (
             Halted,

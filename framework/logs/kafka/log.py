@@ -15,6 +15,7 @@ from framework.logs.kafka.producer import Writer
 from framework.logs.kafka.reader import KafkaReader
 from framework.logs.kafka.transactions import Transactions
 from framework.logs.patience import Patience
+from framework.logs.topic_identity import METADATA_GONE, OUTPUT_GONE
 from framework.ports import Delivery, ExternalRecord
 from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 
@@ -90,9 +91,8 @@ class KafkaLog(KafkaReader):
                     )
                 time.sleep(0.01)
         if found != partitions:
-            raise ConfigError(
-                f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic", topic=topic
-            )
+            way = "use that number or another topic" if plain else "delete it, if it is empty; else rename the job"
+            raise ConfigError(f"topic {topic} has {found} partitions, not {partitions}: {way}", topic=topic)
         if not (plain or compacted):
             self._topics.check(topic)
         self._counts[topic] = found
@@ -101,6 +101,7 @@ class KafkaLog(KafkaReader):
         """Return what the cluster keeps beside a job's topics; make the topic for it. Raises ConfigError."""
         metadata = KafkaJobMetadata(self, job)
         self.create_topic(metadata.topic, 2, compacted=True)
+        self._topics.watch([metadata.topic], METADATA_GONE)
         return metadata
 
     def identities(self, topics: Sequence[str]) -> dict[str, str]:
@@ -109,6 +110,10 @@ class KafkaLog(KafkaReader):
         From here on ``poll`` raises Halted when one of them was created again, deleted or given more partitions.
         """
         return {topic: identity for topic, (identity, _) in self._topics.identities(topics).items()}
+
+    def watch(self, topics: Sequence[str]) -> None:
+        """Watch topics that the job only writes: from here on ``poll`` raises Halted when one was deleted."""
+        self._topics.watch(topics, OUTPUT_GONE)
 
     def refuse_compacted(self, topic: str, stage: str) -> None:
         """Raise ConfigError if the broker compacts a topic that a deterministic stage reads (D2)."""
