@@ -233,11 +233,19 @@ class Freeze:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteData:
-    """Send the dirty keys of the frozen write batch and the next slice of the rewrite as data messages.
+class FreezePart:
+    """Deterministic mode: make what is dirty so far immutable, to be sent ahead of the Freeze of its checkpoint (D5).
 
-    Answer DataWritten. After all outputs of the checkpoint are acknowledged, before the commit. ``first_seq``:
-    ChangelogSeq of the first one.
+    Before: ApplyFrozen. After: none. Answer: none.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class WriteData:
+    """Send the next slice of the dirty keys of the frozen write batch and of the rewrite as data messages.
+
+    Answer DataWritten. In turn with input: a large checkpoint stalls nothing (A8). After all outputs of the checkpoint
+    are acknowledged, before the commit. ``first_seq``: ChangelogSeq of the first one.
 
     Before: Freeze, Send, Produce. After: AppendChangelog, ApplyFrozen. Answer: DataWritten.
     """
@@ -253,7 +261,7 @@ class ApplyFrozen:
 
     After the commit is known to be valid (A9, C3), before its markers.
 
-    Before: WriteData, AppendChangelog. After: Send, Freeze, DropOpen, Trim, Exit. Answer: Applied.
+    Before: WriteData, AppendChangelog. After: Send, Freeze, FreezePart, DropOpen, Trim, Exit. Answer: Applied.
     """
 
     changelog_position: ChangelogPosition
@@ -324,6 +332,7 @@ Action = (
     | ProcessIdle
     | FlushOutputs
     | Freeze
+    | FreezePart
     | WriteData
     | ApplyFrozen
     | DropOpen

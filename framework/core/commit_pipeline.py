@@ -60,6 +60,11 @@ class CommitPipeline:
         self.committed: Commit | None = None  # the last valid one
         self.pending: PendingCommit | None = None
         self.rewrite = ChangelogRewrite()
+        self._cursor: bytes | None = (
+            None  # of the rewrite, after the data sent since the last commit; None: no data was
+        )
+        self._data_count = 0  # messages sent since the last commit
+        self.writing = False  # a slice is asked for: until it is sent no other message gets a ChangelogSeq
         self._ownership = ownership
         self._sender = sender
         self._changelog_retention_ms = changelog_retention_ms
@@ -83,12 +88,30 @@ class CommitPipeline:
         if pending is None or pending.step is not CommitStep.OUTPUTS or self._sender.acked < pending.last_token:
             return []
         self._advance(CommitStep.DATA)
-        return [WriteData(self._ownership.generation, self._ownership.next_seq, self.rewrite.cursor)]
+        return [self.next_slice()]
+
+    def next_slice(self) -> WriteData:
+        """Ask for the next slice of what is frozen: behind its freeze, or ahead of it."""
+        assert not self.writing, f"{self.task.name}: a slice is being sent"
+        self.writing = True
+        cursor = self.rewrite.cursor if self._cursor is None else self._cursor
+        return WriteData(self._ownership.generation, self._ownership.next_seq, cursor)
 
     def data_written(self, event: DataWritten) -> list[Action]:
-        """Append the commit message: it says how much data is before it, and what the data's digest is."""
+        """Ask for the next slice, or append the commit message, which counts the data and has its digest.
+
+        Data that is sent ahead of its freeze is only counted.
+        """
+        self.writing = False
+        self._ownership.count_data(event.count)
+        self._data_count, self._cursor = self._data_count + event.count, event.cursor
+        if self.pending is None:
+            return []
+        return [self.next_slice()] if event.more else [self._commit(event)]
+
+    def _commit(self, event: DataWritten) -> AppendChangelog:
         pending, ownership, previous = self._advance(CommitStep.COMMIT), self._ownership, self.committed
-        ownership.count(event.count)
+        count, self._data_count, self._cursor = self._data_count, 0, None
         pending.commit = Commit(
             producer=self.task.producer,
             generation=ownership.generation,
@@ -96,7 +119,7 @@ class CommitPipeline:
             previous=-1 if previous is None else previous.checkpoint_id,
             rollback_history=pending.rollback_history,
             outputs=pending.outputs,
-            data_count=event.count,
+            data_count=count,
             data_digest=event.digest,
             attempt=0,
             cursor=event.cursor,
@@ -113,7 +136,7 @@ class CommitPipeline:
             rounds=self.rewrite.rounds,
         )
         message = encode_commit(ownership.header(ChangelogType.COMMIT), pending.commit)
-        return [AppendChangelog(message, ownership.generation, with_outputs=pending.with_outputs, outputs=pending.held)]
+        return AppendChangelog(message, ownership.generation, with_outputs=pending.with_outputs, outputs=pending.held)
 
     def appended(self, event: ChangelogAppended) -> None:
         """The commit message is in the changelog. Until it is verified, a higher generation may be before it (C2)."""

@@ -180,12 +180,16 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class DataWritten:
-    """The answer to WriteData: what was sent, and how far the rewrite is (K2)."""
+    """The answer to WriteData: ``count`` messages were sent, and how far the rewrite is (K2).
+
+    ``digest``: of all data messages of the checkpoint. ``more``: there is more to be sent.
+    """
 
     count: int
     digest: int
     cursor: bytes
     round_done: bool
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ class Limits:
 
 
 # messages of a changelog's end that a restore searches for a commit that names the last complete rewrite round; a
-# commit has one data message or a few, so there is one nearly always. If there is none, it reads the whole changelog
-TAIL = 64
+# commit has a data message for each 1,000 keys, so there is one nearly always. If there is none, it reads the whole one
+TAIL = 256
 ROUNDS_MAX = 32  # round starts remembered over the history: a trim is late by at most a 32nd of it
 
 # Evidence before a partitioner is pinned: a chance of 1 in 4096 to take a partitioner of the producer's own for one of
@@ -29,6 +29,7 @@ BITS_MIN = 12
 
 # --- deterministic mode ---
 
+PART_BYTES_MIN = 1 << 19  # of an open write batch: to send less takes some ms, in which no output leaves
 REST = 3  # between two commits, at least this many times as long as one took: input decisions wait for commits
 BATCHES_MAX = 8  # on their way: processing need not wait for the log, nor each input decision for an append of its own
 GATHERED = 4  # batches of a sink whose input is full: a transaction costs as much for one batch as for many

@@ -68,7 +68,8 @@ class Ownership:
         self.generation = 0
         self.next_seq = 0
         self._verified = -1  # last offset known to be own, and to be preceded by nothing foreign
-        self._sent = 0  # own messages sent since
+        self._sent = 0  # own messages sent since, up to the one that the log will answer
+        self._behind = 0  # data messages sent behind that one
         self._check: TailCheck | None = None  # while the tail is being verified
         self._trailing = 0  # of the own message that it ends with
         self._doubt: FrameworkError | None = None  # what has happened, if no newer claim is the reason for it
@@ -82,19 +83,20 @@ class Ownership:
     def claim_message(self, generation: int) -> bytes:
         """Return the claim of a new generation; its ChangelogSeq is 0."""
         assert self.claim is not None, f"{self.name}: no process has started"
-        self.generation, self.next_seq, self._sent = generation, 1, self._sent + 1
+        self.generation, self.next_seq, self._sent, self._behind = generation, 1, self._sent + self._behind + 1, 0
         return encode_claim(ChangelogHeader(ChangelogType.CLAIM, generation, 0, 0), self.claim)
 
     def header(self, kind: ChangelogType) -> ChangelogHeader:
-        """Return the header of the next message of this generation, and count it."""
+        """Return the header of the next message of this generation, which the log will answer, and count it."""
         header = ChangelogHeader(kind, self.generation, self.next_seq, 0)
-        self.count(1)
+        self.next_seq += 1
+        self._sent, self._behind = self._sent + self._behind + 1, 0
         return header
 
-    def count(self, messages: int) -> None:
-        """Note that ``count`` messages are being appended."""
+    def count_data(self, messages: int) -> None:
+        """Note that data messages are being appended: the answer to what comes behind them covers them."""
         self.next_seq += messages
-        self._sent += messages
+        self._behind += messages
 
     def settle(self, offset: int, trailing: int = 0) -> None:
         """Take the own message at ``offset`` as the start of contiguous ownership."""
@@ -132,7 +134,7 @@ class Ownership:
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless this holds between any two steps of a task."""
-        assert self._sent >= 0 and self._verified >= -1, (self._sent, self._verified)
+        assert min(self._sent, self._behind) >= 0 and self._verified >= -1, (self._sent, self._behind, self._verified)
         assert self.generation == 0 or (self.claim is not None and self.next_seq >= 1), (self.generation, self.next_seq)
         assert self._check is None or self._sent or self.in_doubt, f"{self.name}: reads a tail that has nothing of it"
 

@@ -1,16 +1,18 @@
 """State between changelog and store: data messages out of the overlay (A7, K2), segments into the store (R1)."""
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from itertools import groupby, islice
 
+from framework.core.actions import WriteData
 from framework.core.damage import unreadable
+from framework.core.events import DataWritten
 from framework.errors import Halted
-from framework.execution.limits import MESSAGE_BYTES_MAX, REWRITE_IDLE_BYTES, REWRITE_SHARE
+from framework.execution.limits import MESSAGE_BYTES_MAX, REWRITE_IDLE_BYTES, REWRITE_SHARE, SLICE_KEYS
 from framework.logs.partition_reader import rows_left
-from framework.ports import LogReader, StateStore
+from framework.ports import LogReader, StateStore, Write
 from framework.stores.overlay import Overlay
-from framework.stores.rewrite_slice import row_bytes
+from framework.stores.rewrite_slice import ROW_BYTES, row_bytes
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -53,28 +55,61 @@ class RewriteBudget:
             self._bytes = min(self._bytes, REWRITE_IDLE_BYTES)
 
 
-class Encoded:
-    """The data messages of one checkpoint: count, digest and the rewrite's progress after them."""
+class DataSlices:
+    """The data of a task's checkpoints on its way to the changelog: one message a call, so no call takes long."""
 
-    def __init__(self, overlay: Overlay, generation: int, first_seq: int, cursor: bytes, budget: RewriteBudget) -> None:
-        dirty = list(overlay.frozen_items())
-        budget.appended(sum(row_bytes(key, value) for _, key, value in dirty))
-        rewritten, self.cursor, self.round_done = overlay.rewrite(cursor, budget.of_slice(changed=bool(dirty)))
-        budget.rewritten(sum(row_bytes(key, value) for _, key, value in rewritten), round_done=self.round_done)
-        self.messages = list(self._encode([*dirty, *rewritten], generation, first_seq))
-        self.digest = 0
-        for message in self.messages:
-            self.digest = zlib.crc32(message, self.digest)
+    def __init__(self, overlay: Overlay, budget: RewriteBudget) -> None:
+        self._overlay = overlay
+        self._budget = budget
+        self._rest: list[Write] = []  # frozen writes that the last message had no room for
+        self._begin()
 
-    @staticmethod
-    def _encode(items: list[tuple[int, bytes, bytes | None]], generation: int, seq: int) -> Iterator[bytes]:
-        start = size = 0
-        for index, (_, key, value) in enumerate(items, 1):
+    def _begin(self) -> None:
+        self._digest = 0
+        self._rewrites = False  # this checkpoint has changes, or commits have paid for what it rewrites
+        self._round_done = False
+
+    def next(self, action: WriteData) -> tuple[bytes | None, DataWritten]:
+        """Return the next message, None if there is nothing to send, and the answer to the core.
+
+        The answer's ``more`` is false once all that is frozen was sent, and what is rewritten with it.
+        """
+        writes = self._rest or self._overlay.next_frozen(SLICE_KEYS)
+        size = count = 0
+        for _, key, value in writes:
             size += len(key) + len(value or b"")
-            if size >= MESSAGE_BYTES_MAX or index == len(items):
-                stores, keys, values = zip(*items[start:index], strict=True)
-                yield encode_data(ChangelogHeader(ChangelogType.DATA, generation, seq, 0), stores, keys, values)
-                start, size, seq = index, 0, seq + 1
+            count += 1
+            if size >= MESSAGE_BYTES_MAX:
+                break
+        self._rest, writes = writes[count:], writes[:count]
+        self._budget.appended(size + ROW_BYTES * count)
+        self._rewrites |= bool(writes)
+        more, cursor = bool(self._rest or self._overlay.unsent_count), action.cursor
+        if not more:
+            entries, cursor, more = self._rewrite(cursor, SLICE_KEYS - count, MESSAGE_BYTES_MAX - size)
+            writes += entries
+        message = None
+        if writes:
+            stores, keys, values = zip(*writes, strict=True)
+            header = ChangelogHeader(ChangelogType.DATA, action.generation, action.first_seq, 0)
+            message = encode_data(header, stores, keys, values)
+            self._digest = zlib.crc32(message, self._digest)
+        answer = DataWritten(int(message is not None), self._digest, cursor, self._round_done, more)
+        if self._overlay.has_frozen and not more:
+            self._begin()
+        return message, answer
+
+    def _rewrite(self, cursor: bytes, keys_max: int, bytes_max: int) -> tuple[Sequence[Write], bytes, bool]:
+        """Return (entries to rewrite, next cursor, whether there are more to come)."""
+        if self._round_done:
+            return (), cursor, False
+        left = self._budget.of_slice(changed=self._rewrites)
+        if left > 0 and min(keys_max, bytes_max) <= 0:
+            return (), cursor, True
+        entries, cursor, done = self._overlay.rewrite(cursor, min(left, bytes_max), keys_max)
+        self._budget.rewritten(sum(row_bytes(key, value) for _, key, value in entries), round_done=done)
+        self._rewrites, self._round_done = self._rewrites or left > 0, done
+        return entries, cursor, not done and self._rewrites and self._budget.of_slice(changed=True) > 0
 
 
 def apply_segment(name: str, store: StateStore, message: bytes) -> int:

@@ -6,7 +6,7 @@
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.lifecycle import TaskStatus
-from framework.execution.changelog_writer import Encoded, RewriteBudget
+from framework.execution.changelog_writer import DataSlices, RewriteBudget
 from framework.execution.early_frames import SpilledFrames
 from framework.execution.limits import LATE_MS
 from framework.execution.modes import Mode
@@ -36,8 +36,9 @@ class TaskDriver:
         self.restore = OwnChangelog(parts.log, self.wiring, 4 * parts.settings.batch_bytes_max, parts.mono_ms)
         self._restorer = Restorer(self.restore, parts.log, store, parts.overlay, self.wiring, self.counters)
         self._budget = RewriteBudget()
+        self._data = DataSlices(parts.overlay, self._budget)
         self._changelog_position: bytes | None = None  # of the frozen write batch that is being applied
-        self._applied_last = False
+        self._committed_last = False  # the last step was one of a commit
         self._trimmed: dict[TopicPartition, int] = {}
 
     def start(self, *, nonce: bytes, host: str, pid: int, wall_ms: int) -> None:
@@ -88,18 +89,24 @@ class TaskDriver:
             return False
         if self.outbox is not None and parts.ready and self.outbox.work(parts.mono_ms()):
             return True
-        if parts.todo:
+        if parts.todo and not (self._committed_last and self._slice_alone):
             return self._perform_next()
         if self.restore.pending:
             return self._read_changelog()
-        if self._changelog_position is not None and not self._applied_last:
-            # in turn with input: a large checkpoint is applied without stalling the task (A8)
-            self._applied_last = True
+        if self._changelog_position is not None and not self._committed_last:
             return self._apply_chunk(self._changelog_position)
-        self._applied_last = False
+        self._committed_last = False  # in turn with input: a large checkpoint does not stall the task (A8)
         if mode.on_time() or mode.look_for_idle() or mode.flush() or mode.read():
             return True
+        if parts.todo:
+            return self._perform_next()
         return self._changelog_position is not None and self._apply_chunk(self._changelog_position)
+
+    @property
+    def _slice_alone(self) -> bool:
+        """Whether input may go first: a slice is all that is asked for. Behind anything else it would be read ahead."""
+        todo = self.parts.todo
+        return len(todo) == 1 and isinstance(todo[0], do.WriteData)
 
     def due_in_ms(self) -> float:
         """Return how long a driver with nothing to do may wait."""
@@ -184,13 +191,16 @@ class TaskDriver:
             parts.pending_sends.check(parts.mono_ms())
             parts.todo.appendleft(action)
             return False
-        encoded = Encoded(parts.overlay, action.generation, action.first_seq, action.cursor, self._budget)
-        for message in encoded.messages:
+        self._committed_last = True
+        message, answer = self._data.next(action)
+        self.counters["data slices with more to come"] += answer.more
+        if message is not None:
             parts.log.send(self.owner, COVERED, self.wiring.changelog, message, fence=action.generation)
-        parts.tell(on.DataWritten(len(encoded.messages), encoded.digest, encoded.cursor, encoded.round_done))
+        parts.tell(answer)
         return True
 
     def _apply_chunk(self, changelog_position: bytes) -> bool:
+        self._committed_last = True
         if self.parts.overlay.apply_chunk(changelog_position):
             self._changelog_position = None
             self.parts.runner.after_commit()

@@ -1,24 +1,27 @@
 """The write batches above the state store of a task: open → frozen → read cache → StateStore (A8, A9).
 
 User code writes into the open write batch. At a freeze it becomes immutable and a fresh one is put on top; once its
-commit is valid it is written to the state store in chunks, and goes away with the last one. Dropping a write batch is
-the whole rollback.
+commit is valid it is written to the state store in chunks, and goes away with them. Dropping a write batch is the whole
+rollback. No step of a commit takes longer the more is dirty: a freeze touches no key, all else goes by the slice.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 
 from framework.errors import ConfigError, Halted
 from framework.ports import StateStore, Write
-from framework.stores.overlay_store import OverlayStore
+from framework.stores.overlay_store import ENTRY_BYTES, Frozen, OverlayStore
 from framework.stores.rewrite_slice import BEGUN, slice_of
+from framework.stores.sorted_view import Item
+
+CHUNK_BYTES_MAX = 1 << 20  # of keys and values, or one key: what is written at once holds the GIL
 
 
 class Overlay:
     """The write batches of all stores of one task. Not thread safe.
 
     Order obligations: ``freeze``, then data and commit in the changelog, valid by C3, then ``apply_chunk`` until True.
-    Until the last chunk the frozen write batch goes on answering, so reads are right at every moment in between.
+    What is frozen answers until the state store has it, so reads are right at every moment in between.
     """
 
     def __init__(
@@ -44,12 +47,11 @@ class Overlay:
         self.open_bytes = 0  # never too low; a key that is put again counts again until the next recount
         self.recount_bytes = uncommitted_state_bytes_max  # open_bytes beyond which it is counted exactly
         self.journal: list[tuple[OverlayStore, bytes, bytes | None]] | None = None
-        self.has_frozen = False
-        self._frozen_count = 0
-        self._frozen_bytes = 0
-        self._unapplied: Iterator[Write] = iter(())
-        self._chunk: list[Write] = []
+        self.has_frozen = False  # a whole checkpoint
+        self._frozen_count = 0  # writes that are frozen and not applied
         self._applied_count = 0
+        self._unsent: Iterator[Write] = iter(())
+        self.unsent_count = 0  # frozen writes that ``next_frozen`` has not returned
         self._round_last_keys: dict[int, bytes | None] = {}  # as of the first slice of a round that this process saw
 
     @property
@@ -81,28 +83,33 @@ class Overlay:
 
     # --- The frozen write batch ---
 
-    @property
-    def frozen_size(self) -> int:
-        """Number of keys that are dirty in the frozen write batch, deletes included."""
-        return self._frozen_count
-
     def freeze(self) -> None:
         """Make the open write batch immutable and put a fresh one on top (A8).
 
-        This is allowed only if nothing is frozen and no undo is open.
+        This is allowed only if no whole checkpoint is frozen and no undo is open.
         """
+        self.freeze_part()
+        self.has_frozen = True
+
+    def freeze_part(self) -> None:
+        """Freeze what is dirty so far, ahead of its checkpoint's freeze, so that it can be sent (D5)."""
         assert not self.has_frozen, "freeze: the last frozen write batch has not been applied or dropped"
         assert self.journal is None, "freeze: within begin_undo and end_undo"
-        for store in self._stores.values():
-            store.freeze()
-        sizes = [store.frozen_size() for store in self._stores.values()]
-        self.has_frozen = True
-        self._frozen_count, self._frozen_bytes = sum(size[0] for size in sizes), sum(size[1] for size in sizes)
-        self._unapplied, self._chunk, self._applied_count = self.frozen_items(), [], 0
+        for store_id, store in self._stores.items():
+            if (part := store.freeze()) is not None:
+                self._frozen_count += len(part.writes)
+                self.unsent_count += len(part.writes)
+                self._unsent = chain(self._unsent, zip(repeat(store_id), part.writes.keys(), part.writes.values()))
         self._reset_open()
 
+    def next_frozen(self, keys_max: int) -> list[Write]:
+        """Return the next frozen writes, to be sent; before any is applied."""
+        writes = list(islice(self._unsent, keys_max))
+        self.unsent_count -= len(writes)
+        return writes
+
     def frozen_items(self) -> Iterator[Write]:
-        """Yield (store id, key, value or None) of the frozen write batch, by store id, then by key."""
+        """Yield (store id, key, value or None) of all that is frozen, by store id, then by key."""
         return chain.from_iterable(store.frozen_items() for store in self._stores.values())
 
     def apply_chunk(self, changelog_position: bytes, keys_max: int = 1000) -> bool:
@@ -112,15 +119,37 @@ class Overlay:
         the chunk was written: call it again.
         """
         assert self.has_frozen, "apply_chunk: nothing is frozen"
-        if not self._chunk:
-            self._chunk = list(islice(self._unapplied, keys_max))
-        last = self._applied_count + len(self._chunk) == self._frozen_count
-        self._base.write(self._chunk, changelog_position if last else None)
-        self._applied_count += len(self._chunk)
-        self._chunk = []
+        taken = self._chunk(keys_max)
+        chunk = [(store_id, key, value) for store_id, _, writes in taken for key, value in writes]
+        last = len(chunk) == self._frozen_count
+        self._base.write(chunk, changelog_position if last else None)
+        self._settle(taken, len(chunk))
         if last:
-            self._retire_frozen()
+            self._forget_frozen()
         return last
+
+    def _chunk(self, keys_max: int) -> list[tuple[int, Frozen, list[Item]]]:
+        """Return (store id, part, its newest writes) of a chunk."""
+        taken, left = [], keys_max
+        for store_id, store in self._stores.items():
+            for part in store.parts:
+                writes = store.newest(part, left, CHUNK_BYTES_MAX)
+                taken.append((store_id, part, writes))
+                left -= len(writes)
+                if len(writes) < len(part.writes):
+                    return taken
+                if not left:
+                    return taken
+        return taken
+
+    def _settle(self, taken: list[tuple[int, Frozen, list[Item]]], count: int) -> None:
+        """Let the state store answer for a chunk. The last ones, as many as fit, are kept as clean reads, too."""
+        size = sum(len(key) + len(value or b"") + ENTRY_BYTES for _, _, writes in taken for key, value in writes)
+        keep = bool(count) and size * self._frozen_count // count <= self._cache_half and self.make_room(size)
+        for store_id, part, writes in taken:
+            self._stores[store_id].settle(part, writes, keep=keep)
+        self._frozen_count -= count
+        self._applied_count += count
 
     def drop_open(self) -> None:
         """Forget the open write batch (rollback, R4)."""
@@ -144,11 +173,14 @@ class Overlay:
 
     # --- The rewrite ---
 
-    def rewrite(self, cursor: bytes, bytes_max: float) -> tuple[list[tuple[int, bytes, bytes]], bytes, bool]:
-        """Return a slice of a rewrite round as ``slice_of`` does, of the state of the frozen checkpoint (K2)."""
+    def rewrite(
+        self, cursor: bytes, bytes_max: float, keys_max: int = 1000
+    ) -> tuple[list[tuple[int, bytes, bytes]], bytes, bool]:
+        """Return a slice of a rewrite round as ``slice_of`` does, before any of what is frozen is applied (K2)."""
         if bytes_max > 0 and (cursor in (b"", BEGUN) or not self._round_last_keys):
             self._round_last_keys = {store: self._base.last_key(store) for store in self._stores}
-        return slice_of(self._base, self._round_last_keys, self._is_frozen, cursor, bytes_max=bytes_max)
+        last_keys = self._round_last_keys
+        return slice_of(self._base, last_keys, self._is_frozen, cursor, keys_max=keys_max, bytes_max=bytes_max)
 
     def _is_frozen(self, store_id: int, key: bytes) -> bool:
         return self._stores[store_id].is_frozen(key)
@@ -185,24 +217,10 @@ class Overlay:
             self._cache_bytes = size
         return True
 
-    def _retire_frozen(self) -> None:
-        part = 1.0
-        if self._frozen_bytes > self._cache_half:
-            # More than fits: part of it replaces everything, because older reads may be out of date.
-            part = self._cache_half / self._frozen_bytes
-            for store in self._stores.values():
-                store.drop_cache()
-            self._cache_bytes = self._cache_half
-        else:
-            self.make_room(self._frozen_bytes)
-        for store in self._stores.values():
-            store.frozen_to_cache(part)
-        self._forget_frozen()
-
     def _forget_frozen(self) -> None:
         self.has_frozen = False
-        self._frozen_count = self._frozen_bytes = self._applied_count = 0
-        self._unapplied, self._chunk = iter(()), []
+        self._frozen_count = self._applied_count = self.unsent_count = 0
+        self._unsent = iter(())
 
     def _reset_open(self) -> None:
         self.open_bytes = 0

@@ -1,8 +1,7 @@
 """One store of a task as its code sees it, over the write batches of its overlay (A8)."""
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import islice, repeat
+from itertools import islice
 from typing import Protocol
 
 from framework.ports import StateStore, Write
@@ -31,10 +30,45 @@ class Account(Protocol):
         ...
 
 
+class Frozen:
+    """A part of the frozen write batch. It shrinks as the state store takes it: to let go of all at once takes long."""
+
+    __slots__ = ("_view", "writes")
+
+    def __init__(self, writes: WriteBatch, view: SortedView | None) -> None:
+        """Take over a write batch, and the sorted view of it if there is one."""
+        self.writes = writes
+        self._view = view
+
+    def scan(self, start: bytes, end: bytes | None) -> Iterator[Item]:
+        """Yield (key, value or None) with start <= key < end in key order, as of now."""
+        if self._view is None:
+            self._view = SortedView(self.writes)
+        return self._view.scan(start, end)
+
+    def newest(self, keys_max: int, bytes_max: int) -> list[Item]:
+        """Return some writes, the last ones first; at least one, then up to about ``bytes_max`` bytes."""
+        found, size = [], 0
+        for key, value in islice(reversed(self.writes.items()), keys_max):
+            found.append((key, value))
+            size += len(key) + len(value or b"")
+            if size >= bytes_max:
+                break
+        return found
+
+    def forget_newest(self, count: int) -> None:
+        """Forget as many of what ``newest`` has returned: the state store has them."""
+        if self._view is not None:
+            self._view.copy_scans()
+        forget = self.writes.popitem
+        for _ in range(count):
+            forget()
+
+
 class OverlayStore:
     """One store as the task sees it: the newest write batch that knows a key answers."""
 
-    __slots__ = ("_base", "_cache", "_cache_old", "_frozen", "_frozen_keys", "_id", "_open", "_overlay", "_view")
+    __slots__ = ("_base", "_cache", "_cache_old", "_frozen", "_id", "_older", "_open", "_overlay", "_view", "parts")
 
     def __init__(self, overlay: Account, base: StateStore, store: int) -> None:
         """Made by the Overlay only."""
@@ -43,8 +77,9 @@ class OverlayStore:
         self._id = store
         self._open: WriteBatch = {}
         self._view: SortedView | None = None  # of the open write batch; from the first scan on
-        self._frozen: WriteBatch = {}
-        self._frozen_keys: list[bytes] | None = None  # sorted; made when first asked for
+        self.parts: list[Frozen] = []  # of the frozen write batch, oldest first; for the Overlay only
+        self._frozen: WriteBatch = {}  # the newest of them
+        self._older: tuple[WriteBatch, ...] = ()  # the others, newest first: seldom any
         self._cache: WriteBatch = {}
         self._cache_old: WriteBatch = {}
 
@@ -56,6 +91,9 @@ class OverlayStore:
         value = self._frozen.get(key, _NOTHING)
         if value is not _NOTHING:
             return value
+        for older in self._older:
+            if (value := older.get(key, _NOTHING)) is not _NOTHING:
+                return value
         value = self._cache.get(key, _NOTHING)
         if value is not _NOTHING:
             return value
@@ -90,8 +128,8 @@ class OverlayStore:
         if self._view is None:
             self._view = SortedView(self._open)
         rows = self._base.scan(self._id, start, end)
-        if self._frozen:
-            rows = _merge(self._scan_frozen(start, end), rows)
+        for part in self.parts:
+            rows = _merge(part.scan(start, end), rows)
         if self._open:
             rows = _merge(self._view.scan(start, end), rows)
         return rows
@@ -103,17 +141,6 @@ class OverlayStore:
         if self._overlay.make_room(len(key) + (0 if value is None else len(value)) + ENTRY_BYTES):
             self._cache[key] = value
         return value
-
-    def _scan_frozen(self, start: bytes, end: bytes | None) -> Iterator[Item]:
-        frozen, keys = self._frozen, self.frozen_keys()
-        stop = len(keys) if end is None else bisect_left(keys, end)
-        return ((key, frozen[key]) for key in map(keys.__getitem__, range(bisect_left(keys, start), stop)))
-
-    def frozen_keys(self) -> list[bytes]:
-        """Return the keys that are dirty in the frozen write batch, sorted. For the Overlay."""
-        if self._frozen_keys is None:
-            self._frozen_keys = sorted(self._frozen)
-        return self._frozen_keys
 
     # --- For the Overlay only ---
 
@@ -131,14 +158,14 @@ class OverlayStore:
         """Return (keys, exact bytes) of the open write batch."""
         return len(self._open), _bytes_of(self._open)
 
-    def frozen_size(self) -> tuple[int, int]:
-        """Return (keys, exact bytes) of the frozen write batch."""
-        return len(self._frozen), _bytes_of(self._frozen)
-
-    def freeze(self) -> None:
-        """Put a fresh write batch on top of the open one."""
-        self._frozen, self._frozen_keys = self._open, None if self._view is None else self._view.keys()
+    def freeze(self) -> Frozen | None:
+        """Put a fresh write batch on top of the open one. Return that, unless it is empty: a part of the frozen one."""
+        part = Frozen(self._open, self._view) if self._open else None
+        if part is not None:
+            self.parts.append(part)
+            self._look_at_parts()
         self.drop_open()
+        return part
 
     def drop_open(self) -> None:
         """Forget the open write batch.
@@ -151,7 +178,8 @@ class OverlayStore:
 
     def drop_frozen(self) -> None:
         """Forget the frozen write batch."""
-        self._frozen, self._frozen_keys = {}, None
+        self.parts.clear()
+        self._look_at_parts()
 
     def drop_cache(self) -> None:
         """Forget what was read."""
@@ -161,20 +189,42 @@ class OverlayStore:
         """Make the recent part of the read cache the old one; the old one goes."""
         self._cache_old, self._cache = self._cache, {}
 
-    def frozen_to_cache(self, part: float) -> None:
-        """Move the frozen write batch, now in the state store, to the read cache: all of it, or only a ``part`` < 1."""
-        kept = self._frozen if part >= 1 else islice(self._frozen.items(), int(part * len(self._frozen)))
-        self._cache.update(kept)  # a copy: a scan may still be reading the frozen dict
-        self.drop_frozen()
+    def newest(self, part: Frozen, keys_max: int, bytes_max: int) -> list[Item]:
+        """Return some writes of a part as ``Frozen.newest`` does, but each with what the key is at the freeze (A9)."""
+        writes = part.newest(keys_max, bytes_max)
+        if part is self.parts[-1]:
+            return writes
+        batches = self._frozen, *self._older
+        return [(key, next(batch[key] for batch in batches if key in batch)) for key, _ in writes]
+
+    def settle(self, part: Frozen, writes: list[Item], *, keep: bool) -> None:
+        """Let the state store answer for the ``newest`` writes of a part, which it has; ``keep``: as clean reads."""
+        if keep:
+            self._cache.update(writes)
+        else:
+            for key, _ in writes:
+                self._cache.pop(key, None)  # out of date
+                self._cache_old.pop(key, None)
+        part.forget_newest(len(writes))
+        if not part.writes:
+            self.parts.remove(part)
+            self._look_at_parts()
 
     def frozen_items(self) -> Iterator[Write]:
         """Yield (store id, key, value or None) of the frozen write batch in key order."""
-        keys = self.frozen_keys()
-        return zip(repeat(self._id), keys, map(self._frozen.__getitem__, keys))
+        writes: WriteBatch = {}
+        for part in self.parts:
+            writes |= part.writes
+        return ((self._id, key, writes[key]) for key in sorted(writes))
 
     def is_frozen(self, key: bytes) -> bool:
         """Return whether the key is dirty in the frozen write batch."""
-        return key in self._frozen
+        return key in self._frozen or any(key in older for older in self._older)
+
+    def _look_at_parts(self) -> None:
+        batches = [part.writes for part in self.parts]
+        self._frozen = batches.pop() if batches else {}
+        self._older = tuple(reversed(batches))
 
 
 def _bytes_of(write_batch: WriteBatch) -> int:

@@ -20,15 +20,16 @@ def slice_of(
     is_frozen: Callable[[int, bytes], bool],
     cursor: bytes,
     *,
+    keys_max: int,
     bytes_max: float,
 ) -> tuple[list[Entry], bytes, bool]:
     """Return (live keys after ``cursor`` as (store id, key, value), next cursor, whether the round is done) (K2).
 
     Keys for which ``is_frozen`` are left out, because the commit's own data hold them. So what remains is what the
-    state store and the frozen checkpoint agree on, however many chunks have been applied. ``last_keys``: by store, in
-    order, of some moment since the round began; keys behind them have come since, so they are in the changelog.
-    A slice ends once its rows take ``bytes_max`` bytes; with none it passes no key, and no round ends. Cursor: INT16
-    store id + key passed last; b"" starts a round, and is what a finished round returns.
+    state store and the frozen checkpoint agree on. ``last_keys``: by store, in order, of some moment since the round
+    began; keys behind them have come since, so they are in the changelog. A slice passes ``keys_max`` keys at most,
+    and ends once its rows take ``bytes_max`` bytes; with none it passes no key, and no round ends. Cursor: INT16 store
+    id + key passed last; b"" starts a round, and is what a finished round returns.
     Raises Halted for a cursor that cannot be one.
     """
     if 0 < len(cursor) < _CURSOR.size:
@@ -39,8 +40,8 @@ def slice_of(
     size = 0
     if bytes_max <= 0:
         return rewritten, cursor or BEGUN, False
-    for store_id, key, value in _rows_after(base, last_keys, cursor):
-        if size >= bytes_max:
+    for passed, (store_id, key, value) in enumerate(_rows_after(base, last_keys, cursor)):
+        if size >= bytes_max or passed == keys_max:
             return rewritten, cursor, False
         cursor = _CURSOR.pack(store_id) + key
         if not is_frozen(store_id, key):

@@ -26,28 +26,28 @@ class SortedView:
     def touch(self, key: bytes, *, gone: bool = False) -> None:
         """Note that ``key`` is about to be set (or, with ``gone``, to be taken away)."""
         if self._scans:
-            for reference in self._scans:
-                scan = reference()
-                if scan is not None:
-                    scan.copy_rest()
-            self._scans.clear()
+            self.copy_scans()
         if gone:
             self._keys.discard(key)
         elif key not in self.values:
             self._keys.add(key)
 
-    def keys(self) -> list[bytes]:
-        """Return all keys, sorted."""
-        return list(self._keys)
+    def copy_scans(self) -> None:
+        """Let the scans that have begun keep what they have still to yield: the values are about to change."""
+        for reference in self._scans:
+            scan = reference()
+            if scan is not None:
+                scan.copy_rest()
+        self._scans.clear()
 
     def last(self) -> bytes | None:
         """Return the last key, or None."""
         return self._keys[-1] if self._keys else None
 
     def scan(self, start: bytes, end: bytes | None) -> Iterator[Item]:
-        """Yield (key, value) with start <= key < end in key order, as of now."""
-        values = self.values
-        scan = _ViewScan((key, values[key]) for key in self._keys.irange(start, end, inclusive=(True, False)))
+        """Yield (key, value) with start <= key < end in key order, as of now; a key that has lost its value is none."""
+        values, keys = self.values, self._keys.irange(start, end, inclusive=(True, False))
+        scan = _ViewScan((key, values[key]) for key in keys if key in values)
         self._scans = [reference for reference in self._scans if reference() is not None]
         self._scans.append(weakref.ref(scan))
         return scan

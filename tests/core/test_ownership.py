@@ -65,7 +65,8 @@ def test_an_own_message_before_its_place_halts() -> None:
     """Offsets never go back: a log that appends before the expected place has lost messages (decision 0011)."""
     ownership = started("log[0]")
     ownership.settle(10)
-    ownership.count(3)
+    ownership.count_data(2)
+    ownership.header(ChangelogType.COMMIT)
     with pytest.raises(Halted, match="offset 12, expected at 13"):
         ownership.appended(12, 1)
 
@@ -266,7 +267,7 @@ def test_contiguity_is_proof(appends: list[bool]) -> None:
     offset = 9
     for own in appends:
         offset += 1
-        ownership.count(own)
+        ownership.count_data(own)
     ownership.header(ChangelogType.COMMIT)
     expected = None if all(appends) else 10
     assert ownership.appended(offset + 1, 1) == expected
@@ -279,7 +280,7 @@ def test_contiguity_counts_the_ends_of_transactions(checkpoint_ids: list[tuple[i
     ownership.settle(0, trailing=1)
     first = 2
     for own, foreign in checkpoint_ids:
-        ownership.count(own)
+        ownership.count_data(own)
         ownership.header(ChangelogType.COMMIT)
         offset = first + own + foreign
         assert ownership.appended(offset, 1, trailing=1) == (first if foreign else None)
@@ -287,6 +288,18 @@ def test_contiguity_counts_the_ends_of_transactions(checkpoint_ids: list[tuple[i
             ownership.verify_tail(offset, data(1, 1))
             ownership.tail_verified()
         first = offset + 2
+
+
+def test_data_behind_a_message_is_not_before_it() -> None:
+    """Data is sent on while the log has not answered: the answer is about the message, the next one about the data."""
+    ownership = started("changelog")
+    ownership.settle(9)
+    ownership.count_data(2)
+    ownership.header(ChangelogType.OUTPUT_RELEASE)
+    ownership.count_data(3)
+    assert ownership.appended(12, 1) is None
+    header = ownership.header(ChangelogType.COMMIT)
+    assert (header.seq, ownership.appended(16, 1)) == (6, None)
 
 
 # --- C6 ---------------------------------------------------------------------------------------------------------------

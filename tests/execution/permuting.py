@@ -14,8 +14,8 @@ import pytest
 
 from framework.core import actions as do
 from framework.core import events as on
+from framework.core.deterministic import write_ahead
 from framework.execution.build import assemble
-from framework.execution.changelog_writer import Encoded, RewriteBudget
 from framework.execution.driver import TaskDriver
 from framework.settings import Settings
 from framework.stores.memory import MemoryDisk
@@ -105,12 +105,20 @@ def answer_to(driver: TaskDriver, action: do.Action) -> on.Event | None:
         case do.FlushOutputs():
             return on.OutputFrames(())
         case do.WriteData():
-            data = Encoded(driver.parts.overlay, action.generation, action.first_seq, action.cursor, RewriteBudget())
-            return on.DataWritten(len(data.messages), data.digest, data.cursor, data.round_done)
+            return _written_ahead(driver, action)
         case do.ApplyFrozen():
             return on.Applied()
         case _:
             return None
+
+
+def _written_ahead(driver: TaskDriver, action: do.WriteData) -> on.DataWritten:
+    """Return the answer to a slice; when it is performed after all, it is the same one."""
+    data = driver._data
+    made, write = data.next(action), data.next
+    data.next = lambda action: made if action is late else write(action)  # type: ignore[method-assign]
+    late = action
+    return made[1]
 
 
 class Exchange:
@@ -171,6 +179,7 @@ def driven_by(make: Callable[..., TaskDriver]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task_host, "assemble", make)
         patch.setattr(kit, "INTERVALS_MAX", 40)
+        patch.setattr(write_ahead, "PART_BYTES_MIN", 0)  # each deterministic checkpoint is sent ahead
         yield
 
 

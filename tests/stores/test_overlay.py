@@ -75,7 +75,7 @@ def test_a_commit_without_dirty_keys_writes_the_changelog_position(base: MemoryS
     """A checkpoint in which nothing changed moves the changelog position all the same."""
     overlay = overlay_of(base)
     overlay.freeze()
-    assert (overlay.frozen_size, list(overlay.frozen_items())) == (0, [])
+    assert (overlay.unsent_count, list(overlay.frozen_items())) == (0, [])
     assert overlay.apply_chunk(b"position") is True
     assert (base.changelog_position(), overlay.has_frozen) == (b"position", False)
 

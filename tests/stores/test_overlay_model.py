@@ -144,7 +144,7 @@ class OverlayMachine(RuleBasedStateMachine):
         assert list(self.overlay.frozen_items()) == [
             (*place, self.frozen.get(place)) for place in sorted(self.frozen_dirty)
         ]
-        assert self.overlay.frozen_size == len(self.frozen_dirty)
+        assert self.overlay.unsent_count == len(self.frozen_dirty)
 
     @precondition(lambda self: self.frozen is not None)
     @rule(keys_max=st.integers(1, 4), full=st.booleans())
@@ -196,19 +196,17 @@ class OverlayMachine(RuleBasedStateMachine):
         self.cursor, self.standing = b"", set()
         self.get_everything()
 
-    @precondition(lambda self: self.frozen is not None)
-    @rule(bytes_max=st.integers(-1, 70))
-    def rewrite(self, bytes_max: int) -> None:
-        """Check a slice: the live, clean part of the frozen checkpoint between two cursors.
-
-        It is that whatever has been applied (K2).
-        """
+    @precondition(lambda self: self.frozen is not None and not self.applied)
+    @rule(bytes_max=st.integers(-1, 70), keys_max=st.integers(1, 6))
+    def rewrite(self, bytes_max: int, keys_max: int) -> None:
+        """Check a slice: the live, clean part of the frozen checkpoint between two cursors (K2)."""
         assert self.frozen is not None
         start = self.cursor
         if not start:
             self.standing = set(self.frozen_dirty)
-        rewritten, self.cursor, done = self.overlay.rewrite(start, bytes_max)
+        rewritten, self.cursor, done = self.overlay.rewrite(start, bytes_max, keys_max)
         assert done == (self.cursor == b"")
+        assert len(rewritten) <= keys_max
         assert sum(row_bytes(key, value) for _, key, value in rewritten[:-1]) < max(bytes_max, 1)
 
         def within(place: tuple[int, bytes]) -> bool:
@@ -218,7 +216,10 @@ class OverlayMachine(RuleBasedStateMachine):
             )
 
         clean = [place for place in sorted(self.frozen) if within(place) and place not in self.frozen_dirty]
-        assert rewritten == [(*place, self.frozen[place]) for place in clean]
+        places = [(store, key) for store, key, _ in rewritten]
+        assert places == [place for place in clean if place in places]
+        assert [value for *_, value in rewritten] == [self.frozen[place] for place in places]
+        assert set(clean) - set(places) <= self.standing  # they came behind the last key since the round began
         self.standing |= set(clean)
         if done:
             assert set(self.frozen) <= self.standing  # a round re-appends every live key
@@ -230,7 +231,7 @@ class OverlayMachine(RuleBasedStateMachine):
         if self.frozen is None:
             self.change(writes)
             self.freeze()
-        self.rewrite(bytes_max)
+        self.rewrite(bytes_max, 3)
         for _ in range(len(self.frozen_dirty) + 1):  # a lost chunk must fail, not hang
             if self.frozen is not None:
                 self.apply_chunk(keys_more, full)

@@ -145,7 +145,7 @@ def killed_after(path: Path, mode: str, steps: int) -> None:
 def test_after_a_kill_between_chunks_the_changelog_position_is_never_ahead_of_the_data(
     tmp_path: Path, memory: RocksMemory, steps: int
 ) -> None:
-    """A checkpoint takes five chunks.
+    """A checkpoint takes five chunks, of each store from the key that was written last.
 
     All of them are there, in order, and the changelog position names a complete checkpoint (A7).
     """
@@ -153,7 +153,7 @@ def test_after_a_kill_between_chunks_the_changelog_position_is_never_ahead_of_th
     store = RocksStore(tmp_path / "task", NAMES, memory)
     complete, chunks = divmod(steps, 5)
     assert store.changelog_position() == (b"%d" % complete if complete else None)
-    checkpoint_ids = [store.get(number, b"%05d" % i) for number in (0, 1) for i in range(25)]
+    checkpoint_ids = [store.get(number, b"%05d" % i) for number in (0, 1) for i in reversed(range(25))]
     old = b"%d" % complete if complete else None
     assert checkpoint_ids == [b"%d" % (complete + 1)] * (10 * chunks) + [old] * (50 - 10 * chunks)
     store.close()

@@ -47,7 +47,7 @@ class Appends:
 
         ``running``: the task is; ``leases``: time must be leased here; ``gathers``: all but a lease waits for more.
         """
-        if self._changelog.appending is not None:
+        if self._changelog.appending is not None or self._commits.writing:
             return []
         if self.committing:
             return self._changelog.commit()

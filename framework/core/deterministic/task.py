@@ -20,6 +20,7 @@ from framework.core.deterministic.logical_clock import LogicalClock
 from framework.core.deterministic.merge import Merge
 from framework.core.deterministic.outputs import LogicalSender
 from framework.core.deterministic.source import Source
+from framework.core.deterministic.write_ahead import WriteAhead
 from framework.core.external_inputs import ExternalInputs
 from framework.core.graph_check import check_deterministic
 from framework.core.lifecycle import DETERMINISTIC_TASK, TaskStatus
@@ -53,6 +54,7 @@ class DeterministicCore:
         self.outputs = LogicalSender(task, self.sender, self.ownership, releases=releases)
         self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_deterministic, task))
         self.commits = CommitPipeline(task, self.ownership, self.sender, limits.changelog_retention_ms)
+        self.ahead = WriteAhead(self.commits, self.closing, self.seen)
         self.changelog = TaskChangelog(self.start_up, self.ownership, self.commits, self.seen)
         logged = self.time, self.source, self.outputs
         self._appends = Appends(self.changelog, self.ownership, self.commits, *logged, releases=releases)
@@ -75,7 +77,7 @@ class DeterministicCore:
             self.status is TaskStatus.RUNNING
             and not (self._processing or self.closing.stopping)
             and self.source.has_room
-            and not (self.closing.batch_is_full and self.commits.pending is not None)
+            and not (self.closing.batch_is_full and self._committing)
             and not (self.source.batches and self._closes)  # a checkpoint is frozen between batches
         )
 
@@ -97,7 +99,7 @@ class DeterministicCore:
         """Return in how many ms a Tick can do something; a minute if nothing depends on time."""
         due = 60_000.0
         if self.status is TaskStatus.RUNNING and self.at_rest:
-            if self.commits.pending is None:
+            if not self._committing:
                 due = self.closing.next_due_ms(self.frozen + 1, mono_ms)
             if self._emits_progress:
                 due = min(due, self.time.next_emit_ms(int(mono_ms * 1000)))
@@ -111,7 +113,12 @@ class DeterministicCore:
     @property
     def _closes(self) -> bool:
         """Whether a checkpoint is to be frozen as soon as all is at rest."""
-        return self.commits.pending is None and self.closing.due(self.frozen + 1, self._mono_ms)
+        return not self._committing and self.closing.due(self.frozen + 1, self._mono_ms)
+
+    @property
+    def _committing(self) -> bool:
+        """Whether a checkpoint is on its way to changelog and store, or a part of the open one is."""
+        return self.commits.pending is not None or self.ahead.active
 
     @property
     def _emits_progress(self) -> bool:
@@ -146,6 +153,7 @@ class DeterministicCore:
                 self.external.ended[event.partition] = event.ended
             case on.DataWritten():
                 actions = self.commits.data_written(event)
+                self.ahead.sent(more=event.more)
             case on.ChangelogAppended():
                 actions = self._appended(event)
             case on.Applied():
@@ -168,6 +176,8 @@ class DeterministicCore:
         if self.status not in (TaskStatus.RUNNING, TaskStatus.GENESIS) or self.ownership.in_doubt:
             return []
         actions = self._append_next()
+        if self.status is TaskStatus.RUNNING:
+            actions += self.ahead.next(closes=self._closes)
         if self.status is TaskStatus.RUNNING and self.at_rest:
             if self._closes:
                 if self.closing.last_is_closed:
@@ -228,7 +238,7 @@ class DeterministicCore:
 
     def _take(self) -> list[do.Action]:
         """Process what may go (D1); once nothing may, tell downstream up to when nothing will come."""
-        if self.closing.batch_is_full and self.commits.pending is not None:
+        if self.closing.batch_is_full and self._committing:
             return []
         batches, upto = self.merge.take()
         if batches or self._timer <= upto > self._upto:
@@ -305,6 +315,7 @@ class DeterministicCore:
     # --- commit, stop ---
 
     def _freeze(self, checkpoint_id: int) -> list[do.Action]:
+        self.ahead.closed()
         inputs, frontiers = self.merge.commit(checkpoint_id)
         self.seen["checkpoints closed by untrimmed input"] += self.closing.input_is_long
         self.closing.frozen(self._mono_ms)

@@ -184,6 +184,8 @@ class DeterministicMode:
                     self._back.look(parts.mono_ms())
                 parts.runner.before_freeze(action.checkpoint_id)
                 parts.overlay.freeze()  # outputs leave by output releases, not with a checkpoint (D5)
+            case do.FreezePart():
+                parts.overlay.freeze_part()
             case _:
                 return False
         return True

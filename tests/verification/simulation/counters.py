@@ -32,6 +32,8 @@ SOMETIMES = {
     "restores": "a store is filled from the changelog (R1)",
     "restores from within the log": "a store is filled from a round start, not from the genesis (R1, K2)",
     "wipes of what was there": "a store is emptied because its changelog position is of no use (R1)",
+    "data slices with more to come": "a checkpoint goes to the changelog slice by slice, in turn with input (A8)",
+    "parts sent ahead": "a deterministic task sends data of a checkpoint before it closes it (D5)",
     "commits with a rewrite cursor": "a rewrite round takes more than one commit (K2)",
     "changelog trims": "the beginning of a changelog is trimmed (K2)",
     "stream trims": "a stream is trimmed (K3)",

@@ -191,9 +191,19 @@ class SimSpill(MemorySpill):
 
 
 class SimOverlay(Overlay):
-    """The real overlay, with chunks small enough to be split."""
+    """The real overlay, with slices and chunks so small that a checkpoint has several."""
 
     chunk_keys = 1000
+
+    def next_frozen(self, keys_max: int) -> list[Write]:
+        """Return the next few frozen writes."""
+        return super().next_frozen(min(keys_max, self.chunk_keys))
+
+    def rewrite(
+        self, cursor: bytes, bytes_max: float, keys_max: int = 1000
+    ) -> tuple[list[tuple[int, bytes, bytes]], bytes, bool]:
+        """Return a few keys to rewrite."""
+        return super().rewrite(cursor, bytes_max, min(keys_max, self.chunk_keys))
 
     def apply_chunk(self, changelog_position: bytes, keys_max: int = 1000) -> bool:
         """Write the next few dirty keys."""

@@ -9,6 +9,7 @@ from functools import lru_cache
 from types import ModuleType
 
 from framework.core import changelog_fold, startup
+from framework.core.deterministic import write_ahead
 from framework.execution import changelog_writer
 from protocol.commit import decode_commit
 from tests.verification.simulation import invariants
@@ -47,6 +48,7 @@ def small_world(knobs: Knobs) -> Iterator[None]:
         (changelog_writer, "REWRITE_IDLE_BYTES"): knobs.rewrite_idle_bytes,
         (changelog_writer, "MESSAGE_BYTES_MAX"): knobs.data_bytes,
         (startup, "TAIL"): knobs.tail,
+        (write_ahead, "PART_BYTES_MIN"): knobs.part_bytes,
         # each commit is read some times by tasks and checks: its bytes say all
         **dict.fromkeys(
             [(startup, DECODE), (changelog_fold, DECODE), (invariants, DECODE)], lru_cache(1024)(decode_commit)

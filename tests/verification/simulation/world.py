@@ -45,6 +45,7 @@ class Knobs:
     rewrite_idle_bytes: int
     data_bytes: int  # of one data message
     tail: int  # messages looked at by a bootstrap (R1)
+    part_bytes: int  # dirty above which a deterministic task sends a part of its checkpoint ahead (D5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +300,7 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
             r.choice((1, 40, 1 << 16)),
             r.choice((1, 60, 1 << 18)),
             r.choice((1, 6, 64)),
+            (0, 500, 1 << 19)[seed % 3],
         ),
         aligned=aligned,
         compare_and_append=r.random() < 0.4,

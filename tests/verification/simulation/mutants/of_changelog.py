@@ -6,7 +6,7 @@ They concern ownership, validity, rewrite, trim and changelog position (C1 to C6
 from dataclasses import replace
 from typing import Any
 
-from framework.core.actions import Action, WipeStore
+from framework.core.actions import Action, WipeStore, WriteData
 from framework.core.aligned.task import TaskCore
 from framework.core.changelog_fold import ChangelogFold
 from framework.core.changelog_rewrite import ChangelogRewrite
@@ -162,8 +162,8 @@ def _rests(plan: Plan) -> Plan:
 def round_ends_unwritten(rewrite: Any) -> Any:
     """A round that begins with a checkpoint that rewrites nothing is taken for a complete one (K2)."""
 
-    def mistaken(self: Overlay, cursor: bytes, bytes_max: float) -> Any:
-        rows, cursor, done = rewrite(self, cursor, bytes_max)
+    def mistaken(self: Overlay, *args: Any) -> Any:
+        rows, cursor, done = rewrite(self, *args)
         return rows, b"" if cursor == BEGUN else cursor, done
 
     return mistaken
@@ -175,9 +175,9 @@ def last_keys_of_the_start(rewrite: Any) -> Any:
 
     before_all = b"\xff\xfe"  # a cursor that does not look like the begin of a round
 
-    def mistaken(self: Overlay, cursor: bytes, bytes_max: float) -> Any:
+    def mistaken(self: Overlay, cursor: bytes, *bounds: Any) -> Any:
         begins = cursor in (b"", BEGUN) and self._round_last_keys
-        return rewrite(self, before_all if begins else cursor, bytes_max)
+        return rewrite(self, before_all if begins else cursor, *bounds)
 
     return mistaken
 
@@ -262,6 +262,43 @@ def store_before_commit(write_data: Any) -> Any:
     def mistaken(self: TaskDriver, action: Any) -> bool:
         self._store.write(list(self.parts.overlay.frozen_items()))
         return bool(write_data(self, action))
+
+    return mistaken
+
+
+@mutant(Overlay, "next_frozen", "uncommitted", "store", "restore", "digest", focus=busier)
+def slice_of_the_open_batch(next_frozen: Any) -> Any:
+    """A slice sends what a key is by now, not what it was at the freeze (A8)."""
+
+    def mistaken(self: Overlay, keys_max: int) -> Any:
+        return [
+            (number, key, self.store(number)._open.get(key, value))
+            for number, key, value in next_frozen(self, keys_max)
+        ]
+
+    return mistaken
+
+
+@mutant(TaskDriver, "_slice_alone", "halted", "gap", "lost", "digest", "frontier", world="deterministic")
+def input_before_a_seek(slice_alone: Any) -> Any:
+    """A slice waits for input though a seek is asked for behind it: what is read then is read ahead of it (R5)."""
+    return property(lambda self: isinstance(self.parts.todo[0], WriteData))
+
+
+@mutant(OverlayStore, "newest", "uncommitted", "store", world="deterministic")
+def part_applied_as_it_was(newest: Any) -> Any:
+    """A part of a checkpoint goes into the store as it was when it was sent, not as the commit has it (A9)."""
+    return lambda self, part, keys_max, bytes_max: part.newest(keys_max, bytes_max)
+
+
+@mutant(CommitPipeline, "next_slice", "halted", "error", "core", "lost", "restore", world="deterministic")
+def numbered_twice(next_slice: Any) -> Any:
+    """While a slice is asked for, another message gets its ChangelogSeq (1.2)."""
+
+    def mistaken(self: CommitPipeline) -> Any:
+        action = next_slice(self)
+        self.writing = False
+        return action
 
     return mistaken
 
