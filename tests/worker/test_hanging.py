@@ -160,16 +160,16 @@ def test_a_worker_whose_process_is_stopped_is_replaced(tmp_path: Path, mode: str
 
 @pytest.mark.parametrize("mode", ["aligned", "deterministic"])
 def test_a_batch_that_takes_long_is_no_hang(tmp_path: Path, mode: str) -> None:
-    """A loop that is in one batch for longer than the bound, but goes from record to record: nothing is restarted."""
+    """A loop that is in one batch for longer than both bounds, but goes from record to record: nothing is restarted."""
     reference = code(tmp_path, "nothing", mode)
     settings = Settings(checkpoint_interval_ms=50, liveness_timeout_ms=5_000)
     with LocalJob(load_job(reference), reference, JobDirectory(tmp_path / "job"), settings) as local:
         worker = local.supervisor.workers[0]
-        feed(local.metadata, *["slow"] * 150)
+        feed(local.metadata, *["slow"] * 200)
         until(lambda: local.drained(local.ends()), lambda: local.poll(50), lambda: (worker, local.supervisor.news))
         local.stop()
         assert (worker.starts, local.supervisor.news) == (1, [])
-        assert counted(local.log) == [("slow", n) for n in range(1, 151)]
+        assert counted(local.log) == [("slow", n) for n in range(1, 201)]
 
 
 @pytest.mark.parametrize("hang", ["endless_loop", "sleep", "blocking_call"])
