@@ -27,8 +27,10 @@ ROOT = HERE.parents[2]
 # Whether these differ in one run is chance: which thread is first, what else the machine does, where objects are.
 BY_CHANCE = {
     "coroutines",
+    "expiring_cache",
     "garbage",
     "memory",
+    "rate_limit",
     "references",
     "retries",
     "set_of_objects",

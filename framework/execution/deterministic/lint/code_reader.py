@@ -74,6 +74,8 @@ class CodeReader:
                     self._write(target, target.lineno, Effect.NOTHING)
             case ast.ExceptHandler(type=kind, name=name, body=body):
                 self._handler(kind, name, body)
+            case ast.If(body=body, orelse=[]) if all(self._only_logs(each) for each in body):
+                return  # the log sees what it looks at, and no more
             case ast.If(test=test, body=body, orelse=other):
                 self._visit(test)
                 self._missing.append(missing(test))
@@ -83,6 +85,13 @@ class CodeReader:
             case _:
                 self._order(node)
                 self._children(node)
+
+    def _only_logs(self, statement: ast.stmt) -> bool:
+        match statement:
+            case ast.Expr(value=ast.Call(func=function)):
+                return logs(function, self.code.resolve(function))
+            case _:
+                return False
 
     def _children(self, node: ast.AST) -> None:
         match node:
