@@ -12,9 +12,10 @@ from typing import Any, Protocol, TypeVar
 
 from framework.api.methods import ReturnError, refuse_return
 from framework.api.record import Record
-from framework.api.serdes import decode_error, functions_of
+from framework.api.serdes import decode_error
 from framework.api.topic import DeadLetter, Input
 from framework.errors import FrameworkError, SerdeError, TaskError
+from framework.execution.decoding import RecordsOf, decoder, decoders, headers_of
 from framework.execution.event_time import EventTime
 from framework.execution.outbox import Outbox
 from framework.execution.outputs import Outputs
@@ -22,7 +23,6 @@ from framework.execution.reading import Reading
 from framework.execution.timers import TimerQueue
 from framework.execution.user_traceback import user_line, user_traceback
 from framework.stores.overlay import Overlay
-from protocol.frames import decode_headers
 from protocol.record_batch import RecordBatch
 
 T = TypeVar("T")
@@ -30,7 +30,6 @@ T = TypeVar("T")
 
 Loop = Callable[[RecordBatch], None]
 Process = Callable[[Any], object]
-RecordsOf = Callable[[RecordBatch, Iterator[bytes | None]], Iterator[Record[Any, Any]]]
 
 
 class TimerError(TaskError):
@@ -221,9 +220,6 @@ def _guarded_batches(site: Site, declared: Input[Any, Any], process: Process, on
     return loop
 
 
-# --- Decoding ---
-
-
 def _paced(site: Site, declared: Input[Any, Any]) -> RecordsOf:
     """Return what makes the records of a batch, each when the task's clock is at it."""
     records_of = decoder(declared)
@@ -231,42 +227,6 @@ def _paced(site: Site, declared: Input[Any, Any]) -> RecordsOf:
         return records_of
     each = site.clock.each
     return lambda batch, keys: each(batch, records_of(batch, keys))
-
-
-def decoder(declared: Input[Any, Any]) -> RecordsOf:
-    """Return what makes the records of a batch, lazily: column by column, so that no Python code runs per record."""
-    topic, nullable = declared.topic.name, decoders(declared)
-    bare = functions_of(declared.topic.key)[1], functions_of(declared.topic.value)[1]
-
-    def records_of(batch: RecordBatch, keys: Iterator[bytes | None]) -> Iterator[Record[Any, Any]]:
-        key_of: Callable[[Any], Any] = nullable[0] if None in batch.keys else bare[0]
-        value_of: Callable[[Any], Any] = nullable[1] if None in batch.values else bare[1]
-        return map(
-            Record,
-            map(key_of, keys),
-            map(value_of, batch.values),
-            batch.timestamps,
-            repeat(()) if batch.headers is None else map(headers_of, batch.headers),
-            repeat(topic),
-            repeat(batch.source.partition),
-            repeat(batch.offset) if isinstance(batch.offset, int) else batch.offset,
-        )
-
-    return records_of
-
-
-def decoders(declared: Input[Any, Any]) -> tuple[Callable[[bytes | None], Any], Callable[[bytes | None], Any]]:
-    """Return the functions that decode a key and a value which may be null."""
-    return _nullable(functions_of(declared.topic.key)[1]), _nullable(functions_of(declared.topic.value)[1])
-
-
-def _nullable(decode: Callable[[bytes], T]) -> Callable[[bytes | None], T | None]:
-    return lambda data: None if data is None else decode(data)
-
-
-def headers_of(cell: bytes | None) -> tuple[tuple[str, bytes], ...]:
-    """Return a record's headers."""
-    return () if cell is None else decode_headers(cell)
 
 
 # --- Errors ---
