@@ -42,6 +42,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """What a crash may do: nothing, or repeat records. At least once, outputs do not wait for a commit."""
     checkpoint_interval_ms: int = 200
     """Sources close a checkpoint this often (A1). A sink's output waits for half of it on average."""
+    idle_checkpoint_interval_ms: int = 10_000
+    """A task that has nothing new, and whose checkpoints no other task awaits, commits this often.
+
+    A common checkpoint of all tasks is at most this old, as long as one is idle. No longer than
+    checkpoint_interval_ms: each checkpoint is committed.
+    """
     frame_bytes_max: int = 512 * KiB
     """An output frame is closed at this size, or at the end of a batch."""
     batch_bytes_max: int = 64 * KiB
@@ -126,6 +132,7 @@ GROUPS = {  # the tables of a settings file, by what a person wants to change
     "checkpoints": (
         "processing_guarantee",
         "checkpoint_interval_ms",
+        "idle_checkpoint_interval_ms",
         "checkpoint_ahead_ms",
         "changelog_retention_ms",
     ),

@@ -16,6 +16,7 @@ class Limits:
     progress_interval_ms: int = 5
     time_lease_ms: int = 200
     untrimmed_bytes_max: int = 1 << 28
+    idle_checkpoint_interval_ms: int = 0
 
 
 # messages of a changelog's end that a restore searches for a commit that names the last complete rewrite round; a

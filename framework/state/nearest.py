@@ -5,17 +5,42 @@ from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
 from framework.ports import LogReader
 from framework.state.commit_search import at_most, first_from, last_at_most
+from protocol.ids import TopicPartition
 
 
-def common(log: LogReader, wirings: list[TaskWiring], checkpoint_id: int) -> int:
-    """Return the highest checkpoint up to ``checkpoint_id`` that each of these tasks has committed as such."""
+def common(log: LogReader, wirings: list[TaskWiring], inner: list[TaskWiring], checkpoint_id: int) -> int:
+    """Return the highest checkpoint up to ``checkpoint_id`` that each of the ``inner`` tasks of a job has."""
     while True:
-        lower = min(
-            (at_most(log, wiring, checkpoint_id).commit.checkpoint_id for wiring in wirings), default=checkpoint_id
-        )
-        if lower == checkpoint_id:
+        late = [wiring for wiring in inner if not has(log, wirings, wiring, checkpoint_id)]
+        if not late:
             return checkpoint_id
-        checkpoint_id = lower
+        checkpoint_id = min(at_most(log, wiring, checkpoint_id).commit.checkpoint_id for wiring in late)
+
+
+def has(log: LogReader, wirings: list[TaskWiring], wiring: TaskWiring, checkpoint_id: int) -> bool:
+    """Tell whether the last commit of a task up to a checkpoint holds what the checkpoint holds.
+
+    It is the commit of that checkpoint, or the task has left it out, as it had nothing new: all that its producers had
+    sent up to the checkpoint is in the commit before.
+    """
+    found = last_at_most(log, wiring, checkpoint_id)
+    if found is None or found.commit.checkpoint_id == checkpoint_id:
+        return found is not None
+    producers = {each.producer: each for each in wirings}
+    taken = {(c.producer, TopicPartition(i.topic, i.partition)): c.seq for i in found.commit.inputs for c in i.channels}
+    return all(
+        taken[producer, partition] == _sent(log, producers[producer], partition, checkpoint_id)
+        for producer, partition in wiring.channels
+        if producer not in wiring.logical
+    )
+
+
+def _sent(log: LogReader, wiring: TaskWiring, partition: TopicPartition, checkpoint_id: int) -> int | None:
+    """Return the last seq of a task in a partition, as of a checkpoint; None: it has not come so far."""
+    find = first_from if wiring.is_source else last_at_most
+    found = find(log, wiring, checkpoint_id)
+    outputs = () if found is None else found.commit.outputs
+    return next((o.next_seq - 1 for o in outputs if (o.topic, o.partition) == partition), None)
 
 
 def check_known(log: LogReader, job: Job, wirings: list[TaskWiring], checkpoint_id: int, *, by_all: bool) -> None:

@@ -23,7 +23,7 @@ from framework.state.snapshots import fold_to_end
 from protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, decode_claim
 
 WATCH_S_MAX = 60.0  # with a checkpoint interval of many minutes: a person waits no longer
-_INTERVALS = 2  # each task of a live job commits once an interval, also when nothing comes
+_INTERVALS = 2  # each task of a live job commits once an interval, also when nothing comes: once an idle one
 _MORE_S = 2.0  # beyond the intervals: a commit takes its time
 _LOOK_MS = 100.0  # between two looks at the changelogs
 _SAME_S = 5.0  # a process says when it started; the system's answer is that much off at most
@@ -36,7 +36,7 @@ def refuse_if_owned(log: Log, job: Job, settings: Settings) -> None:
     """
     watched: dict[TaskWiring, Claim | None] = {}
     ends = {wiring: log.bounds(wiring.changelog)[1] for wiring in all_wirings(job)}
-    watch_s = settings.checkpoint_interval_ms / 1000
+    watch_s = max(settings.checkpoint_interval_ms, settings.idle_checkpoint_interval_ms) / 1000
     for wiring in ends:
         fold = fold_to_end(log, wiring)
         if fold.top == 0 or _has_ended(fold):

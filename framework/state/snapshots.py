@@ -16,9 +16,9 @@ from framework.errors import ConfigError, Halted, OffsetOutOfRange
 from framework.execution.changelog_writer import find_outcome
 from framework.logs.partition_reader import rows
 from framework.ports import LogReader
-from framework.state.commit_search import at_most, commit_in, first_at_least, last_at_most
+from framework.state.commit_search import at_most, commit_in, first_at_least, first_from, last_at_most
 from framework.state.commits import CommittedAt, all_wirings
-from framework.state.nearest import check_known, common
+from framework.state.nearest import check_known, common, has
 from protocol.changelog import decode_data
 from protocol.commit import Commit, decode_commit
 from protocol.errors import DecodeError
@@ -109,8 +109,9 @@ def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, ali
     """Return every task at ``checkpoint_id``, in the order of ``all_wirings``.
 
     ``checkpoint_id`` None: the newest that all have committed. Some task has committed exactly this checkpoint. A
-    source closes its checkpoints by its own clock: it is at its first one that is not lower. Without alignment
-    (1.5, D4) there is no common checkpoint, and such a task is at its last one that is not higher. Raises
+    source closes its checkpoints by its own clock: it is at its first one that is not lower; if no task reads it, and
+    it has none, at its last. A task that has left it out (A6) is at the one before. Without alignment (1.5, D4) there
+    is no common checkpoint, and such a task is at its last one that is not higher. Raises
     ConfigError: nothing is committed yet, not this checkpoint (names the nearest), by another graph, or not retained
     any more.
     """
@@ -131,16 +132,20 @@ def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, ali
     inner = [wiring for wiring in wirings if not wiring.is_source and wiring.producer not in local]
     aligned_ones = [wiring for wiring in wirings if wiring.producer not in local]
     if checkpoint_id is not None:
-        check_known(log, job, inner or aligned_ones or wirings, checkpoint_id, by_all=bool(inner))
+        by_all = not all(has(log, wirings, wiring, checkpoint_id) for wiring in inner)
+        check_known(log, job, inner if by_all else aligned_ones or wirings, checkpoint_id, by_all=by_all)
     found = checkpoint_id
     if found is None and aligned_ones:
-        ends = (last.commit.checkpoint_id for last in lasts if last is not None and last.commit.producer not in local)
-        found = common(log, inner, min(ends))
+        ends = {w.producer: last.commit.checkpoint_id for w, last in zip(wirings, lasts, strict=True) if last}
+        read = [ends[wiring.producer] for wiring in aligned_ones if wiring.is_source and wiring.outputs]
+        found = common(log, wirings, inner, min(read) if read else max(ends[w.producer] for w in aligned_ones))
 
     def at(wiring: TaskWiring) -> CommittedAt:
         if wiring.producer in local:
             return at_most(log, wiring, checkpoint_id)
         assert found is not None
+        if wiring.is_source and not wiring.outputs:  # it is idle, perhaps, and no task depends on how far it is
+            return first_from(log, wiring, found) or at_most(log, wiring, None)
         return first_at_least(log, wiring, found) if wiring.is_source else at_most(log, wiring, found)
 
     return [_snapshot(log, wiring, at(wiring)) for wiring in wirings]

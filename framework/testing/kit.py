@@ -253,7 +253,9 @@ class Kit:
         """Whether logical time has taken everything with it (D1); aligned tasks know by themselves."""
         if "deterministic" not in self.job.modes:
             return True
-        return passed(self._log, self.job, external_ends(self._log, self.job), self._progress.last_commit)
+        covered_t = {task.name: task.covered_t for task in self._tasks.values()}
+        ends = external_ends(self._log, self.job)
+        return passed(self._log, self.job, ends, self._progress.last_commit, covered_t)
 
     @property
     def _waits_for_idle(self) -> bool:

@@ -83,9 +83,16 @@ class HostedTask:
 
     @property
     def checkpoint_id(self) -> int:
-        """The last committed checkpoint; -1: none."""
-        committed = None if self.process is None else self.process.driver.core.commits.committed
-        return -1 if committed is None else committed.checkpoint_id
+        """The last checkpoint that was committed, or left out since nothing was new; -1: none."""
+        core = None if self.process is None else self.process.driver.core
+        if core is None or core.commits.committed is None:
+            return -1
+        return core.idleness.closed(core.commits.committed.checkpoint_id)
+
+    @property
+    def covered_t(self) -> int:
+        """The logical time up to which the last commit has everything; 0: not known."""
+        return 0 if self.process is None else self.process.driver.core.covered_t
 
     @property
     def idle_in(self) -> int | None:
@@ -93,7 +100,7 @@ class HostedTask:
         driver = None if self.process is None else self.process.driver
         if driver is None or not (driver.running and driver.event_time.all_idle):
             return None
-        return driver.core.frozen + 1
+        return driver.core.idleness.closed(driver.core.frozen) + 1
 
     @property
     def settled(self) -> bool:
@@ -161,6 +168,9 @@ class HostedTask:
             for delivery in process.log.poll():
                 process.driver.delivered(delivery)
                 busy = True
+            if not busy and faults.strike():  # an idle task does next to nothing, and may die all the same
+                self.crash(other_host=faults.host_lost())
+                return True
         except Exception:
             self.crash()
             raise

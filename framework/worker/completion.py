@@ -1,6 +1,8 @@
 """Tells whether a job has processed its input: all before given offsets, and its outputs, is committed."""
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 
 from framework.api.job import Job
 from framework.core.deterministic.logical_watermarks import step_at
@@ -25,13 +27,20 @@ def used_up(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: Las
     return all(entry.resume >= log.bounds(TopicPartition(entry.topic, entry.partition))[1] for entry in resumes)
 
 
-def passed(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: LastCommit | None = None) -> bool:
+def passed(
+    log: LogReader,
+    job: Job,
+    ends: dict[TopicPartition, int],
+    last: LastCommit | None = None,
+    covered_t: Mapping[str, int] = MappingProxyType({}),
+) -> bool:
     """Tell whether all records before ``ends`` of the external inputs, and all their outputs, are committed.
 
     For deterministic mode, where checkpoints are local (D4): all that came of it has the logical time of its sources,
     or of the end of the step that it lies in (E2), and each task's commit says up to which time it has everything of
     its channels (D1). So do commits of aligned tasks that read of deterministic ones; what is behind those, checkpoints
-    tell (``reached``, ``all_committed``).
+    tell (``reached``, ``all_committed``). ``covered_t``: by task, the time up to which its last commit has everything,
+    if that is more than the commit says: nothing has come since.
     """
     last_t, frontiers = -1, []
     for wiring in all_wirings(job):
@@ -45,7 +54,8 @@ def passed(log: LogReader, job: Job, ends: dict[TopicPartition, int], last: Last
                 return False
             if found.commit.deterministic.last_t:  # it has taken something
                 last_t = max(last_t, step_at(found.commit.deterministic.last_t))
-        frontiers += [frontier.t for frontier in found.commit.deterministic.frontiers]
+        covered = covered_t.get(wiring.name, 0)
+        frontiers += [max(frontier.t, covered) for frontier in found.commit.deterministic.frontiers]
     return all(t >= last_t for t in frontiers)
 
 
@@ -68,8 +78,17 @@ def _has_read(commit: Commit, ends: dict[TopicPartition, int]) -> bool:
     return all(e.offset >= ends.get(TopicPartition(e.topic, e.partition), 0) for e in commit.external)
 
 
-def all_committed(log: LogReader, job: Job, checkpoint_id: int, last: LastCommit | None = None) -> bool:
-    """Tell whether every aligned task has committed a checkpoint not below ``checkpoint_id``."""
-    aligned = (wiring for wiring in all_wirings(job) if not wiring.deterministic)
-    commits = ((last or partial(last_commit, log))(wiring.changelog) for wiring in aligned)
+def all_committed(
+    log: LogReader,
+    job: Job,
+    checkpoint_id: int,
+    last: LastCommit | None = None,
+    covered: Mapping[str, int] = MappingProxyType({}),
+) -> bool:
+    """Tell whether every aligned task has committed a checkpoint not below ``checkpoint_id``.
+
+    ``covered``: by task, a checkpoint that it has left out, as nothing was new since its last commit.
+    """
+    rest = [w for w in all_wirings(job) if not w.deterministic and covered.get(w.name, -1) < checkpoint_id]
+    commits = ((last or partial(last_commit, log))(wiring.changelog) for wiring in rest)
     return all(found is not None and found.commit.checkpoint_id >= checkpoint_id for found in commits)

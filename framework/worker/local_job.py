@@ -156,7 +156,10 @@ class LocalJob:
         return self._through
 
     def drained(self, ends: dict[TopicPartition, int]) -> bool:
-        """Tell whether all before ``ends`` is processed and committed (A2b). The log decides, not the statuses."""
+        """Tell whether all before ``ends`` is processed and committed (A2b).
+
+        The log decides, and of tasks that have left checkpoints out, since nothing was new, their statuses.
+        """
         with suppress(LogAway), self.patience.briefly(ASK_S):
             return self._drained(ends)
         return False
@@ -171,7 +174,7 @@ class LocalJob:
             return False  # a sink has not taken everything; for what it gets after this look, a graceful stop waits
         last = self.progress.last_commit
         if "deterministic" in self.job.modes and not (
-            self._idle_is_committed(ends) and passed(self.log, self.job, ends, last)
+            self._idle_is_committed(ends) and passed(self.log, self.job, ends, last, self._covered_t())
         ):
             return False
         if self.job.modes == "deterministic":
@@ -184,7 +187,14 @@ class LocalJob:
                 None if checkpoint_id is None or idle_in is None else (dict(ends), max(checkpoint_id, idle_in))
             )
         # not below the checkpoint in which they got there: sources close checkpoints on and on, and are always ahead
-        return self._reached is not None and all_committed(self.log, self.job, self._reached[1], last)
+        return self._reached is not None and all_committed(
+            self.log, self.job, self._reached[1], last, self.checkpoint_ids()
+        )
+
+    def _covered_t(self) -> dict[str, int]:
+        """Return task → the logical time up to which its last commit has everything, as the workers last said."""
+        statuses = [worker.status for worker in self.supervisor.workers.values()]
+        return {name: task["covered_t"] for status in statuses for name, task in status.items()}
 
     def _idle_is_committed(self, ends: dict[TopicPartition, int]) -> bool:
         """Tell whether all inputs are idle, and the deterministic tasks have committed what comes of it."""

@@ -10,20 +10,23 @@ logger = logging.getLogger("grete")
 
 def task_status(driver: TaskDriver) -> dict[str, object]:
     """Return what a supervisor shows of a task: plain values."""
-    core = driver.core
+    core, committed = driver.core, driver.core.commits.committed
     return {
         "status": driver.status.name.lower(),
         "generation": core.generation,
-        "checkpoint_id": -1 if core.commits.committed is None else core.commits.committed.checkpoint_id,
+        "checkpoint_id": -1
+        if committed is None
+        else core.idleness.closed(committed.checkpoint_id),  # or left out since
+        "covered_t": core.covered_t,
         "positions": {
             str(TopicPartition(e.topic, e.partition)): e.offset
-            for e in (() if core.commits.committed is None else core.commits.committed.external)
+            for e in (() if committed is None else committed.external)
         },
         "restore": list(driver.restore.progress),
         "counters": dict(driver.counters),
         "seen": dict(core.seen),
         "late": driver.event_time.late_records,
-        "idle_in": core.frozen + 1 if driver.running and driver.event_time.all_idle else None,
+        "idle_in": core.idleness.closed(core.frozen) + 1 if driver.running and driver.event_time.all_idle else None,
         "settled": driver.outbox is None or driver.outbox.settled,
         "sink_trouble": None if driver.outbox is None else driver.outbox.trouble,
     }

@@ -27,9 +27,10 @@ class CheckpointWaits:
         found = {}
         for driver in drivers:
             name, core = driver.wiring.name, driver.core
-            closed, since = self._seen.setdefault(name, (core.frozen, now))
-            if closed != core.frozen:
-                self._seen[name] = core.frozen, now
+            reached = core.idleness.closed(core.frozen)
+            closed, since = self._seen.setdefault(name, (reached, now))
+            if closed != reached:
+                self._seen[name] = reached, now
             elif now - since >= self._after_ms and driver.running and isinstance(core, TaskCore) and core.aligned:
                 of, seconds = self._behind(core), int((now - since) / 1000)
                 if not of:
@@ -43,10 +44,10 @@ class CheckpointWaits:
 
     def _behind(self, core: TaskCore) -> dict[str, str]:
         """Return the tasks whose markers hold up the open checkpoint → their last one, the longest behind first."""
-        markers: dict[int, int] = {}
+        markers, closed = dict[int, int](), core.idleness.closed(core.frozen)
         for channel in core.inputs.channels.values():
             markers[channel.producer] = min(channel.marker, markers.get(channel.producer, channel.marker))
-        behind = sorted((marker, producer) for producer, marker in markers.items() if marker <= core.frozen)
+        behind = sorted((marker, producer) for producer, marker in markers.items() if marker <= closed)
         return {self._task(producer): _time(marker) for marker, producer in behind[:NAMES_MAX]}
 
     def _task(self, producer: int) -> str:

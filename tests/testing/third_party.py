@@ -39,6 +39,10 @@ class DictStore:
         rows = sorted(self._disk.rows.items())
         return ((k, v) for (s, k), v in rows if s == store and start <= k and (end is None or k < end))
 
+    def last_key(self, store: int) -> bytes | None:
+        self._check(store)
+        return max((k for s, k in self._disk.rows if s == store), default=None)
+
     def write(self, writes: Iterable[Write], changelog_position: bytes | None = None) -> None:
         before = dict(self._disk.rows)
         try:

@@ -20,6 +20,7 @@ from framework.core.checkpoint_clock import CheckpointClock
 from framework.core.commit_pipeline import CommitPipeline, PendingCommit
 from framework.core.external_inputs import ExternalInputs
 from framework.core.graph_check import check_aligned
+from framework.core.idleness import Idleness
 from framework.core.lifecycle import ALIGNED_TASK, TaskStatus
 from framework.core.limits import Limits
 from framework.core.ownership import Ownership
@@ -47,6 +48,8 @@ class TaskCore:
         self.external = ExternalInputs(task.external)
         self.sender = Sender(task.producer, task.outputs)
         self.clock = CheckpointClock(limits.checkpoint_interval_ms)
+        intervals = limits.checkpoint_interval_ms, limits.idle_checkpoint_interval_ms
+        self.idleness = Idleness(*intervals, awaited=aligned and bool(task.outputs))
         self.ownership = Ownership(str(task.changelog))
         self.outputs = AlignedSender(task, self.sender, self.ownership)
         self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_aligned, task))
@@ -84,8 +87,21 @@ class TaskCore:
     def due_in_ms(self, mono_ms: int) -> int:
         """Return in how many ms a Tick can close a checkpoint; a minute if this task closes by its alignment only."""
         if self.status is TaskStatus.RUNNING and self._by_timer and self.commits.pending is None:
-            return self.clock.next_due_ms(self.frozen + 1, mono_ms)
+            return self.clock.next_due_ms(self.idleness.closed(self.frozen) + 1, mono_ms)
         return 60_000
+
+    @property
+    def covered_t(self) -> int:
+        """The time in µs up to which the last commit has all of the deterministic channels; 0: not known."""
+        frontiers = self.inputs.frontiers()
+        if self.idleness.news or self.commits.pending is not None or frontiers is None:
+            return 0
+        return min(frontier.t for frontier in frontiers.frontiers)
+
+    @property
+    def _at_end(self) -> bool:
+        """Whether the inputs have ended, as far as is known (A2b)."""
+        return self.external.all_ended and self.inputs.all_ended
 
     @property
     def _by_timer(self) -> bool:
@@ -114,9 +130,10 @@ class TaskCore:
             case on.ExternalProcessed():
                 self.external.position[event.partition] = event.next_offset
                 self.external.ended[event.partition] = event.ended
-                self._open_bytes = event.open_bytes
+                self._open_bytes, self.idleness.news = event.open_bytes, True
             case on.Tick():
                 self._mono_ms, self._open_bytes = event.mono_ms, event.open_bytes
+                self.idleness.news |= event.open_bytes > 0  # a timer has fired
             case on.DataWritten():
                 actions = self.commits.data_written(event)
             case on.ChangelogAppended():
@@ -146,28 +163,14 @@ class TaskCore:
             return []
         if self.inputs.taken_back:
             return self._begin_rollback() if self.commits.pending is None else []
-        early = self.inputs.early
-        frame = early.pop(self.frozen + 1)
+        frame = self.inputs.early.pop(self.frozen + 1)
         if frame is not None:
             return self._process(self.inputs.include(frame))
         if self.commits.pending is not None:
             return []
         if self._stopping and self._nothing_open():
             return self._exit()
-        if self._by_timer:
-            return self._close_by_timer()
-        least = self.inputs.least_marker()
-        if least <= self.frozen:
-            return []
-        waiting = early.least_checkpoint()
-        if waiting is not None and waiting <= least:  # drain, checkpoint by checkpoint (1.8 A6)
-            if self._open_batch_is_full and max(self.frozen + 1, self.inputs.greatest_checkpoint) < waiting:
-                self.seen["checkpoints closed by a full write batch"] += 1
-                return self._close(waiting - 1)  # nothing of ``waiting`` is in the write batch yet (A9)
-            frame = early.pop(waiting)
-            assert frame is not None
-            return self._process(self.inputs.include(frame))
-        return self._close(least)
+        return self._close_by_timer() if self._by_timer else self._close_by_alignment()
 
     # --- the own changelog ---
 
@@ -201,7 +204,7 @@ class TaskCore:
 
     def _resume(self, commit: Commit) -> None:
         """Set everything that is a function of the last commit."""
-        self.frozen, self._open_bytes = commit.checkpoint_id, 0
+        self.frozen, self._open_bytes, self.idleness.news = commit.checkpoint_id, 0, True
         self.external.resume(commit, self.start_up.bounds)
         self.sender.resume(commit)
         self.inputs.reset(commit)
@@ -228,15 +231,17 @@ class TaskCore:
         assert self.wants_input, f"{self.task.name}: a message was fed in {self.status}"
         action = self.inputs.message(event, self.frozen)
         self._processing = isinstance(action, do.Process)
+        self.idleness.news |= self._processing or not self.aligned  # no markers come then
         self.seen["rollbacks during a commit"] += self.inputs.taken_back and self.commits.pending is not None
         return [] if action is None else [action]
 
     def _process(self, action: do.Process) -> list[do.Action]:
-        self._processing = True
+        self._processing = self.idleness.news = True
         return [action]
 
     def _output_frames(self, event: on.OutputFrames) -> list[do.Action]:
         actions = self.outputs.send(event, self.frozen + 1, timed=self.status is TaskStatus.RUNNING)
+        self.idleness.news |= bool(event.frames) or event.watermark is not None
         if self._closing is not None:
             checkpoint_id, self._closing = self._closing, None
             actions += self._freeze(checkpoint_id)
@@ -245,13 +250,37 @@ class TaskCore:
     # --- closing a checkpoint ---
 
     def _close_by_timer(self) -> list[do.Action]:
-        open_checkpoint = self.frozen + 1
+        open_checkpoint, boundary = self.idleness.closed(self.frozen) + 1, self.clock.boundary(self._mono_ms)
         self._stop_closed = self._stopping
-        due = self._stopping or self.clock.due(open_checkpoint, self._mono_ms)
+        due = self._stopping or boundary >= open_checkpoint
         self.seen["checkpoints closed by a full write batch"] += self._open_batch_is_full and not due
-        if due or self._open_batch_is_full:
-            return self._close(max(open_checkpoint, self.clock.boundary(self._mono_ms)))
-        return []
+        if not (due or self._open_batch_is_full):
+            return []
+        if not self._stopping and self.idleness.leave_out(self.frozen, boundary):
+            self.seen["checkpoints left out"] += 1
+            return []
+        return self._close(max(open_checkpoint, boundary))
+
+    def _close_by_alignment(self) -> list[do.Action]:
+        least = self.inputs.least_marker()
+        if least <= self.frozen:
+            return []
+        early = self.inputs.early
+        waiting = early.least_checkpoint()
+        if waiting is not None and waiting <= least:  # drain, checkpoint by checkpoint (1.8 A6)
+            if self._open_batch_is_full and max(self.frozen + 1, self.inputs.greatest_checkpoint) < waiting:
+                self.seen["checkpoints closed by a full write batch"] += 1
+                return self._close(waiting - 1)  # nothing of ``waiting`` is in the write batch yet (A9)
+            frame = early.pop(waiting)
+            assert frame is not None
+            return self._process(self.inputs.include(frame))
+        last = self.commits.committed
+        self.idleness.news |= waiting is not None or self.inputs.skipping
+        self.idleness.news |= self._at_end and last is not None and not last.at_end
+        if self.idleness.leave_out(self.frozen, least):
+            self.seen["checkpoints left out"] += 1
+            return []
+        return self._close(least)  # also one that was left out, before the next record is taken
 
     def _close(self, checkpoint_id: int) -> list[do.Action]:
         assert checkpoint_id > self.frozen and self.commits.pending is None
@@ -264,7 +293,7 @@ class TaskCore:
             0 < self.frozen < checkpoint_id - self.limits.checkpoint_interval_ms
         )
         inputs = self.inputs.commit(checkpoint_id)
-        self.frozen, self._open_bytes = checkpoint_id, 0
+        self.frozen, self._open_bytes, self.idleness.news = checkpoint_id, 0, False
         captured = PendingCommit(
             checkpoint_id=checkpoint_id,
             last_token=self.sender.token,
@@ -273,7 +302,7 @@ class TaskCore:
             external=self.external.commit(),
             outputs=self.sender.commit(),
             known=self.inputs.rollbacks.commit(),
-            at_end=self.external.all_ended and self.inputs.all_ended,
+            at_end=self._at_end,
             deterministic=self.inputs.frontiers(),
             genesis=self.status is TaskStatus.GENESIS,
             marks=self.aligned,
@@ -331,6 +360,8 @@ class TaskCore:
         assert status is TaskStatus.RUNNING or not (self._processing or self._closing), status
         if self._closing is not None:
             assert self._closing > self.frozen and pending is None and not self._processing, (self._closing, pending)
+        assert self.idleness.news or not self.inputs.included, self.inputs.included
+        assert not (self.idleness.covered and self.aligned and self.task.outputs), self.idleness.covered
         if self.inputs.taken_back:
             assert self.aligned and status in (TaskStatus.RUNNING, TaskStatus.RECLAIMING), status
         if status in (TaskStatus.ANNOUNCING, TaskStatus.RUNNING):

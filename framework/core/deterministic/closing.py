@@ -1,6 +1,7 @@
 """When a deterministic task closes a checkpoint: by its own timer, as no checkpoint spans tasks (D4)."""
 
 from framework.core.checkpoint_clock import CheckpointClock
+from framework.core.idleness import Idleness
 from framework.core.limits import REST, Limits
 
 
@@ -9,6 +10,8 @@ class Closing:
 
     def __init__(self, limits: Limits) -> None:
         self.clock = CheckpointClock(limits.checkpoint_interval_ms)
+        intervals = limits.checkpoint_interval_ms, limits.idle_checkpoint_interval_ms
+        self.idleness = Idleness(*intervals, awaited=False)
         self.open_bytes = 0  # in the open write batch
         self.stopping = False
         self.last_is_closed = False  # that of a graceful stop
@@ -26,22 +29,26 @@ class Closing:
         """Whether much input is behind the last commit: streams stay short, and so do restarts."""
         return self._untrimmed_bytes > self._limits.untrimmed_bytes_max
 
-    def due(self, open_checkpoint: int, mono_ms: int) -> bool:
-        """Tell whether ``open_checkpoint`` is to be closed now."""
-        return (
-            self.stopping
-            or self.batch_is_full
-            or self.input_is_long
-            or (self.clock.due(open_checkpoint, mono_ms) and mono_ms >= self._rest_until_ms)
-        )
+    def due(self, frozen: int, mono_ms: int) -> bool:
+        """Tell whether the checkpoint behind ``frozen`` is to be closed now. One without news is left out."""
+        if self.stopping or self.batch_is_full or self.input_is_long:
+            return True
+        is_due = self.clock.due(self.idleness.closed(frozen) + 1, mono_ms) and mono_ms >= self._rest_until_ms
+        return is_due and not self.idleness.leave_out(frozen, self.clock.boundary(mono_ms))
 
-    def next_due_ms(self, open_checkpoint: int, mono_ms: float) -> float:
-        """Return in how many ms ``open_checkpoint`` can be closed by the clock."""
+    def next_due_ms(self, frozen: int, mono_ms: float) -> float:
+        """Return in how many ms the checkpoint behind ``frozen`` can be closed by the clock."""
+        open_checkpoint = self.idleness.closed(frozen) + 1
         return max(self.clock.next_due_ms(open_checkpoint, int(mono_ms)), self._rest_until_ms - mono_ms)
 
-    def checkpoint_id(self, open_checkpoint: int, mono_ms: int) -> int:
-        """Return the number under which the open checkpoint is closed."""
-        return max(open_checkpoint, self.clock.boundary(mono_ms))
+    def checkpoint_id(self, frozen: int, mono_ms: int) -> int:
+        """Return the number under which the checkpoint behind ``frozen`` is closed."""
+        return max(self.idleness.closed(frozen) + 1, self.clock.boundary(mono_ms))
+
+    def opened(self, size: int) -> None:
+        """Take the size of the open write batch: something in it is news."""
+        self.open_bytes = size
+        self.idleness.news |= size > 0
 
     def read(self, size: int) -> None:
         """Count a message of this size: it is read again by a restart before the next commit."""
@@ -50,7 +57,7 @@ class Closing:
     def frozen(self, mono_ms: int) -> None:
         """Begin the next checkpoint."""
         self.open_bytes = self._untrimmed_bytes = 0
-        self._frozen_ms = mono_ms
+        self._frozen_ms, self.idleness.news = mono_ms, False
 
     def committed(self, mono_ms: int) -> None:
         """Let a commit that took long be followed by a rest."""

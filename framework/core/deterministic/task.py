@@ -50,6 +50,7 @@ class DeterministicCore:
         self.source = Source(task.name, self.external, self.time)
         self.sender = Sender(task.producer, task.outputs)
         self.closing = Closing(limits)
+        self.idleness = self.closing.idleness
         self.ownership = Ownership(str(task.changelog))
         self.outputs = LogicalSender(task, self.sender, self.ownership, releases=releases)
         self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_deterministic, task))
@@ -100,10 +101,15 @@ class DeterministicCore:
         due = 60_000.0
         if self.status is TaskStatus.RUNNING and self.at_rest:
             if not self._committing:
-                due = self.closing.next_due_ms(self.frozen + 1, mono_ms)
+                due = self.closing.next_due_ms(self.frozen, mono_ms)
             if self._emits_progress:
                 due = min(due, self.time.next_emit_ms(int(mono_ms * 1000)))
         return due
+
+    @property
+    def covered_t(self) -> int:
+        """The time in µs up to which the last commit has all of the channels; 0: not known."""
+        return 0 if self.idleness.news or self._committing else max(0, self._upto)
 
     @property
     def at_rest(self) -> bool:
@@ -113,7 +119,7 @@ class DeterministicCore:
     @property
     def _closes(self) -> bool:
         """Whether a checkpoint is to be frozen as soon as all is at rest."""
-        return not self._committing and self.closing.due(self.frozen + 1, self._mono_ms)
+        return not self._committing and self.closing.due(self.frozen, self._mono_ms)
 
     @property
     def _committing(self) -> bool:
@@ -145,12 +151,14 @@ class DeterministicCore:
                 self.sender.acked = event.token
                 return self._pump() if self.awaits_answers else []
             case on.Tick():
-                self._mono_ms, self.closing.open_bytes = event.mono_ms, event.open_bytes
+                self._mono_ms = event.mono_ms
+                self.closing.opened(event.open_bytes)
                 self._mono_us = event.mono_us or event.mono_ms * 1000
                 self.time.observe(event.observed, self._mono_us)
                 actions = self._emit_progress()
             case on.ExternalProcessed():
                 self.external.ended[event.partition] = event.ended
+                self.idleness.news = True
             case on.DataWritten():
                 actions = self.commits.data_written(event)
                 self.ahead.sent(more=event.more)
@@ -183,7 +191,7 @@ class DeterministicCore:
                 if self.closing.last_is_closed:
                     return actions + self._exit()
                 self.closing.last_is_closed = self.closing.stopping
-                actions += self._freeze(self.closing.checkpoint_id(self.frozen + 1, self._mono_ms))
+                actions += self._freeze(self.closing.checkpoint_id(self.frozen, self._mono_ms))
             if self.task.channels and not self.closing.last_is_closed:
                 actions += self._take()
         return actions
@@ -204,13 +212,13 @@ class DeterministicCore:
         if last.bulk_write_id is None or self.source.replay:
             return self._go_on()
         self._become(TaskStatus.GENESIS)  # a bulk write does not know where the outputs of this job will begin (D5)
-        return self._freeze(self.closing.checkpoint_id(self.frozen + 1, self._mono_ms))
+        return self._freeze(self.closing.checkpoint_id(self.frozen, self._mono_ms))
 
     def _resume(self, commit: Commit) -> None:
         """Set everything that is a function of the last commit, and of what was decided since."""
         fold, deterministic = self.start_up.fold, commit.deterministic
         assert deterministic is not None
-        self.frozen = commit.checkpoint_id
+        self.frozen, self.idleness.news = commit.checkpoint_id, True
         self.external.resume(commit, self.start_up.bounds)
         self.sender.resume(commit)
         self.merge.reset(commit)
@@ -250,7 +258,7 @@ class DeterministicCore:
     def _decide(self, event: on.ExternalBatch | on.InputIdle) -> list[do.Action]:
         """Take rows, or that an input is idle: the decision goes to the log while it is processed."""
         assert self.wants_input, f"{self.task.name}: a batch was fed in {self.status}"
-        self._mono_us, self._processing = event.mono_us, True
+        self._mono_us, self._processing, self.idleness.news = event.mono_us, True, True
         self.seen["inputs idle"] += isinstance(event, on.InputIdle)
         process = self.source.decide_idle(event) if isinstance(event, on.InputIdle) else self.source.decide(event)
         return [*self._append_next(), process]
@@ -259,6 +267,7 @@ class DeterministicCore:
 
     def _ran(self, event: on.Ran) -> list[do.Action]:
         self._processing, self.closing.open_bytes, self._timer = False, event.open_bytes, event.timer
+        self.idleness.news = True
         self.outputs.hold(event)
         if self.source.batches:
             self.source.batches[-1].outputs = event

@@ -13,7 +13,7 @@ from protocol.commit import Commit
 from protocol.control import encode_marker, encode_watermark
 from protocol.ids import TopicPartition
 from tests.core.deterministic.scenario import Writer
-from tests.core.scenario import LIMITS, Scenario
+from tests.core.scenario import LIMITS, Scenario, running
 from tests.core.streams import Log, Producer, frame
 
 # a (two tasks, deterministic) → c ← b (one task, aligned); d reads of a alone
@@ -73,6 +73,22 @@ def test_it_closes_checkpoints_by_its_clock_and_commits_how_far_each_channel_is(
     assert time is not None
     assert [(f.producer, f.t, f.digest) for f in time.frontiers] == [(A0, 300, a0.digest), (A1, -1, a1.digest)]
     assert task.log.start[ALONE] == 3
+
+
+def test_the_last_commit_has_what_time_has_passed_over_since() -> None:
+    """An observer need not wait for a commit that only says so (A2b)."""
+    task, a0, a1 = alone()
+    a0.send(("x", 100, A0))
+    a0.progress(150)
+    a1.progress(300)
+    task.read()
+    assert task.core.covered_t == 0
+    task.tick(100)
+    assert task.core.covered_t == 150
+    a0.progress(200)
+    task.read()
+    assert task.core.covered_t == 200
+    assert running()[0].core.covered_t == 0  # it has no such channel
 
 
 def test_a_watermark_is_taken_in_its_place_and_once() -> None:

@@ -13,6 +13,7 @@ SOMETIMES = {
     "checkpoints closed by a full write batch": "a checkpoint is closed before its time because its write batch is "
     "nearly full (A9)",
     "commits over several checkpoints": "an alignment completes several checkpoints at once (A6)",
+    "checkpoints left out": "a task that nobody waits for has nothing new, and does not commit (A1, A6)",
     "duplicate markers": "a marker says what is known",
     "known records dropped": "a record is read again, or was appended twice",
     "rolled-back records dropped": "a record is dropped that its producer has taken back (R3)",

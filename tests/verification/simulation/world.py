@@ -243,6 +243,8 @@ def out_topic(stage: int) -> str:
 def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     """Return a world of a seed, cut down as asked but for its faults; the same one in every process."""
     plan = _make_plan(seed, cut)
+    idle = random.Random(f"idle {seed}").choice((1, 1, 3, 8))
+    plan = with_settings(plan, idle_checkpoint_interval_ms=idle * plan.settings.checkpoint_interval_ms)
     return _timed(plan if world == "aligned" else _deterministic(plan) if world == "deterministic" else _mixed(plan))
 
 

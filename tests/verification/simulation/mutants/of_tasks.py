@@ -7,6 +7,7 @@ from framework.core.actions import DropOpen, Trim
 from framework.core.aligned.task import TaskCore
 from framework.core.commit_pipeline import CommitPipeline
 from framework.core.events import DataWritten, ExternalProcessed
+from framework.core.idleness import Idleness
 from framework.errors import Halted
 from framework.execution.driver import TaskDriver
 from framework.execution.pending_sends import PendingSends
@@ -29,6 +30,45 @@ def marker_before_commit(freeze: Any) -> Any:
         for o in self.commits.pending.outputs if self.commits.pending is not None else ():
             marker = encode_marker(self.task.producer, self.generation, checkpoint_id, o.next_seq, False)
             actions.append(self.sender.send(TopicPartition(o.topic, o.partition), marker))
+        return actions
+
+    return mistaken
+
+
+def _rests(plan: Plan) -> bool:
+    return plan.settings.idle_checkpoint_interval_ms > plan.settings.checkpoint_interval_ms
+
+
+def _rests_behind(plan: Plan) -> bool:
+    return _aligned(plan) and _rests(plan)
+
+
+@mutant(Idleness, "__init__", "core", shows=_rests_behind)
+def awaited_marker_left_out(init: Any) -> Any:
+    """A task that has nothing new leaves a checkpoint out although its consumers wait for the marker (A1)."""
+    return lambda self, *intervals, awaited: init(self, *intervals, awaited=False)
+
+
+@mutant(TaskCore, "_process", "core", "liveness", "lost", shows=_rests_behind)
+def early_record_is_no_news(process: Any) -> Any:
+    """A task does not notice that a record which was early is new to the open checkpoint (A4)."""
+
+    def mistaken(self: TaskCore, action: Any) -> Any:
+        news = self.idleness.news
+        actions = process(self, action)
+        self.idleness.news = news
+        return actions
+
+    return mistaken
+
+
+@mutant(TaskCore, "_close_by_alignment", "core", shows=_rests_behind)
+def left_out_taken_for_closed(close: Any) -> Any:
+    """A task goes on as if the checkpoint that it has left out were the last one that it closed (A4, A6)."""
+
+    def mistaken(self: TaskCore) -> Any:
+        actions = close(self)
+        self.frozen = self.idleness.closed(self.frozen)
         return actions
 
     return mistaken

@@ -1,0 +1,228 @@
+"""Checkpoints that are left out: nothing is new, and no task awaits the markers (A1, A6, decision 0037)."""
+
+from dataclasses import replace
+
+import pytest
+
+from framework.core import actions as do
+from framework.core import events as on
+from framework.core.idleness import Idleness
+from framework.core.task_topology import wire
+from framework.core.topology import Stage, Topology
+from protocol.ids import producer_id
+from tests.core.deterministic.scenario import Logical, Writer
+from tests.core.scenario import LIMITS, Scenario
+from tests.core.streams import A0, A1, INNER, SINK, SOURCE, Log, Producer
+
+IDLE = replace(LIMITS, idle_checkpoint_interval_ms=1_000)  # ten checkpoints
+ALONE = wire(Topology("j", (Stage("a", 0, 1),), (), {0: ("in",)}), 0, 0)
+[OF_B] = {partition for _, partition in SINK.channels}
+
+
+def sink(**limits: int) -> tuple[Scenario, Producer, Producer]:
+    """Return a task of a last stage, which has committed checkpoint 2,000, and its producers."""
+    log = Log()
+    b0, b1 = (Producer(log, producer_id(1, number), OF_B) for number in range(2))
+    for producer in (b0, b1):
+        producer.rollback_marker(0)
+    task = Scenario(log, SINK, limits=replace(IDLE, **limits)).start()
+    task.read()
+    task.commit(2_000, b0, b1)
+    return task, b0, b1
+
+
+def alone(*, aligned: bool = True) -> Scenario:
+    """Return a running task of a job with one stage; it has committed 2,000."""
+    task = Scenario(Log(), ALONE, limits=IDLE, aligned=aligned).start()
+    task.tick(950)
+    assert closed(task)[-1] == 2_000
+    return task
+
+
+def closed(task: Scenario) -> list[int]:
+    """Return the checkpoints that the task has closed since the genesis."""
+    return [freeze.checkpoint_id for freeze in task.all(do.Freeze)][1:]
+
+
+def mark(task: Scenario, checkpoint_id: int, *producers: Producer) -> None:
+    """Have the markers of a checkpoint sent and read."""
+    for producer in producers:
+        producer.mark(checkpoint_id)
+    task.read()
+
+
+@pytest.mark.parametrize(
+    ("frozen", "checkpoint_id", "left_out"), [(2_000, 2_999, True), (2_000, 3_000, False), (2_999, 3_000, False)]
+)
+def test_idle_tasks_commit_at_multiples_of_the_idle_interval(frozen: int, checkpoint_id: int, left_out: bool) -> None:
+    """Whenever each of them was busy last, they have checkpoints in common."""
+    idleness = Idleness(100, 1_000, awaited=False)
+    idleness.news = False
+    assert idleness.leave_out(frozen, checkpoint_id) == left_out
+    assert idleness.closed(frozen) == (checkpoint_id if left_out else frozen)
+
+
+def test_an_idle_interval_that_is_not_longer_leaves_nothing_out() -> None:
+    """Each checkpoint is closed then, as in a task whose markers are awaited."""
+    for idleness in (Idleness(100, 100, awaited=False), Idleness(100, 1_000, awaited=True)):
+        idleness.news = False
+        assert not idleness.leave_out(2_010, 2_020)
+
+
+def test_a_last_stage_without_records_leaves_checkpoints_out() -> None:
+    """It goes on reading the markers, and commits the first checkpoint behind a multiple of the idle interval (A6)."""
+    task, b0, b1 = sink()
+    for checkpoint_id in range(2_100, 3_300, 100):
+        mark(task, checkpoint_id, b0, b1)
+    assert closed(task) == [2_000, 3_000]
+    assert task.core.idleness.closed(task.core.frozen) == 3_200
+
+
+def test_what_was_left_out_is_committed_before_the_next_record() -> None:
+    """The record belongs to the checkpoint behind it, and is committed with that one (A4)."""
+    task, b0, b1 = sink()
+    mark(task, 2_300, b0, b1)
+    b0.send(2_301, "x")
+    task.read()
+    assert (closed(task), task.open) == ([2_000, 2_300], ["x"])
+    mark(task, 2_400, b0, b1)
+    assert (closed(task)[2:], task.checkpoint_ids[2_400]) == ([2_400], ["x"])
+    mark(task, 2_500, b0, b1)
+    assert closed(task)[3:] == []
+
+
+def test_a_record_that_was_skipped_is_news() -> None:
+    """The task goes back for it at once, not after an idle interval (A5)."""
+    task, b0, b1 = sink(early_memory_bytes_max=0, early_bytes_max=0)
+    mark(task, 2_300, b0, b1)
+    b0.send(2_301, "x")
+    task.read()
+    assert (closed(task), task.open) == ([2_000, 2_300], ["x"])
+
+
+def test_a_record_of_a_producer_ahead_waits_for_its_checkpoint() -> None:
+    """Its producer has closed one that the other has not: nothing is closed before the alignment (A6)."""
+    task, b0, b1 = sink()
+    b0.mark(2_100)
+    b0.send(2_101, "early")
+    task.read()
+    assert (closed(task), task.open) == ([2_000], [])
+    mark(task, 2_100, b1)
+    assert (closed(task), task.open) == ([2_000, 2_100], ["early"])
+
+
+def test_a_restart_commits_at_the_next_checkpoint() -> None:
+    """Its generation is in a commit then, and a supervisor sees that the worker gets on."""
+    task, b0, b1 = sink()
+    mark(task, 2_300, b0, b1)
+    after = task.successor().start()
+    after.read()
+    mark(after, 2_400, b0, b1)
+    assert [freeze.checkpoint_id for freeze in after.all(do.Freeze)] == [2_300]
+
+
+def test_a_task_whose_markers_are_awaited_closes_each_checkpoint() -> None:
+    """Its consumers could not close theirs without (A1)."""
+    task = Scenario(Log(), SOURCE, limits=IDLE).start()
+    for _ in range(3):
+        task.tick(100)
+    assert closed(task) == [1_000, 1_100, 1_200, 1_300]
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_source_that_no_task_reads_leaves_checkpoints_out(*, aligned: bool) -> None:
+    """With a record it commits at the next checkpoint, as ever; at its end once more, as the end is news (A1, A2b)."""
+    task = alone(aligned=aligned)
+    task.tick(250)
+    assert (closed(task)[-1], task.core.due_in_ms(task.mono_ms)) == (2_000, 50)
+    task.take_external("x")
+    assert closed(task)[-1] == 2_000
+    task.tick(50)
+    assert (closed(task)[-1], task.checkpoint_ids[2_300]) == (2_300, ["x"])
+    task.tick(100)
+    task.take_external(ended=True)
+    task.tick(100)
+    task.tick(100)
+    assert closed(task)[-2:] == [2_300, 2_500]
+    task.tick(500)
+    assert closed(task)[-1] == 3_100
+
+
+def test_a_timer_that_has_fired_is_news() -> None:
+    """What it has written is committed at the next checkpoint."""
+    task = alone()
+    task.open_bytes = 10
+    task.tick(100)
+    assert closed(task)[-1] == 2_100
+
+
+def test_a_stop_of_an_idle_task_commits_once_more() -> None:
+    """As that of any source (R6)."""
+    task = alone()
+    task.tick(150)
+    task.step(on.Stop())
+    assert (closed(task)[-1], task.exit is not None) == (2_101, True)
+
+
+def test_at_least_once_every_message_is_news() -> None:
+    """No markers come: what is read is records, or a rollback marker behind which the next start must begin (1.5)."""
+    log = Log()
+    b0 = Producer(log, producer_id(1, 0), OF_B)
+    task = Scenario(log, SINK, limits=IDLE, aligned=False).start()
+    task.tick(1_050)
+    task.tick(100)
+    assert closed(task)[-1] == 2_100
+    b0.rollback_marker(0)
+    task.read()
+    task.tick(100)
+    assert closed(task)[-1] == 2_300
+
+
+def test_outputs_at_least_once_are_news() -> None:
+    """They are sent before the commit, and numbered by it (1.5)."""
+    task = Scenario(Log(), SOURCE, limits=IDLE, aligned=False).start()
+    task.tick(1_050)
+    task.emit(SOURCE.outputs[0], "x")
+    task.flush()
+    task.tick(100)
+    assert closed(task)[-1] == 2_200
+
+
+def test_a_deterministic_task_leaves_checkpoints_out() -> None:
+    """Time that passes in its channels is no news; a record is, and so is what it made of a timer (D4)."""
+    log = Log()
+    task = Logical(log, INNER, limits=IDLE).start()
+    a0, a1 = Writer(log, A0), Writer(log, A1)
+    a0.progress(50)
+    a1.progress(50)
+    task.read()
+    task.tick(1_000)
+    assert closed(task)[-1] == 2_000
+    for t in (100, 200):
+        a0.progress(t)
+        a1.progress(t)
+        task.read()
+        task.tick(100)
+    assert (closed(task)[-1], task.core.covered_t, task.core.due_in_ms(task.mono_ms)) == (2_000, 200, 50)
+    a0.send(("x", 250, A0))
+    a0.progress(300)
+    a1.progress(300)
+    task.read()
+    assert task.core.covered_t == 0
+    task.tick(50)
+    assert (closed(task)[-1], task.names, task.core.covered_t) == (2_300, ["x"], 300)
+    task.open_bytes = 10
+    task.tick(100)
+    assert closed(task)[-1] == 2_400
+
+
+def test_a_deterministic_source_commits_what_it_has_decided() -> None:
+    """A decision is news before anything came of it (D2)."""
+    task = Logical(Log(), SOURCE, limits=IDLE).start()
+    task.tick(1_000)
+    task.tick(100)
+    assert closed(task)[-1] == 2_000
+    task.take("x")
+    task.tick(100)
+    task.tick(100)
+    assert closed(task)[-1] == 2_200
