@@ -3,7 +3,7 @@
 from benchmarks.results import read
 from docs.hooks.markdown import code, one_line, summary, table
 from tests.verification.simulation.counters import SOMETIMES
-from tests.verification.simulation.fault_plan import DAMAGES, KINDS, LOGICAL_DAMAGES
+from tests.verification.simulation.fault_plan import DAMAGES, KINDS, LOGICAL_DAMAGES, UNKIND, UNKIND_SHARE
 from tests.verification.simulation.faults import FAULTS
 from tests.verification.simulation.mutants import MUTANTS
 from tests.verification.simulation.rules import INVARIANTS
@@ -18,9 +18,10 @@ def faults() -> str:
     """Return each fault with its share of all, damages last."""
     whole = sum(KINDS.values())
     shares = {name: f"{100 * weight / whole:.0f} %" for name, weight in KINDS.items()}
+    shares |= dict.fromkeys(UNKIND, f"more, in {100 * UNKIND_SHARE:.0f} % of the worlds")
     rows = [
         (name, summary(FAULTS[name].__doc__), shares.get(name, "a damage"))
-        for name in (*KINDS, *DAMAGES, *LOGICAL_DAMAGES)
+        for name in (*KINDS, *UNKIND, *DAMAGES, *LOGICAL_DAMAGES)
     ]
     return table(("fault", "what it does", "share"), rows)
 

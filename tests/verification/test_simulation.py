@@ -33,6 +33,10 @@ RARE = {name for name in SOMETIMES if name.startswith(("crash ", "fault: "))} | 
     "rolled-back input decisions",
     "known watermarks dropped",
     "output release messages refused by the fence",
+    "messages refused after a time-out",
+    "checkpoints that wait for a sink over a restart",
+    "steps of a sink under way at a rollback",
+    "twins that claim during a rollback",
 }
 
 DIGESTS = """
@@ -87,9 +91,10 @@ def test_deterministic_seeds_that_have_found_something_are_clean(seed: int) -> N
 def test_a_mixed_seed_that_has_found_something_is_clean() -> None:
     """A reader that learns late of a lost acknowledgement has many progress messages to catch up with.
 
-    It takes its time.
+    It takes its time. And a power loss takes watermarks back, but not those that are trimmed (500000249).
     """
     assert run_seed(1953, world="mixed").violation is None
+    assert run_seed(500000249, world="mixed").violation is None
 
 
 @pytest.mark.timeout(600)  # the rarest takes hundreds of seeds
@@ -111,7 +116,7 @@ def test_a_world_in_focus_is_clean_without_the_mistake(name: str, monkeypatch: p
     """A mutant dies of its mistake, not of the world that was made to show it."""
     each = MUTANTS[name]
     monkeypatch.setitem(MUTANTS, name, replace(each, make=lambda original: original))
-    for seed in range(10):
+    for seed in range(6):
         plan = make_plan(seed, world=each.world)
         if each.shows(plan) and (world := each.focus(plan)) not in clean_worlds:
             assert str(run_seed(seed, name).violation) == "None", repeat_command(run_seed(seed, name))
@@ -148,7 +153,7 @@ def simulate(*arguments: str) -> Result:
 
 def test_a_failure_is_made_small_and_says_how_to_repeat_it() -> None:
     """A failed batch ends with 1 and a smaller run that breaks the same invariant, and the command that repeats it."""
-    ended = simulate("--seeds", "7..8", "--mutant", "generation_kept", "--processes", "1")
+    ended = simulate("--seeds", "12..13", "--mutant", "generation_kept", "--processes", "1")
     assert ended.exit_code == 1
     command = next(
         line
@@ -164,13 +169,13 @@ def test_a_failure_is_made_small_and_says_how_to_repeat_it() -> None:
 
 def test_shrinking_keeps_the_invariant_and_loses_faults() -> None:
     """What is left breaks the same invariant with less, and is the same run each time."""
-    found = run_seed(7, "generation_kept")
+    found = run_seed(12, "generation_kept")
     smaller = shrink(found, "generation_kept")
     assert found.violation is not None
     assert smaller.violation is not None
     assert smaller.violation.name == found.violation.name
     assert len(smaller.happened) < len(found.happened)
-    assert run_seed(7, "generation_kept", smaller.cut).digest == smaller.digest
+    assert run_seed(12, "generation_kept", smaller.cut).digest == smaller.digest
 
 
 def test_a_cut_world_has_what_is_left() -> None:
@@ -204,7 +209,7 @@ def test_one_seed_is_replayed_with_its_digest() -> None:
 
 def test_a_failure_travels_between_processes() -> None:
     """A violation found in another process arrives whole, not as a broken pool."""
-    batch = run_batch(range(2), "marker_before_commit", processes=2)
+    batch = run_batch(range(2, 4), "marker_before_commit", processes=2)
     assert [result.violation.name for result in batch.failures if result.violation is not None] == ["marker"] * 2
     assert all(str(result.violation).startswith("marker: ") for result in batch.failures)
 

@@ -1,7 +1,7 @@
 """The rare situations that a batch of seeds must have met, or its cleanness means nothing (design 3.4)."""
 
 from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
-from tests.verification.simulation.fault_plan import DAMAGES, KINDS, LOGICAL_DAMAGES
+from tests.verification.simulation.fault_plan import DAMAGES, KINDS, LOGICAL_DAMAGES, UNKIND
 
 BATCH = 1_000  # seeds in which each of these happens at least once
 
@@ -66,7 +66,17 @@ SOMETIMES = {
     "output releases": "a sink lets outputs out before its commit (D5)",
     "output release messages refused by the fence": "the log refuses a zombie's outputs (D5)",
     "records of deterministic producers": "an aligned task takes what a deterministic one has made (A2b)",
+    "offsets of inputs without a message": "a position moves over aborted records of who feeds the job (A2)",
+    "aborted transactions": "a successor takes a sink's transactional id over, or its transaction took too long (S1)",
+    "transactions that timed out": "a sink is too slow for its broker, which fences it off (S1)",
+    "messages refused after a time-out": "the log refuses a message, though no other process has claimed the task (C5)",
+    "acknowledged and not readable yet": "a process asks for the end of a changelog that has more (C3)",
+    "checkpoints that wait for a sink together": "a sink is several checkpoints behind (S2)",
+    "checkpoints that wait for a sink over a restart": "and its task starts again (S2)",
+    "steps of a sink under way at a rollback": "a sink does what was asked of it before the rollback (S2)",
+    "twins that claim during a rollback": "two claims of one generation, one of them for a rollback (C1, C6)",
+    "questions that the log does not answer": "a process asks during an outage (B1)",
     "halts after a damage": "the log lost or changed what it had acknowledged",
-    **{f"fault: {kind}": "the scheduler's doing" for kind in (*KINDS, *DAMAGES, *LOGICAL_DAMAGES)},
+    **{f"fault: {kind}": "the scheduler's doing" for kind in (*KINDS, *UNKIND, *DAMAGES, *LOGICAL_DAMAGES)},
     **{f"crash {side} {call}": "at an I/O boundary" for call in (*CALLS, *LOGICAL_CALLS) for side in SIDES},
 }

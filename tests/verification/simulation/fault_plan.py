@@ -24,6 +24,9 @@ KINDS = {
     "power loss": 4,
     "graceful stop": 4,
 }
+# Drawn apart, so that the other faults of a seed stay: of a share of the worlds, some of these more.
+UNKIND = {"twin in a rollback": 3, "outage": 2}
+UNKIND_SHARE, UNKIND_MAX = 0.4, 3
 DAMAGED = 0.06  # of the worlds
 DAMAGES = ("truncated stream", "truncated changelog", "flipped bit in a frame", "flipped bit in data")
 LOGICAL_DAMAGES = ("thinned input", "other outputs")  # of deterministic worlds
@@ -39,6 +42,15 @@ class Fault:
     at: float  # share of the steps
     kind: str
     draw: int
+
+
+def with_unkind(seed: int, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """Return the faults with some of UNKIND among them, whose numbers follow those of the others."""
+    r = random.Random(f"unkind faults {seed}")
+    count = r.randint(1, UNKIND_MAX) if r.random() < UNKIND_SHARE else 0
+    kinds = r.choices(tuple(UNKIND), weights=tuple(UNKIND.values()), k=count)
+    more = [Fault(len(faults) + n, FAULTY * r.random(), kind, r.getrandbits(32)) for n, kind in enumerate(kinds)]
+    return tuple(sorted((*faults, *more), key=lambda fault: fault.at))
 
 
 def draw_faults(seed: int, count: int, *, damaged: bool, damages: tuple[str, ...] = DAMAGES) -> tuple[Fault, ...]:

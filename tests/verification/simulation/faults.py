@@ -17,7 +17,7 @@ from tests.verification.simulation.damage import (
     truncated_stream,
 )
 from tests.verification.simulation.disk import copy_of
-from tests.verification.simulation.fault_plan import DAMAGES, KINDS, LOGICAL_DAMAGES
+from tests.verification.simulation.fault_plan import DAMAGES, KINDS, LOGICAL_DAMAGES, UNKIND
 from tests.verification.simulation.faulty_world import FaultyWorld, Rand
 from tests.verification.simulation.process import Process
 from tests.verification.simulation.world import Plan
@@ -86,6 +86,27 @@ def twin(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     for _ in range(count):
         sim.restart(target.task, int(rand() * 4))
     return f"{target.name}, {count} more"
+
+
+def twin_in_rollback(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
+    """Let a second instance of a task make its claim while the first one claims for a rollback; a producer dies."""
+    targets = [p for p in sim.awake() if p.wiring.channels and sim.plan.is_aligned(p.task) and not p.restoring]
+    if not targets:
+        return ""
+    target = targets[int(rand() * len(targets))]
+    producers = {producer for producer, _ in target.wiring.channels}
+    victims = [p for p in sim.awake() if p.task in producers]
+    sim.restart(target.task, 0, lurks=True)
+    if victims:
+        sim.kill(victims[int(rand() * len(victims))], "killed, for a rollback behind it")
+    return target.name
+
+
+def outage(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
+    """Let the log answer nothing, for up to four times as long as a task waits for an answer."""
+    until = sim.now + int((0.2 + 3.8 * rand() * rand()) * sim.plan.settings.send_timeout_ms)
+    sim.log.away_until = max(sim.log.away_until, until)
+    return f"until {until} ms"
 
 
 def lose_ack(_sim: FaultyWorld, target: Process, _rand: Rand) -> str:
@@ -200,6 +221,8 @@ FAULTS: dict[str, Fault] = {
     "zombie": zombie,
     "freeze": freeze,
     "twin": twin,
+    "twin in a rollback": twin_in_rollback,
+    "outage": outage,
     "lost acknowledgement": lose_ack,
     "disk full": full_disk,
     "slow partition": delay,
@@ -216,4 +239,4 @@ FAULTS: dict[str, Fault] = {
     "thinned input": thinned_input,
     "other outputs": other_outputs,
 }
-assert set(FAULTS) == {*KINDS, *DAMAGES, *LOGICAL_DAMAGES}
+assert set(FAULTS) == {*KINDS, *UNKIND, *DAMAGES, *LOGICAL_DAMAGES}

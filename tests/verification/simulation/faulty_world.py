@@ -37,8 +37,8 @@ class FaultyWorld(Protocol):
         """End a process; it is started again if no other one of its task is awake or about to start."""
         ...
 
-    def restart(self, task: int, delay: int, crash_at: int = 0) -> None:
-        """Start a process of the task after ``delay`` steps."""
+    def restart(self, task: int, delay: int, crash_at: int = 0, *, lurks: bool = False) -> None:
+        """Start a process of the task after ``delay`` steps. ``lurks``: see Process."""
         ...
 
     def drop_queues(self, task: int) -> None:

@@ -9,11 +9,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from framework.logs.memory import MemoryLog, MemoryLogData, MemoryPartition
+from framework.logs.memory import MemoryLogData
 from framework.ports import Delivery, ExternalRecord, LogRow
 from protocol.changelog import decode_changelog_header
-from protocol.ids import TopicPartition
-from tests.verification.simulation.boundary import Boundary, name_of
+from protocol.ids import TopicPartition, split_producer_id
+from tests.verification.simulation.transactions import Coordinator, SimPartition, Written
+from tests.verification.simulation.unkind import Unkind
+from tests.verification.simulation.world import Plan
+
+
+class SendingProcess(Protocol):
+    """What the log knows of the process that has sent something."""
+
+    stalled: bool  # the process is paused, and its client's thread with it
+    lose_ack: bool  # the next acknowledgement gets lost
+    taken_over: bool  # another process has its transactional id, or the broker has lost patience
+    deliveries: list[Delivery]
+    lost_acks: "list[tuple[Sent, Delivery]]"
+
+    def is_succeeded(self, partition: TopicPartition) -> bool:
+        """Whether another process of its task has looked into a partition since this one did first."""
+        ...
 
 
 class Plain:
@@ -21,7 +37,7 @@ class Plain:
 
     __slots__ = ("ends", "left", "lost", "sender")
 
-    def __init__(self, left: int, sender: "SimLog") -> None:
+    def __init__(self, left: int, sender: SendingProcess) -> None:
         self.left = left
         self.lost = False  # an acknowledgement was: none is reported
         self.ends: dict[TopicPartition, int] = {}
@@ -38,6 +54,8 @@ class Sent(NamedTuple):
     outputs: tuple[ExternalRecord, ...]
     sync: bool = False
     plain: Plain | None = None
+    writer: SendingProcess | None = None
+    takes_over: bool = False  # nothing but that: the first thing that a writer of transactions does
 
 
 class Queue:
@@ -45,7 +63,7 @@ class Queue:
 
     __slots__ = ("acks", "items", "not_before", "partition", "sender")
 
-    def __init__(self, sender: "SimLog | None", partition: TopicPartition) -> None:
+    def __init__(self, sender: SendingProcess | None, partition: TopicPartition) -> None:
         self.sender = sender
         self.partition = partition
         self.items: deque[Sent] = deque()
@@ -83,6 +101,22 @@ class Behaviour:
     reluctance: tuple[
         float, ...
     ]  # how often a partition puts off what it could append; each takes one of these in turn
+    transactional: frozenset[TopicPartition]  # changelogs that are written in transactions
+    unkind: Unkind
+
+
+def behaviour_of(plan: Plan) -> Behaviour:
+    """Return how the log of a world treats clients."""
+    sinks = {w.changelog for w in plan.wirings.values() if split_producer_id(w.producer)[0] in plan.out_partitions}
+    return Behaviour(
+        # a sink's outputs are fenced by the log even where all others are protected by C3 alone (S1)
+        fenced=(lambda _: True) if plan.compare_and_append else sinks.__contains__,
+        repeat_rate=plan.repeat_rate,
+        clock_goes_back=not plan.compare_and_append,
+        reluctance=plan.reluctance,
+        transactional=frozenset(w.changelog for task, w in plan.wirings.items() if plan.in_transactions(task)),
+        unkind=plan.unkind,
+    )
 
 
 class SharedLog(MemoryLogData):
@@ -90,11 +124,14 @@ class SharedLog(MemoryLogData):
 
     def __init__(self, now: Callable[[], int], rand: Callable[[], float], behaviour: Behaviour) -> None:
         super().__init__(now)
+        self.partitions: dict[TopicPartition, SimPartition] = {}  # type: ignore[assignment]  # a narrower one
+        self.coordinators: dict[TopicPartition, Coordinator] = {}
         self.observer: Observer
         self.queues: list[Queue] = []  # those that hold something
         self.reluctant: dict[TopicPartition, float] = {}
         self.blocked_until: dict[TopicPartition, int] = {}
         self.skew: dict[TopicPartition, int] = {}  # of the clock of the partition's leader
+        self.away_until = 0  # time until which the log answers nothing
         self.repeats: list[Sent] = []  # may be appended once more
         self.seen: Counter[str] = Counter()
         self.lookers: Counter[tuple[TopicPartition, TopicPartition]] = Counter()  # processes by (changelog, asked for)
@@ -107,8 +144,15 @@ class SharedLog(MemoryLogData):
         """Make an empty partition; what was before ``start`` is trimmed."""
         reluctance = self._behaviour.reluctance
         self.reluctant[partition] = reluctance[len(self.partitions) % len(reluctance)]
-        self.partitions[partition] = MemoryPartition()
+        self.partitions[partition] = SimPartition()
         self.partitions[partition].start = start
+        if partition in self._behaviour.transactional:
+            timeout_ms = self._behaviour.unkind.timeout_ms
+            self.coordinators[partition] = Coordinator(self.partitions[partition], timeout_ms, seen=self.seen)
+
+    def partition(self, partition: TopicPartition) -> SimPartition:
+        """Return the partition."""
+        return self.partitions[partition]
 
     def append(
         self,
@@ -147,8 +191,10 @@ class SharedLog(MemoryLogData):
     def truncate(self, partition: TopicPartition, end: int) -> int:
         """Lose acknowledged messages from ``end`` on, which no log may do; return how many."""
         into = self.partition(partition)
-        into.fence, count = -1, into.end - end
-        del into.rows[len(into.rows) - count :]
+        into.fence = -1
+        if partition in self.coordinators:
+            self.coordinators[partition].written = []
+        count = into.truncate(end)
         self.repeats = [sent for sent in self.repeats if sent.partition != partition]
         return count
 
@@ -165,9 +211,13 @@ class SharedLog(MemoryLogData):
         if not queues:
             return False
         at = int(self.rand() * len(queues))
-        queue = queues[at]
-        if max(queue.not_before, self.blocked_until.get(queue.partition, 0)) > self.clock():
+        queue, now = queues[at], self.clock()
+        if max(queue.not_before, self.away_until, self.blocked_until.get(queue.partition, 0)) > now:
             return False
+        if queue.partition in self.coordinators:
+            into = self.partition(queue.partition)
+            if into.readable_end(now) < into.end:
+                return False  # the mark of the transaction before is still to be written
         if (queue.sender is not None and queue.sender.stalled) or self.rand() < self.reluctant[queue.partition]:
             return False
         sent = queue.items.popleft()
@@ -203,6 +253,8 @@ class SharedLog(MemoryLogData):
         if sent.plain is not None:
             return self._apply_plain(sent, sent.plain)
         assert sent.partition is not None
+        if sent.partition in self.coordinators:
+            return self._apply_in_transaction(sent, sent.partition)
         if not self._admits(sent):
             kind = decode_changelog_header(sent.value).type.name.lower().replace("_", " ")
             self.seen[f"{kind} messages refused by the fence"] += 1
@@ -218,6 +270,44 @@ class SharedLog(MemoryLogData):
             if self.rand() < 0.3:  # the sender's own retry: the second one is acknowledged
                 offset, time_ms = self.repeat(-1) or (offset, time_ms)
         return Delivery(0, sent.token, offset, time_ms)
+
+    def _apply_in_transaction(self, sent: Sent, partition: TopicPartition) -> Delivery | None:
+        """Take a message of a transaction; with its last one all of it is in the log."""
+        coordinator, now = self.coordinators[partition], self.clock()
+        takes = coordinator.takes(sent.writer)
+        if sent.takes_over or not (takes or sent.sync):
+            return None
+        if not takes:
+            kind = decode_changelog_header(sent.value).type.name.lower().replace("_", " ")
+            self.seen[f"{kind} messages refused by the fence"] += 1
+            self.seen["messages refused after a time-out"] += coordinator.holder is None
+            assert sent.writer is not None
+            sent.writer.taken_over = True
+            return Delivery(0, sent.token, -1, now, True)
+        into = self.partition(partition)
+        time_ms = into.append_time_ms = max(into.append_time_ms, now + self.skew.get(partition, 0))
+        coordinator.write(Written(into.end, time_ms, sent.token, sent.value, sent.outputs), now)
+        return self._end(coordinator, partition) if sent.sync else None
+
+    def _end(self, coordinator: Coordinator, partition: TopicPartition) -> Delivery:
+        """Commit the open transaction: its messages and outputs are there at once, each with a mark behind it."""
+        into, unkind = self.partition(partition), self._behaviour.unkind
+        written, coordinator.written = coordinator.written, []
+        for each in written:
+            row = LogRow(each.offset, each.append_time_ms, each.append_time_ms, None, each.value, None)
+            into.rows.append(row)
+        into.leave_out(1)
+        if self.rand() < unkind.late:
+            into.late, into.late_until = written[0].offset, self.clock() + 1 + int(self.rand() * unkind.timeout_ms)
+        outputs = [record for each in written for record in each.outputs]
+        for record in outputs:
+            self.append(record.partition, record.key, record.value, record.timestamp_ms, record.headers)
+        for target in {record.partition: None for record in outputs}:
+            self.partition(target).leave_out(1)
+        for each in written:
+            self.observer.appended(partition, each.offset, each.value, each.outputs)
+        last = written[-1]
+        return Delivery(0, last.token, last.offset, last.append_time_ms, trailing=1)
 
     def repeat(self, at: int) -> tuple[int, int] | None:
         """Append ``repeats[at]`` once more; None if the fence refuses it."""
@@ -243,110 +333,3 @@ class SharedLog(MemoryLogData):
             return False
         into.fence = sent.fence
         return True
-
-
-class SimLog(MemoryLog):
-    """framework.ports.Log of one process."""
-
-    def __init__(self, shared: SharedLog, boundary: Boundary, changelog: TopicPartition) -> None:
-        super().__init__(shared)
-        self.shared = shared
-        self.changelog = changelog
-        self.deliveries: list[Delivery] = []
-        self.lost_acks: list[tuple[Sent, Delivery]] = []
-        self.stalled = False  # the process is paused, and its client's thread with it
-        self.lose_ack = False  # the next acknowledgement gets lost
-        self._boundary = boundary
-        self._queued: dict[TopicPartition, Queue] = {}
-        self._looked: dict[TopicPartition, int] = {}  # its number among the processes of its task that asked for bounds
-
-    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        """Return (start, end) offsets."""
-        self._boundary.before("ask for bounds")
-        found = super().bounds(partition)
-        if partition not in self._looked:
-            lookers = self.shared.lookers
-            self._looked[partition] = lookers[self.changelog, partition] = lookers[self.changelog, partition] + 1
-        self._boundary.after("ask for bounds")
-        return found
-
-    def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
-        """Return messages from ``offset`` on. Raises OffsetOutOfRange."""
-        call = "read changelog" if partition == self.changelog else "read input"
-        self._boundary.before(call)
-        rows = super().read(partition, offset, max_bytes)
-        self._boundary.after(call)
-        return rows
-
-    def send(
-        self,
-        owner: int,
-        token: int,
-        partition: TopicPartition,
-        value: bytes,
-        *,
-        fence: int | None = None,
-        sync: bool = False,
-        outputs: Sequence[ExternalRecord] = (),
-    ) -> None:
-        """Queue one internal message."""
-        call = name_of(value)
-        self._boundary.before(call)
-        self._put(Sent(token, partition, value, fence, tuple(outputs), sync), partition)
-        self._boundary.after(call)
-
-    def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
-        """Queue plain records."""
-        self._boundary.before("produce")
-        plain = Plain(len(records), self)
-        for record in records:
-            self._put(Sent(token, None, b"", None, (record,), plain=plain), record.partition)
-        self._boundary.after("produce")
-
-    def is_succeeded(self, partition: TopicPartition) -> bool:
-        """Whether another process of its task has looked into a partition since this one did first."""
-        return self.shared.lookers[self.changelog, partition] > self._looked.get(partition, 0)
-
-    def poll(self) -> list[Delivery]:
-        """Return what became known since the last call."""
-        self._boundary.before("poll")
-        deliveries, self.deliveries = self.deliveries, []
-        self._boundary.after("poll")
-        return deliveries
-
-    def trim(self, partition: TopicPartition, before: int) -> None:
-        """Delete messages before an offset."""
-        self._boundary.before("trim")
-        self.shared.observer.trimmed(partition, before)
-        super().trim(partition, before)
-        self._boundary.after("trim")
-
-    def _put(self, sent: Sent, partition: TopicPartition) -> None:
-        queue = self._queued.get(partition)
-        if queue is None:
-            queue = self._queued[partition] = Queue(self, partition)
-        if not queue.items:
-            self.shared.queues.append(queue)
-        queue.items.append(sent)
-
-    def unapplied(self) -> list[Queue]:
-        """Return the queues that hold something."""
-        return [queue for queue in self._queued.values() if queue.items]
-
-    def die(self) -> list[Sent]:
-        """The process is dead: each queue keeps a random beginning, to be applied late. Return what was lost."""
-        rand, lost = self.shared.rand, []
-        for queue in self.unapplied():
-            kept = int(rand() * (len(queue.items) + 1)) if rand() < 0.7 else 0
-            self.shared.seen["torn batches"] += 0 < kept < len(queue.items)
-            while len(queue.items) > kept:
-                lost.append(queue.items.pop())
-            queue.sender = None
-            if not queue.items:
-                self.shared.queues.remove(queue)
-            elif rand() < 0.6:
-                self.shared.seen["late appends of the dead"] += kept
-                queue.not_before = self.shared.clock() + int(rand() * 400)
-        self._queued = {}
-        self.shared.seen["messages lost with their sender"] += len(lost)
-        return lost

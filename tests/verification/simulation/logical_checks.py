@@ -209,7 +209,7 @@ class LogicalChecker(Checker):
             )
         if not history.wiring.is_source and sum(seqs.values()) != history.records:
             raise Violation("seq", f"{name}: holds {history.records} records, its seqs are {seqs}")
-        if commit.checkpoint_id > 0:
+        if commit.checkpoint_id > 0 and not self.damaged:  # or what was not included may be what was damaged
             after, history.resume, history.cursors = history.resume, before, seqs
             self._resume(name, history, commit)
             history.resume = after
@@ -253,6 +253,7 @@ class LogicalChecker(Checker):
         if not rows:
             return
         left = [row.value or b"" for row in self._log.partition(partition).rows if row.offset < rows[0].offset]
+        lost = [row.value or b"" for row in rows]
         if self._changelogs.get(partition) in self.logical:
             history = self.logical[self._changelogs[partition]]
             history.decided = [entry for entry in history.decided if entry[0] < rows[0].offset]
@@ -267,7 +268,8 @@ class LogicalChecker(Checker):
                     time = None if commit is None else commit.deterministic
                     frontiers = {(f.producer, f.topic, f.partition): f.t for f in (time.frontiers if time else ())}
                     theirs = [value for value in left if decode_header(value).producer == producer]
-                    _cut(made, seqs.get(producer, 0), frontiers.get(key, -1), theirs)
+                    gone = [value for value in lost if decode_header(value).producer == producer]
+                    _cut(made, seqs.get(producer, 0), frontiers.get(key, -1), theirs, gone)
 
     def all_at_end(self) -> bool:
         """Tell whether the commits say that the job is at its end, as a supervisor finds out (A2b)."""
@@ -286,7 +288,7 @@ class LogicalChecker(Checker):
         aligned = [history for task, history in self.histories.items() if task not in self.logical]
         if self._reached is None or self._reached[0] != last_t:
             heads = [h for h in aligned if h.wiring.external or h.wiring.logical]
-            if any(offset < self._log.partition(p).end for h in heads for p, offset in h.external.items()):
+            if any(self._log.partition(p).has_rows(offset) for h in heads for p, offset in h.external.items()):
                 return False
             self._reached = last_t, max((head.checkpoint_id for head in heads), default=0)
         return all(history.checkpoint_id >= self._reached[1] for history in aligned)
@@ -309,7 +311,7 @@ class LogicalChecker(Checker):
     def finish(self) -> None:
         """Check the world at rest: what was sent and what is outside begins as the reference does, byte for byte."""
         super().finish()
-        rows = {p: [row.value or b"" for row in self._log.partition(p).rows] for p in self.plan.inputs}
+        rows = {p: {row.offset: row.value or b"" for row in self._log.partition(p).rows} for p in self.plan.inputs}
         channels, told, outside = reference(self.plan, self.logical, rows)
         for key, made in self.made.items():
             _check_prefix(f"stream {key}", made.records, channels.get(key, []))
@@ -361,14 +363,20 @@ def _last_t(history: LogicalHistory) -> int:
     return history.decided[-1][1].last_t if history.decided else 0
 
 
-def _cut(made: Made, committed: int, frontier: int, left: Sequence[bytes]) -> None:
-    """Forget what no message that is left says, and its reader has not committed."""
+def _cut(made: Made, committed: int, frontier: int, left: Sequence[bytes], lost: Sequence[bytes]) -> None:
+    """Forget what no message that is left says, and its reader has not committed: then it is trimmed, and not lost."""
     headers = [(decode_header(value), value) for value in left]
     ends = [h.seq + frame_count(value) - 1 for h, value in headers if h.type is MessageType.FRAME]
     end = max(ends, default=0)
     end = max(end, committed)  # what is left may be old records, sent again behind newer ones that are trimmed
     del made.records[end:], made.values[end:], made.digests[end + 1 :]
     made.advanced = max((decode_progress(v).t for h, v in headers if h.type is MessageType.PROGRESS), default=-1)
-    times = {t for h, v in headers if h.type is MessageType.WATERMARK for t in decode_watermark(v).times or ()}
+    gone = _times(lost) - _times(left)
     made.cut = True
-    made.told = {t: advance for t, advance in made.told.items() if t <= frontier or t in times}
+    made.told = {t: advance for t, advance in made.told.items() if t <= frontier or t not in gone}
+
+
+def _times(values: Sequence[bytes]) -> set[int]:
+    """Return the times of the watermarks among messages."""
+    marks = [value for value in values if decode_header(value).type is MessageType.WATERMARK]
+    return {t for value in marks for t in decode_watermark(value).times or ()}

@@ -8,21 +8,22 @@ from typing import Any
 from zlib import crc32
 
 from framework.core.deterministic.task import DeterministicCore
-from framework.core.lifecycle import TaskStatus
+from framework.core.lifecycle import StartupPhase, TaskStatus
 from framework.core.task_topology import TaskWiring
 from framework.execution.build import TaskIO, aligned_driver, deterministic_driver
 from framework.execution.driver import TaskDriver
-from framework.execution.outbox import Outbox
 from framework.execution.reserved_stores import OUTBOX
 from framework.ports import Write
+from protocol.changelog_position import decode_changelog_position
 from tests.verification.simulation.boundary import Ambush, Boundary
+from tests.verification.simulation.connection import SimLog
 from tests.verification.simulation.core import SimCore, check_steps
 from tests.verification.simulation.disk import Host, SimOverlay, SimSpill, SimStore
 from tests.verification.simulation.invariants import Checker
-from tests.verification.simulation.log import SharedLog, SimLog
+from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.logical import LogicalSimRunner
 from tests.verification.simulation.oracle import Recorder
-from tests.verification.simulation.sink import DIRECTORY, SimSink
+from tests.verification.simulation.sink import DIRECTORY, SimOutbox, SimSink, SlowSteps
 from tests.verification.simulation.step_text import tell_steps
 from tests.verification.simulation.usercode import SimRunner, StageCode, stage_code
 from tests.verification.simulation.world import JOB, Plan
@@ -73,6 +74,9 @@ class Process:
         self.started = False
         self.paused = False
         self.recorded = False  # its counters were added up
+        self.lurks = False  # it makes its claim when another process of its task claims for a rollback
+        self.sink_steps = SlowSteps(around.now, around.draw, around.plan.unkind.sink_ms)
+        self._seen: Counter[str] = Counter()
         self.stop_by = 0  # time at which a graceful stop is given up; 0: none was asked for
         self.wake_at = 0  # step at which a paused process goes on
         self._around = around
@@ -128,28 +132,44 @@ class Process:
         checkpoint_id = -1 if committed is None else committed.checkpoint_id
         self._around.checker.stored(self.task, checkpoint_id, self._disk, writes, changelog_position)
 
-    def _outbox(self) -> Outbox:
-        checker, task = self._around.checker, self.task
+    def _outbox(self) -> SimOutbox:
+        checker, task, plan = self._around.checker, self.task, self._around.plan
         sink = SimSink(self.boundary, partial(checker.has_file, task), partial(checker.applied, task))
-        settings = self._around.plan.settings
-        return Outbox(
-            (JOB, self.wiring.name), self.overlay.store(OUTBOX), settings, sinks=lambda _: {f"files:{DIRECTORY}": sink}
-        )
+        executor = self.sink_steps if plan.unkind.sink_ms else None
+        owner, store = (JOB, self.wiring.name), self.overlay.store(OUTBOX)
+        outbox = SimOutbox(owner, store, plan.settings, executor, lambda _: {f"files:{DIRECTORY}": sink})
+        outbox.seen = self._seen
+        return outbox
 
     def start(self, wall_ms: int) -> None:
         """Begin as a real process does."""
         self.started = True
+        if self._around.plan.in_transactions(self.task):
+            position = self.store.changelog_position()
+            committed = -1 if position is None else decode_changelog_position(position).offset
+            self.log.transactional(self.wiring.changelog, committed)
         self.driver.start(nonce=self.nonce, host=f"host{self.host.number}", pid=self.number, wall_ms=wall_ms)
 
     def counted(self) -> Counter[str]:
         """Return what core, driver and start have counted."""
         counted = Counter(self.core.seen) + Counter(self.driver.counters)
+        counted += self._seen
         counted["wipes of what was there"] += self.store.wiped_content
         if self.core.status not in (TaskStatus.STARTING, TaskStatus.GENESIS):
             start = self.core.start_up
             counted["redos over later commits"] += not start.restored and start.segments > 0
             counted["restores from within the log"] += start.restored and start.fold.start > 0
         return counted
+
+    @property
+    def about_to_claim(self) -> bool:
+        """Whether the claim is what comes next, and nothing of it was sent."""
+        return self.core.start_up.phase is StartupPhase.CLAIMING and bool(self.driver.parts.todo)
+
+    @property
+    def reclaiming(self) -> bool:
+        """Whether a claim for a rollback is on its way."""
+        return self.core.status is TaskStatus.RECLAIMING
 
     @property
     def restoring(self) -> bool:

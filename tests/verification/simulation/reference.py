@@ -4,6 +4,7 @@ No process, no frame, no checkpoint: each task gets all of its records in one li
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from framework.core.deterministic.logical_watermarks import step_at
@@ -135,9 +136,9 @@ class LogicalHistory(TaskHistory):
 
 
 def reference(
-    plan: Plan, histories: Mapping[int, LogicalHistory], rows: Mapping[TopicPartition, Sequence[bytes]]
+    plan: Plan, histories: Mapping[int, LogicalHistory], rows: Mapping[TopicPartition, Mapping[int, bytes]]
 ) -> Reference:
-    """Run the deterministic tasks once. ``rows``: what each external partition was given, from its first offset on."""
+    """Run the deterministic tasks once. ``rows``: what each external partition was given, by offset, in order."""
     made = Reference({}, {}, {})
     for producer in sorted(histories):  # stages are numbered in the order of the streams
         wiring = plan.wirings[producer]
@@ -146,7 +147,7 @@ def reference(
         time = PlainTime(wiring) if wiring.keeps_time else None
         task = PlainTask(stage_code(plan, producer), wiring, stores, PlainTimers(content), time)
         if wiring.is_source:
-            _decide(task, plan, producer, histories[producer], rows)
+            _decide(task, producer, histories[producer], rows)
         else:
             _merge(task, wiring, made)
         made.channels.update({(producer, partition): records for partition, records in task.channels.items()})
@@ -157,17 +158,16 @@ def reference(
 
 def _decide(
     task: PlainTask,
-    plan: Plan,
     producer: int,
     history: LogicalHistory,
-    rows: Mapping[TopicPartition, Sequence[bytes]],
+    rows: Mapping[TopicPartition, Mapping[int, bytes]],
 ) -> None:
     """Give a source what it has decided to take."""
     for _, decision in history.decided:
         partition = TopicPartition(decision.topic, decision.partition)
         if isinstance(decision, InputDecision):
-            first = decision.first_offset - plan.external_start
-            for index, value in enumerate(rows[partition][first : first + decision.records]):
+            taken = (value for offset, value in rows[partition].items() if offset >= decision.first_offset)
+            for index, value in enumerate(islice(taken, decision.records)):
                 task.take(value, decision.first_t + index, producer, partition)
         else:
             task.pass_time(decision.t, partition, ())

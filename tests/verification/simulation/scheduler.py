@@ -12,19 +12,20 @@ from framework.execution.pending_sends import CHANGELOG
 from framework.ports import ExternalRecord, LogRow
 from framework.stores.memory import MemoryDisk
 from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.ids import TopicPartition, split_producer_id
+from protocol.ids import TopicPartition
+from tests.verification.simulation.arrivals import Arrivals
 from tests.verification.simulation.boundary import Ambush, Crashed
 from tests.verification.simulation.builds import Builds, check_refused, is_refusal
 from tests.verification.simulation.disk import Host, copy_of
 from tests.verification.simulation.fault_plan import DAMAGES, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault
 from tests.verification.simulation.faults import FAULTS, WAITING, own_rand
 from tests.verification.simulation.invariants import Checker
-from tests.verification.simulation.log import Behaviour, SharedLog
+from tests.verification.simulation.log import SharedLog, behaviour_of
 from tests.verification.simulation.logical_checks import LogicalChecker
 from tests.verification.simulation.oracle import Recorder, Violation
 from tests.verification.simulation.process import Process, Surroundings
 from tests.verification.simulation.trace import Trace
-from tests.verification.simulation.usercode import stamp
+from tests.verification.simulation.twins import Twins
 from tests.verification.simulation.world import Plan
 
 REST = 100  # times the steps, at most, until all is committed: without room for early records it is read again for each
@@ -52,15 +53,7 @@ class Simulation:
         self._must_halt: set[int] = set()  # tasks that cannot overlook a damage
         self.trace = Trace()
         self.rand = random.Random(f"run {plan.seed}").random
-        sinks = {w.changelog for w in plan.wirings.values() if split_producer_id(w.producer)[0] in plan.out_partitions}
-        behaviour = Behaviour(
-            # a sink's outputs are fenced by the log even where all others are protected by C3 alone (S1)
-            fenced=(lambda _: True) if plan.compare_and_append else sinks.__contains__,
-            repeat_rate=plan.repeat_rate,
-            clock_goes_back=not plan.compare_and_append,
-            reluctance=plan.reluctance,
-        )
-        self.log = SharedLog(lambda: self.now, self.rand, behaviour)
+        self.log = SharedLog(lambda: self.now, self.rand, behaviour_of(plan))
         self.recorder = Recorder()
         make = LogicalChecker if plan.deterministic else Checker
         self.checker = make(plan, self.log, self.recorder)
@@ -78,22 +71,16 @@ class Simulation:
         )
         self.log.hit = self._hit
         self._create_topics()
-        arrivals = [
-            (int(at * plan.steps), partition, value) for partition, rows in plan.inputs.items() for at, value in rows
-        ]
-        arrivals.sort()
-        if plan.timers:  # by number, not by its digits: in order, unless the world is to have disorder
-            arrivals.sort(key=lambda arrival: (*arrival[:2], stamp(arrival[2], 0)))
-        self._arrivals = deque(arrivals)
+        self._arrivals = Arrivals(plan, self.log, self.rand, self.seen)
         self.hosts = {task: [Host(n) for n in range(HOSTS)] for task in plan.wirings}
         self._last_host = dict.fromkeys(plan.wirings, 0)
         self._processes: list[Process] = []
         self._number = 0
-        self._restarts: list[tuple[int, int, int]] = [
-            (0, task, 0) for task in plan.wirings
-        ]  # step, task, crash at this crossing
+        # step, task, crash at this crossing, lurks
+        self._restarts: list[tuple[int, int, int, bool]] = [(0, task, 0, False) for task in plan.wirings]
         self._idle = 0
         self._late = 0.0
+        self._twins = Twins()
         self._faults = deque(plan.faults)
         self._builds = Builds(plan)
 
@@ -148,10 +135,8 @@ class Simulation:
 
     def _one_step(self) -> None:
         self.step += 1
-        while self._arrivals and self._arrivals[0][0] <= self.step:
-            _, partition, value = self._arrivals.popleft()
-            at = stamp(value, self.plan.disorder) if self.plan.timers else None
-            self.log.append(partition, None, value, at, None)
+        if self.now >= self.log.away_until:
+            self._arrivals.feed(self.step)
         self._start_due()
         if wrong := self._builds.due(self.step, () if self.damaged else self.checker.histories.values()):
             self._started(*wrong, refused=True)
@@ -173,6 +158,8 @@ class Simulation:
         if self._idle > awake:
             self._idle, self._late = 0, self._late + interval / 2
         self.now += int(self._late)
+        for coordinator in self.log.coordinators.values():
+            coordinator.pass_time(self.now)
         self._late -= int(self._late)
 
     @property
@@ -195,10 +182,14 @@ class Simulation:
                 self.kill(process, "stop timed out")
                 return True
             self._tell(driver)
+            busy = process.sink_steps.work()
             for _ in range(1 + int(self.rand() * 12)):
                 if not driver.tick():
                     break
                 busy = True
+                if process.lurks and process.about_to_claim:
+                    self._twins.lurk(process, self.step)
+                    return True
             if self.rand() < 0.7:
                 for delivery in process.log.poll():
                     driver.delivered(delivery)
@@ -244,7 +235,7 @@ class Simulation:
             driver.mode.observe(observed + int(10_000_000 * self.rand() ** 20))
 
     def _complete(self) -> bool:
-        if self.checker.missing or self._arrivals:
+        if self.checker.missing or not self._arrivals.over:
             return False
         return (
             self.checker.all_at_end()
@@ -252,13 +243,14 @@ class Simulation:
             else self.checker.nothing_missing()
         )
 
-    def restart(self, task: int, delay: int, crash_at: int = 0) -> None:
+    def restart(self, task: int, delay: int, crash_at: int = 0, *, lurks: bool = False) -> None:
         """Start a process of the task after that many steps, if a damage has not ended it."""
         if task in self._ended:
             return
-        self._restarts.append((self.step + delay, task, crash_at))
+        self._restarts.append((self.step + delay, task, crash_at, lurks))
 
     def _start_due(self) -> None:
+        self._twins.wake(self._processes, self.step, self.seen)
         for process in self._processes:
             if process.paused and process.wake_at <= self.step:
                 process.paused = process.log.stalled = False
@@ -267,13 +259,16 @@ class Simulation:
             return
         due = [entry for entry in self._restarts if entry[0] <= self.step]
         self._restarts = [entry for entry in self._restarts if entry[0] > self.step]
-        for _, task, crash_at in due:
-            self._started(task, self._builds.wiring(self.plan.wirings[task]), crash_at)
+        for _, task, crash_at, lurks in due:
+            self._started(task, self._builds.wiring(self.plan.wirings[task]), crash_at, lurks=lurks)
 
-    def _started(self, task: int, wiring: TaskWiring, crash_at: int = 0, *, refused: bool = False) -> None:
+    def _started(
+        self, task: int, wiring: TaskWiring, crash_at: int = 0, *, refused: bool = False, lurks: bool = False
+    ) -> None:
         self._number += 1
         process = Process(self._around, task, self._number, self._host(task), wiring, refused=refused)
-        self.checker.ended_before[process.nonce] = not self._arrivals
+        self.checker.ended_before[process.nonce] = self._arrivals.over
+        process.lurks = lurks
         self._processes.append(process)
         self.trace.note(self.step, self.now, f"{process.name} starts on host {process.host.number}")
         if crash_at:
@@ -364,12 +359,16 @@ class Simulation:
         # slowness is a fault, too: with data in pieces, a commit could take longer than send_timeout_ms for ever (B1)
         self.log.reluctant = dict.fromkeys(self.log.reluctant, 0.0)
         self.log.repeats.clear()
+        for coordinator in self.log.coordinators.values():
+            coordinator.timeout_ms = float("inf")
         self.ambush.count = 0
         for process in self._processes:
             process.boundary.disarm()
             process.log.lose_ack = process.store.corrupt = False
+            process.sink_steps.sink_ms = 0
             process.wake_at = min(process.wake_at, self.step + 40)
-        self._restarts = [(step, task, 0) for step, task, _ in self._restarts]
+        self._restarts = [(step, task, 0, False) for step, task, _, _ in self._restarts]
+        self.log.away_until = 0
 
     # --- what the log reports -----------------------------------------------------------------------------------------
 
@@ -387,7 +386,7 @@ class Simulation:
         """Trace and forget messages that a power loss has taken back; who feeds the job sends his again."""
         self.trace.note(self.step, self.now, f"{partition} loses {len(rows)} messages")
         if partition in self.plan.inputs:
-            self._arrivals.extendleft((self.step, partition, row.value or b"") for row in reversed(rows))
+            self._arrivals.again(self.step, partition, rows)
         else:
             self.checker.unmade(partition, rows)
 

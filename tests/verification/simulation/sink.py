@@ -1,11 +1,64 @@
 """A simulated directory of files: a checkpoint has one, by name, and it is there as a whole or not at all (S2)."""
 
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
 
+from framework.execution.outbox import Outbox, Outputs
+from framework.execution.outbox_executor import AtOnce
 from framework.sinks.sink import Entry, Owner
 from tests.verification.simulation.boundary import Boundary
 
 DIRECTORY = "files"
+T = TypeVar("T")
+
+
+class SlowSteps(Executor):
+    """Takes its time for each step, as a thread does beside its process; ``sink_ms`` at most."""
+
+    def __init__(self, now: Callable[[], int], draw: Callable[[], int], sink_ms: int) -> None:
+        self.sink_ms = sink_ms
+        self._now = now
+        self._draw = draw
+        self._steps: deque[tuple[int, Future[Any], Callable[[], Any]]] = deque()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
+        """Return the future of a step that ends later."""
+        future: Future[T] = Future()
+        due = self._now() + (self._draw() % self.sink_ms if self.sink_ms else 0)
+        self._steps.append((due, future, lambda: fn(*args, **kwargs)))
+        return future
+
+    def work(self) -> bool:
+        """Take the step that is due; False if none is."""
+        if not self._steps or self._steps[0][0] > self._now():
+            return False
+        _, future, step = self._steps.popleft()
+        done = AtOnce().submit(step)
+        if error := done.exception():
+            future.set_exception(error)
+        else:
+            future.set_result(done.result())
+        return True
+
+
+class SimOutbox(Outbox):
+    """The real outbox, which counts how far it is behind."""
+
+    seen: Counter[str]
+
+    def reload(self, outputs: Outputs) -> None:
+        """Start from the restored state."""
+        busy = self._background._future is not None
+        super().reload(outputs)
+        self.seen["checkpoints that wait for a sink over a restart"] += len(self._pending) > 1
+        self.seen["steps of a sink under way at a rollback"] += busy
+
+    def committed(self) -> None:
+        """Take a committed checkpoint."""
+        super().committed()
+        self.seen["checkpoints that wait for a sink together"] += len(self._pending) > 1
 
 
 class SimSink:

@@ -27,7 +27,11 @@ from protocol.notes import decode_note
 TaskName = Callable[[int], str]  # producer id → name of the task
 NO_TEXT = (on.Processed, on.Acked, on.OutputFrames, on.DataWritten, on.Applied, on.ChangelogEnd, on.InputRead, on.Ran)
 
-PLAIN: dict[type, str] = {on.Tick: "time passes", on.Stop: "is asked to stop"}
+PLAIN: dict[type, str] = {
+    on.Tick: "time passes",
+    on.Stop: "is asked to stop",
+    on.InputGone: "finds an input trimmed behind its position, or other outputs than before",
+}
 
 
 def event_text(event: on.Event, name: TaskName) -> str | None:

@@ -12,7 +12,8 @@ from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import Stage, Stream, Topology, stream_topic
 from framework.settings import Settings
 from protocol.ids import TopicPartition, split_producer_id
-from tests.verification.simulation.fault_plan import DAMAGED, LOGICAL_DAMAGES, Fault, draw_faults
+from tests.verification.simulation.fault_plan import DAMAGED, DAMAGES, LOGICAL_DAMAGES, Fault, draw_faults, with_unkind
+from tests.verification.simulation.unkind import KIND, Unkind, draw_unkind
 
 World = Literal["aligned", "deterministic", "mixed"]
 WORLDS: tuple[World, ...] = ("aligned", "deterministic", "mixed")  # of each seed; in the first some run at least once
@@ -103,6 +104,7 @@ class Plan:
     disorder: int  # ms by which timestamps in an external partition may be out of order, in worlds with timers
     pace: float  # of time: below 1 checkpoints are fewer and hold more
     tight_layer: bool
+    unkind: Unkind = KIND
 
     @property
     def deterministic(self) -> bool:
@@ -121,6 +123,13 @@ class Plan:
     def is_aligned(self, task: int) -> bool:
         """Tell whether a task commits by markers: neither deterministic nor at least once."""
         return self.aligned and not self.wirings[task].deterministic
+
+    def in_transactions(self, task: int) -> bool:
+        """Tell whether a task writes its changelog in transactions, with what leaves the job (S1)."""
+        if not self.unkind.transactions or split_producer_id(task)[0] not in self.out_partitions:
+            return False
+        releases = self.wirings[task].deterministic and self.settings.output_delivery == "transactional"
+        return releases or self.is_aligned(task)
 
 
 def _deterministic(plan: Plan) -> Plan:
@@ -145,7 +154,7 @@ def _deterministic(plan: Plan) -> Plan:
     plan = _remade(replace(plan, shape=shape, settings=settings, aligned=False), topology, r, files=frozenset())
     if random.Random(f"damaged {plan.seed}").random() >= DAMAGED:
         return plan
-    faults = draw_faults(plan.seed, len(plan.faults), damaged=True, damages=LOGICAL_DAMAGES)
+    faults = draw_faults(plan.seed, len(plan.faults), damaged=True, damages=(*LOGICAL_DAMAGES, *DAMAGES))
     return replace(plan, faults=faults, damaged=True)
 
 
@@ -245,7 +254,10 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     plan = _make_plan(seed, cut)
     idle = random.Random(f"idle {seed}").choice((1, 1, 3, 8))
     plan = with_settings(plan, idle_checkpoint_interval_ms=idle * plan.settings.checkpoint_interval_ms)
-    return _timed(plan if world == "aligned" else _deterministic(plan) if world == "deterministic" else _mixed(plan))
+    plan = _timed(plan if world == "aligned" else _deterministic(plan) if world == "deterministic" else _mixed(plan))
+    interval_ms = plan.settings.checkpoint_interval_ms
+    unkind = draw_unkind(seed, world, interval_ms, compare_and_append=plan.compare_and_append)
+    return replace(plan, unkind=unkind, faults=with_unkind(seed, plan.faults))
 
 
 def _timed(plan: Plan) -> Plan:

@@ -6,11 +6,14 @@ from tests.verification.simulation.mutants import (
     of_event_time,
     of_inputs,
     of_logical_event_time,
+    of_losses,
     of_modes,
     of_outputs,
     of_surroundings,
     of_tasks,
     of_time,
+    of_unkind_logs,
+    of_unkind_sinks,
 )
 from tests.verification.simulation.mutants.registry import MUTANTS, Mutant, applied
 
@@ -23,9 +26,12 @@ __all__ = [
     "of_event_time",
     "of_inputs",
     "of_logical_event_time",
+    "of_losses",
     "of_modes",
     "of_outputs",
     "of_surroundings",
     "of_tasks",
     "of_time",
+    "of_unkind_logs",
+    "of_unkind_sinks",
 ]

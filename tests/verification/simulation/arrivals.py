@@ -1,0 +1,48 @@
+"""What comes into a world's external inputs, and when."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+
+from framework.ports import LogRow
+from protocol.ids import TopicPartition
+from tests.verification.simulation.log import SharedLog
+from tests.verification.simulation.usercode import stamp
+from tests.verification.simulation.world import Plan
+
+
+class Arrivals:
+    """Who feeds the job."""
+
+    def __init__(self, plan: Plan, log: SharedLog, rand: Callable[[], float], seen: Counter[str]) -> None:
+        due = [
+            (int(at * plan.steps), partition, value) for partition, rows in plan.inputs.items() for at, value in rows
+        ]
+        due.sort()
+        if plan.timers:  # by number, not by its digits: in order, unless the world is to have disorder
+            due.sort(key=lambda arrival: (*arrival[:2], stamp(arrival[2], 0)))
+        self._due = deque(due)
+        self._plan, self._log, self._rand, self._seen = plan, log, rand, seen
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more comes."""
+        return not self._due
+
+    def feed(self, step: int) -> None:
+        """Append what is due."""
+        while self._due and self._due[0][0] <= step:
+            _, partition, value = self._due.popleft()
+            at = stamp(value, self._plan.disorder) if self._plan.timers else None
+            self._leave_out(partition)
+            self._log.append(partition, None, value, at, None)
+
+    def again(self, step: int, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+        """Send again what a power loss has taken back."""
+        self._due.extendleft((step, partition, row.value or b"") for row in reversed(rows))
+
+    def _leave_out(self, partition: TopicPartition) -> None:
+        """At times, let offsets before a record hold nothing: aborted records, marks of transactions, compaction."""
+        holes = self._plan.unkind.holes
+        if holes and self._rand() < holes:
+            self._log.partition(partition).leave_out(1 + int(self._rand() * 3))
+            self._seen["offsets of inputs without a message"] += 1

@@ -1,0 +1,150 @@
+"""What one process has of the simulated log: its sends, their answers, and what it may read now."""
+
+from collections.abc import Sequence
+
+from framework.errors import LogAway, OffsetOutOfRange, TransientError
+from framework.logs.memory import MemoryLog
+from framework.ports import Delivery, ExternalRecord, LogRow
+from protocol.ids import TopicPartition
+from tests.verification.simulation.boundary import Boundary, name_of
+from tests.verification.simulation.log import Plain, Queue, Sent, SharedLog
+
+
+class SimLog(MemoryLog):
+    """framework.ports.Log of one process."""
+
+    def __init__(self, shared: SharedLog, boundary: Boundary, changelog: TopicPartition) -> None:
+        super().__init__(shared)
+        self.shared = shared
+        self.changelog = changelog
+        self.deliveries: list[Delivery] = []
+        self.lost_acks: list[tuple[Sent, Delivery]] = []
+        self.stalled = False  # the process is paused, and its client's thread with it
+        self.lose_ack = False  # the next acknowledgement gets lost
+        self.taken_over = False  # another process has its transactional id, or the broker has lost patience
+        self._boundary = boundary
+        self._queued: dict[TopicPartition, Queue] = {}
+        self._asked: dict[TopicPartition, int] = {}  # the offset that is read next
+        self._looked: dict[TopicPartition, int] = {}  # its number among the processes of its task that asked for bounds
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """Return (start, end) offsets."""
+        self._boundary.before("ask for bounds")
+        self._check_away()
+        into = self.shared.partition(partition)
+        end, asked = into.readable_end(self.shared.clock()), self._asked.get(partition)
+        self.shared.seen["acknowledged and not readable yet"] += end < into.end
+        if asked is not None and asked < end and not into.has_rows(asked):
+            end = asked  # what nobody can read at the end does not count, once it was read up to
+        if partition not in self._looked:
+            lookers = self.shared.lookers
+            self._looked[partition] = lookers[self.changelog, partition] = lookers[self.changelog, partition] + 1
+        self._boundary.after("ask for bounds")
+        return into.start, end
+
+    def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
+        """Return messages from ``offset`` on. Raises OffsetOutOfRange."""
+        call = "read changelog" if partition == self.changelog else "read input"
+        self._boundary.before(call)
+        if self.shared.clock() < self.shared.away_until and offset == self._asked.get(partition):
+            self._boundary.after(call)
+            return []  # what was there was fetched, and no more is known of
+        self._check_away()
+        end = self.shared.partition(partition).readable_end(self.shared.clock())
+        if offset > end:
+            raise OffsetOutOfRange(f"{partition}: offset {offset} is beyond {end}", partition=partition, offset=offset)
+        rows = [row for row in super().read(partition, offset, max_bytes) if row.offset < end]
+        self._asked[partition] = rows[-1].offset + 1 if rows else offset
+        self._boundary.after(call)
+        return rows
+
+    def transactional(self, partition: TopicPartition, committed: int = -1) -> None:
+        """Show what is known to be committed: a log waits until it can be read."""
+        into = self.shared.partition(partition)
+        if into.late is not None and committed >= into.late:
+            into.late = None
+
+    def send(
+        self,
+        owner: int,
+        token: int,
+        partition: TopicPartition,
+        value: bytes,
+        *,
+        fence: int | None = None,
+        sync: bool = False,
+        outputs: Sequence[ExternalRecord] = (),
+    ) -> None:
+        """Queue one internal message."""
+        call = name_of(value)
+        self._boundary.before(call)
+        if self.taken_over and partition in self.shared.coordinators:
+            raise TransientError(f"{partition}: simulated: the transactional id was taken over", partition=partition)
+        if partition in self.shared.coordinators and partition not in self._queued:
+            self._put(Sent(0, partition, b"", None, (), writer=self, takes_over=True), partition)
+        self._put(Sent(token, partition, value, fence, tuple(outputs), sync, writer=self), partition)
+        self._boundary.after(call)
+
+    def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
+        """Queue plain records."""
+        self._boundary.before("produce")
+        plain = Plain(len(records), self)
+        for record in records:
+            self._put(Sent(token, None, b"", None, (record,), plain=plain), record.partition)
+        self._boundary.after("produce")
+
+    def is_succeeded(self, partition: TopicPartition) -> bool:
+        """Whether another process of its task has looked into a partition since this one did first."""
+        return self.shared.lookers[self.changelog, partition] > self._looked.get(partition, 0)
+
+    def poll(self) -> list[Delivery]:
+        """Return what became known since the last call."""
+        self._boundary.before("poll")
+        deliveries, self.deliveries = self.deliveries, []
+        self._boundary.after("poll")
+        return deliveries
+
+    def trim(self, partition: TopicPartition, before: int) -> None:
+        """Delete messages before an offset."""
+        self._boundary.before("trim")
+        if self.shared.clock() < self.shared.away_until:
+            self._boundary.after("trim")
+            return  # it is lost
+        self.shared.observer.trimmed(partition, before)
+        super().trim(partition, before)
+        self._boundary.after("trim")
+
+    def _check_away(self) -> None:
+        if self.shared.clock() < self.shared.away_until:
+            self.shared.seen["questions that the log does not answer"] += 1
+            raise LogAway("simulated: no broker answers")
+
+    def _put(self, sent: Sent, partition: TopicPartition) -> None:
+        queue = self._queued.get(partition)
+        if queue is None:
+            queue = self._queued[partition] = Queue(self, partition)
+        if not queue.items:
+            self.shared.queues.append(queue)
+        queue.items.append(sent)
+
+    def unapplied(self) -> list[Queue]:
+        """Return the queues that hold something."""
+        return [queue for queue in self._queued.values() if queue.items]
+
+    def die(self) -> list[Sent]:
+        """The process is dead: each queue keeps a random beginning, to be applied late. Return what was lost."""
+        rand, lost = self.shared.rand, []
+        for queue in self.unapplied():
+            kept = int(rand() * (len(queue.items) + 1)) if rand() < 0.7 else 0
+            self.shared.seen["torn batches"] += 0 < kept < len(queue.items)
+            while len(queue.items) > kept:
+                lost.append(queue.items.pop())
+            queue.sender = None
+            if not queue.items:
+                self.shared.queues.remove(queue)
+            elif rand() < 0.6:
+                self.shared.seen["late appends of the dead"] += kept
+                queue.not_before = self.shared.clock() + int(rand() * 400)
+        self._queued = {}
+        self.shared.seen["messages lost with their sender"] += len(lost)
+        return lost

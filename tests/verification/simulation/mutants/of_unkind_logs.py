@@ -1,0 +1,124 @@
+"""Mistakes that show only where a log is unkind: offsets without a message, transactions, late reads (S1)."""
+
+from dataclasses import replace
+from typing import Any
+
+from framework.core.events import ChangelogAppended
+from framework.core.ownership import Ownership
+from framework.core.task_changelog import TaskChangelog
+from framework.errors import Fenced, LogAway
+from framework.execution.aligned_mode import AlignedMode
+from framework.execution.driver import TaskDriver
+from framework.execution.own_changelog import OwnChangelog
+from framework.ports import LogRow
+from protocol.changelog import ChangelogType
+from protocol.ids import TopicPartition
+from tests.verification.simulation.mutants.registry import full_of, mutant
+from tests.verification.simulation.world import Plan
+
+
+def _writes_in_transactions(plan: Plan) -> bool:
+    return any(map(plan.in_transactions, plan.wirings))
+
+
+def _reads_holes(plan: Plan) -> bool:
+    return plan.unkind.holes > 0
+
+
+def _readable_late(plan: Plan) -> Plan:
+    """What is acknowledged can be read late, and processes start all the time."""
+    return full_of("crash", "zombie")(replace(plan, unkind=replace(plan.unkind, late=0.8)))
+
+
+def _timed_out(plan: Plan) -> Plan:
+    """Transactions that the broker has no patience with, of processes that are often frozen."""
+    impatient = replace(plan, unkind=replace(plan.unkind, timeout_ms=2))
+    return full_of("freeze", "slow partition")(impatient)
+
+
+def _reads_streams(plan: Plan) -> bool:
+    return plan.aligned and bool(plan.topology.streams)
+
+
+_claimed_twice = full_of("twin in a rollback", "crash", "twin in a rollback")
+_away = full_of("outage", "crash")
+
+
+@mutant(TaskChangelog, "appended", "ownership", "generation", "one commit", shows=_reads_streams, focus=_claimed_twice)
+def equal_claim_overlooked(appended: Any) -> Any:
+    """A claim of the same generation before the own claim of a rollback is not another's (C1, C6)."""
+
+    def mistaken(self: TaskChangelog, event: ChangelogAppended) -> Any:
+        ownership, verify = self._ownership, self._ownership.appended
+        if self.appending is not ChangelogType.CLAIM:
+            return appended(self, event)
+
+        def lenient(offset: int, highest_own: int, trailing: int = 0) -> int | None:
+            return verify(offset, highest_own + 1, trailing)
+
+        ownership.appended = lenient  # type: ignore[method-assign]
+        try:
+            return appended(self, event)
+        finally:
+            ownership.appended = verify  # type: ignore[method-assign]
+
+    return mistaken
+
+
+@mutant(TaskDriver, "start", "halted", focus=_away)
+def no_answer_is_an_empty_log(start: Any) -> Any:
+    """A log that does not answer when a task starts is taken for one without messages (K3, decision 0011)."""
+
+    def mistaken(self: TaskDriver, **given: Any) -> None:
+        log = self.parts.log
+        bounds = log.bounds
+
+        def answered(partition: TopicPartition) -> tuple[int, int]:
+            try:
+                return bounds(partition)
+            except LogAway:
+                return 0, 0
+
+        log.bounds = answered  # type: ignore[method-assign]
+        try:
+            start(self, **given)
+        finally:
+            log.bounds = bounds  # type: ignore[method-assign]
+
+    return mistaken
+
+
+@mutant(AlignedMode, "_external_batch", "position", shows=_reads_holes)
+def records_counted_for_offsets(external_batch: Any) -> Any:
+    """The position in an external input moves by the number of records, not behind the last one's offset (A2)."""
+
+    def mistaken(self: AlignedMode, partition: TopicPartition, rows: list[LogRow]) -> bool:
+        core = self._parts.core
+        before = core.external.position[partition]
+        done = bool(external_batch(self, partition, rows))
+        core.external.position[partition] = before + len(rows)
+        return done
+
+    return mistaken
+
+
+@mutant(Ownership, "settle", "halted", shows=_writes_in_transactions)
+def mark_counted_twice(settle: Any) -> Any:
+    """The mark behind a transaction is counted twice, so the next own message seems to be too early (C3, S1)."""
+    return lambda self, offset, trailing=0: settle(self, offset, 2 * trailing)
+
+
+@mutant(OwnChangelog, "appended", "halted", shows=_writes_in_transactions, focus=_readable_late)
+def empty_read_is_the_end(_appended: Any) -> Any:
+    """A read that shows nothing is the end, though the log has acknowledged a message behind it (C3)."""
+    return lambda self, offset: None
+
+
+@mutant(Ownership, "refused", "fenced", shows=_writes_in_transactions, focus=_timed_out)
+def refused_is_fenced(_refused: Any) -> Any:
+    """A task whose message the log has refused takes it that another process has claimed it (C5)."""
+
+    def mistaken(self: Ownership, highest_own: int) -> int:
+        raise Fenced(f"{self.name}: generation {highest_own} was refused")
+
+    return mistaken

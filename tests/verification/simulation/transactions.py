@@ -1,0 +1,104 @@
+"""Changelogs of sinks in transactions, as Kafka keeps them (S1): offsets without a message, aborts, time-outs.
+
+A transaction begins with the first message of its holder and ends with the one that has ``sync`` set. Nobody reads any
+of it before, nor, at times, for a while after it was acknowledged. Behind it is an offset that holds no message.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from framework.logs.memory import MemoryPartition
+from framework.ports import ExternalRecord
+
+
+class SimPartition(MemoryPartition):
+    """A partition with offsets that hold no message, and with messages that cannot be read yet."""
+
+    __slots__ = ("late", "late_until", "next")
+
+    def __init__(self) -> None:
+        """Start empty, at offset 0."""
+        super().__init__()
+        self.next = 0  # every offset before it is taken, by a message or by none
+        self.late: int | None = None  # the first offset that cannot be read yet
+        self.late_until = 0  # time
+
+    @property
+    def end(self) -> int:
+        """The offset of the next message to come."""
+        return max(self.start, self.next, self.rows[-1].offset + 1 if self.rows else 0)
+
+    def leave_out(self, offsets: int) -> None:
+        """Let the next offsets hold no message."""
+        self.next = self.end + offsets
+
+    def has_rows(self, offset: int) -> bool:
+        """Tell whether there is a message at an offset or behind it."""
+        return bool(self.rows) and self.rows[-1].offset >= offset
+
+    def readable_end(self, now: int) -> int:
+        """Return the end as a reader sees it."""
+        if self.late is not None and now >= self.late_until:
+            self.late = None
+        return self.end if self.late is None else self.late
+
+    def truncate(self, end: int) -> int:
+        """Lose the messages from ``end`` on; return how many."""
+        count = len(self.rows)
+        self.rows = [row for row in self.rows if row.offset < end]
+        self.next, self.late = 0, None
+        self.leave_out(max(0, end - self.end))
+        return count - len(self.rows)
+
+
+class Written(NamedTuple):
+    """A message of an open transaction: nobody sees it."""
+
+    offset: int
+    append_time_ms: int
+    token: int
+    value: bytes
+    outputs: tuple[ExternalRecord, ...]
+
+
+@dataclass(slots=True)
+class Coordinator:
+    """The broker's side of one transactional id. Who sends for the first time takes it over."""
+
+    partition: SimPartition
+    timeout_ms: float
+    holder: object = None  # None: who held it is fenced off, and nobody has taken over
+    known: list[object] = field(default_factory=list)  # those that have taken over once
+    written: list[Written] = field(default_factory=list)
+    since: int = 0  # time at which the open transaction began
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def takes(self, writer: object) -> bool:
+        """Tell whether a message is taken from a writer."""
+        if all(writer is not each for each in self.known):
+            self.known.append(writer)
+            self.abort()
+            self.holder = writer
+        return self.holder is writer
+
+    def write(self, written: Written, now: int) -> None:
+        """Append to the open transaction, or begin one."""
+        if not self.written:
+            self.since = now
+        self.written.append(written)
+        self.partition.leave_out(1)
+
+    def abort(self) -> None:
+        """Drop what is open; a mark of the log's own takes one more offset."""
+        if self.written:
+            self.written = []
+            self.partition.leave_out(1)
+            self.seen["aborted transactions"] += 1
+
+    def pass_time(self, now: int) -> None:
+        """Abort a transaction that is open for too long, and fence its holder off."""
+        if self.written and now - self.since > self.timeout_ms:
+            self.abort()
+            self.holder = None
+            self.seen["transactions that timed out"] += 1

@@ -1,0 +1,30 @@
+"""How a world is as unkind as the users' are: what logs, sinks and inputs do without being at fault. Plain data."""
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Unkind:
+    """The default is a kind world. The draws are its own, so that all else stays as the seed says."""
+
+    transactions: bool = False  # sinks write their changelogs in transactions (S1): some offsets hold no message
+    timeout_ms: int = 0  # of a transaction: the broker aborts one that is open for longer
+    late: float = 0.0  # share of the transactions that are acknowledged before they can be read
+    holes: float = 0.0  # share of the rows of external inputs with offsets before them that hold no message
+    sink_ms: int = 0  # that a step of a sink of files may take
+
+
+KIND = Unkind()
+
+
+def draw_unkind(seed: int, world: str, interval_ms: int, *, compare_and_append: bool) -> Unkind:
+    """Return how unkind a world of a seed is."""
+    r = random.Random(f"unkind {world} {seed}")
+    return Unkind(
+        transactions=not compare_and_append and r.random() < 0.6,
+        timeout_ms=r.choice((1, 2, 6)) * interval_ms,
+        late=r.choice((0.0, 0.3, 0.8)),
+        holes=r.choice((0.0, 0.0, 0.1, 0.5)),
+        sink_ms=r.choice((0, 1, 3)) * interval_ms,
+    )
