@@ -17,6 +17,7 @@
 #   make simulate SEEDS=A..B   the simulator on these seeds   SEED=N (one, with its trace)  MUTANT=name  MUTANTS=1 (all)
 #   make model   small jobs in every order                    FULL=1 (wide bounds)
 #   make chaos KILLS=N         real workers, killed N times   LOG=kafka (a broker of its own) or kafka://host:9092
+#              MINUTES=N       random jobs under random troubles, each through an upgrade, instead
 #                              WRITE=1 (the run into docs, as for MUTANTS=1)
 
 SHELL := /bin/bash
@@ -84,7 +85,8 @@ model: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.verification.model $(if $(FULL),--full)
 
 chaos: $(VENV)/.installed-dev
-	$(BIN)/python -m tests.verification.chaos.kills --log $(or $(LOG),embedded) --kills $(or $(KILLS),100)
+	$(BIN)/python -m tests.verification.chaos.$(if $(MINUTES),jobs --minutes $(MINUTES),kills --log $(or $(LOG),embedded) \
+		--kills $(or $(KILLS),100))
 
 bench: $(VENV)/.installed $(if $(filter latency,$(EXPERIMENT)),$(VENV)/.installed-bench) \
 		$(if $(filter backfill,$(EXPERIMENT)),$(VENV)/.installed-spark)

@@ -1,0 +1,256 @@
+"""Random jobs × random faults × an upgrade × outages, on real workers, checked from outside by a plain recount.
+
+python -m tests.verification.chaos.jobs --minutes 5 [--seed N]
+
+Each job is drawn from a seed, and so is the plan of its troubles: SIGKILL, SIGSTOP, a state directory that is gone or
+an older one, a log that takes no write for a while, a graceful stop and a second build of the job with one more stage.
+Exit code 1 if an output or a state is not what the recount says; the line names the seed.
+"""
+
+import argparse
+import random
+import shutil
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from framework.job.directory import JobDirectory
+from framework.job.loader import load_job
+from framework.logs.embedded import EmbeddedLog
+from framework.ports import ExternalRecord, LogReader
+from framework.settings import Settings
+from framework.state.local_reader import LocalReader
+from framework.worker.local_job import LocalJob
+from protocol.ids import TopicPartition
+from protocol.partitioner import partition_of
+from tests.verification.chaos.random_job import HOT, KEYS, Amount, Recount, Shape, Total, drawn
+
+FAULTS = {"kill": 8, "kill all": 2, "freeze": 3, "wipe": 2, "older state": 2, "log away": 2}
+QUIET_S_MAX = 0.4  # between two troubles
+FROZEN_S_MAX, AWAY_S_MAX = 1.5, 1.5
+BATCH = 60  # records fed at a time
+STALL_S = 120.0  # without an end: nothing goes on any more
+
+
+class Ran(NamedTuple):
+    """What was done to a job, and what is wrong with it."""
+
+    shape: Shape
+    faults: Counter[str]
+    records: int
+    wrong: list[str]
+
+
+class Trouble:
+    """One job under troubles. ``step`` again and again."""
+
+    def __init__(self, local: LocalJob, directory: Path, rng: random.Random, seen: Counter[str]) -> None:
+        self.local = local
+        self._directory = directory
+        self._rng = rng
+        self._seen = seen
+        self._frozen: list[tuple[int, float]] = []  # process id's worker, when it goes on
+        self._lock: tuple[sqlite3.Connection, float] | None = None
+        self._next = 0.0
+
+    def step(self) -> None:
+        """Go on with what was frozen or locked, and strike if it is time."""
+        now = time.monotonic()
+        for each in [each for each in self._frozen if now >= each[1]]:
+            self._frozen.remove(each)
+            self._signal(each[0], signal.SIGCONT)
+        if self._lock is not None and now >= self._lock[1]:
+            self._unlock()
+        if now >= self._next:
+            kind = self._rng.choices(tuple(FAULTS), weights=tuple(FAULTS.values()))[0]
+            self._next = now + self._rng.uniform(0.05, QUIET_S_MAX)
+            self._strike(kind, self._rng.randrange(self.local.job.partitions))
+            self._seen[kind] += 1
+
+    def calm(self) -> None:
+        """Take everything back."""
+        for partition, _ in self._frozen:
+            self._signal(partition, signal.SIGCONT)
+        self._frozen = []
+        if self._lock is not None:
+            self._unlock()
+
+    def _strike(self, kind: str, partition: int) -> None:
+        supervisor = self.local.supervisor
+        match kind:
+            case "kill all":
+                for each in supervisor.workers:
+                    supervisor.kill(each)
+            case "freeze":
+                self._signal(partition, signal.SIGSTOP)
+                self._frozen.append((partition, time.monotonic() + self._rng.uniform(0.05, FROZEN_S_MAX)))
+            case "log away" if self._lock is None:
+                connection = sqlite3.connect(self._directory / "log.db", timeout=5.0, isolation_level=None)
+                connection.execute("BEGIN IMMEDIATE")
+                self._lock = connection, time.monotonic() + self._rng.uniform(0.1, AWAY_S_MAX)
+            case _:
+                supervisor.kill(partition)
+                self._change_state(kind, partition)
+
+    def _change_state(self, kind: str, partition: int) -> None:
+        """Delete the state of a dead worker's task, keep a copy of it, or bring an older copy back."""
+        stage = self._rng.choice(self.local.job.stages)
+        state = self.local.job_directory.state(f"{stage.name}-{partition}")
+        copy = self._directory / f"older-{stage.name}-{partition}"
+        if kind == "wipe":
+            shutil.rmtree(state, ignore_errors=True)
+        elif kind == "older state" and copy.exists():
+            shutil.rmtree(state, ignore_errors=True)
+            shutil.copytree(copy, state)
+        elif kind == "kill" and state.exists() and not copy.exists():
+            shutil.copytree(state, copy)
+
+    def _signal(self, partition: int, number: signal.Signals) -> None:
+        process = self.local.supervisor.workers[partition].process
+        if process is not None and process.poll() is None:
+            process.send_signal(number)
+
+    def _unlock(self) -> None:
+        assert self._lock is not None
+        self._lock[0].rollback()
+        self._lock[0].close()
+        self._lock = None
+
+
+def run(seed: int, directory: Path, *, records: int = 600) -> Ran:
+    """Run the job of a seed from its first record to its end, through both of its builds; return what is wrong."""
+    shape, rng, seen = drawn(seed), random.Random(f"troubles {seed}"), Counter[str]()
+    directory.mkdir(parents=True)
+    job_directory, recount, fed = JobDirectory(directory / "job"), Recount(shape), 0
+    upgrade_at = int(records * rng.uniform(0.3, 0.7))
+    for build, upto in ((1, upgrade_at), (2, records)):
+        with _started(seed, build, directory, job_directory, shape) as local:
+            trouble = Trouble(local, directory / "job", rng, seen)
+            while fed < upto:
+                batch = [_record(rng, fed + n) for n in range(min(BATCH, upto - fed))]
+                _feed(local, batch, shape.partitions, trouble)
+                recount.feed(batch)
+                fed += len(batch)
+                for _ in range(rng.randrange(1, 12)):
+                    local.poll(20)
+                    trouble.step()
+            trouble.calm()
+            if build == 2 or rng.random() < 0.5:  # else it is stopped in the middle
+                _until(lambda local=local: local.drained(local.ends()), local)  # type: ignore[misc]
+            local.stop()
+            seen["graceful stops"] += 1
+    wrong = _check(seed, directory, job_directory, shape, recount)
+    return Ran(shape, seen, fed, wrong)
+
+
+def _started(seed: int, build: int, directory: Path, job_directory: JobDirectory, shape: Shape) -> LocalJob:
+    settings = Settings(checkpoint_interval_ms=shape.checkpoint_interval_ms, restarts_max=1000, restart_backoff_ms=20)
+    reference = _reference(seed, build, directory)
+    return LocalJob(load_job(str(reference)), str(reference), job_directory, settings, fed={"orders"})
+
+
+def _reference(seed: int, build: int, directory: Path) -> Path:
+    path = directory / f"job_{seed}_{build}.py"
+    path.write_text(
+        "from pathlib import Path\n\nfrom tests.verification.chaos.random_job import job_of\n\n"
+        f"job = job_of({seed}, {build}, Path({str(directory)!r}))\n"
+    )
+    return path
+
+
+def _record(rng: random.Random, number: int) -> tuple[str, Amount]:
+    key = 0 if rng.random() < HOT else rng.randrange(KEYS)
+    return f"a{key}", Amount(number, rng.randrange(1000))
+
+
+def _feed(local: LocalJob, batch: Sequence[tuple[str, Amount]], partitions: int, trouble: Trouble) -> None:
+    """Append from outside, when the log takes it."""
+    trouble.calm()
+    records = [
+        ExternalRecord(
+            TopicPartition("orders", partition_of(key.encode(), partitions)),
+            key.encode(),
+            msgspec.json.encode(value),
+            value.number,
+        )
+        for key, value in batch
+    ]
+    local.metadata.produce_with_meta(records, {})
+
+
+def _until(condition: Callable[[], bool], local: LocalJob) -> None:
+    deadline = time.monotonic() + STALL_S
+    while not condition():
+        local.poll(20)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the job does not end within {STALL_S:.0f} s: {local.waits()} {local.troubles()}")
+
+
+def _check(seed: int, directory: Path, job_directory: JobDirectory, shape: Shape, recount: Recount) -> list[str]:
+    """Compare outputs, files and stores with the recount."""
+    log = EmbeddedLog(job_directory.directory / "log.db", create=False)
+    steps: dict[str, list[Total]] = defaultdict(list)
+    for key, value in _all_of(log, "shown"):
+        steps[key].append(msgspec.json.decode(value, type=Total))
+    log.close()
+    wrong = recount.check_steps("topic", steps)
+    if shape.files:
+        archived: dict[str, list[Total]] = defaultdict(list)
+        for path in sorted((directory / "archive").rglob("*")):
+            for line in path.read_text().splitlines() if path.is_file() and not path.name.startswith(".") else ():
+                key, *step = msgspec.json.decode(line)
+                archived[key].append(Total(*step))
+        wrong += recount.check_steps("files", archived)
+    job = load_job(str(_reference(seed, 2, directory)))
+    with LocalReader(job_directory.state_directory, job) as reader:
+        for level, stage in enumerate(job.stages):
+            (store,) = stage.stores.values()
+            found = {key: (total.count, total.amount) for key, total in reader.all(store)}
+            expected = recount.totals(level if level < shape.stages else 0)
+            if found != expected:
+                wrong.append(f"stage {stage.name}: state {sorted(found.items())}, not {sorted(expected.items())}")
+    return wrong
+
+
+def _all_of(log: LogReader, topic: str) -> list[tuple[str, bytes]]:
+    found = []
+    for number in range(log.partitions(topic) or 0):
+        position = 0
+        while rows := log.read(TopicPartition(topic, number), position, 1 << 20):
+            found += [((row.key or b"").decode(), row.value or b"") for row in rows]
+            position = rows[-1].offset + 1
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run jobs until the time is over, a line each."""
+    parser = argparse.ArgumentParser(
+        prog="tests.verification.chaos.jobs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    asked = parser.parse_args(arguments)
+    until, failed, seed, total = time.monotonic() + 60 * asked.minutes, 0, asked.seed, Counter[str]()
+    while seed == asked.seed or time.monotonic() < until:
+        with tempfile.TemporaryDirectory(prefix="grete-jobs-") as scratch:
+            started = time.monotonic()
+            ran = run(seed, Path(scratch) / "drawn")
+        failed += bool(ran.wrong)
+        total += ran.faults
+        said = "; ".join(ran.wrong[:3]) or f"{ran.records} records, {ran.faults.total()} troubles"
+        print(f"seed {seed}  {time.monotonic() - started:5.1f} s  {ran.shape.text}: {said}", flush=True)
+        seed += 1
+    print(f"{seed - asked.seed} jobs, {failed} failed; {', '.join(f'{n} {kind}' for kind, n in sorted(total.items()))}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
