@@ -101,6 +101,7 @@ ACTIONS: dict[type[do.Action], Callable[[Any, TaskName], str]] = {
     do.ProcessExternal: _external_text,
     do.FlushOutputs: lambda _, __: "flush the outputs",
     do.Freeze: lambda a, _: f"freeze checkpoint {a.checkpoint_id}",
+    do.FreezePart: lambda _, __: "freeze what is dirty so far, ahead of its checkpoint",
     do.WriteData: lambda _, __: "send the changed keys to the changelog",
     do.ApplyFrozen: lambda a, _: (
         f"write checkpoint {a.changelog_position.checkpoint_id} and changelog position {a.changelog_position.offset} "
