@@ -38,11 +38,6 @@ def standing_still(job_directory: JobDirectory, job: Job) -> Iterator[None]:
         yield
 
 
-def checkpoint_of(found: list[Snapshot]) -> int:
-    """Return the checkpoint of snapshots: that of the task that is furthest behind."""
-    return min(snapshot.commit.checkpoint_id for snapshot in found)
-
-
 def tell_moved(moved: Moved, done: str) -> None:
     """Print how many entries each store has got, and a closing line."""
     for name, count in sorted(moved.entries.items()):

@@ -52,7 +52,7 @@ def check_known(log: LogReader, job: Job, wirings: list[TaskWiring], checkpoint_
     newest_of_all = max(at_most(log, wiring, None).commit.checkpoint_id for wiring in wirings)
     last = _nearest_before(log, wirings, newest_of_all, by_all=by_all)
     if first is None or last is None:
-        near = "there is no checkpoint that was"
+        near = "there is no checkpoint that was; it began later, or it is not retained any more"
     elif before is None:
         near = f"it began later, or it is not retained any more; the first that was is {first}, the last {last}"
     else:

@@ -3,7 +3,7 @@
 Reads only, and needs no worker. A few reads find a checkpoint; the fold decides whether it is valid.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, repeat
 from typing import NamedTuple
 
@@ -132,8 +132,10 @@ def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, ali
     inner = [wiring for wiring in wirings if not wiring.is_source and wiring.producer not in local]
     aligned_ones = [wiring for wiring in wirings if wiring.producer not in local]
     if checkpoint_id is not None:
-        by_all = not all(has(log, wirings, wiring, checkpoint_id) for wiring in inner)
-        check_known(log, job, inner if by_all else aligned_ones or wirings, checkpoint_id, by_all=by_all)
+        exact = (last_at_most(log, wiring, checkpoint_id) for wiring in aligned_ones if inner)
+        committed = any(at is not None and at.commit.checkpoint_id == checkpoint_id for at in exact)
+        if not (committed and all(has(log, wirings, wiring, checkpoint_id) for wiring in inner)):
+            check_known(log, job, inner or aligned_ones or wirings, checkpoint_id, by_all=bool(inner))
     found = checkpoint_id
     if found is None and aligned_ones:
         ends = {w.producer: last.commit.checkpoint_id for w, last in zip(wirings, lasts, strict=True) if last}
@@ -149,6 +151,16 @@ def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, ali
         return first_at_least(log, wiring, found) if wiring.is_source else at_most(log, wiring, found)
 
     return [_snapshot(log, wiring, at(wiring)) for wiring in wirings]
+
+
+def id_of_all(found: Sequence[Snapshot]) -> int:
+    """Return the checkpoint of snapshots: who asks for it gets them again.
+
+    A task that reads of aligned ones is at it, or at the one before if it has left it out.
+    """
+    ids = [each.commit.checkpoint_id for each in found]
+    inner = [each.commit.checkpoint_id for each in found if each.commit.inputs and each.commit.deterministic is None]
+    return max(inner or ids)
 
 
 def segments(log: LogReader, snapshot: Snapshot) -> Iterator[Segment]:

@@ -8,7 +8,7 @@ from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress, open_address
-from framework.state.snapshots import snapshots
+from framework.state.snapshots import id_of_all, snapshots
 from framework.testing.broker import Broker
 from tests.cli.test_kafka import Cluster, Shell
 from tests.cli.test_run import grete
@@ -50,7 +50,7 @@ class Moving:
     def checkpoint_id(self, code: str) -> int:
         """Return the newest checkpoint that all tasks have."""
         log = open_address(LogAddress(self.cluster.log), Path())
-        found = min(each.commit.checkpoint_id for each in snapshots(log, load_job(code)))
+        found = id_of_all(snapshots(log, load_job(code)))
         log.close()
         return found
 

@@ -4,7 +4,7 @@ from contextlib import closing
 from pathlib import Path
 
 from framework.cli.job_target import directory_of, existing_log
-from framework.cli.moved_state import at_checkpoint, checkpoint_of, say, standing_still, tell_moved
+from framework.cli.moved_state import at_checkpoint, say, standing_still, tell_moved
 from framework.errors import ConfigError
 from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
@@ -13,6 +13,7 @@ from framework.logs.address import LogAddress
 from framework.settings import Settings
 from framework.state.fork import fork as fork_job
 from framework.state.prepare import prepare
+from framework.state.snapshots import id_of_all
 
 
 def fork(
@@ -38,5 +39,5 @@ def fork(
             moved = fork_job(
                 log, job, found, target_log, target, settings, copy=address.embedded, assume_keyed=assume_keyed
             )
-    tell_moved(moved, f"{target.name} has the state of {job.name} at checkpoint {checkpoint_of(found)}")
+    tell_moved(moved, f"{target.name} has the state of {job.name} at checkpoint {id_of_all(found)}")
     say(f"It reads on from there: grete run {second}")

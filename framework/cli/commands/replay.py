@@ -4,13 +4,14 @@ from pathlib import Path
 
 from framework.api.definition import define, encode_definition
 from framework.cli.job_target import directory_of, existing_log
-from framework.cli.moved_state import at_checkpoint, checkpoint_of, say
+from framework.cli.moved_state import at_checkpoint, say
 from framework.job.directory import JobDirectory
 from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress
 from framework.settings import Settings
 from framework.state import rebuild
 from framework.state.pinning import copy_definition, output_counts
+from framework.state.snapshots import id_of_all
 
 
 def replay(
@@ -31,4 +32,4 @@ def replay(
         for task, count in rebuild.replay(log, job, found, job_directory.state_directory, settings):
             print(f"{task}\t{count:,} entries applied")
             total += count
-    say(f"{job_directory.state_directory}: {total:,} entries of checkpoint {checkpoint_of(found)}")
+    say(f"{job_directory.state_directory}: {total:,} entries of checkpoint {id_of_all(found)}")

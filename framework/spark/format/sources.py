@@ -12,7 +12,7 @@ from framework.spark.format.options import Options, Where, checkpoint_of, find_s
 from framework.spark.format.reader import COMMITS_DDL, StatePlan, StreamPlan, commits_of, producers_of, state, stream
 from framework.spark.format.writer import StateWriter, state_writer
 from framework.state.pinning import check_readable
-from framework.state.snapshots import snapshots
+from framework.state.snapshots import id_of_all, snapshots
 from protocol.ids import TopicPartition
 
 
@@ -105,7 +105,7 @@ class _StateReader(_Reader):
             value=column("value", store.value),
         )
         parts = found[first : first + options.job.partitions]
-        checkpoint_id = min(snapshot.commit.checkpoint_id for snapshot in found) if wanted is None else wanted
+        checkpoint_id = id_of_all(found) if wanted is None else wanted
         return [
             Part(options.where, number, (plan._replace(checkpoint_id=checkpoint_id), snapshot))
             for number, snapshot in enumerate(parts)
