@@ -1,13 +1,12 @@
 """The driver does what the core asks for, in its order, on a real log and store (A7, A8, R1, R5, B1)."""
 
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 import pytest
 
 from framework.core.lifecycle import TaskStatus
 from framework.stores.memory import MemoryDisk
 from framework.stores.spill import MemorySpill
-from protocol.ids import TopicPartition
 from tests.core.streams import T
 from tests.execution.driving import Crash, Driven, Step, driven
 
@@ -65,37 +64,6 @@ def test_any_other_order_is_noticed(earlier: str, later: str) -> None:
     moved = next(index for index, step in enumerate(trace) if step.what == later)
     trace.insert(at, trace.pop(moved))
     assert (later, earlier) in out_of_order(trace)
-
-
-def test_a_commit_takes_turns_with_input() -> None:
-    """However much is dirty, no more than two slices of it go before a frame of the next checkpoint (A8)."""
-    task, a0, a1 = driven()
-    for first in range(0, 10_000, 500):
-        a0.send(1, *(f"key {first + number}" for number in range(500)))
-    a0.mark(1)
-    a1.mark(1)
-    task.log.mute = True
-    task.run()
-    process = task.runner.process_frame
-
-    def processed(partition: TopicPartition, offset: int, message: bytes, skip: int) -> None:
-        task.trace.append(Step("frame"))
-        process(partition, offset, message, skip)
-
-    task.runner.process_frame = processed  # type: ignore[method-assign]
-    for step in ("data", "chunk"):
-        task.trace.clear()
-        for _ in range(30):
-            a0.send(2, "of the next checkpoint")
-        answers, task.log.answers = task.log.answers, []
-        for answer in answers:
-            task.driver.delivered(answer)
-        while task.driver.tick():
-            pass
-        task.log.poll()
-        done = [what for what, _ in task.trace if what in (step, "frame")]
-        assert done.count(step) >= 9
-        assert max(len(list(run)) for what, run in groupby(done) if what == step) <= 2
 
 
 def test_one_missing_acknowledgement_holds_the_commit_up() -> None:

@@ -1,10 +1,11 @@
-"""Workers that are killed between the slices of a commit: real processes, RocksDB and log (A7, A8, D5, R1)."""
+"""A commit goes by the slice, in turn with input, and a kill between two slices is no loss (A7, A8, D5, R1)."""
 
 import random
 import signal
 import subprocess
 import sys
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,42 @@ from framework.state.local_reader import LocalReader
 from grete import int64
 from protocol.ids import TopicPartition
 from tests.execution import killed_slices
+from tests.execution.driving import Step, driven
 from tests.execution.killed_slices import Count, open_job
 
 NAMES, TOTALS = TopicPartition("names", 0), TopicPartition("totals", 0)
 RECORDS, KEYS = 4_000, 60
+
+
+def test_a_commit_takes_turns_with_input() -> None:
+    """However much is dirty, no more than two slices of it go before a frame of the next checkpoint (A8)."""
+    task, a0, a1 = driven()
+    for first in range(0, 10_000, 500):
+        a0.send(1, *(f"key {first + number}" for number in range(500)))
+    a0.mark(1)
+    a1.mark(1)
+    task.log.mute = True
+    task.run()
+    process = task.runner.process_frame
+
+    def processed(partition: TopicPartition, offset: int, message: bytes, skip: int) -> None:
+        task.trace.append(Step("frame"))
+        process(partition, offset, message, skip)
+
+    task.runner.process_frame = processed  # type: ignore[method-assign]
+    for step in ("data", "chunk"):
+        task.trace.clear()
+        for _ in range(30):
+            a0.send(2, "of the next checkpoint")
+        answers, task.log.answers = task.log.answers, []
+        for answer in answers:
+            task.driver.delivered(answer)
+        while task.driver.tick():
+            pass
+        task.log.poll()
+        done = [what for what, _ in task.trace if what in (step, "frame")]
+        assert done.count(step) >= 9
+        assert max(len(list(run)) for what, run in groupby(done) if what == step) <= 2
 
 
 def run(directory: Path, mode: str, where: str, count: int) -> int:
