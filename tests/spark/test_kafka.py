@@ -62,8 +62,9 @@ def test_the_history_of_a_topic_sends_its_outputs_once(spark: "SparkSession", sc
     assert scene.audit(spark, "kafka").wrong == 0
 
 
-def test_a_bulk_write_whose_outputs_died_with_it_cannot_count(scene: Scene) -> None:
+def test_a_bulk_write_whose_outputs_died_with_it_cannot_count(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of its commits stand, its outputs are nowhere: ``--resume`` is refused, ``--abort`` rolls it back."""
+    monkeypatch.setattr("framework.logs.kafka.reader.SPREAD_S_MAX", 0.5)  # the topic was not just made
     run = begin(scene.log, scene.job, SETTINGS, outputs=True)
     lost = TopicPartition("no-such-topic", 0)
     with pytest.raises(ConfigError, match="there is no partition no-such-topic"):  # dies at the outcome
