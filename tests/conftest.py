@@ -14,6 +14,7 @@ pytest_plugins = ["pytester"]
 CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 SLOW = ("spark", "chaos", "kafka", "verification")  # markers and a directory: what the slowest tests need comes first
+SERVERS = ("secure", "postgres")  # fixtures that start a server for each process that asks: one process is to ask
 
 # A build is repeatable; a developer's run explores; HYPOTHESIS_PROFILE=thorough is for a night.
 settings.register_profile("dev", deadline=None)
@@ -42,7 +43,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes long. Each process of xdist gets a part of the list and takes tests off the others' ends.
 
     Spark comes first, so that one process has them all, and one session serves them. The modules that start brokers and
-    workers lead the other parts. Each module stays together, for the fixtures that it shares.
+    workers lead the other parts. Each module stays together, for the fixtures that it shares, and so do all those that
+    ask for one of SERVERS.
     """
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if processes == 1:
@@ -50,9 +52,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     modules: dict[str, list[pytest.Item]] = {}
     for item in items:
         modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    groups: dict[str, list[pytest.Item]] = {}
+    for module, tests in modules.items():
+        asked = {name for test in tests for name in getattr(test, "fixturenames", ())}
+        groups.setdefault(next((name for name in SERVERS if name in asked), module), []).extend(tests)
     parts: list[list[pytest.Item]] = [[] for _ in range(processes)]
     quick: list[pytest.Item] = []
-    for number, tests in enumerate(sorted(modules.values(), key=_slowness)):
+    for number, tests in enumerate(sorted(groups.values(), key=_slowness)):
         kind = _slowness(tests)
         into = quick if kind == len(SLOW) else parts[0 if kind == 0 else 1 + number % (processes - 1)]
         into += tests
@@ -65,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _slowness(tests: list[pytest.Item]) -> int:
-    """Return the place in SLOW of what a module's tests need; of the rest, len(SLOW)."""
+    """Return the place in SLOW of what the tests of a group need; of the rest, len(SLOW)."""
     needs = {mark.name for test in tests for mark in test.iter_markers()} | {*tests[0].path.parts}
     return next((place for place, name in enumerate(SLOW) if name in needs), len(SLOW))
 

@@ -44,6 +44,34 @@ def test_of_{mark}(number):
 """
 
 
+ASKING = """
+import pytest
+
+@pytest.fixture(scope="session")
+def secure():
+    return None
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("number", range(2))
+def test_of_kafka(number, {fixture}):
+    pass
+"""
+
+
+def test_modules_that_ask_for_one_server_are_of_one_process(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three processes, one has both modules of the secure broker: else each of two starts one."""
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "3")
+    pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text())
+    pytester.makepyfile(
+        **{f"test_{n}": ASKING.format(fixture="secure" if n in (0, 3) else "tmp_path") for n in range(4)}
+    )
+    done = pytester.runpytest_subprocess("--collect-only", "-q", "-p", "no:xdist", "--disable-warnings")
+    found = [line.partition(".py::")[0] for line in done.outlines if "::" in line]
+    assert [int(module.removeprefix("test_")) for module in found] == [0, 0, 3, 3, 2, 2, 1, 1]
+
+
 def test_each_part_of_the_list_begins_with_what_is_slow(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
