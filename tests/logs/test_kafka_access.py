@@ -12,6 +12,7 @@ from framework.cli.commands import checkpoints as checkpoints_module
 from framework.cli.commands import topic as topic_module
 from framework.core.partitioners import Partitioner
 from framework.errors import ConfigError, ExitCode
+from framework.execution import changelog_writer
 from framework.execution.deterministic.differing import explained
 from framework.execution.deterministic.remade import OutputsDiffer
 from framework.job.directory import JobDirectory
@@ -28,8 +29,14 @@ from tests.logs.guarded_job import job, rejected, sentences, totals
 from tests.logs.secure_broker import Entry, SecureBroker, listed
 
 pytestmark = pytest.mark.kafka
-SETTINGS = Settings(checkpoint_interval_ms=50, changelog_retention_ms=0)  # trims soon
+SETTINGS = Settings(checkpoint_interval_ms=50, changelog_retention_ms=0)
 COMMITS = 8
+
+
+@pytest.fixture(autouse=True)
+def trims_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few commits pay for a round: a changelog without changes would be trimmed after 64 KiB of them."""
+    monkeypatch.setattr(changelog_writer, "REWRITE_IDLE_BYTES", 0)
 
 
 def say(broker: SecureBroker, *texts: str) -> None:
