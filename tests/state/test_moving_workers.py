@@ -197,7 +197,7 @@ def test_a_second_job_that_starts_meanwhile_keeps_what_it_has(scene: Scene, tmp_
             local.stop()
 
     racing = before_the_claim(second.job_directory.open_log(), starts)
-    with pytest.raises(ConfigError, match="has run, total-0 has commits: give the second job a new name"):
+    with pytest.raises(ConfigError, match="has run already: total-0 has commits: give the second job a new name"):
         fork(scene, second, snapshots(scene.log, scene.job), racing)
     racing.close()
     second.log.close()

@@ -90,10 +90,13 @@ class Both(Task):
 JOB = Job("j", [Split, Extra, Join, Last], partitions=2)
 LINES_FED = ("to be or", "not to be", "that is", "the question")
 
+SETTINGS = Settings(checkpoint_interval_ms=50)
+EACH_CHECKPOINT = Settings(checkpoint_interval_ms=50, idle_checkpoint_interval_ms=50)  # also those without news
 
-def fed(job: Job, crashes: int = 0, seed: int = 0) -> Kit:
+
+def fed(job: Job, crashes: int = 0, seed: int = 0, settings: Settings = SETTINGS) -> Kit:
     """Return a kit that has run some lines, each 20 ms apart, with crashes."""
-    kit = Kit(job, settings=Settings(checkpoint_interval_ms=50))
+    kit = Kit(job, settings=settings)
     for number, line in enumerate(LINES_FED):
         kit.feed(LINES, None, line, partition=number % 2)
         kit.feed(SIDE, None, f"side{number}", partition=number % 2)
@@ -145,7 +148,7 @@ def test_an_aligned_stage_rolls_back_and_takes_deterministic_records_again() -> 
 
 def test_the_end_is_passed_by_time_and_then_reached_by_checkpoints() -> None:
     """A2b: frontiers tell that aligned tasks hold all that deterministic ones make; behind them checkpoints do."""
-    kit = Kit(JOB, settings=Settings(checkpoint_interval_ms=50))
+    kit = Kit(JOB, settings=EACH_CHECKPOINT)
     log = kit._log
     kit.feed(LINES, None, "to be")
     kit.process()
@@ -165,7 +168,7 @@ def test_the_end_is_passed_by_time_and_then_reached_by_checkpoints() -> None:
 
 def test_a_snapshot_has_one_checkpoint_of_the_aligned_tasks() -> None:
     """Deterministic tasks stand at checkpoints of their own (D4), the others at a common one."""
-    kit = fed(JOB)
+    kit = fed(JOB, settings=EACH_CHECKPOINT)
     found = {snapshot.task: snapshot.commit.checkpoint_id for snapshot in snapshots(kit._log, JOB)}
     inner = {found[f"{stage}-{p}"] for stage in ("join", "last") for p in range(2)}
     assert len(inner) == 1

@@ -205,7 +205,7 @@ def test_history_that_does_not_fit_is_refused_before_anything_is_claimed(
     cases = [
         (str(tmp_path / "nowhere"), "nowhere"),
         (parquet(tmp_path / "p" / "a.parquet", made(3, 1), partition=[0, 1, 2], offset=[0, 0, 0]), "of partition 2"),
-        (parquet(tmp_path / "q" / "a.parquet", made(1, 1), offset=[0]), "need both, or none"),
+        (parquet(tmp_path / "q" / "a.parquet", made(1, 1), offset=[0]), "give both, or none"),
     ]
     pq.write_table(pa.table({"key": ["a"], "value": ["b"]}), tmp_path / "untimed.parquet")
     pq.write_table(pa.table({"key": ["a"], "value": ["b"], "timestamp": ["c"]}), tmp_path / "worded.parquet")
