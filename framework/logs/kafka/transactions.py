@@ -38,6 +38,7 @@ _FENCED = {
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_ID_MAPPING,  # the coordinator forgot the id: it was idle for a week
+    KafkaError.UNKNOWN,  # what Kafka 4.1 may answer to the end of a transaction while it gives the id to another
 }
 
 
