@@ -1,4 +1,4 @@
-"""How an input's records are recognised when they come a second time: by an id, or by a number in a session."""
+"""Ways to recognise a record that comes a second time: by its id, or by its number in a session."""
 
 import struct
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What an error says of a changelog message that cannot be read or cannot be there: what to do."""
+"""The advice of an error about a changelog message that cannot be read or cannot be there."""
 
 from protocol.errors import DecodeError, UnsupportedFormat
 

@@ -1,4 +1,4 @@
-"""What an aligned task sends downstream: rollback markers, frames and watermarks (R2, A3, E2).
+"""The messages of an aligned task for the tasks downstream: rollback markers, frames and watermarks (R2, A3, E2).
 
 The checkpoint markers go out with a commit: framework/core/commit_pipeline.py.
 """
