@@ -36,7 +36,7 @@ class ById(Generic[K, V]):
     """Recognise a record by its id, for ``horizon_ms`` of event time after the record that came first.
 
     The ids are state of the task: exact through crashes, and as many as the disk holds. An id that comes again after
-    the horizon counts as new. Deleting old ids goes along with new ones: about a third more than the horizon's remain.
+    the horizon counts as new. Deleting old ids goes along with new ones: at most half more than the horizon's remain.
     """
 
     def __init__(self, id: Callable[[Record[K, V]], str | bytes], horizon_ms: int) -> None:  # noqa: A002  # the word

@@ -28,7 +28,7 @@ GONE_TIMERS_MIN = 1_000  # in the heap: fewer of them cost 100 KB, and each look
 # --- what inputs remember to drop duplicates ---
 
 CLEAN_ONE_IN = 32  # new keys, of which one looks for old ones: a scan's beginning costs as much as some dozen of rows
-CLEAN_KEYS = 128  # looked at by it, four for each new key: so at most a third more than the horizon's are kept
+CLEAN_KEYS = 128  # looked at by it, four for each new key: so by reckoning a third more than the horizon's are kept
 
 # --- outputs of a deterministic task that are made again ---
 
