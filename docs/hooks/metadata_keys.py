@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from docs.hooks.markdown import code, summary, table
 from framework.feeds.folder import FolderFeed
+from framework.feeds.numbered_file import NumberedFile
+from framework.feeds.numbers import PlannedNumbers
 from framework.job import key_metadata, metadata
 from framework.job.directory import JobDirectory  # noqa: F401  # job before state: the order of the packages
 from framework.logs.topic_identity import pin_topics
@@ -18,6 +20,8 @@ KEYS: dict[str, Callable[..., object] | type] = {
     "topic TOPIC": pin_topics,
     "feed-root/TOPIC": FolderFeed,
     "feed/TOPIC/PATH": FolderFeed,
+    "feed-plan/TOPIC": PlannedNumbers,
+    "feed-lines/TOPIC/PATH": NumberedFile,
 }
 
 

@@ -2,8 +2,10 @@
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from framework.api.reader import PRODUCER, SEQ
 from framework.api.record import Record
 from framework.api.serdes import Codec, Serde, bytes_serde, int64
 from framework.api.store import Store
@@ -73,9 +75,25 @@ class BySequence(Generic[K, V]):
             raise ConfigError(f"BySequence: gaps_max = {gaps_max}: need 0 or more")
         self.gaps_max = gaps_max
 
+    @classmethod
+    def from_headers(cls, horizon_ms: int, gaps_max: int = 1_000) -> "BySequence[K, V]":
+        """Go by the headers that feeds, ``Writer`` and deterministic jobs write. A record without them is an error."""
+        return cls(partial(_header, PRODUCER), _seq, horizon_ms, gaps_max)
+
     def store(self, name: str) -> Store[bytes, Any]:
         """Return the declaration of the store: session → time (ms) and the ranges that were seen. For the runtime."""
         return Store(name, key=bytes_serde, value=_seen)
+
+
+def _header(name: str, record: Record[Any, Any]) -> bytes:
+    for each, value in record.headers:
+        if each == name:
+            return value
+    raise ValueError(f"the record has no header {name}: it is not from a feed, a Writer or a deterministic job")
+
+
+def _seq(record: Record[Any, Any]) -> int:
+    return int(_header(SEQ, record))
 
 
 Deduplicate = ById[K, V] | BySequence[K, V]

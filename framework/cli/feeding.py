@@ -10,10 +10,11 @@ from typing import Any
 from framework.api.job import Job
 from framework.api.serdes import utf8
 from framework.api.topic import Topic
-from framework.cli.job_target import JobTarget, directory_of
+from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
 from framework.errors import ConfigError, LogAway
 from framework.feeds.folder import FolderFeed, ScanReport
+from framework.job.directory import directory_of
 from framework.worker.local_job import LocalJob
 
 RESCAN_S = 0.5  # --follow looks at the folder this often
@@ -116,6 +117,7 @@ def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
     screen.troubles(local.troubles())
     screen.waits(local.waits())
     screen.late(local.late())
+    screen.duplicates(local.duplicates())
     if feeding.folder is not None:
         report = feeding.folder.report
         if report.planned:

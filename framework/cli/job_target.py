@@ -1,15 +1,13 @@
 """Finds what most commands need: the job's code, its directory, its settings."""
 
 import contextlib
-import hashlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from framework.api.job import Job
 from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
+from framework.job.directory import JobDirectory, directory_of
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress, check_address, open_address, open_reader
 from framework.ports import JobLog, JobLogReader
@@ -79,15 +77,3 @@ def _check_has_run(job: Job, log: JobLogReader, reference: str, address: LogAddr
             f"grete run {reference} --log {address.url}"
         )
     check_readable(job, log)
-
-
-def directory_of(job: Job, directory: Path | None, address: LogAddress) -> Path:
-    """Return the directory of a job: by default one for each log, so that two of them share no state."""
-    if directory is not None:
-        return directory
-    return Path(".grete") / (job.name if address.embedded else f"{job.name}-{digest(address.url)}")
-
-
-def digest(text: str | bytes) -> str:
-    """Return a few characters derived from a text, for the name of a directory."""
-    return hashlib.blake2b(os.fsencode(text), digest_size=4).hexdigest()

@@ -10,8 +10,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 PLAIN_S = 5.0  # seconds between two lines where there is no terminal
-LATE_S = 60.0  # between two lines about late records
+DROPPED_S = 60.0  # between two lines about records dropped for the same reason
 WAITS_S = 60.0  # between two lines about a task that waits for others
+
+
+LATE = (
+    "{count:,} records came too late for their windows and were dropped ({parts}): "
+    "raise grace_ms of the window, or event_time_idle_ms (docs/explanation/event-time.md)"
+)
+DUPLICATES = "duplicates dropped: {count:,} ({parts}): see deduplicate= (docs/guides/duplicates.md)"
 
 
 class Screen:
@@ -23,8 +30,7 @@ class Screen:
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
         self._bars: dict[str, TaskID] = {}
         self._values: dict[str, tuple[int, int]] = {}
-        self._late: dict[str, int] = {}  # records dropped as late, by task, as last said
-        self._late_s = -LATE_S
+        self._dropped: dict[str, tuple[dict[str, int], float]] = {}  # by reason: records of each task, as said when
         self._waits_s: dict[str, float] = {}  # task that waits for others → when that was last said
         self._troubled: set[str] = set()  # tasks whose sink did not answer when last looked at
         self._said_s = time.monotonic()
@@ -73,15 +79,21 @@ class Screen:
 
     def late(self, late: Mapping[str, int], *, finally_: bool = False) -> None:
         """Say how many records windows have dropped as late: at once, then once a minute while there are more."""
-        news = {task: count for task, count in late.items() if count > self._late.get(task, 0)}
-        if not (news and time.monotonic() - self._late_s >= LATE_S) and not (finally_ and any(late.values())):
+        self._say_dropped(late, LATE, finally_=finally_)
+
+    def duplicates(self, duplicates: Mapping[str, int], *, finally_: bool = False) -> None:
+        """Say how many records inputs have dropped as repeats: at once, then once a minute while there are more."""
+        self._say_dropped(duplicates, DUPLICATES, finally_=finally_)
+
+    def _say_dropped(self, dropped: Mapping[str, int], text: str, *, finally_: bool) -> None:
+        now = time.monotonic()
+        said, said_s = self._dropped.get(text, ({}, -math.inf))
+        news = any(count > said.get(task, 0) for task, count in dropped.items())
+        if not (news and now - said_s >= DROPPED_S) and not (finally_ and any(dropped.values())):
             return
-        self._late, self._late_s = dict(late), time.monotonic()
-        parts = ", ".join(f"{task}: {count:,}" for task, count in sorted(late.items()) if count)
-        self.say(
-            f"{sum(late.values()):,} records came too late for their windows and were dropped ({parts}): "
-            "raise grace_ms of the window, or event_time_idle_ms (docs/explanation/event-time.md)"
-        )
+        self._dropped[text] = dict(dropped), now
+        parts = ", ".join(f"{task}: {count:,}" for task, count in sorted(dropped.items()) if count)
+        self.say(text.format(count=sum(dropped.values()), parts=parts))
 
     def say(self, text: str) -> None:
         """Print a line as it is, but for what could steer a terminal."""

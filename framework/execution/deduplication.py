@@ -26,7 +26,7 @@ _SIGN = 1 << 63  # a number is kept in 8 bytes with a sign
 
 
 class Deduplicator:
-    """The entries of one input. ``duplicates`` counts the records dropped since the task started or rolled back."""
+    """The entries of one input. ``duplicates`` counts the records dropped since the process started."""
 
     def __init__(
         self, declared: Deduplicate[Any, Any], name: str, store: OverlayStore, meta: OverlayStore, timers: TimerQueue

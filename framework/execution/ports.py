@@ -70,6 +70,11 @@ class Runner(Protocol):
         """How many records windows have dropped as late since the process started."""
         ...
 
+    @property
+    def duplicates(self) -> int:
+        """How many records inputs have dropped as repeats since the process started."""
+        ...
+
     def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
         """Return and forget the collected outputs to streams: (partition, records, frame body)."""
         ...

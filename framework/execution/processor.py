@@ -16,7 +16,7 @@ from framework.core.task_topology import wire
 from framework.core.topology import Topology
 from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TaskError
 from framework.execution.binding import bind_store, bind_window, bound
-from framework.execution.deduplication import Deduplicator, deduplicators_of
+from framework.execution.deduplication import deduplicators_of
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE, Source, event_time_of
 from framework.execution.outbox import MakeSinks, Outbox, sinks_of
 from framework.execution.outputs import Outputs
@@ -97,7 +97,7 @@ class Processor:
         self._inputs = self._inputs_by_log_topic(topology)
         self._task: Task | None = None
         self._windows: dict[str, TumblingWindow[Any, Any]] = {}
-        self._deduplicators: dict[str, Deduplicator] = {}  # by topic
+        self._deduplicators = deduplicators_of(stage, overlay, self._timers)  # by topic
         self._loops: dict[str, Loop] = {}
         self._reading = Reading()
         self._site: Site
@@ -231,6 +231,11 @@ class Processor:
         """Records that windows have dropped as late since the process started; a rollback may count some again."""
         return self._late_before + sum(window.late for window in self._windows.values())
 
+    @property
+    def duplicates(self) -> int:
+        """Records that inputs have dropped as repeats since the process started; a rollback may count some again."""
+        return sum(each.duplicates for each in self._deduplicators.values())
+
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
         self._outbox.close_checkpoint(checkpoint_id)
@@ -267,7 +272,6 @@ class Processor:
         ids, timers = self._stage.store_ids(), self._timers
         for attribute, store in self._stage.stores.items():
             setattr(task, attribute, bind_store(store, self._overlay.store(ids[store.name])))
-        self._deduplicators = deduplicators_of(self._stage, self._overlay, timers)
         self._windows = {}
         for attribute, window in self._stage.windows.items():
             write_batch, schedule = self._overlay.store(ids[window.name]), partial(timers.schedule, window.name)

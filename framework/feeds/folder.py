@@ -1,13 +1,12 @@
 """Feeds a folder's text files into a topic: name → text, None when a file is gone. Each change once, whatever crashes.
 
 The log's own file holds a manifest of the files that were fed, written in the transaction that appends the documents.
-So a second run over an unchanged folder appends nothing, and a crash loses and repeats nothing.
+So a second run over an unchanged folder appends nothing, and a crash loses and repeats nothing. On Kafka the records go
+out before the manifest: what a feed that was killed in between writes again has the same number (feeds.numbers).
 """
 
-import errno
 import hashlib
 import os
-import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,24 +16,22 @@ from pathlib import Path
 import msgspec
 
 from framework.errors import ConfigError
+from framework.feeds.listing import SPECIAL, UNREADABLE, VANISHED, Listing, NotRegular, contents
+from framework.feeds.numbers import PlannedNumbers
 from framework.ports import ExternalRecord, JobMetadata
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 
-EXCLUDED = ("__pycache__", ".git", ".grete", "site-packages")  # copies, caches, jobs, other people's files
 FILE_BYTES_MAX = 8 << 20  # a larger file is left out: it is data or a log, not a document
 PROBE_BYTES = 8 << 10  # a NUL byte in here means: not text
 BATCH_BYTES = 1 << 20  # of text in one transaction: bounds memory, and lets workers start on the first files
 BATCH_FILES = 200  # in one transaction
+BATCH_NAMES_BYTES = 256 << 10  # names of one transaction: a plan with two of them is a message that a broker takes
 RACY_NS = 2_000_000_000  # a file changed so recently may change again without a new time stamp: it is read again
 
 DAMAGED = "not UTF-8, damaged characters replaced"  # counted, but fed
-UNREADABLE = "unreadable"  # what was fed of it before stays as it is: nothing is known of it now
 BINARY = "binary"
 HUGE = "too large"
-VANISHED = "vanished while it was read"
-LINK = "symbolic link, not followed"
-SPECIAL = "not a regular file, not opened"
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -65,9 +62,15 @@ class ScanReport:
 class _Batch:
     """The records and metadata that the next transaction appends."""
 
-    records: list[ExternalRecord] = field(default_factory=list)
+    records: list[tuple[bytes, ExternalRecord]] = field(default_factory=list)  # with the digests of their files
     entries: dict[str, Entry | None] = field(default_factory=dict)  # None: no such file any more
     size_bytes: int = 0
+    names_bytes: int = 0
+
+    def full(self, files_max: int) -> bool:
+        """Tell whether it is to be appended before more is added."""
+        sizes = self.size_bytes >= BATCH_BYTES or self.names_bytes >= BATCH_NAMES_BYTES
+        return sizes or len(self.entries) >= files_max
 
 
 class FolderFeed:
@@ -120,6 +123,9 @@ class FolderFeed:
         decode = msgspec.msgpack.Decoder(Entry).decode
         items = log.meta_items(self._prefix)
         self._manifest = {key[len(self._prefix) :]: decode(value) for key, value in items}
+        self._plan_key = f"feed-plan/{topic}"
+        self._numbers = PlannedNumbers(log.meta_get(self._plan_key))
+        self._doubtful: set[str] = set()  # documents whose newest text may be in the topic: they are written again
         self._clock_ns = clock_ns
         self.report = ScanReport()
 
@@ -131,17 +137,19 @@ class FolderFeed:
     def scan(self) -> Iterator[ScanReport]:
         """Compare the folder with the manifest and append what differs, a batch at each step. Raises ConfigError."""
         report = self.report = ScanReport()
-        listing = _Listing(self.root, self._exclude, report.skipped)
+        listing = Listing(self.root, self._exclude, report.skipped)
+        self._doubtful = {key.decode() for key in self._numbers.begin()}
         work: list[tuple[str, bytes | None]] = []  # name, path; no path: it is gone
         for name, path, status in listing.files():
-            entry = self._manifest.get(name)
+            entry = None if name in self._doubtful else self._manifest.get(name)
             if entry is not None and (entry.mtime_ns, entry.size) == (status.st_mtime_ns, status.st_size):
                 report.counts["unchanged"] += 1
                 if entry.reason:
                     report.skipped[entry.reason] += 1
             else:
                 work.append((name, path))
-        work += [(name, None) for name in self._manifest if name not in listing.names and not listing.hides(name)]
+        known = [*self._manifest, *sorted(self._doubtful - self._manifest.keys())]
+        work += [(name, None) for name in known if name not in listing.names and not listing.hides(name)]
         report.planned = len(work)
         yield report
         batch = _Batch()
@@ -151,7 +159,7 @@ class FolderFeed:
             else:
                 self._read(batch, name, source)
             report.done += 1
-            if batch.size_bytes >= BATCH_BYTES or len(batch.entries) >= self.batch_files_max:
+            if batch.full(self.batch_files_max):
                 self._append(batch)
                 batch = _Batch()
                 yield report
@@ -162,12 +170,22 @@ class FolderFeed:
         """Append documents and manifest in one transaction; only then is it true here, too."""
         if not batch.entries:
             return
+        records = [
+            record._replace(headers=self._numbers.number(record.key or b"", digest, record.partition.partition))
+            for digest, record in batch.records
+        ]
         encode = msgspec.msgpack.Encoder().encode
         meta = {self._prefix + name: None if entry is None else encode(entry) for name, entry in batch.entries.items()}
-        self._log.produce_with_meta(batch.records, meta)
+        keys = {record.key or b"" for record in records}
+        if records:
+            self._log.produce_with_meta([], {self._plan_key: self._numbers.plan()})
+            meta[self._plan_key] = self._numbers.plan(without=keys)
+        self._log.produce_with_meta(records, meta)
+        self._numbers.written(keys)
+        self._doubtful -= {key.decode() for key in keys}
         for name, entry in batch.entries.items():
             if entry is None:
-                del self._manifest[name]
+                self._manifest.pop(name, None)
             else:
                 self._manifest[name] = entry
 
@@ -175,12 +193,12 @@ class FolderFeed:
         """Plan what one new or changed file needs."""
         counts, skipped, before = self.report.counts, self.report.skipped, self._manifest.get(name)
         try:
-            data, status, stable = _contents(path, self._file_bytes_max)
+            data, status, stable = contents(path, self._file_bytes_max)
         except FileNotFoundError:
             skipped[VANISHED] += 1
             self._remove(batch, name)
             return
-        except _NotRegular:
+        except NotRegular:
             skipped[SPECIAL] += 1
             self._remove(batch, name)
             return
@@ -203,13 +221,13 @@ class FolderFeed:
             skipped[reason] += 1
         racy = not stable or abs(self._clock_ns() - status.st_mtime_ns) < RACY_NS
         entry = Entry(-1 if racy else status.st_mtime_ns, status.st_size, digest, reason)
-        known = before is not None and bool(before.digest)
-        if digest and not (before is not None and before.digest == digest):
+        known, doubtful = before is not None and bool(before.digest), name in self._doubtful
+        if digest and (doubtful or before is None or before.digest != digest):
             counts["changed" if known else "new"] += 1
-            self._record(batch, name, text)
-        elif known and not digest:
+            self._record(batch, name, text, digest)
+        elif (known or doubtful) and not digest:
             counts["deleted"] += 1  # it became binary or huge: its old text must not be found any more
-            self._record(batch, name, None)
+            self._record(batch, name, None, b"")
         elif digest:
             counts["touched"] += 1
         batch.entries[name] = entry
@@ -217,115 +235,16 @@ class FolderFeed:
     def _remove(self, batch: _Batch, name: str) -> None:
         """Plan the end of a document, if there was one."""
         before = self._manifest.get(name)
-        if before is None:
+        if before is None and name not in self._doubtful:
             return
         batch.entries[name] = None
-        if before.digest:
+        if name in self._doubtful or (before is not None and before.digest):
             self.report.counts["deleted"] += 1
-            self._record(batch, name, None)
+            self._record(batch, name, None, b"")
 
-    def _record(self, batch: _Batch, name: str, text: bytes | None) -> None:
+    def _record(self, batch: _Batch, name: str, text: bytes | None, digest: bytes) -> None:
         key = name.encode()
         partition = TopicPartition(self._topic, partition_of(key, self._partitions))
-        batch.records.append(ExternalRecord(partition, key, text, self._clock_ns() // 1_000_000))
+        batch.records.append((digest, ExternalRecord(partition, key, text, self._clock_ns() // 1_000_000)))
         batch.size_bytes += len(text or b"")
-
-
-class _NotRegular(Exception):
-    """What was a file when it was listed is something else when it is opened."""
-
-
-class _Listing:
-    """The files below a folder, without following links, so that there are no loops and nothing from outside."""
-
-    def __init__(self, root: Path, exclude: bytes, skipped: Counter[str]) -> None:
-        self._root = os.fsencode(root)
-        self._exclude = exclude
-        self._skipped = skipped
-        self._hidden: list[str] = []  # directories that could not be listed: what is in them is not known to be gone
-        self.names: set[str] = set()
-
-    def files(self) -> Iterator[tuple[str, bytes, os.stat_result]]:
-        """Yield (name, path, status) of each regular file. Raises ConfigError if the root is gone."""
-        pending = [self._root]
-        while pending:
-            folder = pending.pop()
-            try:
-                with os.scandir(folder) as found:
-                    entries = sorted(found, key=lambda entry: entry.name)
-            except OSError as error:
-                self._cannot_list(folder, error)
-                continue
-            for entry in entries:
-                if entry.is_symlink():
-                    self._skipped[LINK] += 1
-                elif entry.is_dir(follow_symlinks=False):
-                    if os.fsdecode(entry.name) not in EXCLUDED and entry.path != self._exclude:
-                        pending.append(entry.path)
-                elif not entry.is_file(follow_symlinks=False):
-                    self._skipped[SPECIAL] += 1
-                elif (status := _status(entry)) is None:
-                    self._skipped[VANISHED] += 1
-                else:
-                    name = self._name(entry.path)
-                    self.names.add(name)
-                    yield name, entry.path, status
-
-    def _cannot_list(self, folder: bytes, error: OSError) -> None:
-        if folder == self._root:
-            raise ConfigError(
-                f"cannot list {os.fsdecode(folder)}: {error.strerror}: nothing was fed or deleted; check the folder"
-            ) from error
-        if not isinstance(error, FileNotFoundError):  # else it is gone with all that was in it
-            self._skipped[UNREADABLE] += 1
-            self._hidden.append(self._name(folder) + "/")
-
-    def _name(self, path: bytes) -> str:
-        return name_of(path[len(self._root) :].lstrip(b"/"))
-
-    def hides(self, name: str) -> bool:
-        """Whether the name is below a directory that could not be listed."""
-        return any(name.startswith(folder) for folder in self._hidden)
-
-
-def _status(entry: "os.DirEntry[bytes]") -> os.stat_result | None:
-    try:
-        return entry.stat(follow_symlinks=False)
-    except OSError:
-        return None
-
-
-def _contents(path: bytes, bytes_max: int) -> tuple[bytes | None, os.stat_result, bool]:
-    """Return (bytes, status, whether it did not change meanwhile); no bytes if there are more than ``bytes_max``.
-
-    Raises OSError; _NotRegular without having waited for a fifo's other end or woken a device.
-    """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise _NotRegular from error
-        raise
-    try:
-        before = os.fstat(handle)
-        if not stat.S_ISREG(before.st_mode):
-            raise _NotRegular
-        if before.st_size > bytes_max:
-            return None, before, True
-        pieces: list[bytes] = []
-        left = bytes_max + 1  # it may grow meanwhile
-        while left > 0 and (piece := os.read(handle, left)):
-            pieces.append(piece)
-            left -= len(piece)
-        after = os.fstat(handle)
-    finally:
-        os.close(handle)
-    data = b"".join(pieces)
-    stable = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size) and len(data) == after.st_size
-    return (None if len(data) > bytes_max else data), after, stable
-
-
-def name_of(path: bytes) -> str:
-    """Return the document name of a relative path."""
-    text = path.replace(b"\\", b"\\\\").decode("utf-8", "surrogateescape")
-    return "".join(f"\\x{ord(c) - 0xDC00:02x}" if "\udc80" <= c <= "\udcff" else c for c in text)
+        batch.names_bytes += len(key)

@@ -1,54 +1,82 @@
-"""Feeds the lines of a file or pipe into a topic: each line becomes a record."""
+"""Feeds the lines of a file or pipe into a topic: each line becomes a record, with its number in the headers."""
 
 import os
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from framework.api.topic import Topic
 from framework.errors import ConfigError, SerdeError
+from framework.feeds.numbered_file import LINE_BYTES_MAX, NumberedFile
+from framework.feeds.numbers import Numbers, cell_of, new_session
 from framework.ports import ExternalRecord, JobMetadata
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 
 READ_BYTES = 256 << 10  # at once, and so in one transaction
-LINE_BYTES_MAX = 1 << 20  # Kafka's default limit on a message is about as much
+
+Line = tuple[bytes | None, bytes]  # key, value
 
 
-def feed_lines(log: JobMetadata, topic: Topic[Any, Any], handle: int, *, keys: bool = False) -> Iterator[int]:
+def feed_lines(
+    log: JobMetadata, topic: Topic[Any, Any], handle: int, *, keys: bool = False, path: str | None = None
+) -> Iterator[int]:
     """Append every line of an open file; yield the number of lines so far, also when there is nothing to read just now.
 
     A line's bytes are the value, checked by the topic's serde: text and JSON have lines, binary serdes do not. With
     ``keys``, the text before the first tab is the key. Without, lines have none and go to the partitions in turn.
-    Raises ConfigError naming the line.
+
+    Lines are numbered in a session of their own. With the ``path`` of a regular file, which is open at its beginning,
+    the lines of a file that has been fed before, or was when the process was killed, get their numbers again; so do
+    those of a file that has grown since, up to where it was. Raises ConfigError naming the line.
     """
     partitions = log.partitions(topic.name)
     if partitions is None:
         raise ConfigError(f"no topic {topic.name!r} to feed lines into: create the job's topics first")
+    session, read = new_session(), os.read
+    if path is not None:
+        file = NumberedFile(log, f"feed-lines/{topic.name}/{path}", handle, f"{partitions} {keys}")
+        for _ in file.extend():
+            yield 0
+        session, read = file.session, file.read
+    numbers, number = Numbers(session), 0
+    for lines in read_lines(handle, topic, keys=keys, read=read):
+        batch = []
+        for key, value in lines:
+            number += 1
+            partition = number % partitions if key is None else partition_of(key, partitions)
+            cell = cell_of(session, partition, numbers.next(partition))
+            now_ms = time.time_ns() // 1_000_000
+            batch.append(ExternalRecord(TopicPartition(topic.name, partition), key, value, now_ms, cell))
+        if batch:
+            log.produce_with_meta(batch, {})
+        yield number
+
+
+def read_lines(
+    handle: int, topic: Topic[Any, Any], *, keys: bool, read: Callable[[int, int], bytes] = os.read
+) -> Iterator[Sequence[Line]]:
+    """Yield the lines that can be read at once, none when there is nothing just now. Raises ConfigError naming one."""
     number, rest, ended = 0, b"", False
     while not ended:
         if not select.select([handle], [], [], 0)[0]:  # a person types, or the writer of a pipe thinks
-            yield number
+            yield ()
             continue
-        piece = os.read(handle, READ_BYTES)
+        piece = read(handle, READ_BYTES)
         ended = not piece
         *lines, rest = (rest + piece).split(b"\n")
         if ended and rest:
             lines, rest = [rest], b""
         if len(rest) > LINE_BYTES_MAX:
             raise ConfigError(f"line {number + len(lines) + 1} is longer than {LINE_BYTES_MAX} bytes: split it")
-        batch = []
+        found = []
         for line in lines:
             number += 1
             key, value = _split(line.rstrip(b"\r"), number) if keys else (None, line.rstrip(b"\r"))
             _check(topic, key, value, number)
-            partition = number % partitions if key is None else partition_of(key, partitions)
-            now_ms = time.time_ns() // 1_000_000
-            batch.append(ExternalRecord(TopicPartition(topic.name, partition), key, value, now_ms))
-        if batch:
-            log.produce_with_meta(batch, {})
-        yield number
+            found.append((key, value))
+        yield found
 
 
 def _split(line: bytes, number: int) -> tuple[bytes, bytes]:

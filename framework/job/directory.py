@@ -1,9 +1,11 @@
 """The directory of a job on this machine: its log, its state, the logs of its workers."""
 
 import fcntl
+import hashlib
 import os
 from pathlib import Path
 
+from framework.api.job import Job
 from framework.errors import ConfigError
 from framework.logs.address import (
     IN_DIRECTORY,
@@ -76,3 +78,15 @@ class JobDirectory:
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
         return handle
+
+
+def directory_of(job: Job, directory: Path | None, address: LogAddress) -> Path:
+    """Return the directory of a job: by default one for each log, so that two of them share no state."""
+    if directory is not None:
+        return directory
+    return Path(".grete") / (job.name if address.embedded else f"{job.name}-{digest(address.url)}")
+
+
+def digest(text: str | bytes) -> str:
+    """Return a few characters derived from a text, for the name of a directory."""
+    return hashlib.blake2b(os.fsencode(text), digest_size=4).hexdigest()

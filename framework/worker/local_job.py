@@ -69,7 +69,7 @@ class LocalJob:
         self._seen_s = 0.0
         self._cut: dict[TopicPartition, int] = {}
         self._checkpoint_ids = {wiring.name: -1 for wiring in all_wirings(job)}  # as the workers last said
-        self._late: dict[tuple[str, int], int] = {}  # (task, start of its worker) → late records
+        self._dropped: dict[tuple[str, int], dict[str, int]] = {}  # (task, start of its worker) → records by reason
         self._pending: dict[TopicPartition, deque[tuple[int, int]]] = {p: deque() for p in self._external.values()}
         self._fenced: set[int] = set()  # workers of which the news has been told
         self.patience.seconds = math.inf
@@ -130,16 +130,21 @@ class LocalJob:
         return {name: task["waits"] for status in statuses for name, task in status.items() if task["waits"]}
 
     def late(self) -> dict[str, int]:
-        """Return task → records that its windows have dropped as late since this run began, as the workers last said.
+        """Return task → records that its windows have dropped as late since this run began, as the workers said."""
+        return self._dropped_for("late")
 
-        A worker that is started again counts from 0: what its predecessor has said stays.
-        """
+    def duplicates(self) -> dict[str, int]:
+        """Return task → records that its inputs have dropped as repeats since this run began, as the workers said."""
+        return self._dropped_for("duplicates")
+
+    def _dropped_for(self, reason: str) -> dict[str, int]:
+        """A worker that is started again counts from 0: what its predecessor has said stays."""
         for worker in self.supervisor.workers.values():
             for name, task in worker.status.items():
-                self._late[name, worker.starts] = task["late"]
+                self._dropped[name, worker.starts] = {each: task[each] for each in ("late", "duplicates")}
         counts = Counter[str]()
-        for (name, _), count in self._late.items():
-            counts[name] += count
+        for (name, _), dropped in self._dropped.items():
+            counts[name] += dropped[reason]
         return counts
 
     def checkpoint_ids(self) -> dict[str, int]:

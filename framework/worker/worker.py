@@ -36,7 +36,7 @@ from protocol.ids import TopicPartition
 
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
 STATUS_MS = 100  # between two statuses: what a person sees moves
-LATE_LOG_MS = 60_000  # between two lines about late records
+DROPPED_LOG_MS = 60_000  # between two lines about records dropped for the same reason
 STATUS_RESTORING_MS = 20  # a restore may be over soon, and a person watches its bar
 
 
@@ -74,7 +74,8 @@ class Worker:
         self.stopping: Callable[[], None] = lambda: None  # called when it is asked to stop
         self.tidy: Callable[[], None] = lambda: None  # now and then: what the process writes to
         self._published: dict[TopicPartition, int] = {}
-        self._reported_ms, self._late, self._late_due_ms = 0.0, 0, 0.0  # late: records, as last logged
+        self._reported_ms = 0.0
+        self._dropped: dict[str, tuple[int, float]] = {}  # by reason: records as last logged, and when more may be
         self._turn_of: TaskDriver | None = None  # a log line is about this task; after an error, whose it is
         self._told_ready: dict[str, int] = {}  # task → the generation that was last logged as ready
         self._observed = 0  # the last logical time that has reached a task here
@@ -265,16 +266,16 @@ class Worker:
             self.report({d.wiring.name: task_status(d) | {"waits": waits.get(d.wiring.name)} for d in self.drivers})
             self._publish()
             self.tidy()
-            self._warn_of_late(now)
+            self._log_dropped(logging.WARNING, "late", {d: d.event_time.late_records for d in self.drivers}, now)
+            self._log_dropped(logging.INFO, "duplicate", {d: d.parts.runner.duplicates for d in self.drivers}, now)
 
-    def _warn_of_late(self, now: float) -> None:
-        """Log how many records windows have dropped as late, once a minute while there are more (E5)."""
-        late = {driver.wiring.name: driver.event_time.late_records for driver in self.drivers}
-        if sum(late.values()) > self._late and now >= self._late_due_ms:
-            self._late, self._late_due_ms = sum(late.values()), now + LATE_LOG_MS
-            logger.warning(
-                "late records dropped", extra={"late": {task: count for task, count in late.items() if count}}
-            )
+    def _log_dropped(self, level: int, which: str, dropped: dict[TaskDriver, int], now: float) -> None:
+        """Log how many records were dropped as late (E5) or as repeats, once a minute while there are more."""
+        said, due_ms = self._dropped.get(which, (0, 0.0))
+        if sum(dropped.values()) > said and now >= due_ms:
+            self._dropped[which] = sum(dropped.values()), now + DROPPED_LOG_MS
+            counts = {driver.wiring.name: count for driver, count in dropped.items() if count}
+            logger.log(level, "%s records dropped", which, extra={which: counts})
 
     def _publish(self) -> None:
         """Publish how far external inputs are committed, where that has changed: seldom enough for any cluster."""

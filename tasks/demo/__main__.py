@@ -15,13 +15,13 @@ from rich.console import Console
 
 from framework.cli import report_errors
 from framework.cli.feeding import Feeding, StopSignal, described, show
-from framework.cli.job_target import JobTarget, digest
+from framework.cli.job_target import JobTarget
 from framework.cli.options import Directory, KafkaConfig, Set
 from framework.cli.progress import Screen
 from framework.cli.settings_file import settings_of
 from framework.errors import ConfigError, ExitCode
 from framework.feeds.folder import FolderFeed
-from framework.job.directory import JobDirectory
+from framework.job.directory import JobDirectory, digest
 from framework.logs.address import KAFKA, LogAddress, check_address
 from framework.settings import Settings, with_texts
 from framework.state.local_reader import LocalReader

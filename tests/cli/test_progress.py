@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from framework.cli.progress import Screen, printable
+from framework.cli.progress import LATE, Screen, printable
 
 
 def shown(*, terminal: bool) -> tuple[Screen, io.StringIO]:
@@ -68,7 +68,8 @@ def test_late_records_are_told_at_once_then_once_a_minute_and_at_the_end() -> No
     assert out.getvalue() == ""
     screen.late({"count-0": 2, "count-1": 1_000, "other-0": 0})
     screen.late({"count-0": 3, "count-1": 1_000, "other-0": 0})
-    screen._late_s -= 60
+    said, said_s = screen._dropped[LATE]
+    screen._dropped[LATE] = said, said_s - 60  # a minute has gone by
     screen.late({"count-0": 3, "count-1": 1_000, "other-0": 0})
     screen.late({"count-0": 3, "count-1": 1_000, "other-0": 0})
     screen.late({"count-0": 3, "count-1": 1_000, "other-0": 0}, finally_=True)
@@ -78,3 +79,7 @@ def test_late_records_are_told_at_once_then_once_a_minute_and_at_the_end() -> No
         *["1,003 records came too late for their windows and were dropped"] * 2,
     ]
     assert "(count-0: 2, count-1: 1,000): raise grace_ms" in lines[0]
+    screen.duplicates({"count-0": 7})
+    assert out.getvalue().splitlines()[3:] == [
+        "duplicates dropped: 7 (count-0: 7): see deduplicate= (docs/guides/duplicates.md)"
+    ]

@@ -60,6 +60,7 @@ def test_killed_workers_take_each_number_once(tmp_path: Path, kind: str, mode: M
         while not run.drained(run.ends()):
             assert time.monotonic() < deadline, run.checkpoint_ids()
             run.poll(20)
+        dropped = run.duplicates()
         run.stop()
         rows = [row for p in range(2) for row in log.read(TopicPartition(f"{NAME}-counts", p), 0, 1 << 22)]
         log.close()
@@ -67,3 +68,6 @@ def test_killed_workers_take_each_number_once(tmp_path: Path, kind: str, mode: M
     taken = Counter((row.key, int.from_bytes(row.value or b"")) for row in rows)
     wanted = {(f"s{p}{each}".encode(), number): 1 for p in range(2) for each in "ab" for number in range(EACH)}
     assert taken == wanted
+    assert 0 < sum(dropped.values())
+    logs = "".join(path.read_text() for path in (tmp_path / "place").rglob("*.log*"))
+    assert '"duplicate records dropped"' in logs

@@ -15,18 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framework.errors import ConfigError, TransientError
-from framework.feeds.folder import (
-    BINARY,
-    DAMAGED,
-    HUGE,
-    LINK,
-    SPECIAL,
-    UNREADABLE,
-    VANISHED,
-    FolderFeed,
-    ScanReport,
-    name_of,
-)
+from framework.feeds.folder import BINARY, DAMAGED, HUGE, FolderFeed, ScanReport
+from framework.feeds.listing import LINK, SPECIAL, UNREADABLE, VANISHED, name_of
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
 from protocol.ids import TopicPartition

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from framework.errors import ConfigError
-from framework.feeds.lines import LINE_BYTES_MAX, feed_lines
+from framework.feeds.lines import feed_lines
+from framework.feeds.numbered_file import LINE_BYTES_MAX
 from framework.logs.embedded import EmbeddedLog
 from grete import Topic, int64, json, utf8
 from protocol.ids import TopicPartition

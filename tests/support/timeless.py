@@ -8,6 +8,7 @@ class Timeless:
 
     watermark: tuple[int, bool] | None = None
     late_records = 0
+    duplicates = 0
     progress: tuple[int, ...] = ()  # of the user's code, which is not watched here
 
     def input_is_idle(self, partition: TopicPartition) -> None:

@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from framework.api.job import Job
-from framework.cli.job_target import JobTarget, directory_of, existing_log
+from framework.cli.job_target import JobTarget, existing_log
 from framework.cli.progress import Screen, printable
 from framework.cli.spark_work import of_stages, wanted_of
 from framework.cli.tables import print_table
-from framework.job.directory import JobDirectory
+from framework.job.directory import JobDirectory, directory_of
 from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress
 from framework.settings import Settings

@@ -4,9 +4,10 @@ import random
 from pathlib import Path
 
 from framework.api.job import Job
-from framework.cli.job_target import directory_of, existing_log
+from framework.cli.job_target import existing_log
 from framework.errors import ExitCode
 from framework.execution.deterministic.determinism_lint import suspicious_lines
+from framework.job.directory import directory_of
 from framework.logs.address import LogAddress
 from framework.replay.elsewhere import ReplaySpec, replay_elsewhere
 from framework.replay.recorded import MadeOutput

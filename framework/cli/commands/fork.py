@@ -3,10 +3,10 @@
 from contextlib import closing
 from pathlib import Path
 
-from framework.cli.job_target import directory_of, existing_log
+from framework.cli.job_target import existing_log
 from framework.cli.moved_state import at_checkpoint, say, standing_still, tell_moved
 from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
+from framework.job.directory import JobDirectory, directory_of
 from framework.job.loader import load_job
 from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress

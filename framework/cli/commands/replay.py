@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from framework.api.definition import define, encode_definition
-from framework.cli.job_target import directory_of, existing_log
+from framework.cli.job_target import existing_log
 from framework.cli.moved_state import at_checkpoint, say
-from framework.job.directory import JobDirectory
+from framework.job.directory import JobDirectory, directory_of
 from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress
 from framework.settings import Settings

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from framework.cli.job_target import directory_of, existing_log_to_write
+from framework.cli.job_target import existing_log_to_write
 from framework.cli.moved_state import say, standing_still, tell_moved
-from framework.job.directory import JobDirectory
+from framework.job.directory import JobDirectory, directory_of
 from framework.job.metadata import pinned_settings
 from framework.logs.address import LogAddress
 from framework.settings import Settings

@@ -1,6 +1,7 @@
 """`grete run` and `grete up`: a whole job on this machine, with progress."""
 
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from framework.cli.progress import Screen
 from framework.errors import ConfigError
 from framework.feeds.folder import FolderFeed
 from framework.feeds.lines import feed_lines
+from framework.feeds.listing import name_of
 from framework.logs.patience import Patience
 from framework.worker.local_job import LocalJob
 
@@ -37,7 +39,7 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
     opened = _open_lines(found.job, lines)
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
-    fed = [topic.name for topic, _ in opened] + ([] if folder is None else [folder_topic(found.job).name])
+    fed = [topic.name for topic, *_ in opened] + ([] if folder is None else [folder_topic(found.job).name])
     with (
         stop.excuses(),
         LocalJob(found.job, found.reference, found.job_directory, found.settings, fed=fed, patience=patience) as local,
@@ -47,7 +49,7 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
             feed = FolderFeed(
                 local.metadata, folder_topic(found.job).name, folder, exclude=found.job_directory.directory
             )
-        sources = [feed_lines(local.metadata, topic, handle, keys=keys) for topic, handle in opened]
+        sources = [feed_lines(local.metadata, topic, handle, keys=keys, path=path) for topic, handle, path in opened]
         feeding = Feeding(local, feed, sources, follow=follow)
         started_s, before = time.monotonic(), sum(local.committed().values())
         ready_s: float | None = None  # when all tasks took input: a start is no part of a rate
@@ -65,13 +67,14 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
             local.stop()
             tell(local, screen)
             screen.late(local.late(), finally_=True)
+            screen.duplicates(local.duplicates(), finally_=True)
         done = sum(local.committed().values()) - before
         ready_s = ended_s if ready_s is None else ready_s
         _summary(screen, found, feeding, done, ready_s - started_s, ended_s - ready_s, stopped=stop.asked)
 
 
-def _open_lines(job: Job, options: Sequence[str]) -> list[tuple[Topic[Any, Any], int]]:
-    """Open what --input names; the handles stay open until the process ends. Raises ConfigError."""
+def _open_lines(job: Job, options: Sequence[str]) -> list[tuple[Topic[Any, Any], int, str | None]]:
+    """Open what --input names, and tell the path of a regular file. The handles stay open. Raises ConfigError."""
     topics, opened = external_inputs(job), []
     for option in options:
         name, equals, source = option.partition("=")
@@ -81,7 +84,8 @@ def _open_lines(job: Job, options: Sequence[str]) -> list[tuple[Topic[Any, Any],
             handle = sys.stdin.fileno() if source == "-" else os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
             raise ConfigError(f"--input {option}: {getattr(error, 'strerror', None) or 'there is no input'}") from error
-        opened.append((topics[name], handle))
+        regular = source != "-" and stat.S_ISREG(os.fstat(handle).st_mode)
+        opened.append((topics[name], handle, name_of(os.fsencode(os.path.realpath(source))) if regular else None))
     return opened
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from framework.cli.job_target import directory_of, existing_log
+from framework.cli.job_target import existing_log
 from framework.cli.moved_state import at_checkpoint, say
 from framework.cli.reading import from_text, to_text
 from framework.errors import ExitCode
+from framework.job.directory import directory_of
 from framework.logs.address import LogAddress
 from framework.state.newest import NewestReader
 from framework.state.snapshot_reader import SnapshotReader

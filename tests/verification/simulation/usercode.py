@@ -179,6 +179,7 @@ class SimRunner:
     """The driver's Runner over the real overlay. ``froze`` gets the steps of each frozen checkpoint, in order."""
 
     late_records = 0  # they are part of the state here
+    duplicates = 0
     progress: tuple[int, ...] = ()  # only a worker's process is watched
 
     def __init__(
