@@ -29,6 +29,7 @@ class AlignedMode:
         self._batch_of: TopicPartition | None = None
         self._held: list[ExternalRecord] = []  # records that a sink holds back for the checkpoint being committed (S1)
         self._unflushed = False  # something was processed since the outputs were flushed
+        self.held_up = False
 
     def observe(self, t: int) -> None:
         """Do nothing: there is no logical time."""
@@ -78,7 +79,8 @@ class AlignedMode:
     def read(self) -> bool:
         """Read input and give it to the core or the code; False if there is none to be had now."""
         parts = self._parts
-        if not parts.core.wants_input or parts.blocked():
+        self.held_up = parts.core.wants_input and parts.blocked()
+        if self.held_up or not parts.core.wants_input:
             return False
         if self._batch_of is None:
             try:

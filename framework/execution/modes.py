@@ -9,6 +9,8 @@ from framework.ports import Delivery
 class Mode(Protocol):
     """The mode of one task, over its TaskParts. ``AlignedMode`` and ``DeterministicMode`` are the two."""
 
+    held_up: bool  # by its sends, its sink or its consumers: it reads no input for now
+
     @property
     def awaits_answers(self) -> bool:
         """Whether something can go on only when the log has answered."""

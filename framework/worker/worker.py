@@ -30,7 +30,7 @@ from framework.stores.rocksdb_open import open_store
 from framework.stores.spill import FileSpill
 from framework.stores.store_directory import wipe_directory
 from framework.worker.status import log_ready, task_status
-from framework.worker.waiting import CheckpointWaits
+from framework.worker.waiting import TaskWaits
 from framework.worker.watchdog import Watchdog
 from protocol.ids import TopicPartition
 
@@ -89,7 +89,7 @@ class Worker:
         for owner, graph in enumerate(stages_of(job, partition, stage)):
             check_keys = None if keys is None else keys.check_of(graph, partition)
             self._host(owner, graph, job, partition, job_directory, memory, check_keys)
-        self._waiting = CheckpointWaits([graph.name for graph in job.stages], settings.checkpoint_interval_ms)
+        self._waiting = TaskWaits([graph.name for graph in job.stages], settings.checkpoint_interval_ms)
         # sources come last in a turn: the records that reached the others let them advance at once
         self._sources = [driver for driver in self.drivers if driver.wiring.is_source]
         self._behind = [driver for driver in self.drivers if not driver.wiring.is_source]
@@ -262,7 +262,9 @@ class Worker:
             return
         if force or since >= STATUS_MS or not all(driver.running for driver in self.drivers):
             self._reported_ms = now
-            waits = {} if self.patience.silent else self._waiting.told(self.drivers, now)  # the log is the reason
+            if self.patience.silent:
+                self._waiting.forget()
+            waits = self._waiting.told(self.drivers, now)
             self.report({d.wiring.name: task_status(d) | {"waits": waits.get(d.wiring.name)} for d in self.drivers})
             self._publish()
             self.tidy()

@@ -3,20 +3,27 @@
 import io
 import logging
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from framework.cli.progress import Screen
-from framework.errors import ExitCode
 from framework.job.directory import JobDirectory
 from framework.job.topics import create_topics
+from framework.logs import patience
 from framework.settings import Settings
 from framework.worker import waiting
 from framework.worker.worker import Worker
 from grete import Input, Job, Output, Record, Task, Topic, utf8
 
+Status = dict[str, Any]  # by task
+BOTH = pytest.mark.parametrize("scene", ["aligned", "deterministic"], indirect=True)
+WHAT = {"aligned": "next checkpoint", "deterministic": "stream"}
+DATE = r"2\d\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 WORDS = Topic("words", key=utf8, value=utf8)
 
 
@@ -40,31 +47,83 @@ class Count(Task):
         """Do nothing."""
 
 
-def test_a_task_behind_a_worker_that_is_away_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Of two partitions one is not started: the task behind both waits for the source that is away, and only for it."""
+@dataclass
+class Scene:
+    """A job of two stages and two partitions, whose workers a test runs one at a time."""
+
+    job: Job
+    directory: JobDirectory
+
+    def run(self, partition: int, until: Callable[[Worker, Status], bool]) -> None:
+        """Run a worker until ``until`` says of what it reports that it may stop."""
+        log = self.directory.open_log()
+        create_topics(self.job, log)
+        settings = Settings(checkpoint_interval_ms=20, shutdown_timeout_ms=1)
+        worker = Worker(self.job, partition, log, self.directory, settings)
+
+        def report(status: Status) -> None:
+            if until(worker, status):
+                worker.stop()
+
+        worker.report = report
+        worker.run()
+        worker.close()
+
+
+@pytest.fixture
+def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """Return a job in the mode that the test is given; a wait is said at once, and that the log does not answer."""
     monkeypatch.setattr(waiting, "WAIT_MS", 1)
+    monkeypatch.setattr(patience, "FIRST_S", 0)
+    return Scene(Job("two", stages=[Split, Count], partitions=2, mode=request.param), JobDirectory(tmp_path / "job"))
+
+
+def waits_of(status: Status) -> str:
+    """Return what the task behind both sources waits for, "" for nothing; no other task waits for any."""
+    assert all(task["waits"] is None for name, task in status.items() if name != "count-0")
+    return status["count-0"]["waits"] or ""
+
+
+@BOTH
+def test_a_task_behind_a_worker_that_is_away_names_it(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """Of two partitions one is not started: the task behind both waits for the source that is away, and only for it."""
     caplog.set_level(logging.INFO, "grete")
-    job = Job("two", stages=[Split, Count], partitions=2)
-    directory = JobDirectory(tmp_path / "job")
-    log = directory.open_log()
-    create_topics(job, log)
-    worker = Worker(job, 0, log, directory, Settings(checkpoint_interval_ms=20, shutdown_timeout_ms=1))
-    told: list[str] = []
+    what = WHAT[scene.job.modes]
+    wait = re.compile(rf"for \d+ s for the {what} of split-1 \(last: none yet\)")
+    scene.run(0, lambda _, status: wait.fullmatch(waits_of(status)) is not None)
+    logged = [each.__dict__ for each in caplog.records if each.getMessage() == "waits for other tasks"][-1]
+    assert (logged["task"], logged["for"], logged["of"]) == ("count-0", what, {"split-1": "none yet"})
 
-    def report(status: dict[str, object]) -> None:
-        assert all(isinstance(task, dict) for task in status.values())
-        told.extend(task["waits"] for task in status.values() if isinstance(task, dict) and task["waits"])
-        if told:
-            worker.stop()
 
-    worker.report = report
-    assert worker.run() is ExitCode.FAILED  # a stop cannot commit without the other one
-    worker.close()
-    assert re.fullmatch(r"for \d+ s for the next checkpoint of split-1 \(last: none yet\)", told[0])
-    logged = next(each for each in caplog.records if each.getMessage() == "waits for other tasks")
-    assert (logged.__dict__["task"], logged.__dict__["of"]) == ("count-0", {"split-1": "none yet"})
+@BOTH
+def test_it_says_how_far_the_other_one_had_come(scene: Scene) -> None:
+    """The worker that is away has run before: when its last checkpoint was, or up to when its stream is known."""
+    scene.run(1, lambda _, status: status["split-1"]["checkpoint_id"] > 0)
+    last = re.compile(rf"for \d+ s for the {WHAT[scene.job.modes]} of split-1 \(last: {DATE}\)")
+    scene.run(0, lambda _, status: last.fullmatch(waits_of(status)) is not None)
+
+
+@BOTH
+def test_a_task_that_something_else_holds_up_waits_for_no_task(scene: Scene) -> None:
+    """While the log does not answer, and while too much that it has sent is not answered, no other task is named."""
+    silent: list[str] = []
+    held_up: list[str] = []
+
+    def until(worker: Worker, status: Status) -> bool:
+        waits, [count] = waits_of(status), [each for each in worker.drivers if each.wiring.name == "count-0"]
+        if not silent and waits:
+            worker.patience.waits("the log", "")
+        elif worker.patience.silent:
+            silent.append(waits)
+            worker.patience.answered("the log")
+            count.parts.pending_sends.bytes += 1 << 30
+        elif count.mode.held_up:
+            held_up.append(waits)
+        return len(held_up) == 3
+
+    scene.run(0, until)
+    assert silent == [""]
+    assert not any(held_up[1:])  # the one before was perhaps held up later than its status was made
 
 
 def test_the_screen_says_it_once_a_minute_and_when_it_is_over() -> None:

@@ -31,7 +31,7 @@ class DeterministicMode:
         self._waiting: list[ExternalRecord] = []  # outputs that are not released yet
         self._waiting_bytes = 0
         self._told = 0  # the last time that the tasks beside this one have observed
-        self._held_up = False  # no more input is taken before the log has answered
+        self.held_up = False  # by its sends or its sink: no more input is taken before the log has answered
         self._due_at_ms: float | None = None  # when a Tick can do something, as of the core's step ``_due_step``
         self._due_step = -1
         parts.when_ready = self._begin
@@ -39,12 +39,12 @@ class DeterministicMode:
     @property
     def awaits_answers(self) -> bool:
         """Whether something can go on only when the log has answered."""
-        return self._parts.pending_sends.awaited or self._core.awaits_answers or self._held_up
+        return self._parts.pending_sends.awaited or self._core.awaits_answers or self.held_up
 
     @property
     def can_go_on(self) -> bool:
         """Whether a ``tick`` can do something now that outputs are acknowledged."""
-        return bool(self._parts.todo) or self._held_up
+        return bool(self._parts.todo) or self.held_up
 
     def acknowledged(self, delivery: Delivery) -> None:
         """Note where the outputs of this task end: a successor need not look for them before that."""
@@ -83,8 +83,8 @@ class DeterministicMode:
         parts = self._parts
         if not self._core.wants_input:
             return False
-        self._held_up = self._waiting_bytes > parts.settings.sink_buffer_bytes_max or parts.blocked()
-        if self._held_up:
+        self.held_up = self._waiting_bytes > parts.settings.sink_buffer_bytes_max or parts.blocked()
+        if self.held_up:
             return self._nothing_more()
         try:
             batch = parts.next_batch()
