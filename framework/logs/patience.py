@@ -40,6 +40,7 @@ class Patience:
         self._end_s = math.inf
         self._since_s: float | None = None  # the first question that is not answered yet
         self._said_s: float | None = None
+        self._answered_s = -math.inf
 
     @property
     def ended(self) -> bool:
@@ -50,6 +51,10 @@ class Patience:
     def silent(self) -> bool:
         """Whether the log has not answered for so long that it was said."""
         return self._said_s is not None
+
+    def unanswered_since(self, began_s: float) -> bool:
+        """Tell whether something was asked, and nothing was answered since ``began_s``."""
+        return self._since_s is not None and self._answered_s < began_s
 
     def end_within(self, seconds: float) -> None:
         """Wait no longer than this from now on, whatever is asked. Safe to call from a signal handler."""
@@ -82,10 +87,11 @@ class Patience:
 
     def answered(self, whom: str) -> None:
         """Note an answer; say so if the silence was mentioned."""
+        self._answered_s = self.clock_s()
         if self._since_s is None:
             return
         if self._said_s is not None:
-            self._say(f"{whom} answers again, after {_length(self.clock_s() - self._since_s)}")
+            self._say(f"{whom} answers again, after {_length(self._answered_s - self._since_s)}")
         self._since_s = self._said_s = None
 
 

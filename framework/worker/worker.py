@@ -14,6 +14,7 @@ from framework.errors import (
     ExitCode,
     FrameworkError,
     LogAway,
+    TransientError,
 )
 from framework.execution.build import assemble, store_names
 from framework.execution.driver import TaskDriver
@@ -78,6 +79,7 @@ class Worker:
         self._dropped: dict[str, tuple[int, float]] = {}  # by reason: records as last logged, and when more may be
         self._turn_of: TaskDriver | None = None  # a log line is about this task; after an error, whose it is
         self._told_ready: dict[str, int] = {}  # task → the generation that was last logged as ready
+        self._away: dict[str, int] = {}  # task → its commits when the log was last silent: until the next, that is why
         self._observed = 0  # the last logical time that has reached a task here
         self._stop_by: float | None = None  # set by a signal handler, seen by the loop
         self._stopping = False
@@ -194,6 +196,8 @@ class Worker:
                     break
         except FrameworkError as error:
             error.task = error.task or driver.wiring.name  # below, a log or a store does not know whose turn it is
+            if type(error) is TransientError and self._away.get(driver.wiring.name) == driver.counters["commits"]:
+                raise LogAway.from_plain(error.plain(), f"after an outage of the log: {error}") from error
             raise
         if driver.running and self._told_ready.get(driver.wiring.name) != driver.core.generation:
             self._told_ready[driver.wiring.name] = driver.core.generation
@@ -239,8 +243,11 @@ class Worker:
 
         Without a log nothing could be committed; with one, something has held the last commit up.
         """
-        logger.warning("stop timed out", extra={"waited_ms": self._settings.shutdown_timeout_ms})
-        return ExitCode.DONE if self.patience.silent else ExitCode.FAILED
+        assert self._stop_by is not None
+        waited_ms = self._settings.shutdown_timeout_ms
+        logger.warning("stop timed out", extra={"waited_ms": waited_ms})
+        away = self.patience.silent or self.patience.unanswered_since((self._stop_by - waited_ms) / 1000)
+        return ExitCode.DONE if away else ExitCode.FAILED
 
     def close(self) -> None:
         """Release stores and log."""
@@ -264,6 +271,7 @@ class Worker:
             self._reported_ms = now
             if self.patience.silent:
                 self._waiting.forget()
+                self._away = {driver.wiring.name: driver.counters["commits"] for driver in self.drivers}
             waits = self._waiting.told(self.drivers, now)
             self.report({d.wiring.name: task_status(d) | {"waits": waits.get(d.wiring.name)} for d in self.drivers})
             self._publish()

@@ -46,6 +46,23 @@ def test_a_short_silence_is_no_news() -> None:
     assert said == []
 
 
+def test_an_answer_since_the_stop_was_asked_for() -> None:
+    """Nothing answered what was asked: a stop could do nothing. One answer, or no question: something else held it."""
+    clock = Clock()
+    patience = Patience(clock_s=clock)
+    clock.now = 1.0
+    patience.answered(KAFKA)
+    clock.now = 2.0
+    assert not patience.unanswered_since(1.5)
+    patience.waits(KAFKA, "")
+    assert patience.unanswered_since(1.5)
+    clock.now = 3.0
+    patience.answered(KAFKA)
+    assert not patience.unanswered_since(1.5)
+    patience.waits(KAFKA, "")
+    assert not patience.unanswered_since(1.5)
+
+
 def test_the_bounds_of_waiting() -> None:
     """A question, a start, a question asked by the way, and the end of all waiting."""
     clock = Clock()

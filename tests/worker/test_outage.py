@@ -1,10 +1,13 @@
-"""A job whose only broker is frozen, killed and started again: it waits, says so, and goes on; a stop still stops."""
+"""A job whose only broker is frozen, killed and started again, or cut off: it waits, says so, and goes on; it stops."""
 
+import json
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Producer
@@ -17,12 +20,15 @@ from framework.job.directory import JobDirectory
 from framework.job.loader import load_job
 from framework.logs import patience as waiting
 from framework.logs.address import LogAddress
+from framework.logs.kafka.reader import KafkaReader
 from framework.logs.partition_reader import rows_left
 from framework.logs.patience import Patience
 from framework.settings import Settings
 from framework.testing.broker import Broker
+from framework.testing.broker.settings import free_port
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
+from tests.support.cut_line import CutLine
 from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
 from tests.worker.workers import LIMIT_S
 
@@ -71,10 +77,76 @@ def target(cluster: Cluster, folder: Path, name: str, settings: Settings) -> Job
 
 def tick(cluster: Cluster, name: str, count: int) -> None:
     """Write inputs."""
-    producer = Producer({"bootstrap.servers": cluster.bootstrap})
-    for _ in range(count):
-        producer.produce(f"{name}-ticks", b"tick", b"key")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "partitioner": "murmur2_random"})
+    for number in range(count):
+        producer.produce(f"{name}-ticks", b"tick", b"key %d" % number)
     assert producer.flush(LIMIT_S) == 0
+
+
+PAIRS = """
+from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
+words = Topic("NAME-words", key=utf8, value=int64)
+
+class Spread(Task):
+    ticks = Input(Topic("NAME-ticks", key=utf8, value=utf8))
+    out = Output(words)
+    def process(self, record: Record[str, str]) -> None:
+        for number in range(4):
+            self.out.send(f"{record.value} {number}", 1)
+
+class Count(Task):
+    words = Input(words)
+    total = Store("total", key=utf8, value=int64)
+    out = Output(Topic("NAME-counts", key=utf8, value=int64))
+    def process(self, record: Record[str, int]) -> None:
+        n = self.total.get(record.key, 0) + 1
+        self.total.put(record.key, n)
+        self.out.send(record.key, n)
+
+job = Job("NAME", stages=[Spread, Count], partitions=2, mode="MODE")
+"""
+# A user may set these: requests are given up, and transactions aborted, after seconds instead of a minute.
+SOON = "socket.timeout.ms=2000\nsocket.connection.setup.timeout.ms=1000\nproducer.transaction.timeout.ms=3000\n"
+LINES = 4  # that say, one a second here, that nothing answers: transactions have timed out, and connections are lost
+
+
+class Network(NamedTuple):
+    """A broker, and the line by which a job reaches it."""
+
+    cluster: Cluster
+    line: CutLine
+
+    def target(self, folder: Path, name: str, mode: str, settings: Settings) -> JobTarget:
+        """Return a job of two stages in a folder; its topics are there."""
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
+        for made in admin.create_topics([NewTopic(f"{name}-ticks", 2), NewTopic(f"{name}-counts", 2)]).values():
+            made.result(LIMIT_S)
+        file, options = folder / f"{name}.py", folder / "kafka.conf"
+        file.write_text(PAIRS.replace("NAME", name).replace("MODE", mode))
+        options.write_text(SOON)
+        address = LogAddress(f"kafka://127.0.0.1:{self.line.port}", options)
+        return JobTarget(load_job(str(file)), str(file), JobDirectory(folder / "job", address=address), settings)
+
+    def totals(self, name: str) -> dict[str, list[int]]:
+        """Return what a reader of committed records finds in both output partitions, by key."""
+        found = dict[str, list[int]]()
+        with closing(KafkaReader.connect(self.cluster.bootstrap)) as log:
+            for partition in (TopicPartition(f"{name}-counts", number) for number in range(2)):
+                for row in rows_left(log, partition, 0, log.bounds(partition)[1]):
+                    found.setdefault((row.key or b"").decode(), []).append(int.from_bytes(row.value or b"", "big"))
+        return found
+
+
+@pytest.fixture(scope="module")
+def network(kafka_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """Yield a broker that the tests may cut off."""
+    del kafka_broker  # asked for because it says whether jars can be had here
+    port = free_port()
+    with (
+        Cluster(tmp_path_factory.mktemp("network") / "kafka", behind=port) as cluster,
+        CutLine(port, cluster.outside) as line,
+    ):
+        yield Network(cluster, line)
 
 
 def until(local: LocalJob, condition: Callable[[], bool]) -> None:
@@ -124,31 +196,99 @@ def test_a_broker_that_is_away_costs_only_time(cluster: Cluster, tmp_path: Path)
         assert worker.exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("mode", "delivery"),
+    [("aligned", "transactional"), ("deterministic", "transactional"), ("deterministic", "sequenced")],
+)
+@pytest.mark.usefixtures("soon")
+def test_a_network_that_is_cut_costs_only_time(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, delivery: Any
+) -> None:
+    """Under load, for longer than requests and transactions live: nothing lost or twice, nothing has crashed."""
+    monkeypatch.setattr(waiting, "EVERY_S", 1.0)
+    settings = Settings(checkpoint_interval_ms=50, restarts_max=1, output_delivery=delivery)
+    name = f"cut-{mode}-{delivery}"
+    found, said, news = network.target(tmp_path, name, mode, settings), list[str](), list[str]()
+    with LocalJob(
+        found.job, found.reference, found.job_directory, settings, patience=Patience(say=said.append)
+    ) as local:
+        inputs = [TopicPartition(f"{name}-ticks", number) for number in range(2)]
+
+        def committed(count: int) -> bool:
+            news.extend(local.supervisor.news)
+            local.supervisor.news.clear()
+            assert not any(worker.crashes for worker in local.supervisor.workers.values()), news
+            return sum(local.committed().get(each, 0) for each in inputs) >= count
+
+        tick(network.cluster, name, 100)
+        until(local, lambda: committed(100))
+        network.line.cut()
+        tick(network.cluster, name, 100)
+        until(local, lambda: not committed(1 << 30) and len(said) >= LINES)
+        assert all("has not answered for" in line for line in said)
+        network.line.heal()
+        until(local, lambda: committed(200) and "answers again" in said[-1])
+        until(local, lambda: local.drained(local.ends()))
+        assert network.totals(name) == {f"tick {number}": list(range(1, 201)) for number in range(4)}
+        local.stop()
+        assert [worker.exit_code for worker in local.supervisor.workers.values()] == [0, 0]
+
+
 @pytest.mark.usefixtures("soon")
 def test_a_stop_while_no_broker_answers_takes_its_time_out(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """SIGTERM to `grete up` when it has said that the broker is away: it and its workers end, and that is no error."""
-    settings = Settings(shutdown_timeout_ms=500)
-    found = target(cluster, tmp_path, "stopped", settings)
+    found = target(cluster, tmp_path, "stopped", Settings(shutdown_timeout_ms=500))
     tick(cluster, "stopped", 1)
-    say, waited = Screen.say, list[str]()
+    try:
+        stopped_while_away(found, lambda: cluster.freeze(0), monkeypatch)
+    finally:
+        cluster.thaw(0)
+    assert capsys.readouterr().out.splitlines()[-1] == "stopping …"
+
+
+@pytest.mark.parametrize("mode", ["aligned", "deterministic"])
+@pytest.mark.usefixtures("soon")
+def test_a_stop_while_the_network_is_cut_takes_its_time_out(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mode: str
+) -> None:
+    """The same with two workers of two stages that are cut off while they work: each ends with 0, none is killed."""
+    name = f"left-{mode}"
+    found = network.target(tmp_path, name, mode, Settings(shutdown_timeout_ms=500))
+    tick(network.cluster, name, 1_000)
+    try:
+        stopped_while_away(found, network.line.cut, monkeypatch)
+    finally:
+        network.line.heal()
+    assert capsys.readouterr().out.splitlines()[-1] == "stopping …"
+    for number in range(2):  # workers
+        lines = [json.loads(line) for line in found.job_directory.worker_log(number).read_text().splitlines()]
+        assert [line["code"] for line in lines if line["event"] == "worker done"] == [0]
+
+
+def stopped_while_away(found: JobTarget, leave: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run `grete up` with a broker that leaves once something is committed, and end it by SIGTERM when it says so."""
+    say, bar, left, waited = Screen.say, Screen.bar, list[int](), list[str]()
 
     def said(screen: Screen, text: str) -> None:
         say(screen, text)
-        if "Ctrl-C stops them" in text:
-            cluster.freeze(0)
-        elif "has not answered" in text:
+        if "has not answered" in text:
             waited.append(text)
             os.kill(os.getpid(), signal.SIGTERM)
 
+    def shown(screen: Screen, name: str, done: int, total: int) -> None:
+        bar(screen, name, done, total)
+        if done and not left:
+            left.append(done)
+            leave()
+
     monkeypatch.setattr(Screen, "say", said)
+    monkeypatch.setattr(Screen, "bar", shown)
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     try:
         up(found)
     finally:
-        cluster.thaw(0)
         for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
             signal.signal(number, handler)
     assert len(waited) == 1
-    assert "stopping …" in capsys.readouterr().out

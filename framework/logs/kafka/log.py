@@ -261,8 +261,9 @@ class KafkaLog(KafkaReader):
         if not self._closed:
             for transactions in self._transactions.values():
                 transactions.give_up()
-            for transactions in self._transactions.values():
-                transactions.close()
+            if not self._patience.ended:  # else no broker is waited for any more: the next claim aborts what is open
+                for transactions in self._transactions.values():
+                    transactions.close()
             self._positions.close()
             for writer in self._writers:
                 writer.close()

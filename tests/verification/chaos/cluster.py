@@ -23,9 +23,15 @@ NOTICED_SOON = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.
 class Cluster:
     """``brokers`` brokers, each a controller, too. With three, topics have three replicas, two of them in sync."""
 
-    def __init__(self, directory: Path, brokers: int = 1, changed: dict[str, str] | None = None) -> None:
-        """Format and start them. ``changed``: broker settings beside ours. Raises ConfigError: no Java, no jars."""
+    def __init__(
+        self, directory: Path, brokers: int = 1, changed: dict[str, str] | None = None, *, behind: int | None = None
+    ) -> None:
+        """Format and start them. ``changed``: broker settings beside ours. Raises ConfigError: no Java, no jars.
+
+        ``behind``: the port of a proxy to the ``outside`` port of a broker; who comes by it is sent there again.
+        """
         self._directory = directory
+        self._behind, self.outside = behind, free_port()
         self._ports = [(free_port(), free_port()) for _ in range(brokers)]
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port, _ in self._ports)
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * brokers
@@ -106,6 +112,11 @@ class Cluster:
             "controller.quorum.voters": voters,
             "log.dirs": str(self._directory / f"broker-{number}"),
         }
+        if self._behind is not None:
+            own["listeners"] += f",OUTSIDE://127.0.0.1:{self.outside}"
+            own["advertised.listeners"] += f",OUTSIDE://127.0.0.1:{self._behind}"
+            own["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,OUTSIDE:PLAINTEXT"
+            own["inter.broker.listener.name"] = "PLAINTEXT"
         if len(self._ports) > 1:
             replicas, least = str(len(self._ports)), "2"
             own |= {
