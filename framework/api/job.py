@@ -136,6 +136,13 @@ class Job:
                         "or drop them where the records enter the job",
                         stage=consumer.name,
                     )
+                if producers and topic.name in consumer.topics_read_first():
+                    raise GraphError(
+                        f"stage {consumer.name!r} reads topic {topic.name!r} first (bootstrap=True), and stage "
+                        f"{producers[0].name!r} of this job writes it: a stream between stages has no end while the "
+                        f"job runs. Leave bootstrap= out, or let a job of its own write {topic.name!r}",
+                        stage=consumer.name,
+                    )
                 for producer in producers:
                     log_topic = stream_topic(self.name, producer.name, topic.name, consumer.name)
                     streams.append(Stream(log_topic, producer.ordinal, consumer.ordinal, self.partitions, topic.name))
@@ -145,7 +152,8 @@ class Job:
         stages = tuple(Stage(stage.name, stage.ordinal, self.partitions) for stage in self.stages)
         deterministic = frozenset(stage.ordinal for stage in self.stages if stage.mode == "deterministic")
         timed = frozenset(stage.ordinal for stage in self.stages if stage.goes_by_time)
-        return Topology(self.name, stages, tuple(streams), external, deterministic, timed)
+        first = {stage.ordinal: stage.topics_read_first() for stage in self.stages}
+        return Topology(self.name, stages, tuple(streams), external, deterministic, timed, bootstrap=first)
 
     def _refuse_cycles(self) -> None:
         """Raise GraphError naming a cycle: markers would go round it forever (design 1.1: a job is acyclic)."""

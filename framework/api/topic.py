@@ -48,6 +48,9 @@ class Input(Generic[K, V]):
 
     ``deduplicate``, ById or BySequence, drops what comes a second time, of a topic that others write into this job. A
     record that goes to the dead-letter topic is not remembered: each time it comes, it has a letter.
+
+    ``bootstrap``: at each start the task reads this topic, which others write, to the end that it has then, before it
+    reads its other inputs (Samza: bootstrap stream).
     """
 
     def __init__(
@@ -56,11 +59,13 @@ class Input(Generic[K, V]):
         errors: Literal["fail"] | DeadLetter = "fail",
         *,
         deduplicate: Deduplicate[K, V] | None = None,
+        bootstrap: bool = False,
     ) -> None:
         """Declare the input."""
         self.topic = topic
         self.errors = errors
         self.deduplicate = deduplicate
+        self.bootstrap = bootstrap
 
 
 class Output(Generic[K, V]):

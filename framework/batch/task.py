@@ -62,8 +62,15 @@ class _NoContext(Context):
 
 
 def check_batch(job: Job) -> None:
-    """Refuse a deterministic job whose state depends on what only its log tells. Raises ConfigError."""
+    """Refuse a job whose state depends on what only its live tasks know. Raises ConfigError."""
     for stage in job.stages:
+        if first := stage.topics_read_first():
+            raise ConfigError(
+                f"stage {stage.name} reads topic {min(first)} first (bootstrap=True): where that ended when a task "
+                "started is not recorded, so such a stage cannot be recomputed in batch. Start the job under another "
+                "name instead: it reads its inputs from their first records",
+                stage=stage.name,
+            )
         if stage.mode == "deterministic" and stage.goes_by_time:
             what = "windows" if stage.windows else "timers" if stage.timers is not None else "deduplicate="
             raise ConfigError(

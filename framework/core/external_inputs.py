@@ -1,6 +1,6 @@
-"""Where a task is in the topics outside of the job that it reads, and which of them have ended (A2, A2b)."""
+"""Where a task is in the topics outside of the job that it reads, and which of them come first (A2, A2b, A2c)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from protocol.commit import Commit, ExternalInput
 from protocol.ids import TopicPartition
@@ -11,19 +11,40 @@ Bounds = dict[TopicPartition, tuple[int, int]]  # first and next offset of parti
 class ExternalInputs:
     """All external partitions of a task; ``position``: the offset of each that is to be read next."""
 
-    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
+    def __init__(self, partitions: Iterable[TopicPartition], bootstrap: Sequence[TopicPartition] = ()) -> None:
+        """``bootstrap``: those that are read before all others, to the end that they had when the process started."""
         self.position: dict[TopicPartition, int] = {}
         self.ended = dict.fromkeys(partitions, False)
+        self._bootstrap = bootstrap
+        self._ends: dict[TopicPartition, int] = {}  # of the bootstrap partitions, as of Start
 
     def begin(self, bounds: Bounds) -> None:
         """Begin with the first record that the log holds: the genesis commit pins it (A2)."""
         self.position = {partition: bounds[partition][0] for partition in self.ended}
+        self._find_ends(bounds)
 
     def resume(self, commit: Commit, bounds: Bounds) -> None:
         """Go back to a commit; a partition that it does not know begins with its first record."""
         committed = {TopicPartition(e.topic, e.partition): e.offset for e in commit.external}
         self.position = {p: committed.get(p, bounds[p][0]) for p in self.ended}
         self.ended = dict.fromkeys(self.ended, False)
+        self._find_ends(bounds)
+
+    def _find_ends(self, bounds: Bounds) -> None:
+        self._ends = {partition: bounds[partition][1] for partition in self._bootstrap}
+
+    @property
+    def read_first(self) -> tuple[TopicPartition, ...]:
+        """The partitions before whose ends nothing else may be read (A2c); none: all inputs may be.
+
+        The messages at an end need not be records: the driver tells when nothing more comes.
+        """
+        return tuple(p for p in self._bootstrap if self.position[p] < self._ends[p] and not self.ended[p])
+
+    def waits(self, partition: TopicPartition) -> bool:
+        """Whether an input, external or internal, waits for others to be read to their ends (A2c)."""
+        first = self.read_first
+        return bool(first) and partition not in first
 
     @property
     def all_ended(self) -> bool:

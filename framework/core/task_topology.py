@@ -33,6 +33,7 @@ class TaskWiring:
     timed_outputs: tuple[TopicPartition, ...] = ()
     merged_outputs: frozenset[TopicPartition] = frozenset()
     fingerprints: frozenset[int] = frozenset()
+    bootstrap: tuple[TopicPartition, ...] = ()  # of ``external``: read to their ends before all other inputs (A2c)
     is_source: bool = field(init=False)  # known from the others; asked for at each turn
 
     def __post_init__(self) -> None:
@@ -82,4 +83,9 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
             for p in range(stream.partitions)
         ),
         fingerprints=topology.fingerprints() | topology.known,
+        bootstrap=tuple(
+            TopicPartition(topic, partition)
+            for topic in topology.externals_of(stage)
+            if topic in topology.bootstrap.get(stage, ())
+        ),
     )

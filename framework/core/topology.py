@@ -34,6 +34,7 @@ class Topology:
 
     ``deterministic``: the ordinals of the stages in that mode (D1); what they write may be read by any stage.
     ``timed``: the ordinals of the stages with timers or windows, which go by event time (E1).
+    ``bootstrap``: by stage, those of its external topics that it reads to their ends first (A2c).
     ``first``: the fingerprint of the graph that the job ran with first, which it keeps when stages are added last;
     None: this graph is the first. ``known``: more fingerprints under which the job has run.
     """
@@ -48,6 +49,7 @@ class Topology:
     timed: frozenset[int] = frozenset()
     first: int | None = None
     known: frozenset[int] = frozenset()
+    bootstrap: Mapping[int, frozenset[str]] = field(default_factory=dict, hash=False)  # absent: none
 
     def __post_init__(self) -> None:
         """Raise ValueError unless ordinals are indexes, streams join stages of the job and stream topics are unique."""

@@ -1,6 +1,6 @@
 """Reads a task's inputs from where the core says (R5): in turn, external ones in the order of time."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from framework.errors import Halted, TransientError
 from framework.ports import Log, LogRow
@@ -47,16 +47,21 @@ class InputReader:
         self._held.pop(partition, None)
         self.more = False
 
-    def next_batch(self) -> tuple[TopicPartition, list[LogRow]] | None:
-        """Return the next batch of the partition whose turn it is, or of the first after it that has one."""
+    def next_batch(self, first: Collection[TopicPartition] = ()) -> tuple[TopicPartition, list[LogRow]] | None:
+        """Return the next batch of the partition whose turn it is, or of the first after it that has one.
+
+        ``first``: the only partitions to be read now (A2c); none: all are.
+        """
         self.more = False
         for _ in range(len(self._turn)):
             partition = self._turn.pop(0)
             self._turn.append(partition)
             if partition is None:
-                batch = self._next_in_order()
+                batch = self._next_in_order(first)
                 if batch is not None:
                     return batch
+                continue
+            if first and partition not in first:
                 continue
             rows = self._log.read(partition, self._position[partition], self._batch_bytes_max)
             if rows:
@@ -64,10 +69,12 @@ class InputReader:
                 return partition, rows
         return None
 
-    def _next_in_order(self) -> tuple[TopicPartition, list[LogRow]] | None:
+    def _next_in_order(self, first: Collection[TopicPartition]) -> tuple[TopicPartition, list[LogRow]] | None:
         """Return the rows that come before those of every other partition, by their timestamps."""
         held, heads = self._held, []
         for partition in self._ordered:
+            if first and partition not in first:
+                continue
             if partition not in held:
                 rows = self._log.read(partition, self._position[partition], self._batch_bytes_max)
                 if not rows:

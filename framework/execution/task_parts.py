@@ -72,7 +72,7 @@ class TaskParts:
     def next_batch(self) -> tuple[TopicPartition, list[LogRow]] | None:
         """Read on, after all that was read before is told. Raises OffsetOutOfRange."""
         self.reported.look(self.mono_ms())
-        return self.input_reader.next_batch()
+        return self.input_reader.next_batch(self.core.external.read_first)
 
     def tell_input_gone(self, error: OffsetOutOfRange) -> None:
         """Tell the core that what comes next of an input is not in the log any more.

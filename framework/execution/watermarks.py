@@ -46,8 +46,12 @@ class EventTimeOut:
     def next_idle(self, now_ms: float) -> TopicPartition | None:
         """Return an input that has brought nothing for a while (E4): once, until it is active again; None: none has."""
         if now_ms >= self._idle.due_ms:
-            self._found_idle.extend(self._idle.idle_partitions(now_ms, self._input_reader.where))
+            self._found_idle.extend(self._idle.idle_partitions(now_ms, self._where))
         return self._found_idle.popleft() if self._found_idle else None
+
+    def _where(self, partition: TopicPartition) -> tuple[int, int] | None:
+        """Return where an input is; None: its records come later, because it waits for others (A2c)."""
+        return None if self._core.external.waits(partition) else self._input_reader.where(partition)
 
     @property
     def all_idle(self) -> bool:

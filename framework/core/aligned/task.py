@@ -45,7 +45,7 @@ class TaskCore:
         self.rollback_history: tuple[RollbackEntry, ...] = ()
         self.inputs = Inputs(task, limits, aligned=aligned)
         self.seen = self.inputs.seen
-        self.external = ExternalInputs(task.external)
+        self.external = ExternalInputs(task.external, task.bootstrap)
         self.sender = Sender(task.producer, task.outputs)
         self.clock = CheckpointClock(limits.checkpoint_interval_ms)
         intervals = limits.checkpoint_interval_ms, limits.idle_checkpoint_interval_ms
@@ -229,6 +229,7 @@ class TaskCore:
 
     def _message(self, event: on.Message) -> list[do.Action]:
         assert self.wants_input, f"{self.task.name}: a message was fed in {self.status}"
+        assert not self.external.read_first, f"{self.task.name}: {event.partition} was read before its turn"
         action = self.inputs.message(event, self.frozen)
         self._processing = isinstance(action, do.Process)
         self.idleness.news |= self._processing or not self.aligned  # no markers come then

@@ -45,7 +45,7 @@ class DeterministicCore:
         self.frozen = 0  # the checkpoint closed last
         self.merge = Merge(task.name, task.channels, limits.early_memory_bytes_max)
         self.seen = self.merge.seen
-        self.external = ExternalInputs(task.external)
+        self.external = ExternalInputs(task.external, task.bootstrap)
         self.time = LogicalClock(limits.progress_interval_ms, limits.time_lease_ms)
         self.source = Source(task.name, self.external, self.time)
         self.sender = Sender(task.producer, task.outputs)
@@ -258,6 +258,7 @@ class DeterministicCore:
     def _decide(self, event: on.ExternalBatch | on.InputIdle) -> list[do.Action]:
         """Take rows, or that an input is idle: the decision goes to the log while it is processed."""
         assert self.wants_input, f"{self.task.name}: a batch was fed in {self.status}"
+        assert not self.external.waits(event.partition), f"{self.task.name}: {event.partition} was read before its turn"
         self._mono_us, self._processing, self.idleness.news = event.mono_us, True, True
         self.seen["inputs idle"] += isinstance(event, on.InputIdle)
         process = self.source.decide_idle(event) if isinstance(event, on.InputIdle) else self.source.decide(event)
