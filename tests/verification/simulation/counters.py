@@ -67,6 +67,7 @@ SOMETIMES = {
     "output release messages refused by the fence": "the log refuses a zombie's outputs (D5)",
     "records of deterministic producers": "an aligned task takes what a deterministic one has made (A2b)",
     "offsets of inputs without a message": "a position moves over aborted records of who feeds the job (A2)",
+    "rows read before all others": "a task reads a table to its end before its other inputs (A2c)",
     "aborted transactions": "a successor takes a sink's transactional id over, or its transaction took too long (S1)",
     "transactions that timed out": "a sink is too slow for its broker, which fences it off (S1)",
     "messages refused after a time-out": "the log refuses a message, though no other process has claimed the task (C5)",

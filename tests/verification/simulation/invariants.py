@@ -12,6 +12,7 @@ from protocol.envelope import Header, MessageType, decode_header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 from tests.verification.simulation.claims import Claims
+from tests.verification.simulation.first_checks import StartEnds, check_first
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.oracle import Recorder, TaskHistory, Violation
 from tests.verification.simulation.store_checks import check_restore, check_stored
@@ -30,6 +31,7 @@ class Checker:
         start, tasks = plan.external_start, plan.wirings.items()
         self.histories = {task: TaskHistory(wiring, stage_code(plan, task), start) for task, wiring in tasks}
         self.claims = {task: Claims() for task in plan.wirings}
+        self.start_ends = StartEnds()
         self.ended_before: dict[bytes, bool] = {}  # nonce -> all external input was there when the process started
         self._log = log
         self._recorder = recorder
@@ -217,6 +219,8 @@ class Checker:
             self._channels(name, history, commit, steps)
         else:
             history.received.update(step.value for step in steps if step.draw >= 0)
+        ends = self.start_ends.of(commit.producer, commit.nonce, replays=history.wiring.deterministic)
+        self.seen["rows read before all others"] += check_first(name, ends, history, steps, self._next_row)
         self._external(name, history, commit, steps)
         if history.time is not None and (before is None or before.generation != commit.generation):
             history.time.restarted()

@@ -18,6 +18,7 @@ INVARIANTS = {
     "ahead": "a committed checkpoint holds no record of a later one",
     "seq": "a commit's seqs are those of the records it holds, in and out",
     "position": "a commit's positions in external inputs are those of the records it holds (A2)",
+    "first": "nothing of another input is taken before a bootstrap input is read to its end of the start (A2c)",
     "resume": "the resume offset is not beyond the first record that is not included (A7)",
     "output": "what a commit makes visible is what its steps produce (S1)",
     "sink": "nothing becomes visible without a valid commit, and with it what its checkpoint holds (S1, S2)",

@@ -13,6 +13,7 @@ from framework.core.topology import Stage, Stream, Topology, stream_topic
 from framework.settings import Settings
 from protocol.ids import TopicPartition, split_producer_id
 from tests.verification.simulation.fault_plan import DAMAGED, DAMAGES, LOGICAL_DAMAGES, Fault, draw_faults, with_unkind
+from tests.verification.simulation.feeds import Rows, expected_of, rows_of, table_of
 from tests.verification.simulation.unkind import KIND, Unkind, draw_unkind
 
 World = Literal["aligned", "deterministic", "mixed"]
@@ -22,6 +23,7 @@ JOB = "j"
 ROOMY = 1 << 20
 TIGHT_BYTES = 3000  # of a write batch: twice what a batch of 200 bytes makes dirty
 NEVER_IDLE_MS = 1 << 40
+WITHOUT_TABLES = 300  # below, no seed draws a table by itself: known mutants die in these worlds
 SOURCE_KEYS = 3  # times as many keys in a source where layers are tight
 
 # name, edges (producer, consumer) by stage ordinal, how often
@@ -88,9 +90,7 @@ class Plan:
     knobs: Knobs
     aligned: bool
     compare_and_append: bool  # the log refuses what a higher generation has fenced off; else only C3 protects
-    inputs: Mapping[
-        TopicPartition, tuple[tuple[float, bytes], ...]
-    ]  # (share of the steps after which it arrives, value)
+    inputs: Mapping[TopicPartition, Rows]
     expected: frozenset[bytes]  # what each record must leave in external topics: ident;path, once each
     keys: int
     steps: int
@@ -217,7 +217,7 @@ def _remade(plan: Plan, topology: Topology, r: random.Random, *, files: frozense
         settings=settings,
         limits=_limits(settings),
         inputs=inputs,
-        expected=_expected(edges, inputs, writes),
+        expected=expected_of(edges, inputs, writes),
         faults=draw_faults(plan.seed, r.randint(6, 18), damaged=False),
         files=files,
         timers=r.random() < 0.5,
@@ -257,7 +257,22 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     plan = _timed(plan if world == "aligned" else _deterministic(plan) if world == "deterministic" else _mixed(plan))
     interval_ms = plan.settings.checkpoint_interval_ms
     unkind = draw_unkind(seed, world, interval_ms, compare_and_append=plan.compare_and_append)
-    return replace(plan, unkind=unkind, faults=with_unkind(seed, plan.faults))
+    plan = replace(plan, unkind=unkind, faults=with_unkind(seed, plan.faults))
+    has_table = seed >= WITHOUT_TABLES and not plan.damaged and random.Random(f"table {seed}").random() < 0.25
+    return with_table(plan) if has_table and cut is WHOLE else plan
+
+
+def with_table(plan: Plan) -> Plan:
+    """Return the same job with a table from outside beside a stage's inputs, which its tasks read first (A2c)."""
+    topology, rows = table_of(plan.seed, plan.topology)
+    edges = tuple((stream.producer, stream.consumer) for stream in topology.streams)
+    return replace(
+        plan,
+        topology=topology,
+        wirings={task: wire(topology, *split_producer_id(task)) for task in plan.wirings},
+        inputs={**plan.inputs, **rows},
+        expected=plan.expected | expected_of(edges, rows, {*plan.out_partitions, *plan.files}),
+    )
 
 
 def _timed(plan: Plan) -> Plan:
@@ -292,7 +307,7 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
         tuple(Stream(stream_topic(JOB, "abcd"[p], "x", "abcd"[c]), p, c, counts[c], "x") for p, c in edges),
         {s: (f"in.{s}",) for s in sorted(reads)},
     )
-    inputs = {TopicPartition(f"in.{s}", p): _rows(r, s, p) for s in sorted(reads) for p in range(counts[s])}
+    inputs = {TopicPartition(f"in.{s}", p): rows_of(r, s, p) for s in sorted(reads) for p in range(counts[s])}
     if cut.records is not None:
         inputs = {partition: rows[: cut.records] for partition, rows in inputs.items()}
     settings = _settings(r, aligned=aligned, tight_layer=tight_layer, keys=keys)
@@ -319,7 +334,7 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
         aligned=aligned,
         compare_and_append=r.random() < 0.4,
         inputs=inputs,
-        expected=_expected(edges, inputs, writes),
+        expected=expected_of(edges, inputs, writes),
         keys=keys,
         steps=r.randint(500, 900),
         faults=draw_faults(seed, r.randint(6, 18), damaged=damaged),
@@ -333,14 +348,6 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
         damaged=damaged,
         tight_layer=tight_layer,
     )
-
-
-def _rows(r: random.Random, stage: int, partition: int) -> tuple[tuple[float, bytes], ...]:
-    """Return the records of one external partition: some producers are idle, some send ten times as much as others."""
-    count = r.choice((0, 2, 4, 8, 8, 12, 30))
-    early = r.choice((r.random(), 1.0))  # share of the records that are there at the start
-    arrivals = sorted(0.0 if r.random() < early else r.random() * 0.6 for _ in range(count))
-    return tuple((at, b"%d.%d.%d;;" % (stage, partition, number)) for number, at in enumerate(arrivals))
 
 
 def _settings(r: random.Random, *, aligned: bool, tight_layer: bool, keys: int) -> Settings:
@@ -362,21 +369,3 @@ def _settings(r: random.Random, *, aligned: bool, tight_layer: bool, keys: int) 
         read_cache_bytes_max=r.choice((1, 600, ROOMY)),
         changelog_retention_ms=r.choice((0, 0, 0, 8 * interval, 1 << 40)),
     )
-
-
-def _expected(
-    edges: tuple[tuple[int, int], ...],
-    inputs: Mapping[TopicPartition, tuple[tuple[float, bytes], ...]],
-    writes: set[int],
-) -> frozenset[bytes]:
-    """Return ident;path for each way of each record to a stage that writes to the outside."""
-    expected = set()
-    for partition, rows in inputs.items():
-        ways = [[int(partition.topic.split(".")[1])]]
-        while ways:
-            way = ways.pop()
-            ways += [[*way, consumer] for producer, consumer in edges if producer == way[-1]]
-            if way[-1] in writes:
-                path = b"".join(b"%d" % s for s in way)
-                expected |= {value.split(b";")[0] + b";" + path for _, value in rows}
-    return frozenset(expected)
