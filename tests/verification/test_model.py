@@ -9,6 +9,7 @@ from tests.verification.model.search import explore
 from tests.verification.model.system import System
 from tests.verification.model.trace_text import told
 from tests.verification.model.world import CHAIN, SHARED, SLICE, Bounds, World
+from tests.verification.simulation.mutants.registry import applied
 from tests.verification.simulation.oracle import Violation
 from tests.verification.simulation.rules import INVARIANTS
 
@@ -29,6 +30,7 @@ SOMETIMES = {
     "shared": {"rollbacks", "rolled-back records dropped"},
     "joined, no buffer": {"early frames skipped", "seeks back"},
     "routed": {"rollbacks", "rolled-back records dropped"},
+    "table": {"rollbacks", "restores", "redos"},
 }
 
 
@@ -41,6 +43,14 @@ def test_every_interleaving_of_a_small_job_is_clean(name: str) -> None:
     assert report.complete
     assert report.at_rest > 0
     assert SOMETIMES[name] - system.seen == set()
+
+
+def test_a_table_whose_end_is_forgotten_is_found_out() -> None:
+    """A task that goes on from a commit and does not know where its table ended takes a stream's record first (A2c)."""
+    with applied("bootstrap_end_forgotten"):
+        report = explore(System(SLICE["table"]), only="first")
+    assert report.violation is not None
+    assert report.violation.name == "first"
 
 
 @pytest.mark.parametrize("name", sorted(COUNTEREXAMPLES))

@@ -152,6 +152,10 @@ class Checks:
         outside = [s.seq for _, witness in own.commits for s in witness.steps if s.producer == OUTSIDE]
         if outside != list(range(sum(e.offset for e in commit.external))):
             raise Violation("position", f"{name}: holds external records {outside}, says {commit.external}")
+        if wiring.bootstrap:
+            others = [s.producer != OUTSIDE for _, witness in own.commits for s in witness.steps]
+            if others != sorted(others) or (any(others) and len(outside) < self.world.bounds.records):
+                raise Violation("first", f"{name}: took a record of a stream before a row of its table")
         for o in commit.outputs:
             count = len(own.sent(TopicPartition(o.topic, o.partition), commit.checkpoint_id))
             if o.next_seq != count + 1:
@@ -230,7 +234,7 @@ class Checks:
             if not wiring.outputs:
                 steps = [s for _, witness in judged(tuple(log[task])).commits for s in witness.steps]
                 found.update((self.world.stage(task), step.value.partition(b">")[0]) for step in steps)
-        expected = Counter(path for task, w in enumerate(wirings) if w.is_source for path in self.world.paths(task))
+        expected = Counter(path for task, w in enumerate(wirings) if w.external for path in self.world.paths(task))
         if found != expected:
             raise Violation("exactly once", f"the sinks hold {dict(found)}, expected {dict(expected)}")
 

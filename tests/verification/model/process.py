@@ -100,7 +100,8 @@ class Process:
 
     def start(self, changelog: Sequence[Row]) -> None:
         """Begin on the log as it is now."""
-        bounds = dict.fromkeys((*self.core.inputs.position, *self.wiring.external), (0, 0))
+        bounds = dict.fromkeys(self.core.inputs.position, (0, 0))
+        bounds |= dict.fromkeys(self.wiring.external, (0, self.world.bounds.records))
         bounds[self.wiring.changelog] = (0, len(changelog))
         self._changelog = changelog
         nonce = (self.task * 256 + self.number).to_bytes(16, "big")

@@ -177,7 +177,9 @@ class System:
             done = face.external == bounds.records
             if face.wants_input and not done and face.frozen < bounds.checkpoint_ids:
                 moves += [Move("take", task, one, route=route) for route in routes]
-            if not face.committing:  # the last checkpoint is closed when there is nothing left to take
+            if (
+                self.world.wirings[task].is_source and not face.committing
+            ):  # the last checkpoint is closed when there is nothing left to take
                 last = bounds.checkpoint_ids if done else bounds.checkpoint_ids - 1
                 moves += [Move("tick", task, one, checkpoint_id) for checkpoint_id in range(face.frozen + 1, last + 1)]
         positions = face.positions if face.wants_input else ()
@@ -364,7 +366,9 @@ class System:
             status=core.status,
             generation=core.generation,
             wants_input=core.wants_input,
-            positions=tuple(sorted((self._index[p], o) for p, o in process.position.items() if p in self._index)),
+            positions=tuple(sorted((self._index[p], o) for p, o in process.position.items() if p in self._index))
+            if not (core.wants_input and core.external.read_first)  # as the driver reads (A2c)
+            else (),
             heads=tuple(sorted(heads)),
             frozen=core.frozen,
             known=sum(

@@ -1,7 +1,7 @@
 """What is explored: small jobs, and the bounds of each. Plain data."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring, wire
@@ -118,6 +118,10 @@ JOINED = _job(("a", 1), ("b", 1), ("c", 1), edges="ac bc")  # two sources, a str
 ROUTED = _job(("a", 1), ("b", 2), edges="ab")  # user code chooses the partition, again at each attempt
 
 
+# the consumer has a table of its own, which it reads before what the source sends (A2c)
+TABLED = replace(CHAIN, external_inputs={0: (IN,), 1: (IN,)}, bootstrap={1: frozenset({IN})})
+
+
 def _worlds(*worlds: World) -> dict[str, World]:
     return {world.name: world for world in worlds}
 
@@ -130,6 +134,7 @@ SLICE = _worlds(
     World("shared", SHARED, Bounds(crashes=1)),
     World("joined, no buffer", JOINED, Bounds(checkpoint_ids=2), early_bytes_max=0),
     World("routed", ROUTED, Bounds(crashes=1)),
+    World("table", TABLED, Bounds(crashes=1)),
 )
 
 # Minutes in all: two crashes, a second instance, late messages, two checkpoints, early buffers of nothing.
@@ -149,4 +154,6 @@ FULL = _worlds(
     World("joined, two checkpoints", JOINED, Bounds(checkpoint_ids=2, crashes=1)),
     World("joined, no buffer", JOINED, Bounds(checkpoint_ids=2, crashes=1), early_bytes_max=0),
     World("routed", ROUTED, Bounds(crashes=2)),
+    World("table", TABLED, Bounds(crashes=2, zombies=1)),
+    World("table, two checkpoints", TABLED, Bounds(records=2, checkpoint_ids=2, crashes=2)),
 )
