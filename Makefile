@@ -34,6 +34,8 @@ PYTEST_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST = $(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal
 COVERED := tests/protocol tests/core
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Images of Python set it. Then each of the many processes that tests start would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Read by the demonstration from the environment; only those that were given.
 $(foreach v,DIR FOLLOW GUARANTEE LOG SPARK,$(if $($v),$(eval export $v)))
