@@ -199,6 +199,17 @@ def test_a_run_can_tell_each_step() -> None:
         assert not [line for line in lines if re.search(r"[<>] [A-Z]\w+\(", line)]
 
 
+def test_the_steps_of_a_seed_are_written_to_a_file(tmp_path: Path) -> None:
+    """--steps writes each event and action of the run that --seed and --world name, and changes nothing about it."""
+    for world in WORLDS:
+        lines: list[str] = []
+        run_seed(3, world=world, tell=lines.append)
+        ended = simulate("--seed", "3", "--world", world, "--steps", str(tmp_path / world))
+        assert ended.exit_code == 0, ended.output
+        assert (tmp_path / world).read_text().splitlines() == lines
+        assert ended.output == simulate("--seed", "3", "--world", world).output
+
+
 def test_one_seed_is_replayed_with_its_digest() -> None:
     """--seed shows faults, trace and the digest of all that happened, and ends with 0 if nothing is wrong."""
     ended = simulate("--seed", "3")
@@ -231,7 +242,13 @@ def test_a_batch_ends_when_its_time_is_over() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--seeds", "1-8"), ("--seeds", "8..1"), ("--seed", "1", "--faults", "x"), ("--seed", "1", "--mutant", "x")],
+    [
+        ("--seeds", "1-8"),
+        ("--seeds", "8..1"),
+        ("--seed", "1", "--faults", "x"),
+        ("--seed", "1", "--mutant", "x"),
+        ("--steps", "x"),
+    ],
 )
 def test_bad_arguments_are_refused(arguments: tuple[str, ...]) -> None:
     """What makes no sense ends with 2 and what is needed, not with a traceback."""

@@ -237,7 +237,9 @@ def simulate(
     if every_mutant:
         raise typer.Exit(all_mutants(processes))
     if seed is not None:
-        raise typer.Exit(replay(seed, mutant, cut_for(faults, records, tasks), world_of(world)))
+        raise typer.Exit(replay(seed, mutant, cut_for(faults, records, tasks), world_of(world), steps))
+    if steps is not None:
+        raise typer.BadParameter("--steps FILE tells one run: need --seed N, too")
     raise typer.Exit(batch(asked_for(seeds, minutes, mutant, processes, secrets.randbelow(1 << 40))))
 
 
