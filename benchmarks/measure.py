@@ -190,7 +190,7 @@ def restore(directory: Path, keys: int) -> Result:
                 wipe_directory(job_directory.state(wiring))
         worker = Worker(job, 0, log, job_directory, settings)
         sink = worker.drivers[1]
-        seconds = run_until(worker, lambda driver=sink: driver.running)  # type: ignore[misc]
+        seconds = run_until(worker, lambda driver=sink: driver.running)  # type: ignore[misc]  # mypy gives a default of a lambda no type
         records = sink.counters["restored records"]
         result |= {f"{name}_s": seconds, f"{name}_records": records, f"{name}_records_per_s": records / seconds}
         assert sink.counters["restores"] == (name == "restore"), sink.counters

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.counting import PARTITIONS, Counted, events_topic
 from framework.logs.address import KAFKA

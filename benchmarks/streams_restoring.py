@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.reading import PARTITIONS
 from benchmarks.restoring import restoring, value_of

@@ -2,8 +2,10 @@
 
 import ast
 import functools
+import io
 import re
 import subprocess
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,8 @@ PRIVATE = re.compile(
     r"|\w+://[^/\s:@'\"]+:[^/\s@'\"]+@\w"  # a URL with a password
     r"|--(extra-)?index-[u]rl|--find-[l]inks|[p]ypi\.org|[p]ythonhosted|[a]rtifactory"  # where packages come from
 )
+IGNORE = re.compile(r"# ?(noqa|type: ignore)")
+IGNORE_REASON = re.compile(r"# ?(noqa: [A-Z0-9, ]+|type: ignore\[[^]]+\]) *(#|-) ?\w+")
 # Word that must not be in code, comments, docstrings, errors and help texts → the word of docs/GLOSSARY.md.
 BANNED = {
     r"snapshot[ _]checkpoint|checkpoint[ _]checkpoint": "checkpoint",
@@ -202,6 +206,27 @@ def test_no_test_is_skipped_quietly() -> None:
         quiet = [node for node in ast.walk(ast.parse(path.read_text())) if skips_quietly(node)]
         offenders += [f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}" for node in quiet]
     assert offenders == []
+
+
+def ignores_without_reason(text: str) -> list[int]:
+    """Return the lines of a module on which a check is switched off and no comment says why."""
+    comments = [each for each in tokenize.generate_tokens(io.StringIO(text).readline) if each.type == tokenize.COMMENT]
+    return [each.start[0] for each in comments if IGNORE.search(each.string) and not IGNORE_REASON.search(each.string)]
+
+
+def test_each_ignore_has_its_reason() -> None:
+    """A check of ruff or mypy that is switched off, on a line or for files, has its reason beside it."""
+    found = [f"{p.relative_to(ROOT)}:{line}" for p in tracked("*.py") for line in ignores_without_reason(p.read_text())]
+    assert found == []
+    assert ignores_without_reason("a = 1  # noqa: E501\nb = 2  # type: ignore[misc]  # untyped there\n") == [1]
+    table = (ROOT / "pyproject.toml").read_text().partition("[tool.ruff.lint.per-file-ignores]")[2].partition("\n\n")[0]
+    above = ""
+    bare = []
+    for row in table.splitlines()[1:]:
+        if not row.startswith("#") and "#" not in row + above[:1]:
+            bare.append(row)
+        above = row
+    assert bare == []
 
 
 def test_no_machine_is_named() -> None:

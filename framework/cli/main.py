@@ -46,7 +46,7 @@ def run(
             help="Feed the text files of this folder: a record for each, with its name as key and its text as value."
         ),
     ] = None,
-    input: Annotated[  # noqa: A002  # the option's name
+    input: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TOPIC=FILE|-",
@@ -63,7 +63,7 @@ def run(
     log: Log = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
-    set: Set = None,  # noqa: A002  # the option's name
+    set: Set = None,
 ) -> None:
     """Run all workers of a job on this machine until they have processed its input; restart those that die."""
     from framework.cli.commands.run import run as run_job
@@ -80,7 +80,7 @@ def up(
     log: Log = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
-    set: Set = None,  # noqa: A002
+    set: Set = None,
 ) -> None:
     """Keep the workers of a job running on this machine until Ctrl-C; restart those that die."""
     from framework.cli.commands.up import up as run_workers
@@ -102,7 +102,7 @@ def worker(
     log: Log = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
-    set: Set = None,  # noqa: A002
+    set: Set = None,
     status_fd: Annotated[int, typer.Option(hidden=True)] = -1,
 ) -> None:
     """Run one worker. Exit codes: 0 done, 1 failed, 2 usage, 3 fenced, 4 halted."""
@@ -185,7 +185,7 @@ def backfill(
     log: Log = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
-    set: Set = None,  # noqa: A002
+    set: Set = None,
 ) -> None:
     """Build a job's state from its history, by its own code, on Spark; the job goes on from there."""
     if resume and abort:
@@ -211,7 +211,7 @@ def audit(
     log: Log = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
-    set: Set = None,  # noqa: A002
+    set: Set = None,
 ) -> None:
     """Compute a job's state again from its inputs, on Spark, and compare it key by key; exit 1 if it differs."""
     _check_spark()
@@ -250,7 +250,7 @@ def check_determinism(
     log: Log = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
-    set: Set = None,  # noqa: A002
+    set: Set = None,
 ) -> None:
     """Replay the history of a deterministic job in memory twice, and compare its outputs; exit 1 if one differs."""
     from framework.cli.commands.check_determinism import check_determinism as check_job

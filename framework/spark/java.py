@@ -59,7 +59,7 @@ def call(what: str, command: list[str], seconds: float, doing: str) -> None:
 
 def _java_version(java: str) -> int:
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)  # noqa: S603  # a path that we found ourselves
     except (OSError, subprocess.TimeoutExpired):
         return 0
     found = re.search(r'version "(\d+)', done.stderr)

@@ -227,7 +227,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def command(
     *,
-    dir: Annotated[Path | None, typer.Option(envvar="DIR", help="The folder. Default: Python's own library.")] = None,  # noqa: A002
+    dir: Annotated[Path | None, typer.Option(envvar="DIR", help="The folder. Default: Python's own library.")] = None,
     guarantee: Annotated[str, typer.Option(envvar="GUARANTEE", help="exactly-once or at-least-once.")] = "exactly-once",
     follow: Annotated[
         bool, typer.Option("--follow", envvar="FOLLOW", help="Go on: edit a file, watch a search.")
@@ -241,7 +241,7 @@ def command(
     kafka_config: KafkaConfig = None,
     spark: Annotated[str, typer.Option(envvar="SPARK", hidden=True)] = "",
     directory: Directory = None,
-    set: Set = None,  # noqa: A002
+    set: Set = None,
 ) -> None:
     """Index a folder while workers are killed, then compare the index with one made in a single plain pass."""
     demo(

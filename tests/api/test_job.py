@@ -107,7 +107,7 @@ def test_stages_are_named_after_their_class(name: str, stage_is: str) -> None:
 
 BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "no stages": (lambda: Job("j", []), "has no stages"),
-    "an instance": (lambda: Job("j", [stage("x")()]), "stages are subclasses of Task"),  # type: ignore[list-item]
+    "an instance": (lambda: Job("j", [stage("x")()]), "stages are subclasses of Task"),  # type: ignore[list-item]  # the mistake
     "no inputs": (lambda: Job("j", [stage("x", [])]), "stage 'x' has no input"),
     "no process": (lambda: Job("j", [stage("x", process=None)]), "has no process method"),
     "both processes": (lambda: Job("j", [stage("x", process_batch=print)]), "both process and process_batch"),
@@ -149,8 +149,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Job("j", [stage("x", [Input(A, errors=DeadLetter(B))]), stage("y", [B])]),
         "dead-letter topic 'b' of stage 'x' is an input of stage 'y'",
     ),
-    "an unknown policy": (lambda: Job("j", [stage("x", [Input(A, errors="drop")])]), "errors='drop'"),  # type: ignore[arg-type]
-    "an input of a name": (lambda: Job("j", [stage("x", [Input("a")])]), "need a Topic"),  # type: ignore[arg-type]
+    "an unknown policy": (lambda: Job("j", [stage("x", [Input(A, errors="drop")])]), "errors='drop'"),  # type: ignore[arg-type]  # the mistake
+    "an input of a name": (lambda: Job("j", [stage("x", [Input("a")])]), "need a Topic"),  # type: ignore[arg-type]  # the mistake
     "an output of a name": (lambda: Job("j", [stage("x", [A], ["b"])]), "need a Topic, Files or a Table"),
     "an output of a store that hides a topic": (
         lambda: Job("j", [stage("x", [A], [(hidden := Store("b", utf8, utf8))], b=hidden)]),

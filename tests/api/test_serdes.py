@@ -165,4 +165,4 @@ def test_own_serdes_are_checked_for_bytes() -> None:
 def test_none_is_explained() -> None:
     """A record without a key has the key None: what Python says about it is no help."""
     with pytest.raises(SerdeError, match=r"^serde utf8 cannot encode None: a record's key or value is None"):
-        utf8.encode(None)  # type: ignore[arg-type]
+        utf8.encode(None)  # type: ignore[arg-type]  # the point

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka.admin import NewPartitions
 
 from framework.core.partitioners import Partitioner
 from framework.errors import ExitCode

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka.admin import NewPartitions
 
 from protocol.partitioner import partition_of
 from tests.cli.test_kafka import Cluster, Shell, Terminals, cluster, shell, terminals

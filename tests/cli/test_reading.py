@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from framework.errors import ConfigError
 from framework.logs.embedded import EmbeddedLog, EmbeddedReader
@@ -220,7 +220,7 @@ def cluster_state(admin: AdminClient, prefix: str) -> dict[str, Any]:
     topics = {name: each for name, each in admin.list_topics(timeout=LIMIT_S).topics.items() if name.startswith(prefix)}
     places = [KafkaPartition(name, number) for name, each in topics.items() for number in each.partitions]
     found: dict[str, Any] = {}
-    for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):  # type: ignore[no-untyped-call]
+    for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
         answers = admin.list_offsets(dict.fromkeys(places, spec))
         for job_directory, answer in answers.items():
             found[f"{job_directory.topic}[{job_directory.partition}] {type(spec).__name__} {spec._value}"] = (

@@ -45,7 +45,7 @@ def start(*arguments: str, cwd: Path, module: str = "framework.cli", **options: 
     """Start a command."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", module, *arguments]
-    return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
+    return subprocess.Popen(  # type: ignore[call-overload, no-any-return]  # options go through untyped
         command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
 

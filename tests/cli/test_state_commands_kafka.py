@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka.admin import NewPartitions
 
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress, open_address

@@ -55,7 +55,7 @@ def sqlite_world(path: Path) -> DeclaredWorld:
             connection.close()
 
     ask(DDL)
-    content = lambda: by_task([Numbered(*row) for row in ask("SELECT * FROM numbers ORDER BY rowid")])  # noqa: E731
+    content = lambda: by_task([Numbered(*row) for row in ask("SELECT * FROM numbers ORDER BY rowid")])  # noqa: E731  # one line
     return DeclaredWorld(Table(str(path), "numbers", json(Numbered)), content)
 
 

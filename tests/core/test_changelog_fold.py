@@ -157,7 +157,7 @@ def test_a_lost_message_halts(lost: int) -> None:
 def test_a_commit_that_disagrees_with_its_data_halts(wrong: dict[str, int]) -> None:
     """Count and digest must be those of the data found: else the log is damaged (R1)."""
     writer = Writer(1)
-    messages = [writer.claim(), writer.data(), writer.data(), writer.commit(1, **wrong)]  # type: ignore[arg-type]
+    messages = [writer.claim(), writer.data(), writer.data(), writer.commit(1, **wrong)]  # type: ignore[arg-type]  # mypy takes each keyword for each argument
     with pytest.raises(Halted, match=r"offset 3: commit of checkpoint 1 closes \d data messages with digest"):
         fold(messages)
 

@@ -204,7 +204,7 @@ class Driven:
         for topic in (*(stream.topic for stream in JOB.streams), "in"):
             self.log.create_topic(topic, 2)
         self.log.create_topic(OUTSIDE.topic, 2)
-        settings = Settings(**{"changelog_retention_ms": 0, **changes})  # type: ignore[arg-type]
+        settings = Settings(**{"changelog_retention_ms": 0, **changes})  # type: ignore[arg-type]  # settings of many types
         limits = Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
         self.store = RecordingStore(self.disk, self.trace)
         overlay = Overlay(
@@ -254,7 +254,7 @@ def step_of(partition: TopicPartition, value: bytes) -> Step:
 
 def driven(**changes: int | str) -> tuple[Driven, Producer, Producer]:
     """Return a running INNER, and its producers, announced."""
-    task = Driven(**changes)  # type: ignore[arg-type]
+    task = Driven(**changes)  # type: ignore[arg-type]  # as above
     a0, a1 = Producer(task, A0), Producer(task, A1)
     a0.rollback_marker(0)
     a1.rollback_marker(0)
@@ -268,7 +268,7 @@ def outside(task: Driven) -> list[bytes | None]:
 
 def sink(**changes: int | str) -> tuple[Driven, list[Producer]]:
     """Return a running SINK and its producers."""
-    task = Driven(SINK, **changes)  # type: ignore[arg-type]
+    task = Driven(SINK, **changes)  # type: ignore[arg-type]  # as above
     producers = [
         Producer(task, producer, partition, fingerprint=SINK.fingerprint) for producer, partition in SINK.channels
     ]

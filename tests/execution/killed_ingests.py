@@ -37,7 +37,7 @@ if __name__ == "__main__":
         """Count it as a step."""
         deadly(write, steps)(self, writes, changelog_position)
 
-    rocksdb.RocksStore.write = write_pointer  # type: ignore[method-assign]
+    rocksdb.RocksStore.write = write_pointer
     vars(sst_install)["remove"] = deadly(remove, steps)
     sys.argv = ["grete", *sys.argv[2:]]
     command_line()

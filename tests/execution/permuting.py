@@ -116,7 +116,7 @@ def _written_ahead(driver: TaskDriver, action: do.WriteData) -> on.DataWritten:
     """Return the answer to a slice; when it is performed after all, it is the same one."""
     data = driver._data
     made, write = data.next(action), data.next
-    data.next = lambda action: made if action is late else write(action)  # type: ignore[method-assign]
+    data.next = lambda action: made if action is late else write(action)
     late = action
     return made[1]
 
@@ -170,7 +170,7 @@ class Exchange:
                 dies = self.then != "performed late"
             return done
 
-        driver.parts.tell, driver._perform_next = report, perform_next  # type: ignore[method-assign]
+        driver.parts.tell, driver._perform_next = report, perform_next
 
 
 @contextmanager

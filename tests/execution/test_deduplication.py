@@ -211,7 +211,7 @@ def test_bounds_that_are_none_are_refused() -> None:
     """A horizon is a whole number of ms from 1 on, gaps_max from 0."""
     for horizon in (0, 1.5, True):
         with pytest.raises(ConfigError, match="horizon_ms"):
-            ById(repr, horizon)  # type: ignore[arg-type]
+            ById(repr, horizon)  # type: ignore[arg-type]  # the mistake
     with pytest.raises(ConfigError, match="gaps_max"):
         BySequence(repr, hash, 1, gaps_max=-1)
 
@@ -232,7 +232,7 @@ def test_what_cannot_drop_duplicates_is_refused() -> None:
         def process(self, record: Record[str, Any]) -> None: ...
 
     class Third(Task):
-        read = Input(inner, deduplicate=3)  # type: ignore[arg-type]
+        read = Input(inner, deduplicate=3)  # type: ignore[arg-type]  # the mistake
 
         def process(self, record: Record[str, Any]) -> None: ...
 

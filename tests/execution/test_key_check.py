@@ -54,7 +54,7 @@ class Add(Task):
 class Behind(Task):
     """Reads what another stage sends, and a topic from outside."""
 
-    sent = Input(Forward.out.target)  # type: ignore[arg-type]
+    sent = Input(Forward.out.target)  # type: ignore[arg-type]  # a target is a topic here
     users = Input(USERS)
     sums = Store("sums", key=utf8, value=int64)
 

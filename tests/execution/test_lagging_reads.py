@@ -45,7 +45,7 @@ class _Unfenced(LaggingLog):
 
     def send(self, *given: Any, fence: int | None = None, **named: Any) -> None:
         """Forget the fence."""
-        self._log.send(*given, **named)  # type: ignore[attr-defined]
+        self._log.send(*given, **named)  # type: ignore[attr-defined]  # a log, not a reader
 
 
 @pytest.mark.parametrize("taken", range(4))

@@ -47,7 +47,7 @@ def outputs_of(partitions: int = 4, stages: Any = (Writes, Reads), **settings: i
     """Return the outputs of a task of Writes; the external topic has three partitions."""
     job = Job("j", stages=stages, partitions=partitions)
     stage: StageGraph = job.stages[0]
-    return Outputs(stage, job.topology(), Settings(**settings), {"outer": 3, "letters": 2}.get)  # type: ignore[arg-type]
+    return Outputs(stage, job.topology(), Settings(**settings), {"outer": 3, "letters": 2}.get)  # type: ignore[arg-type]  # settings of many types
 
 
 def frames(outputs: Outputs) -> list[tuple[TopicPartition, RecordBatch]]:

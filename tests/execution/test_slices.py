@@ -38,7 +38,7 @@ def test_a_commit_takes_turns_with_input() -> None:
         task.trace.append(Step("frame"))
         process(partition, offset, message, skip)
 
-    task.runner.process_frame = processed  # type: ignore[method-assign]
+    task.runner.process_frame = processed
     for step in ("data", "chunk"):
         task.trace.clear()
         for _ in range(30):

@@ -30,7 +30,7 @@ def fed(log: EmbeddedLog) -> list[tuple[int, bytes | None, bytes | None]]:
     return [(p, row.key, row.value) for p in (0, 1) for row in log.read(TopicPartition("lines", p), 0, 1 << 30)]
 
 
-def feed(log: EmbeddedLog, data: bytes, topic: Topic[object, object] = LINES, *, keys: bool = False) -> int:  # type: ignore[assignment]
+def feed(log: EmbeddedLog, data: bytes, topic: Topic[object, object] = LINES, *, keys: bool = False) -> int:  # type: ignore[assignment]  # any topic
     """Feed bytes through a pipe that is closed; return the number of lines."""
     reader, writer = os.pipe()
     os.write(writer, data)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from framework.errors import ConfigError, Halted, OffsetOutOfRange, TransientError
 from framework.logs import patience

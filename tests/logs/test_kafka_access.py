@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from framework.cli.commands import changelog, state
 from framework.cli.commands import checkpoints as checkpoints_module

@@ -213,7 +213,7 @@ def test_a_row_that_is_none_is_refused_when_it_is_sent(shop: Path) -> None:
     with pytest.raises(SerdeError, match="'id'"):
         rig.task.second.send(None, {"id": 1})
     with pytest.raises(TaskError, match="cannot encode Order"):
-        rig.task.out.send(None, Order("one", "a"))  # type: ignore[arg-type]
+        rig.task.out.send(None, Order("one", "a"))  # type: ignore[arg-type]  # the mistake
     with pytest.raises(TaskError, match="cannot encode None"):
         rig.task.out.send(None, None)
 

@@ -67,7 +67,7 @@ def main(template: Path, directory: Path) -> None:
             rewrite(copy, kill_before, 2)
             os._exit(0)
         _, status = os.waitpid(child, 0)
-        print(kill_before, "killed" if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201
+        print(kill_before, "killed" if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201  # who waits reads it
         if not os.WIFSIGNALED(status):
             return
 

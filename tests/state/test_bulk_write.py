@@ -236,7 +236,7 @@ def test_doing_it_again_makes_invalid_what_was_left_in_doubt(tmp_path: Path) -> 
     create_topics(job, log)
     run = begin(log, job, SETTINGS)
     with pytest.raises(RuntimeError):
-        commit(_Breaking(log, 3), run, [], settings=SETTINGS, full=True)  # type: ignore[arg-type]
+        commit(_Breaking(log, 3), run, [], settings=SETTINGS, full=True)  # type: ignore[arg-type]  # acts as a log
     assert fold_to_end(log, all_wirings(job)[0]).in_doubt == run.bulk_write_id
     again = whole(log, {b"a": b"1"})
     assert state(log) == everywhere({b"a": b"1"})
@@ -255,7 +255,7 @@ class _Breaking:
         self._left -= 1
         if not self._left:
             raise RuntimeError
-        self._log.send(*given, **named)  # type: ignore[arg-type]
+        self._log.send(*given, **named)  # type: ignore[arg-type]  # handed on as given
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._log, name)

@@ -209,7 +209,7 @@ def test_a_worker_does_not_guess_what_becomes_of_a_bulk_write(tmp_path: Path) ->
         run = begin(log, job, SETTINGS)
         written = [Attempt(log, run, task, 1, (STORE,)).close() for task in range(4)]
         with pytest.raises(RuntimeError):  # all four are committed, and its owner dies before the outcome
-            commit(_Breaking(log, 5), run, written, settings=SETTINGS, full=True)  # type: ignore[arg-type]
+            commit(_Breaking(log, 5), run, written, settings=SETTINGS, full=True)  # type: ignore[arg-type]  # acts as a log
         with pytest.raises(Halted, match=r"the bulk write .* is in doubt.*grete backfill JOB --resume or --abort"):
             run_pair(reference, directory)
         assert settle(log, job, counts=counts) == (run.bulk_write_id, counts)

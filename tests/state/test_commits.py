@@ -13,7 +13,7 @@ WORDS_PER_TEXT = 5  # different ones
 
 def fed_kit(**options: object) -> tuple[Kit, Log]:
     """Return a job with documents that no task has seen, and its log."""
-    kit = Kit(job, **options)  # type: ignore[arg-type]
+    kit = Kit(job, **options)  # type: ignore[arg-type]  # options of many types
     for name, text in TEXTS.items():
         kit.feed(documents, name, text)
     return kit, kit._log

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from framework.api.job import Job
 from framework.errors import ConfigError
@@ -38,7 +38,7 @@ def before_the_claim(log: JobLog, happens: Callable[[], None]) -> JobLog:
             left.pop()()
         send(owner, token, partition, value, **named)
 
-    log.send = claiming  # type: ignore[method-assign]
+    log.send = claiming
     return log
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from framework.cli.commands.up import up
 from framework.cli.job_target import JobTarget

@@ -287,4 +287,4 @@ def _behind(
 
 def _lengths(cells: Sequence[bytes | None]) -> Iterable[int]:
     """Return the length of each cell, 0 for a null."""
-    return [len(cell or b"") for cell in cells] if None in cells else map(len, cells)  # type: ignore[arg-type]
+    return [len(cell or b"") for cell in cells] if None in cells else map(len, cells)  # type: ignore[arg-type]  # no None is among them

@@ -58,7 +58,7 @@ def jar_broker(
                 [*run, "kafka.Kafka", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         try:
-            answers(f"127.0.0.1:{port}", alive=lambda broker=broker: broker.poll() is None)  # type: ignore[misc]
+            answers(f"127.0.0.1:{port}", alive=lambda broker=broker: broker.poll() is None)  # type: ignore[misc]  # mypy gives a default no type
         except ConfigError as error:
             _end(broker)
             if attempt + 1 < START_TRIES:

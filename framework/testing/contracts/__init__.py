@@ -18,12 +18,12 @@ import pytest
 # Before the imports: the differences that a failed assertion shows come from pytest's own reading of the modules.
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("fenced_log", "log", "log_world", "sink", "store")))
 
-from framework.testing.contracts.clauses import ContractBroken  # noqa: E402
-from framework.testing.contracts.fenced_log import FencedLogContract  # noqa: E402
-from framework.testing.contracts.log import LogContract  # noqa: E402
-from framework.testing.contracts.log_world import LogWorld  # noqa: E402
-from framework.testing.contracts.sink import SinkContract, SinkWorld  # noqa: E402
-from framework.testing.contracts.store import StoreContract  # noqa: E402
+from framework.testing.contracts.clauses import ContractBroken
+from framework.testing.contracts.fenced_log import FencedLogContract
+from framework.testing.contracts.log import LogContract
+from framework.testing.contracts.log_world import LogWorld
+from framework.testing.contracts.sink import SinkContract, SinkWorld
+from framework.testing.contracts.store import StoreContract
 
 __all__ = [
     "ContractBroken",

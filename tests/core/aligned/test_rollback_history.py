@@ -159,7 +159,7 @@ def test_rollback_histories_survive_a_restart() -> None:
     a0.rollback_marker(0)
     task.commit(1, a0, a1)
     [of_commit] = task.log.commits(INNER)[1:]
-    assert of_commit.known == (ProducerRollbacks(A0, ((1, 0), (2, 0))), ProducerRollbacks(A1, ((1, 0),)))  # type: ignore[arg-type]
+    assert of_commit.known == (ProducerRollbacks(A0, ((1, 0), (2, 0))), ProducerRollbacks(A1, ((1, 0),)))  # type: ignore[arg-type]  # entries are tuples, too
     after = task.successor(same_host=False).start()
     assert after.core.inputs.rollbacks.known == {A0: ((1, 0), (2, 0)), A1: ((1, 0),)}
 

@@ -66,7 +66,7 @@ class Writer:
 class Logical(Scenario):
     """One process of a deterministic task. ``processed``: what its user task was given, in order."""
 
-    core: DeterministicCore  # type: ignore[assignment]
+    core: DeterministicCore  # type: ignore[assignment]  # the core of the other mode
 
     def __init__(
         self,

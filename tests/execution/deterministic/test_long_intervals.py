@@ -129,11 +129,11 @@ def stays_early(job_directory: JobDirectory) -> None:
         log = job_directory.open_log()
         poll_until(run, lambda: all_running(run))
         for number in range(3):
-            poll_until(run, lambda: min(log.bounds(stream)[1] for stream in streams) > 200 * (number + 1))  # noqa: B023
+            poll_until(run, lambda: min(log.bounds(stream)[1] for stream in streams) > 200 * (number + 1))  # noqa: B023  # ends in this turn
             now = int(time.time() * 1_000)
             log.produce(0, 0, [ExternalRecord(TopicPartition(topic, 0), None, b"one two three", now)])
             log.poll()
-            poll_until(run, lambda: sum(map(len, sent(log, output, 2).values())) == 3 * (number + 1))  # noqa: B023
+            poll_until(run, lambda: sum(map(len, sent(log, output, 2).values())) == 3 * (number + 1))  # noqa: B023  # likewise
             if number == 1:
                 run.supervisor.kill(1)
         assert all(end - start > 400 for start, end in map(log.bounds, streams))

@@ -144,7 +144,7 @@ def run(seed: int, directory: Path, *, records: int = 600) -> Ran:
                     trouble.step()
             trouble.calm()
             if build == 2 or rng.random() < 0.5:  # else it is stopped in the middle
-                _until(lambda local=local: local.drained(local.ends()), local)  # type: ignore[misc]
+                _until(lambda local=local: local.drained(local.ends()), local)  # type: ignore[misc]  # mypy gives a default no type
             local.stop()
             seen["graceful stops"] += 1
     wrong = _check(seed, directory, job_directory, shape, recount)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from confluent_kafka import IsolationLevel
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -158,7 +158,7 @@ def _leader(cluster: Cluster, topic: str, other_than: int) -> int:
 
 def _ends(admin: AdminClient, topic: str, isolation: IsolationLevel) -> list[int]:
     """Return where each partition ends; for who reads what is committed, before the first open transaction."""
-    latest = {KafkaPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}  # type: ignore[no-untyped-call]
+    latest = {KafkaPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
     found = admin.list_offsets(latest, isolation_level=isolation)
     return [found[partition].result(30).offset for partition in latest]
 

@@ -25,7 +25,7 @@ def flushed_store(directory: Path, log: str, seed: int, rounds: int = ROUNDS) ->
             partition, point = number % PARTITIONS, points[number % len(points)]
             stage.kill(partition, hold=True)
             stage.crew.start(partition, point, countdown=2)
-            stage.feeding_until(lambda n=number, p=point: stage.campaign.tally.points[p] > n // len(points), point)  # type: ignore[misc]
+            stage.feeding_until(lambda n=number, p=point: stage.campaign.tally.points[p] > n // len(points), point)  # type: ignore[misc]  # mypy gives a default no type
             files = list(stage.crew.state(partition).rglob("*.sst"))
             stage.back(partition)
             stage.running()
@@ -49,7 +49,7 @@ def zombie(directory: Path, log: str, seed: int, rounds: int = ROUNDS) -> str:
             member = stage.crew.freeze(partition)
             while stage.crew.phase(member) not in ("running", "committing") or stage.campaign.locked():
                 stage.crew.unfreeze(member)
-                stage.until(lambda p=partition: stage.crew.running(p), "runs again")  # type: ignore[misc]
+                stage.until(lambda p=partition: stage.crew.running(p), "runs again")  # type: ignore[misc]  # as above
                 member = stage.crew.freeze(partition)
             stage.crew.start(partition)
             stage.running()

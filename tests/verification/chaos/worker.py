@@ -129,7 +129,7 @@ class CommitProgress:
             memory[at + driver.owner] = numbers[phase_of(_aligned(driver))]
             return busy
 
-        TaskDriver.tick = watched_tick  # type: ignore[method-assign, assignment]
+        TaskDriver.tick = watched_tick  # type: ignore[assignment]  # put in the place of a method
         if self._point == IN_TRANSACTION:
             self._freeze_in_transaction()
         if self._point not in POINTS:
@@ -148,7 +148,7 @@ class CommitProgress:
                 self._die(driver, action, sent=True)
             return busy
 
-        TaskDriver._perform_next = watched_perform  # type: ignore[method-assign, assignment]
+        TaskDriver._perform_next = watched_perform  # type: ignore[assignment]  # as above
 
     def _freeze_in_transaction(self) -> None:
         """Stop this process by SIGSTOP when a transaction's messages are with the broker, and its end is not."""
@@ -163,7 +163,7 @@ class CommitProgress:
                 # to this thread: one sent to the process stops it by way of any thread, and this one commits meanwhile
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
-        Transactions._hand_over = watched  # type: ignore[method-assign, assignment]
+        Transactions._hand_over = watched  # type: ignore[assignment]  # as above
 
     def _counted(self) -> bool:
         self._left -= 1

@@ -254,8 +254,8 @@ class Process:
         """Return the process as bytes, without what never changes."""
         core = self.core
         kept = self.world, self.wiring, core.task, core.limits, core.commits.task, core.start_up._check
-        self.world = self.wiring = core.task = core.limits = None  # type: ignore[assignment]
-        core.commits.task = core.start_up._check = None  # type: ignore[assignment]
+        self.world = self.wiring = core.task = core.limits = None  # type: ignore[assignment]  # put back below
+        core.commits.task = core.start_up._check = None  # type: ignore[assignment]  # likewise
         self.trims = []
         try:
             return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
@@ -328,5 +328,5 @@ def _plain(value: object) -> Any:
 
 def _names(value: object) -> Iterable[str]:
     if hasattr(value, "__dataclass_fields__"):
-        return [each.name for each in fields(value)]  # type: ignore[arg-type]
+        return [each.name for each in fields(value)]  # type: ignore[arg-type]  # a dataclass
     return sorted(vars(value))

@@ -120,7 +120,7 @@ class LogicalHistory(TaskHistory):
         """What the committed checkpoints have written to the outside."""
         return self._task.outside
 
-    def replay(self, steps: Sequence[LogicalStep | TimeStep]) -> list[ExternalRecord]:  # type: ignore[override]
+    def replay(self, steps: Sequence[LogicalStep | TimeStep]) -> list[ExternalRecord]:  # type: ignore[override]  # other steps, by their time
         """Run the steps of the next committed checkpoint."""
         for step in steps:
             if isinstance(step, TimeStep):

@@ -34,7 +34,8 @@ def made_again_taken_again(frame: Any) -> Any:
     def mistaken(self: LogicalChannel, offset: int, header: Any, value: bytes) -> int | None:
         self.taken = min(self.taken, header.seq - 1)
         self.generation = header.generation
-        return frame(self, offset, header, value)  # type: ignore[no-any-return]
+        known: int | None = frame(self, offset, header, value)
+        return known
 
     return mistaken
 
@@ -77,10 +78,10 @@ def last_record_ends_its_time(frame: Any) -> Any:
     """A record of some time is taken to be the last of that time, without a progress message (D1)."""
 
     def mistaken(self: LogicalChannel, offset: int, header: Any, value: bytes) -> int | None:
-        known = frame(self, offset, header, value)
+        known: int | None = frame(self, offset, header, value)
         if known is not None:
             self.upto = max(self.upto, last_logical(value[HEADER_SIZE:])[0])
-        return known  # type: ignore[no-any-return]
+        return known
 
     return mistaken
 

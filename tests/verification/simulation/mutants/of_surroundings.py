@@ -132,9 +132,10 @@ def changelog_compacted(read: Any) -> Any:
     """The broker compacts the changelog: only the last message with a key stays, committed or not (K1)."""
 
     def mistaken(self: MemoryLog, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
-        if not partition.topic.endswith(".changelog"):
-            return read(self, partition, offset, max_bytes)  # type: ignore[no-any-return]
-        rows: list[LogRow] = read(self, partition, offset, 1 << 30)
+        is_changelog = partition.topic.endswith(".changelog")
+        rows: list[LogRow] = read(self, partition, offset, 1 << 30 if is_changelog else max_bytes)
+        if not is_changelog:
+            return rows
         kept, later = list[LogRow](), set[tuple[int, bytes]]()
         for row in reversed(rows):
             value = row.value or b""
@@ -176,7 +177,7 @@ def commit_not_synced(perform_next: Any) -> Any:
         def unsynced(*args: Any, **options: Any) -> None:
             send(*args, **(options | {"sync": False}))
 
-        self.parts.log.send = unsynced  # type: ignore[method-assign]
+        self.parts.log.send = unsynced
         try:
             return bool(perform_next(self))
         finally:

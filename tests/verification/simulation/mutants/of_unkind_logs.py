@@ -56,11 +56,11 @@ def equal_claim_overlooked(appended: Any) -> Any:
         def lenient(offset: int, highest_own: int, trailing: int = 0) -> int | None:
             return verify(offset, highest_own + 1, trailing)
 
-        ownership.appended = lenient  # type: ignore[method-assign]
+        ownership.appended = lenient
         try:
             return appended(self, event)
         finally:
-            ownership.appended = verify  # type: ignore[method-assign]
+            ownership.appended = verify
 
     return mistaken
 
@@ -79,11 +79,11 @@ def no_answer_is_an_empty_log(start: Any) -> Any:
             except LogAway:
                 return 0, 0
 
-        log.bounds = answered  # type: ignore[method-assign]
+        log.bounds = answered
         try:
             start(self, **given)
         finally:
-            log.bounds = bounds  # type: ignore[method-assign]
+            log.bounds = bounds
 
     return mistaken
 
