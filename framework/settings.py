@@ -84,6 +84,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Deterministic mode: a source emits a progress message this often (D1)."""
     output_delivery: Literal["transactional", "sequenced"] = "transactional"
     """Deterministic mode: outputs leave in transactions, or with numbers by which a reader drops repeats (D5)."""
+    sink_delivery: Literal["checkpoint", "early"] = "checkpoint"
+    """Deterministic mode: files and tables get outputs with their checkpoint, or ahead of it as topics do (D5)."""
     untrimmed_bytes_max: int = 256 * MiB
     """Deterministic mode: read of streams since the last commit; beyond, a task commits before its interval (K3)."""
     time_lease_ms: int = 200
@@ -152,7 +154,13 @@ GROUPS = {  # the tables of a settings file, by what a person wants to change
         "downstream_lag_messages_max",
     ),
     "inputs": ("misplaced_keys", "event_time_idle_ms"),
-    "deterministic": ("progress_interval_ms", "output_delivery", "untrimmed_bytes_max", "time_lease_ms"),
+    "deterministic": (
+        "progress_interval_ms",
+        "output_delivery",
+        "sink_delivery",
+        "untrimmed_bytes_max",
+        "time_lease_ms",
+    ),
     "workers": (
         "shutdown_timeout_ms",
         "liveness_timeout_ms",

@@ -17,7 +17,7 @@ from framework.api.graph import FIRST_USER_STORE, RESERVED_STORES
 from framework.api.reader import PRODUCER, SEQ, TIME
 from framework.core.partitioners import Partitioner
 from framework.core.topology import changelog_topic, stream_topic
-from framework.execution import outbox, process_loops
+from framework.execution import early_release, outbox, process_loops, sink_targets
 from framework.execution.deterministic import outputs, processor
 from framework.execution.reserved_stores import EVENT_TIME, STREAM_TIME, TURN, pin_key
 from framework.feeds.folder import FolderFeed
@@ -30,8 +30,9 @@ from framework.logs.kafka.job_metadata import KafkaMetadataReader
 from framework.logs.kafka.reader import KafkaReader
 from framework.settings import Settings
 from framework.sinks.files import FilesSink
-from framework.sinks.sink import Owner
+from framework.sinks.sink import Owner, Released
 from framework.sinks.sql import ACCOUNT_DDL
+from framework.sinks.sql_released import RELEASED_DDL
 from framework.spark.format import options
 from framework.state.prepare import prepare
 from framework.stores import rocksdb, sst_snapshot
@@ -96,7 +97,7 @@ def test_stores_have_their_numbers_and_families() -> None:
 def test_the_outbox_has_its_keys_and_rows() -> None:
     """Outputs that an earlier build has committed are applied by this one."""
     assert (outbox._BLOCK, outbox._VERSION, outbox._ACCOUNT, outbox._NONCE) == (b"b", b"v", b"account", b"nonce")
-    assert (outbox._FILES, outbox._TABLE) == ("files:", "table:")
+    assert (sink_targets.FILES, sink_targets.TABLE) == ("files:", "table:")
     assert msgspec.json.encode(outbox._Closed(5, 1, 2, 3, ["files:out"])) == b'[5,1,2,3,["files:out"]]'
 
 
@@ -253,6 +254,28 @@ def test_sinks_have_their_names(tmp_path: Path) -> None:
         "CREATE TABLE grete_applied (job VARCHAR(255) NOT NULL, task VARCHAR(255) NOT NULL, "
         "owner VARCHAR(64) NOT NULL, version BIGINT NOT NULL, PRIMARY KEY (job, task))"
     )
+
+
+def test_early_releases_have_their_names(tmp_path: Path) -> None:
+    """A sink is asked how far it is by these: names of files, columns of a table; the state has two kinds of key."""
+    sink = FilesSink(str(tmp_path))
+    sink.open(Owner("job", "count-0", "nonce"))
+    assert sink.last_released(3) == Released(0, 0, 0)
+    sink.release(0, Released(2, 1_700_000_000_000_000, 0xABC), [("out", b"1"), ("out", b"2")])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".part-count-0-g3",
+        ".part-count-0-owner",
+        "part-count-0-seq-000000000000001-000000000000002-1700000000000000-00000abc.jsonl",
+    ]
+    assert (tmp_path / ".part-count-0-owner").read_text() == "job nonce"
+    assert RELEASED_DDL == (
+        "CREATE TABLE grete_released (job VARCHAR(255) NOT NULL, task VARCHAR(255) NOT NULL, "
+        "owner VARCHAR(64) NOT NULL, generation BIGINT NOT NULL, seq BIGINT NOT NULL, t BIGINT NOT NULL, "
+        "digest BIGINT NOT NULL, PRIMARY KEY (job, task))"
+    )
+    assert (early_release._KEPT, early_release._ACCOUNT) == (b"e", b"released")
+    account = early_release._Account(7, 5, 9, {"files:out": 7})
+    assert msgspec.json.encode(account) == b'[7,5,9,{"files:out":7}]'
 
 
 def test_headers_have_their_names() -> None:

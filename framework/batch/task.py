@@ -20,9 +20,9 @@ from framework.core.topology import Topology
 from framework.errors import ConfigError
 from framework.execution.build import store_names
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE
-from framework.execution.outbox import no_sinks
 from framework.execution.outputs import Outputs
 from framework.execution.processor import Processor
+from framework.execution.sink_targets import no_sinks
 from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.stores.overlay import Overlay

@@ -112,6 +112,18 @@ class Produce:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseToSinks:
+    """Deterministic mode: what was made for files and tables up to logical time ``t`` µs may leave now (D5).
+
+    All of that time is made, and no crash can change it: its input decisions are valid. It leaves beside the task.
+
+    Before: none. After: none. Answer: none.
+    """
+
+    t: int
+
+
+@dataclass(frozen=True, slots=True)
 class Seek:
     """Read this input partition from ``offset`` on next; what was prefetched is discarded (R5).
 
@@ -323,6 +335,7 @@ Action = (
     | AppendChangelog
     | Send
     | Produce
+    | ReleaseToSinks
     | Seek
     | Spill
     | DropSpilled

@@ -166,7 +166,8 @@ class Ran:
     ``frames``: as in OutputFrames. ``outputs``: how many records for the outside were collected, ``released``: of each
     external partition among them the last seq, and the digest up to it (D5). ``timer``: when the code has something to
     tell though nothing comes, in µs. ``next_offset``: after a replay, where to read on. ``advances``: of event time,
-    for the consumers (E2).
+    for the consumers (E2). ``sink_t``: the logical time in µs of the last output that waits for a ReleaseToSinks; -1:
+    none does.
     """
 
     open_bytes: int
@@ -176,6 +177,7 @@ class Ran:
     timer: int = 1 << 62
     next_offset: int = -1
     advances: Sequence[Advance] = ()
+    sink_t: int = -1
 
 
 @dataclass(frozen=True, slots=True)

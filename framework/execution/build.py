@@ -18,10 +18,10 @@ from framework.execution.deterministic.ports import LogicalRunner
 from framework.execution.deterministic.processor import LogicalProcessor
 from framework.execution.driver import TaskDriver
 from framework.execution.early_frames import SpilledFrames
-from framework.execution.outbox import MakeSinks, sinks_of
 from framework.execution.outputs import Outputs
 from framework.execution.ports import Runner
 from framework.execution.processor import CheckKeys, Processor
+from framework.execution.sink_targets import MakeSinks, sinks_of
 from framework.execution.task_parts import COVERED, TaskParts
 from framework.ports import Log, SpillStore, StateStore
 from framework.settings import Settings

@@ -16,15 +16,15 @@ from typing import Any
 import msgspec
 
 from framework.api.files import Files
-from framework.api.serdes import bytes_serde
 from framework.api.table import Table
 from framework.errors import ConfigError, Halted
+from framework.execution.early_plan import EarlyPlan
+from framework.execution.early_release import EarlyReleases
 from framework.execution.outbox_executor import AtOnce, Background, Plan, Step
+from framework.execution.sink_targets import TABLE, MakeSinks, Outputs, TargetSinks, sinks_of, target_of
 from framework.settings import Settings
-from framework.sinks.discard import DiscardSink
-from framework.sinks.files import FilesSink, line_encoder
-from framework.sinks.open import sql_sinks
-from framework.sinks.sink import Entry, Owner, Sink
+from framework.sinks.files import line_encoder
+from framework.sinks.sink import EarlySink, Entry, Owner, Sink
 from framework.sinks.sql import row_encoder
 from framework.stores.overlay_store import OverlayStore
 
@@ -34,27 +34,6 @@ _BLOCK, _VERSION = b"b", b"v"  # first byte of a key: a block by its number, or 
 _ACCOUNT, _NONCE = b"account", b"nonce"
 _BLOCK_BYTES = 256 * 1024  # about; one step of an application
 _HELD_BYTES = 100  # of an entry, beyond its value
-_FILES, _TABLE = "files:", "table:"  # a target: a directory, or the attribute of the Output (a url may hold a secret)
-
-Outputs = dict[str, Files[Any] | Table[Any]]  # attribute of the task → where it goes
-MakeSinks = Callable[[Outputs], dict[str, Sink]]  # returns target → sink: the one place where a task gets its sinks
-
-
-def sinks_of(outputs: Outputs) -> dict[str, Sink]:
-    """Return target → sink; nothing is opened. Raises ConfigError."""
-    tables = {name: target for name, target in outputs.items() if isinstance(target, Table)}
-    sinks: dict[str, Sink] = {_TABLE + name: sink for name, sink in sql_sinks(tables).items()}
-    directories = {target.directory for target in outputs.values() if isinstance(target, Files)}
-    return sinks | {_FILES + directory: FilesSink(directory) for directory in sorted(directories)}
-
-
-def no_sinks(outputs: Outputs) -> dict[str, Sink]:
-    """Return target → a sink that opens and keeps nothing: for code that replays history, and only reads."""
-    return {target: DiscardSink(target) for target in map(_target_of, outputs, outputs.values())}
-
-
-def _target_of(attribute: str, output: Files[Any] | Table[Any]) -> str:
-    return _FILES + output.directory if isinstance(output, Files) else _TABLE + attribute
 
 
 class _Closed(msgspec.Struct, array_like=True):
@@ -77,14 +56,16 @@ class Outbox:
         settings: Settings,
         executor: Executor | None = None,
         sinks: MakeSinks = sinks_of,
+        logical_us: Callable[[], int] | None = None,
     ) -> None:
-        """``owner``: job and task. ``executor`` runs what is done to the ``sinks`` made; by default at once."""
-        self.waiting_bytes = 0  # of committed checkpoints that are not applied yet
+        """``owner``: job and task. ``executor`` runs what is done to the ``sinks`` made; by default at once.
+
+        ``logical_us`` returns the logical time of an output: sinks that can do so get it ahead of the commit (D5).
+        """
         self.ready = False  # the sinks have been seen to take what they are declared for
         self._owner = owner
         self._store = store
-        self._make_sinks = sinks
-        self._sinks: dict[str, Sink] = {}  # by target
+        self._sinks = TargetSinks(owner[1], sinks)
         self._targets: list[str] = []
         self._open: list[tuple[int, bytes]] = []  # the block to come: (index of the target, value)
         self._open_bytes = self._size = 0  # of that block; of all since the last checkpoint was closed
@@ -95,6 +76,9 @@ class Outbox:
         self._account: dict[str, int] = {}  # table → last checkpoint applied to its database
         self._took: dict[str, int] = {}  # the same, of those in ``_applied``
         self._nonce = b""
+        self._waiting_bytes = 0  # of committed checkpoints that are not applied yet
+        self.early = None if logical_us is None else EarlyReleases(store, logical_us)
+        self._early_plan = None if self.early is None else EarlyPlan(owner, self.early, self._sinks)
         self._mark = (0, 0, 0, 0, self._open)
         self._background = Background(
             self._plan,
@@ -105,13 +89,19 @@ class Outbox:
 
     @property
     def bytes(self) -> int:
-        """Size of the outputs that wait for their checkpoint's commit."""
-        return self._size + (self._closing.size if self._closing else 0)
+        """Size of the outputs that wait for their checkpoint's commit, or may not leave ahead of it yet."""
+        early = 0 if self.early is None else self.early.bytes
+        return self._size + early + (self._closing.size if self._closing else 0)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Size of the outputs that may go to their sinks, and are not there yet."""
+        return self._waiting_bytes + (0 if self.early is None else self.early.waiting_bytes)
 
     @property
     def settled(self) -> bool:
-        """Whether every committed output is applied."""
-        return self.ready and not self._pending
+        """Whether every output that may go to its sink is there."""
+        return self.ready and not self._pending and (self.early is None or self.early.settled)
 
     @property
     def trouble(self) -> str | None:
@@ -119,10 +109,17 @@ class Outbox:
         return self._background.trouble
 
     def sender(self, attribute: str, target: Files[Any] | Table[Any]) -> Callable[..., None]:
-        """Return Output.send for these files or this table."""
-        index = len(self._targets)
-        self._targets.append(_target_of(attribute, target))
+        """Return Output.send for these files or this table. After ``reload``."""
         encode = line_encoder(target) if isinstance(target, Files) else row_encoder(target)
+        name, early = target_of(attribute, target), self.early
+        if early is not None and isinstance(self._sinks.by_target[name], EarlySink):
+
+            def release(_key: object, value: object, **_: object) -> None:
+                early.add(name, encode(value))
+
+            return release
+        index = len(self._targets)
+        self._targets.append(name)
 
         def send(_key: object, value: object, **_: object) -> None:
             raw = encode(value)
@@ -138,18 +135,28 @@ class Outbox:
     def reload(self, outputs: Outputs) -> None:
         """Start from the restored state: apply what its checkpoints hold and the sinks may lack (S2).
 
-        Raises ConfigError for a table's url that is unusable; nothing is opened yet.
+        Raises ConfigError for a table's url that is unusable, and if outputs were released early and would not be now;
+        nothing is opened yet.
         """
         rows = self._store.scan(_VERSION, b"w")
         self._pending = deque(msgspec.json.decode(row, type=_Closed) for _, row in rows)
         self._first = self._next = self._pending[-1].end if self._pending else 0
-        self.waiting_bytes = sum(closed.size for closed in self._pending)
+        self._waiting_bytes = sum(closed.size for closed in self._pending)
         self._targets, self._applied, self._closing, self._took = [], [], None, {}
         self._open, self._open_bytes, self._size = [], 0, 0
         self._account = msgspec.json.decode(self._store.get(_ACCOUNT) or b"{}", type=dict[str, int])
         self._nonce = self._store.get(_NONCE) or os.urandom(8).hex().encode()
-        if not self._sinks:
-            self._sinks = self._make_sinks(outputs)
+        self._sinks.declare(outputs)
+        if self.early is not None:
+            self.early.reload()
+        elif EarlyReleases.was_used(self._store) and any(isinstance(each, EarlySink) for each in self._sinks.each):
+            raise ConfigError(
+                f"task {self._owner[1]} has released outputs to files and tables ahead of its commits: set "
+                "sink_delivery = early again, or start the job under another name, with tables and directories of its "
+                "own",
+                task=self._owner[1],
+                setting="sink_delivery",
+            )
         self._background.restart()
 
     def close_checkpoint(self, checkpoint_id: int) -> None:
@@ -162,19 +169,24 @@ class Outbox:
             self._account |= self._took
             self._store.put(_ACCOUNT, msgspec.json.encode(self._account))
         self._applied, self._took = [], {}
+        if self.early is not None:
+            self.early.save()
+            self._keep_nonce()
         self._seal()
         if self._next > self._first:
-            if self._store.get(_NONCE) is None and any(target.startswith(_TABLE) for target in self._targets):
-                self._store.put(_NONCE, self._nonce)
+            if any(target.startswith(TABLE) for target in self._targets):
+                self._keep_nonce()
             self._closing = _Closed(checkpoint_id, self._first, self._next, self._size, self._targets)
             self._store.put(_VERSION + _NUMBER.pack(checkpoint_id), msgspec.json.encode(self._closing))
             self._first, self._size = self._next, 0
 
     def committed(self) -> None:
         """The checkpoint closed last is committed and in the store: it may be applied."""
+        if self.early is not None:
+            self.early.committed()
         if self._closing is not None:
             self._pending.append(self._closing)
-            self.waiting_bytes += self._closing.size
+            self._waiting_bytes += self._closing.size
             self._closing = None
 
     def work(self, now_ms: float) -> bool:
@@ -182,7 +194,8 @@ class Outbox:
 
         Raises ConfigError if a sink cannot take what it is declared for, Halted if it refuses a checkpoint for good.
         """
-        return (bool(self._pending) or not self._background.idle) and self._background.work(now_ms)
+        has_work = bool(self._pending) or not self._background.idle or not self.settled
+        return has_work and self._background.work(now_ms)
 
     def due_in_ms(self, now_ms: float) -> float:
         """Return in how many ms ``work`` may have something to do."""
@@ -191,16 +204,24 @@ class Outbox:
     def mark(self) -> None:
         """Remember this moment for ``rollback``."""
         self._mark = self._next, self._open_bytes, self._size, len(self._open), self._open
+        if self.early is not None:
+            self.early.mark()
 
     def rollback(self) -> None:
         """Take back the entries since ``mark``; the blocks that were sealed since are undone by the overlay."""
         self._next, self._open_bytes, self._size, length, self._open = self._mark
         del self._open[length:]
+        if self.early is not None:
+            self.early.rollback()
 
     def abandon(self) -> None:
         """Let go of the sinks as the end of the process would. For hosts of many lives in one process."""
-        for sink in self._sinks.values():
+        for sink in self._sinks.each:
             sink.close()
+
+    def _keep_nonce(self) -> None:
+        if self._store.get(_NONCE) is None:
+            self._store.put(_NONCE, self._nonce)
 
     def _seal(self) -> None:
         """Put the open block into the store. A new list is begun: ``mark`` may hold the old one."""
@@ -214,21 +235,26 @@ class Outbox:
     def _plan(self) -> Plan:
         """Open the sinks, then apply each committed checkpoint, to one sink after the other."""
         opened: set[int] = set()
-        for sink in list(self._sinks.values()):
+        for sink in self._sinks.each:
             yield from self._opened(sink, opened)
         self.ready = True
         while True:
-            if not self._pending:
+            if self._pending:
+                yield from self._apply_next(opened)
+            elif self._early_plan is not None and (bundle := self._early_plan.next_bundle()) is not None:
+                yield from self._early_plan.release(bundle, lambda sink: self._opened(sink, opened))
+            else:
                 yield None
-                continue
-            closed, took = self._pending[0], list[str]()
-            for sink, names in self._destinations(closed):
-                yield from self._opened(sink, opened)
-                if (yield from self._apply(closed, sink, names)):
-                    took += self._tables_of(sink)
-            self._applied.append(self._pending.popleft())
-            self._took |= dict.fromkeys(took, closed.checkpoint_id)
-            self.waiting_bytes -= closed.size
+
+    def _apply_next(self, opened: set[int]) -> Plan:
+        closed, took = self._pending[0], list[str]()
+        for sink, names in self._sinks.destinations(closed.targets):
+            yield from self._opened(sink, opened)
+            if (yield from self._apply(closed, sink, names)):
+                took += self._sinks.tables_of(sink)
+        self._applied.append(self._pending.popleft())
+        self._took |= dict.fromkeys(took, closed.checkpoint_id)
+        self._waiting_bytes -= closed.size
 
     def _apply(self, closed: _Closed, sink: Sink, names: dict[int, str]) -> Generator[Step, Any, bool]:
         """Apply to one sink what a checkpoint holds for it; return whether it holds anything."""
@@ -249,7 +275,7 @@ class Outbox:
             return
         applied = yield partial(sink.open, Owner(*self._owner, self._nonce.decode()))
         opened.add(id(sink))
-        known = max((self._account.get(target, -1) for target in self._tables_of(sink)), default=-1)
+        known = max((self._account.get(target, -1) for target in self._sinks.tables_of(sink)), default=-1)
         if applied is not None and applied < known:
             job, task = self._owner
             raise Halted(
@@ -259,26 +285,8 @@ class Outbox:
                 "grete_applied",
                 task=task,
             )
-
-    def _tables_of(self, sink: Sink) -> list[str]:
-        return [target for target, each in self._sinks.items() if each is sink and target.startswith(_TABLE)]
-
-    def _destinations(self, closed: _Closed) -> Iterator[tuple[Sink, dict[int, str]]]:
-        """Yield (sink, index in its blocks → attribute) for each sink of a checkpoint. Raises ConfigError."""
-        found: dict[int, tuple[Sink, dict[int, str]]] = {}
-        for index, target in enumerate(closed.targets):
-            sink = self._sinks.get(target)
-            if sink is None and target.startswith(_FILES):  # declared when the checkpoint was made, and now no more
-                directory = Files(target.removeprefix(_FILES), bytes_serde)
-                sink = self._sinks[target] = self._make_sinks({"": directory})[target]
-            if sink is None:
-                raise ConfigError(
-                    f"task {self._owner[1]}: committed rows of output {target.removeprefix(_TABLE)!r} are not applied "
-                    "yet: declare the table under this name again, until they are",
-                    task=self._owner[1],
-                )
-            found.setdefault(id(sink), (sink, {}))[1][index] = target.removeprefix(_TABLE)
-        yield from found.values()
+        if self._early_plan is not None and isinstance(sink, EarlySink):
+            yield from self._early_plan.take_over(sink)
 
     def _entries(self, closed: _Closed, names: dict[int, str]) -> Iterator[list[Entry]]:
         """Yield a sink's entries of a checkpoint, in their order, a block at a time: a checkpoint may be large."""

@@ -8,10 +8,14 @@ from protocol.ids import TopicPartition
 
 
 class Waiting(Protocol):
-    """Holds committed outputs until sinks outside of our transactions have them (S2)."""
+    """Holds outputs until sinks outside of our transactions have them (S2)."""
 
     ready: bool  # the sinks have been seen to take what they are declared for
-    waiting_bytes: int  # committed and not applied
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Size of the outputs that may go to their sinks, and are not there yet."""
+        ...
 
     @property
     def trouble(self) -> str | None:
@@ -20,7 +24,7 @@ class Waiting(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether every committed output is applied."""
+        """Whether every output that may go to its sink is there."""
         ...
 
     def work(self, now_ms: float) -> bool:

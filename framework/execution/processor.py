@@ -18,7 +18,7 @@ from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, Ta
 from framework.execution.binding import bind_store, bind_window, bound
 from framework.execution.deduplication import deduplicators_of
 from framework.execution.event_time import BEFORE_ALL, OUTSIDE, Source, event_time_of
-from framework.execution.outbox import MakeSinks, Outbox, sinks_of
+from framework.execution.outbox import Outbox
 from framework.execution.outputs import Outputs
 from framework.execution.own_entries import OwnEntries
 from framework.execution.process_loops import (
@@ -31,6 +31,7 @@ from framework.execution.process_loops import (
 )
 from framework.execution.reading import Reading
 from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS, TURN
+from framework.execution.sink_targets import MakeSinks, sinks_of
 from framework.execution.store_pins import StorePins
 from framework.execution.timers import Due, TimerQueue
 from framework.execution.user_traceback import user_line
@@ -67,10 +68,12 @@ class Processor:
         sinks: MakeSinks = sinks_of,
         clock: RecordClock | None = None,
         context: Context | None = None,
+        early_us: Callable[[], int] | None = None,
     ) -> None:
         """``executor`` runs what the outbox does to its ``sinks``; by default at once.
 
         Deterministic mode: ``clock`` is at a record before that is processed, and ``context`` is the task's ``ctx``.
+        ``early_us`` returns the logical time of an output that goes to its sink ahead of the commit.
         """
         self.check_keys: CheckKeys | None = None  # of external inputs, before they are processed; set by assemble
         self._stage = stage
@@ -88,7 +91,7 @@ class Processor:
         self._grace_ms = max((window.grace_ms for window in stage.windows.values()), default=0)
         self._late_before = 0  # records that windows dropped before the last reset
         task = f"{stage.name}-{partition}"
-        self._outbox = Outbox((topology.job, task), overlay.store(OUTBOX), settings, executor, sinks)
+        self._outbox = Outbox((topology.job, task), overlay.store(OUTBOX), settings, executor, sinks, early_us)
         self._applied = {
             attribute: output.target
             for attribute, output in stage.outputs.items()

@@ -16,7 +16,7 @@ from framework.core.deterministic.logical_watermarks import step_at
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.task_topology import TaskWiring, wire
 from framework.errors import ConfigError, FrameworkError
-from framework.execution.outbox import no_sinks
+from framework.execution.sink_targets import no_sinks
 from framework.job.topics import create_topics
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import LogReader

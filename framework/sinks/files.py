@@ -10,7 +10,8 @@ from typing import BinaryIO
 from framework.api.files import Files
 from framework.api.serdes import encode_error, functions_of
 from framework.errors import SerdeError, TransientError
-from framework.sinks.sink import Entry, Owner
+from framework.sinks.released_files import ReleasedFiles, sync_directory
+from framework.sinks.sink import Entry, Owner, Released
 
 
 def line_encoder(target: Files[object]) -> Callable[[object], bytes]:
@@ -30,7 +31,10 @@ def line_encoder(target: Files[object]) -> Callable[[object], bytes]:
 
 
 class FilesSink:
-    """Writes ``part-{stage}-{partition}-{checkpoint}.jsonl``; a file of that name was made from the same entries."""
+    """Writes ``part-{stage}-{partition}-{checkpoint}.jsonl``; a file of that name was made from the same entries.
+
+    Also an EarlySink, whose files are those of ReleasedFiles.
+    """
 
     def __init__(self, directory: str) -> None:
         self.name = f"files {directory}"
@@ -39,11 +43,13 @@ class FilesSink:
         self._target = self._directory
         self._draft: Path | None = None
         self._file: BinaryIO | None = None
+        self._released: ReleasedFiles | None = None
 
     def open(self, owner: Owner) -> int | None:
         """Make the directory, and delete what a crash has left half written."""
         self.close()
         self._stem = f"part-{owner.task}-"
+        self._released = ReleasedFiles(self._directory, owner)
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             # Also that of an instance that sleeps: its rename will fail, and then it finds the file.
@@ -60,7 +66,7 @@ class FilesSink:
         self._target = self._directory / f"{self._stem}{checkpoint_id}.jsonl"
         try:
             if self._target.exists():
-                _sync_directory(self._directory)  # a crash may have come before the sync
+                sync_directory(self._directory)  # a crash may have come before the sync
                 return False
             # A name of its own: an instance that wakes up must not write into ours.
             self._draft = self._target.with_name(f".{self._target.stem}.{os.urandom(8).hex()}.draft")
@@ -86,10 +92,26 @@ class FilesSink:
             os.fsync(self._file.fileno())
             self._file.close()
             self._draft.rename(self._target)
-            _sync_directory(self._directory)
+            sync_directory(self._directory)
         except OSError as error:
             raise self._trouble(error) from error
         self._file = self._draft = None
+
+    def last_released(self, generation: int) -> Released:
+        """Take the directory over for a generation; return how far its files go."""
+        assert self._released is not None
+        try:
+            return self._released.last_released(generation)
+        except OSError as error:
+            raise self._trouble(error) from error
+
+    def release(self, after: int, upto: Released, entries: Sequence[Entry]) -> None:
+        """Make a file of outputs that no commit holds yet."""
+        assert self._released is not None
+        try:
+            self._released.release(after, upto, entries)
+        except OSError as error:
+            raise self._trouble(error) from error
 
     def close(self) -> None:
         """Forget the draft."""
@@ -102,12 +124,3 @@ class FilesSink:
 
     def _trouble(self, error: OSError) -> TransientError:
         return TransientError(f"cannot write {self._target}: {error}: free the disk or fix the directory's permissions")
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the names in a directory survive a power loss."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,7 +7,8 @@ from typing import Any
 
 from framework.api.table import FROM_ENVIRONMENT, POSTGRES, Table
 from framework.errors import ConfigError
-from framework.sinks.sql import Dialect, SqlSink
+from framework.sinks.sql import SqlSink
+from framework.sinks.sql_dialect import Dialect
 from framework.sinks.sqlite import SqliteDialect
 
 

@@ -59,7 +59,7 @@ class PostgresDialect:
     mark = "%s"
     begin = "BEGIN"
     lock = " FOR UPDATE"
-    has_account = "SELECT 1 WHERE to_regclass('grete_applied') IS NOT NULL"
+    has_table = "SELECT 1 WHERE to_regclass('{}') IS NOT NULL"
     alone = "SELECT pg_advisory_xact_lock(7235419)"  # CREATE TABLE IF NOT EXISTS fails when two do it at once
 
     def __init__(self, url: str) -> None:

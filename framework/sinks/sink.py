@@ -1,7 +1,7 @@
 """The port of a sink, as the outbox uses it. framework/testing/contracts/sink.py has what each must keep, as tests."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class Owner(NamedTuple):
@@ -46,4 +46,40 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Give up what is half done, as a crash would. Raises nothing."""
+        ...
+
+
+class Released(NamedTuple):
+    """How far a sink has the outputs of a task: all up to number ``seq``, from 1; 0: it has none.
+
+    ``t``: the logical time of that output in µs, all of which the sink has; ``digest``: a checksum over all up to it.
+    """
+
+    seq: int
+    t: int
+    digest: int
+
+
+@runtime_checkable
+class EarlySink(Sink, Protocol):
+    """A sink that takes outputs of a deterministic task before their checkpoint is committed (D5). Also a Sink.
+
+    The outputs of a task have numbers. A sink keeps how far it has them, in the same transaction as the outputs. So a
+    restarted task learns it, and an instance that sleeps over its successor's start changes nothing any more.
+    """
+
+    def last_released(self, generation: int) -> Released:
+        """Return how far the sink is, and take it over for ``generation``: from now on no lower one changes it.
+
+        Comes after ``open``, and before any ``release``. Raises Fenced if a higher generation has taken it over,
+        Halted if it has outputs of another owner.
+        """
+        ...
+
+    def release(self, after: int, upto: Released, entries: Sequence[Entry]) -> None:
+        """Make some outputs visible, and with them that the sink is at ``upto``: at once and durably, or not at all.
+
+        ``after``: the seq at which the sink is. ``entries``: what it gets of the outputs behind that, in their order.
+        Raises Fenced if a higher generation has taken it over, Halted if it is not at ``after``.
+        """
         ...

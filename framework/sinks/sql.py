@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from framework.api.serdes import encode_error, functions_of
 from framework.api.table import Table
 from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TransientError
-from framework.sinks.sink import Entry, Owner
+from framework.sinks.sink import Entry, Owner, Released
+from framework.sinks.sql_dialect import Dialect
+from framework.sinks.sql_released import ReleaseAccount
 
 ACCOUNT = "grete_applied"
 ACCOUNT_DDL = (
@@ -19,30 +21,6 @@ _ROW_CHARS_MAX = 500  # of a row in an error
 _NONE_YET = -1  # the checkpoint in the account of a task that has applied nothing: no checkpoint is negative
 
 Row = Sequence[Any]
-
-
-class Dialect(Protocol):
-    """What differs between databases."""
-
-    name: str  # for people: no secrets
-    errors: tuple[type[Exception], ...]  # what its client raises
-    mark: str  # for a parameter
-    begin: str  # begins a transaction that writes
-    lock: str  # at the end of a SELECT: no other process may begin on this row
-    has_account: str  # returns a row if the account's table is there
-    alone: str  # no other process makes that table until this transaction ends
-
-    def connect(self) -> Any:
-        """Return a connection without implicit transactions. Raises TransientError, ConfigError."""
-        ...
-
-    def failure(self, error: Exception, doing: str) -> FrameworkError:
-        """Return TransientError for what may pass by itself, else Halted."""
-        ...
-
-    def adapter(self, connection: Any, table: str) -> Callable[[str, Any], Any]:
-        """Return (column, value) → parameter, for a table."""
-        ...
 
 
 def row_encoder(target: Table[Any]) -> Callable[[object], bytes]:
@@ -108,7 +86,9 @@ class SqlSink:
         self._connection: Any = None
         self._writers: dict[str, _Writer] = {}
         self._owner = Owner("", "", "")
+        self._released: ReleaseAccount | None = None
         self._checkpoint_id = _NONE_YET
+        self._work = ""  # under way, for errors
 
     def open(self, owner: Owner) -> int | None:
         """Connect, look whether the rows will fit their tables, make our account of what is applied."""
@@ -135,7 +115,7 @@ class SqlSink:
 
     def begin(self, checkpoint_id: int) -> bool:
         """Begin a transaction that holds the task's account: no other process applies anything meanwhile."""
-        self._checkpoint_id = checkpoint_id
+        self._checkpoint_id, self._work = checkpoint_id, f"checkpoint {checkpoint_id}"
         if self._begin() >= checkpoint_id:
             self._execute("ROLLBACK", doing="reading what is applied")
             return False
@@ -155,6 +135,25 @@ class SqlSink:
         self._execute(statement, (self._checkpoint_id, job, task), doing=doing)
         self._execute("COMMIT", doing=doing)
 
+    def last_released(self, generation: int) -> Released:
+        """Take the rows over for a generation; return how far they are released."""
+        self._released = ReleaseAccount(self._dialect, self._owner, generation)
+        try:
+            return self._released.take_over(self._connection)
+        except FrameworkError:
+            self.close()
+            raise
+
+    def release(self, after: int, upto: Released, entries: Sequence[Entry]) -> None:
+        """Write rows that no commit holds yet, and in the same transaction how far they go."""
+        assert self._released is not None
+        self._work = f"outputs {after + 1} to {upto.seq}"
+        doing = f"releasing {self._work} of {self._owner.task}"
+        self._execute(self._dialect.begin, doing=doing)
+        self._released.advance(self._connection, after, upto)
+        self.write(entries)
+        self._execute("COMMIT", doing=doing)
+
     def close(self) -> None:
         """Drop the connection: the database takes back what is not committed."""
         connection, self._connection = self._connection, None
@@ -167,7 +166,7 @@ class SqlSink:
     def _make_account(self) -> None:
         execute, mark = self._connection.execute, self._dialect.mark
         execute(self._dialect.begin)
-        if execute(self._dialect.has_account).fetchone() is None:
+        if execute(self._dialect.has_table.format(ACCOUNT)).fetchone() is None:
             execute(self._dialect.alone)
             execute(ACCOUNT_DDL.replace("TABLE", "TABLE IF NOT EXISTS", 1))
         marks = ", ".join([mark] * 4)
@@ -249,7 +248,7 @@ class SqlSink:
         if isinstance(failure, TransientError):
             return failure
         return Halted(
-            f"{failure}: checkpoint {self._checkpoint_id} of task {self._owner.task} waits: change the table, its "
+            f"{failure}: {self._work} of task {self._owner.task} waits: change the table, its "
             "constraints or the grants so that the row fits, then start again; nothing is lost"
         )
 

@@ -31,7 +31,7 @@ class SqliteDialect:
     mark = "?"
     begin = "BEGIN IMMEDIATE"  # takes the only writer's lock: no other instance reads the account until we commit
     lock = ""
-    has_account = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'grete_applied'"
+    has_table = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{}'"
     alone = "SELECT 1"  # the writer's lock does that
 
     def __init__(self, path: str) -> None:

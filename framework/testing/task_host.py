@@ -11,7 +11,7 @@ from framework.core.aligned.task import TaskCore
 from framework.core.topology import Topology
 from framework.execution.build import assemble, store_names
 from framework.execution.driver import TaskDriver
-from framework.execution.outbox import MakeSinks, sinks_of
+from framework.execution.sink_targets import MakeSinks, sinks_of
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.settings import Settings
 from framework.stores.memory import MemoryDisk, MemoryStore

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import psycopg
 
-from framework.execution.outbox import sinks_of
+from framework.execution.sink_targets import sinks_of
 from framework.testing.contracts import SinkWorld
 from grete import Files, Table, json
 
@@ -37,11 +37,17 @@ def files_world(directory: Path) -> DeclaredWorld:
     directory.mkdir()
 
     def content() -> dict[str, list[int]]:
-        paths = sorted(directory.glob("*.jsonl"), key=lambda path: int(path.stem.rpartition("-")[2]))
+        paths = sorted(directory.glob("*.jsonl"), key=lambda path: place_of(path.stem))
         lines = [line for path in paths for line in path.read_bytes().splitlines()]
         return by_task([msgspec.json.decode(line, type=Numbered) for line in lines])
 
     return DeclaredWorld(Files(str(directory), value=json(Numbered)), content)
+
+
+def place_of(stem: str) -> tuple[int, int]:
+    """Return what a reader orders a task's files by: checkpoints, then releases by their first number."""
+    _, _, released = stem.partition("-seq-")
+    return (1, int(released.partition("-")[0])) if released else (0, int(stem.rpartition("-")[2]))
 
 
 def sqlite_world(path: Path) -> DeclaredWorld:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from framework.testing.contracts import SinkContract, SinkWorld
+from framework.testing.contracts import EarlySinkContract, SinkContract, SinkWorld
 from tests.contracts.sinks import files_world, postgres_world, sqlite_world
 
 
-class TestSinks(SinkContract):
+class _Places:
     """Files, and tables in SQLite and PostgreSQL."""
 
     @pytest.fixture(params=["files", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -21,3 +21,11 @@ class TestSinks(SinkContract):
             return sqlite_world(tmp_path / "numbers.db")
         monkeypatch.setattr("framework.sinks.postgres.LOCK_MS", 50)
         return postgres_world(request.getfixturevalue("postgres_database"))
+
+
+class TestSinks(_Places, SinkContract):
+    """Checkpoint by checkpoint."""
+
+
+class TestEarlySinks(_Places, EarlySinkContract):
+    """Ahead of checkpoints."""

@@ -4,9 +4,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from framework.execution.outbox import MakeSinks, sinks_of
 from framework.execution.outputs import Outputs
 from framework.execution.processor import Processor
+from framework.execution.sink_targets import MakeSinks, sinks_of
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from framework.stores.memory import MemoryDisk, MemoryStore

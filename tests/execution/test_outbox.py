@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from framework.errors import SerdeError, TaskError
-from framework.execution.outbox import no_sinks
 from framework.execution.reserved_stores import OUTBOX
+from framework.execution.sink_targets import no_sinks
 from grete import DeadLetter, Files, Input, Job, Output, Record, Task, Topic, json, utf8
 from tests.execution.harness import Rig
 

@@ -1,16 +1,18 @@
 """A worker whose outbox ends or holds its process at a named point of an application.
 
-Run as a script: target of the sink, directory of the job, state directory, point, act. No hook in the framework serves
-this: the sinks are wrapped here, in the worker's own process.
+Run as a script: target of the sink, directory of the job, state directory, point, act, sink_delivery. No hook in the
+framework serves this: the sinks are wrapped here, in the worker's own process.
 """
 
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from framework.errors import FrameworkError
 from framework.job.directory import JobDirectory
 from framework.settings import Settings
 from framework.sinks.files import FilesSink
@@ -23,11 +25,29 @@ from tests.contracts.sinks import Numbered
 
 COMMITTED, HALF, WRITTEN, INSIDE, SHOWN, APPLIED = "committed", "half written", "written", "inside", "shown", "applied"
 POINTS = (COMMITTED, HALF, WRITTEN, INSIDE, SHOWN, APPLIED)
+# of a release ahead of the commit: how far the sink is asked, and answered; the release begins, is written, is shown
+ASKED, ANSWERED, RELEASING, INSIDE_RELEASE, SHOWN_RELEASE, RELEASED = (
+    "asked",
+    "answered",
+    "releasing",
+    "inside release",
+    "shown release",
+    "released",
+)
+EARLY_POINTS = (ASKED, ANSWERED, RELEASING, INSIDE_RELEASE, SHOWN_RELEASE, RELEASED)
 KILL, HOLD = "kill", "hold"
+LIMIT_S = 60.0
 NUMBERS = Topic("numbers", key=utf8, value=int64)
 
 
-def job_writing(target: str) -> Job:
+def settings_of(sink_delivery: str) -> Settings:
+    """Return the settings of a worker: of early releases most are ahead of any commit."""
+    if sink_delivery == "early":
+        return Settings(sink_delivery="early", checkpoint_interval_ms=1_000)
+    return Settings(checkpoint_interval_ms=50)
+
+
+def job_writing(target: str, sink_delivery: str) -> Job:
     """Return a job that writes numbers to a directory or, if it is a file or url, to a table."""
     value = json(Numbered)
     sink: Any = Files(target, value) if Path(target).is_dir() else Table(target, "numbers", value)
@@ -39,7 +59,7 @@ def job_writing(target: str) -> Job:
         def process(self, record: Record[str, int]) -> None:
             self.out.send(None, Numbered("a", record.value))
 
-    return Job("job", stages=[Export])
+    return Job("job", stages=[Export], mode="deterministic" if sink_delivery == "early" else "aligned")
 
 
 class Point:
@@ -47,6 +67,8 @@ class Point:
 
     def __init__(self, name: str, act: str) -> None:
         self.name, self.act = name, act
+        self.free = threading.Event()  # no step is held, or one that was has ended
+        self.free.set()
 
     def reached(self, name: str) -> None:
         """Act if this is the point: end this process, or wait until somebody lets it go on."""
@@ -54,18 +76,26 @@ class Point:
             self.name = ""
             if self.act == KILL:
                 os.kill(os.getpid(), signal.SIGKILL)
+            self.free.clear()
             os.write(1, b"held\n")
             os.read(0, 1)
 
 
-def around(point: Point, owner: type, method: str, before: str | None, after: str | None) -> None:
+def around(point: Point, owner: Any, method: str, before: str | None, after: str | None) -> None:
     """Wrap a method in two points."""
     original: Callable[..., Any] = getattr(owner, method)
 
     def wrapped(*arguments: Any, **options: Any) -> Any:
         if before:
             point.reached(before)
-        result = original(*arguments, **options)
+        try:
+            result = original(*arguments, **options)
+        except FrameworkError as error:
+            if not point.free.is_set():
+                os.write(1, f"{type(error).__name__}\n".encode())
+            raise
+        finally:
+            point.free.set()
         if after:
             point.reached(after)
         return result
@@ -75,29 +105,35 @@ def around(point: Point, owner: type, method: str, before: str | None, after: st
 
 def main() -> int:
     """Run the worker."""
-    target, directory, state, name, act = sys.argv[1:]
+    target, directory, state, name, act, sink_delivery = sys.argv[1:]
     point = Point(name, act)
     for sink in (FilesSink, SqlSink):
         around(point, sink, "begin", COMMITTED, None)
         around(point, sink, "write", None, HALF)
         around(point, sink, "commit", WRITTEN, APPLIED)
+        around(point, sink, "last_released", ASKED, ANSWERED)
+        around(point, sink, "release", RELEASING, RELEASED)
     around(point, Path, "rename", INSIDE, SHOWN)
+    around(point, os, "link", INSIDE_RELEASE, SHOWN_RELEASE)
     execute = SqlSink._execute
 
     def executed(self: SqlSink, statement: str, parameters: Any = (), *, doing: str) -> Any:
         commits = statement == "COMMIT" and doing.startswith("committing")
-        if commits:
-            point.reached(INSIDE)
+        releases = statement == "COMMIT" and doing.startswith("releasing")
+        if commits or releases:
+            point.reached(INSIDE if commits else INSIDE_RELEASE)
         result = execute(self, statement, parameters, doing=doing)
-        if commits:
-            point.reached(SHOWN)
+        if commits or releases:
+            point.reached(SHOWN if commits else SHOWN_RELEASE)
         return result
 
     setattr(SqlSink, "_execute", executed)  # noqa: B010  # mypy does not let a class be changed openly
     whose = configure_logs(0)
     job_directory = JobDirectory(Path(directory), state=Path(state))
-    settings = Settings(checkpoint_interval_ms=50)
-    return run_worker(lambda: open_worker(job_writing(target), 0, job_directory, settings), whose)
+    job = job_writing(target, sink_delivery)
+    code = run_worker(lambda: open_worker(job, 0, job_directory, settings_of(sink_delivery)), whose)
+    point.free.wait(LIMIT_S)  # a step that was held goes on to its end, though its worker has ended
+    return code
 
 
 if __name__ == "__main__":

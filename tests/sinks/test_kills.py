@@ -1,6 +1,7 @@
 """Worker processes killed or put to sleep between commit, application and what makes it visible (S2)."""
 
 import fcntl
+import os
 import shutil
 import signal
 import subprocess
@@ -16,13 +17,23 @@ from framework.errors import ExitCode
 from framework.job.directory import JobDirectory
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
-from framework.settings import Settings
 from framework.state.commits import last_commit
 from framework.state.prepare import prepare
 from grete import Files
 from protocol.ids import TopicPartition
 from tests.contracts.sinks import DeclaredWorld, files_world, postgres_world, sqlite_world
-from tests.sinks.killed_worker import HOLD, KILL, NUMBERS, POINTS, SHOWN, job_writing
+from tests.sinks.killed_worker import (
+    ASKED,
+    EARLY_POINTS,
+    HOLD,
+    KILL,
+    NUMBERS,
+    POINTS,
+    RELEASING,
+    SHOWN,
+    job_writing,
+    settings_of,
+)
 
 pytestmark = pytest.mark.chaos
 
@@ -33,7 +44,7 @@ BATCH = 20
 class Story:
     """A job with a sink, its lives one after another, and the numbers fed so far."""
 
-    def __init__(self, world: DeclaredWorld, directory: Path) -> None:
+    def __init__(self, world: DeclaredWorld, directory: Path, sink_delivery: str) -> None:
         declared = world.declared
         self.world = world
         self.target = declared.directory if isinstance(declared, Files) else declared.url
@@ -41,11 +52,12 @@ class Story:
         self.fed = 0
         self._lives: list[subprocess.Popen[bytes]] = []
         self._output = directory / "worker.log"
-        job, job_directory = job_writing(self.target), JobDirectory(self.directory)
+        self.sink_delivery = sink_delivery
+        job, job_directory = job_writing(self.target, sink_delivery), JobDirectory(self.directory)
         log = job_directory.open_log()
         assert isinstance(log, EmbeddedLog)
         self.log = log
-        prepare(job, log, job_directory, Settings(checkpoint_interval_ms=50))
+        prepare(job, log, job_directory, settings_of(sink_delivery))
 
     def feed(self) -> None:
         """Append the next numbers."""
@@ -57,13 +69,14 @@ class Story:
 
     def live(self, point: str = "", act: str = KILL, state: Path | None = None) -> "subprocess.Popen[bytes]":
         """Start a worker."""
-        arguments = [self.target, str(self.directory), str(state or self.state), point, act]
+        arguments = [self.target, str(self.directory), str(state or self.state), point, act, self.sink_delivery]
         with self._output.open("ab") as output:
             life = subprocess.Popen(
                 [sys.executable, "-m", "tests.sinks.killed_worker", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
+                env=os.environ | {"PYTHONHASHSEED": "0"},  # deterministic workers are started with it
             )
         self._lives.append(life)
         return life
@@ -77,6 +90,13 @@ class Story:
                 return
             assert time.monotonic() < deadline, self._output.read_text()
             self.log.wait(100)
+
+    def until_shown(self) -> None:
+        """Wait until everything fed is in the sink."""
+        deadline = time.monotonic() + LIMIT_S
+        while self.world.content() != {"a": list(range(self.fed))}:
+            assert time.monotonic() < deadline, (self.world.content(), self._output.read_text())
+            self.log.wait(20)
 
     def ends(self, life: "subprocess.Popen[bytes]") -> int:
         """Wait for the end of a life; return its exit code."""
@@ -96,17 +116,31 @@ class Story:
         self.log.close()
 
 
-@pytest.fixture(params=["files", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def story(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
-    """A job for each kind of sink."""
+KINDS = ["files", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+
+
+def story_of(request: pytest.FixtureRequest, tmp_path: Path, sink_delivery: str) -> Iterator[Story]:
+    """Yield a job for the kind of sink that a fixture is asked for."""
     makers: dict[str, Callable[[], Any]] = {
         "files": lambda: files_world(tmp_path / "out"),
         "sqlite": lambda: sqlite_world(tmp_path / "numbers.db"),
         "postgres": lambda: postgres_world(request.getfixturevalue("postgres_database")),
     }
-    made = Story(makers[request.param](), tmp_path)
+    made = Story(makers[request.param](), tmp_path, sink_delivery)
     yield made
     made.close()
+
+
+@pytest.fixture(params=KINDS)
+def story(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
+    """A job for each kind of sink, which gets checkpoints."""
+    yield from story_of(request, tmp_path, "checkpoint")
+
+
+@pytest.fixture(params=KINDS)
+def early(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
+    """A deterministic job for each kind of sink, which gets outputs ahead of their checkpoints."""
+    yield from story_of(request, tmp_path, "early")
 
 
 @pytest.mark.timeout(300)  # eight starts of a worker, one after another
@@ -146,6 +180,49 @@ def test_a_worker_that_sleeps_over_its_application_changes_nothing(story: Story)
     zombie.send_signal(signal.SIGCONT)
     assert story.ends(zombie) == ExitCode.FENCED
     assert story.world.content() == before == {"a": list(range(story.fed))}
+
+
+@pytest.mark.timeout(300)  # a start of a worker for each point and twice more
+def test_killed_at_every_point_of_a_release_each_output_is_there_once(early: Story) -> None:
+    """D5: one life after another dies at the next point, every third one loses its disk; two more repeat nothing."""
+    early.feed()
+    for number, point in enumerate(EARLY_POINTS):
+        assert early.ends(early.live(point)) == -signal.SIGKILL, point
+        if number % 3 == 2:
+            shutil.rmtree(early.state)
+        early.feed()
+    for _ in range(2):
+        early.feed()
+        life = early.live()
+        early.until_shown()
+        life.send_signal(signal.SIGTERM)
+        assert early.ends(life) == ExitCode.DONE
+        assert early.world.content() == {"a": list(range(early.fed))}
+
+
+@pytest.mark.parametrize("point", [ASKED, RELEASING])
+def test_a_worker_that_sleeps_over_a_takeover_releases_nothing(early: Story, point: str) -> None:
+    """D5: paused before a step towards its sink, it wakes up behind its successor's releases: the sink refuses it."""
+    early.feed()
+    zombie = early.live(point, HOLD)
+    assert zombie.stdin is not None
+    assert zombie.stdout is not None
+    assert zombie.stdout.readline() == b"held\n"
+    stop_outside_of_a_transaction(zombie, early.directory)
+    successor = early.live(state=early.state.with_name("elsewhere"))
+    early.until_shown()
+    early.feed()
+    early.until_shown()
+    before = early.world.content()
+    zombie.stdin.write(b"\n")
+    zombie.stdin.flush()
+    zombie.send_signal(signal.SIGCONT)
+    assert early.ends(zombie) == ExitCode.FENCED
+    assert zombie.stdout.read() in (b"Fenced\n", b"TransientError\n"), "how the step that was held ended"
+    assert early.world.content() == before
+    successor.send_signal(signal.SIGTERM)
+    assert early.ends(successor) == ExitCode.DONE
+    assert early.world.content() == before == {"a": list(range(early.fed))}
 
 
 def stop_outside_of_a_transaction(life: "subprocess.Popen[bytes]", directory: Path) -> None:

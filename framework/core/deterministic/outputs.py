@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from framework.core.actions import Action
+from framework.core.actions import Action, ReleaseToSinks
 from framework.core.deterministic.logical_watermarks import messages
 from framework.core.deterministic.merge_channel import ALL
 from framework.core.deterministic.source import Decision
@@ -23,6 +23,8 @@ class LogicalSender:
         self.advanced = 0  # the time of the last progress message
         self.held = 0  # records that the driver holds back, made since the last release or freeze
         self._last: dict[TopicPartition, tuple[int, int]] = {}  # of each partition among them last seq and digest
+        self._sink_t = -1  # of the last output that waits for a ReleaseToSinks
+        self._let_out = -1  # the time up to which these may leave
         self._producer = task.producer
         timed, merged = task.timed_outputs, task.merged_outputs
         self._merged = [partition for partition in timed if partition in merged]
@@ -32,7 +34,8 @@ class LogicalSender:
         self._releases = releases
 
     def hold(self, event: Ran) -> None:
-        """Count what the code has made for topics outside, if it waits for an output release."""
+        """Count what the code has made for topics outside, if it waits for an output release; and note what waits."""
+        self._sink_t = event.sink_t
         if self._releases:
             self.held += event.outputs
             self._last |= dict(event.released)
@@ -57,6 +60,13 @@ class LogicalSender:
             actions.append(self._sender.produce(event.outputs))
         return actions
 
+    def to_sinks(self, t: int) -> list[Action]:
+        """Let out what waits for files and tables up to ``t``: nothing up to it is still to be made or in doubt."""
+        if t <= self._let_out or self._sink_t <= self._let_out:
+            return []
+        self._let_out = t
+        return [ReleaseToSinks(t)]
+
     def send_batches(self, batches: Iterable[tuple[Decision, Ran]], checkpoint_id: int) -> list[Action]:
         """Send the outputs of batches, in order: of those that are processed and whose input decisions are valid."""
         actions: list[Action] = []
@@ -65,6 +75,7 @@ class LogicalSender:
             besides = frozenset(partition for partition, t in ends.items() if t == decision.last_t)
             actions += [
                 *self.send(outputs, checkpoint_id),
+                *self.to_sinks(decision.last_t),
                 *self.progress(decision.last_t, checkpoint_id, besides=besides),
             ]
         return actions

@@ -253,7 +253,8 @@ class DeterministicCore:
             self._processing, self._upto = True, max(self._upto, upto)
             return [do.ProcessRecords(batches, upto)]
         self._upto = max(self._upto, upto)
-        return [*self.outputs.progress(self._upto, self.frozen + 1), *self.merge.seeks()]
+        progress = self.outputs.progress(self._upto, self.frozen + 1)
+        return [*progress, *self.outputs.to_sinks(self._upto), *self.merge.seeks()]
 
     def _decide(self, event: on.ExternalBatch | on.InputIdle) -> list[do.Action]:
         """Take rows, or that an input is idle: the decision goes to the log while it is processed."""
@@ -276,8 +277,10 @@ class DeterministicCore:
         actions = self.outputs.send(event, self.frozen + 1)
         if self.source.replay:
             self.source.replayed(event.next_offset)
-            return actions + self._replay_next()
-        return actions if self.task.channels else actions + self.outputs.progress(self.time.floor, self.frozen + 1)
+            return actions + self.outputs.to_sinks(self.source.last_t) + self._replay_next()
+        if self.task.channels:
+            return actions + self.outputs.to_sinks(self._upto)
+        return actions + self.outputs.progress(self.time.floor, self.frozen + 1)
 
     def _batches_done(self) -> list[do.Action]:
         return self.outputs.send_batches(self.source.done(), self.frozen + 1)

@@ -158,6 +158,7 @@ class DeterministicMode:
 
     def _begin(self) -> None:
         fold = self._core.start_up.fold
+        self._code.own_sinks(self._core.generation)
         self._code.go_on_after(fold.released, fold.released_digests)
         if not self._core.releases:
             self._back.begin(fold.last)
@@ -179,6 +180,8 @@ class DeterministicMode:
                 self._append_changelog(action)
             case do.Produce(token, count):
                 self._produce_next(token, count)
+            case do.ReleaseToSinks(t):
+                self._code.let_out(t)
             case do.Freeze():
                 if not self._core.releases:
                     self._back.look(parts.mono_ms())
@@ -248,5 +251,5 @@ class DeterministicMode:
         if records:  # outputs that were visible before the restart are dropped: they do not wait
             self._waiting_bytes += held - parts.runner.external_bytes
         timer, released = self._code.next_timer, tuple(last.items())
-        advances = self._code.take_advances()
-        parts.tell(on.Ran(parts.overlay.open_bytes, frames, len(records), released, timer, next_offset, advances))
+        told = self._code.take_advances(), self._code.sink_t
+        parts.tell(on.Ran(parts.overlay.open_bytes, frames, len(records), released, timer, next_offset, *told))

@@ -42,6 +42,19 @@ class LogicalRunner(Runner, Protocol):
         """Drop recovered external outputs, and compare them with the ones made again."""
         ...
 
+    def own_sinks(self, generation: int) -> None:
+        """Release to files and tables ahead of commits as this generation of the task."""
+        ...
+
+    def let_out(self, t: int) -> None:
+        """Let outputs up to logical time ``t`` µs go to files and tables: no others of these times will be made."""
+        ...
+
+    @property
+    def sink_t(self) -> int:
+        """The logical time in µs of the last output that waits for ``let_out``; -1: none does."""
+        ...
+
     def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
         """Process rows of an external input; the i-th has the logical time ``first_t`` + i."""
         ...

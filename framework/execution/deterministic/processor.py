@@ -14,10 +14,10 @@ from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.deterministic.record_clock import LogicalTime
 from framework.execution.deterministic.remade import Check, Visible
 from framework.execution.event_time import OUTSIDE
-from framework.execution.outbox import MakeSinks, sinks_of
 from framework.execution.outputs import Outputs
 from framework.execution.processor import Processor
 from framework.execution.reserved_stores import META
+from framework.execution.sink_targets import MakeSinks, sinks_of
 from framework.ports import ExternalRecord, LogRow
 from framework.settings import Settings
 from framework.stores.overlay import Overlay
@@ -57,6 +57,7 @@ class LogicalProcessor(Processor):
             sinks=sinks,
             clock=LogicalTime(logical),
             context=self._ctx,
+            early_us=(lambda: logical.at[0]) if settings.sink_delivery == "early" else None,
         )
         self._logical = logical
         self._producer = producer_id(stage.ordinal, partition)
@@ -86,6 +87,21 @@ class LogicalProcessor(Processor):
     def recover(self, partition: TopicPartition, visible: Visible) -> None:
         """Drop records made again that output recovery has read, after comparing them (D5)."""
         self._logical.recover(partition, visible)
+
+    def own_sinks(self, generation: int) -> None:
+        """Release early as this generation of the task."""
+        if self._outbox.early is not None:
+            self._outbox.early.generation = generation
+
+    def let_out(self, t: int) -> None:
+        """Let outputs up to logical time ``t`` µs go to files and tables."""
+        if self._outbox.early is not None:
+            self._outbox.early.let_out(t)
+
+    @property
+    def sink_t(self) -> int:
+        """The logical time in µs of the last output that may not go to its file or table yet; -1: there is none."""
+        return -1 if self._outbox.early is None else self._outbox.early.last_t
 
     def reset(self) -> None:
         """Make a new task instance over the state as it is now."""

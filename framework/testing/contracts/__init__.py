@@ -22,11 +22,12 @@ from framework.testing.contracts.clauses import ContractBroken
 from framework.testing.contracts.fenced_log import FencedLogContract
 from framework.testing.contracts.log import LogContract
 from framework.testing.contracts.log_world import LogWorld
-from framework.testing.contracts.sink import SinkContract, SinkWorld
+from framework.testing.contracts.sink import EarlySinkContract, SinkContract, SinkWorld
 from framework.testing.contracts.store import StoreContract
 
 __all__ = [
     "ContractBroken",
+    "EarlySinkContract",
     "FencedLogContract",
     "LogContract",
     "LogWorld",

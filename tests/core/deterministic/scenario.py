@@ -75,12 +75,15 @@ class Logical(Scenario):
         *,
         sink: bool = False,
         releases: bool = True,
+        early: bool = False,
         nonce: bytes = NONCE,
         limits: Limits = LIMITS,
     ) -> None:
         super().__init__(log, task, nonce=nonce, limits=limits)
         self.core = DeterministicCore(task, limits, releases=sink and releases)
-        self.sink, self.releases = sink, releases
+        self.sink, self.releases, self.early = sink, releases, early
+        self.sink_t = -1  # of the last record that was made for a file or a table and waits
+        self.let_out: list[int] = []  # up to when such records may leave
         self.processed: list[Seen] = []
         self.uptos: list[int] = []
         self.merged: list[tuple[do.MergedWatermarks, int]] = []  # and how many records were processed before
@@ -103,7 +106,8 @@ class Logical(Scenario):
 
     def successor(self, *, same_host: bool = True, nonce: bytes = b"another process!") -> "Logical":
         """Return a process for the same task that has not started."""
-        after = Logical(self.log, self.task, sink=self.sink, releases=self.releases, nonce=nonce, limits=self.limits)
+        how = {"sink": self.sink, "releases": self.releases, "early": self.early}
+        after = Logical(self.log, self.task, **how, nonce=nonce, limits=self.limits)
         after.mono_ms, after.rows, after.outside = self.mono_ms, self.rows, self.outside
         if same_host:
             after.store, after.changelog_position = dict(self.store), self.changelog_position
@@ -188,6 +192,9 @@ class Logical(Scenario):
                     row = zip(batch.values, *(batch.logical or ()), strict=True)
                     records += [((value or b"").decode(), t, source) for value, t, source in row]
                 self._run(records)
+            case do.ReleaseToSinks(t):
+                self.let_out.append(t)
+                self.sink_t = -1 if self.sink_t <= t else self.sink_t
             case do.ProcessIdle(partition, t):
                 self.idle.append((partition, t))
                 self._run([])
@@ -208,7 +215,10 @@ class Logical(Scenario):
             released = [(OUTSIDE, (self.seq_outside, self.digest_outside))]
         outputs = len(records) if self.sink else 0
         advances, self.advances = self.advances, []
-        self._tell(on.Ran(self._open_bytes(), bodies, outputs, released, self.timer, next_offset, advances))
+        if self.early and records:
+            self.sink_t = records[-1][1]
+        told = advances, self.sink_t
+        self._tell(on.Ran(self._open_bytes(), bodies, outputs, released, self.timer, next_offset, *told))
 
     def _body(self, partition: TopicPartition, records: Sequence[Seen]) -> bytes:
         names, times, sources = zip(*records, strict=True)

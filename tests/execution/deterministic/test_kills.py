@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -54,11 +54,13 @@ def run_with_kills(
     job_directory: JobDirectory,
     check: Callable[[Log, Job], None],
     output_delivery: OutputDelivery = "transactional",
+    **besides: Any,
 ) -> None:
     """Run the job, kill workers while lines come in, and check what is outside."""
     job = load_job(reference)
     (topic,) = job.topology().externals_of(0)
-    settings = Settings(checkpoint_interval_ms=300, restart_backoff_ms=20, output_delivery=output_delivery)
+    usual = {"checkpoint_interval_ms": 300, "restart_backoff_ms": 20, "output_delivery": output_delivery}
+    settings = Settings(**usual | besides)
     with LocalJob(job, reference, job_directory, settings, fed=[topic]) as run:
         log = job_directory.open_log()
         for number in range(LINES):

@@ -153,6 +153,14 @@ class LogicalSimRunner(Timeless):
         self.go_on_after({partition: visible.last}, {})
         self._made[partition].visible = visible
 
+    sink_t = -1
+
+    def own_sinks(self, generation: int) -> None:
+        """Do nothing."""
+
+    def let_out(self, t: int) -> None:
+        """Do nothing."""
+
     def reset(self) -> None:
         """Start over from the committed state."""
         self._clear()

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
-from framework.execution.outbox import Outbox, Outputs
+from framework.execution.outbox import Outbox
 from framework.execution.outbox_executor import AtOnce
+from framework.execution.sink_targets import Outputs
 from framework.sinks.sink import Entry, Owner
 from tests.verification.simulation.boundary import Boundary
 

@@ -204,7 +204,7 @@ def outbox_forgotten(reload: Any) -> Any:
     def mistaken(self: Outbox, outputs: Any) -> None:
         reload(self, outputs)
         self._pending.clear()
-        self.waiting_bytes = 0
+        self._waiting_bytes = 0
 
     return mistaken
 

@@ -1,0 +1,195 @@
+"""Outputs of a deterministic task on their way to files and tables, ahead of the commit of their checkpoint (D5).
+
+The task numbers all its outputs to such sinks, from 1. They wait here until no crash can change them any more, and are
+released in their order, all outputs of a logical time together. A sink keeps up to which number it has them, and the
+digest there. So after a restart those that are made again are compared by their digest, and left out. What a sink
+lacks when a checkpoint is closed becomes part of the checkpoint's state: no commit waits for a sink.
+"""
+
+import struct
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from itertools import islice
+from operator import itemgetter
+from typing import NamedTuple
+
+import msgspec
+
+from framework.sinks.sink import Released
+from framework.stores.overlay_store import OverlayStore
+from protocol.frames import digest_outputs
+
+Output = tuple[int, str, bytes]  # logical time in µs, target, encoded value
+
+_KEPT, _ACCOUNT = b"e", b"released"  # keys in the state: of outputs by the seq of the first one; of the account
+_NUMBER = struct.Struct(">Q")
+_BLOCK_BYTES = 256 * 1024  # about; of outputs in the state under one key
+_RELEASE_BYTES = 1 << 20  # about; of one release
+_HELD_BYTES = 100  # of an output, beyond its value
+_time = itemgetter(0)
+
+
+class _Account(msgspec.Struct, array_like=True):
+    """How far the outputs were released when a checkpoint was closed; ``targets``: how far each of them was."""
+
+    seq: int
+    digest: int
+    let_out_t: int
+    targets: dict[str, int]
+
+
+class Bundle(NamedTuple):
+    """Outputs that leave together: those behind seq ``after``, up to ``upto``."""
+
+    after: int
+    upto: Released
+    outputs: Sequence[Output]
+
+
+class EarlyReleases:
+    """The outputs of one task that a sink still lacks. ``reload`` comes first."""
+
+    def __init__(self, store: OverlayStore, now: Callable[[], int]) -> None:
+        """``store``: of the outbox. ``now`` returns the logical time in µs that an output has."""
+        self.generation = 0  # of the task; set before anything is released
+        self.bytes = self.waiting_bytes = 0  # of those that may not leave yet; of those that may
+        self.targets: dict[str, int] = {}  # target → the seq up to which its sink is known to have its outputs
+        self._store = store
+        self._now = now
+        self._outputs: list[Output] = []  # behind seq ``_seq``
+        self._out = 0  # the number of these that may leave: of times that are whole, and of valid input decisions
+        self._seq, self._digest = 0, 0  # up to here all sinks have all outputs
+        self._let_out_t = -1
+        self._kept: deque[tuple[int, int]] = deque()  # seqs of outputs in the state, by block
+        self._saved: _Account | None = None  # in the state
+        self._is_committed = False  # the state says that this task releases early: before, nothing may leave
+        self._mark = 0, 0
+
+    def reload(self) -> None:
+        """Go on from the restored state."""
+        self._outputs, self._out, self.bytes, self.waiting_bytes = [], 0, 0, 0
+        self._kept.clear()
+        raw = self._store.get(_ACCOUNT)
+        self._saved = None if raw is None else msgspec.json.decode(raw, type=_Account)
+        self._is_committed = raw is not None
+        account = self._saved or _Account(0, 0, -1, {})
+        self._seq, self._digest, self.targets = account.seq, account.digest, dict(account.targets)
+        for key, block in self._store.scan(_KEPT, b"f"):
+            outputs = msgspec.msgpack.decode(block, type=list[Output])
+            first = _NUMBER.unpack(key[1:])[0]
+            self._kept.append((first, first + len(outputs) - 1))
+            for output in outputs[max(0, self._end + 1 - first) :]:
+                self._append(output)
+        self._let_out_t = -1
+        self.let_out(account.let_out_t)
+
+    @staticmethod
+    def was_used(store: OverlayStore) -> bool:
+        """Tell whether the state is that of a task which releases early."""
+        return store.get(_ACCOUNT) is not None
+
+    @property
+    def _end(self) -> int:
+        """The seq of the last output that was made."""
+        return self._seq + len(self._outputs)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every output that may leave has left."""
+        return self._out == 0
+
+    @property
+    def last_t(self) -> int:
+        """The logical time of the last output that may not leave yet; -1: there is none."""
+        return self._outputs[-1][0] if len(self._outputs) > self._out else -1
+
+    # --- what the task makes ---
+
+    def add(self, target: str, raw: bytes) -> None:
+        """Take an output that the task has just made."""
+        self._append((self._now(), target, raw))
+
+    def mark(self) -> None:
+        """Remember this moment for ``rollback``."""
+        self._mark = len(self._outputs), self.bytes
+
+    def rollback(self) -> None:
+        """Take back what was made since ``mark``."""
+        length, self.bytes = self._mark
+        del self._outputs[length:]
+
+    def let_out(self, t: int) -> None:
+        """Note that outputs up to logical time ``t`` µs may leave: no others of these times will be made."""
+        out = bisect_right(self._outputs, t, self._out, key=_time)
+        size = sum(map(_size, islice(self._outputs, self._out, out)))
+        self._out, self._let_out_t = out, max(t, self._let_out_t)
+        self.bytes -= size
+        self.waiting_bytes += size
+
+    def _append(self, output: Output) -> None:
+        self._outputs.append(output)
+        self.bytes += _size(output)
+
+    # --- what the sinks get ---
+
+    def next_bundle(self, cuts: Collection[int]) -> Bundle | None:
+        """Return what leaves next, None if nothing may. ``cuts``: seqs at which a bundle is to end."""
+        if not self._out or not self._is_committed:
+            return None
+        stop, size = self._out, 0
+        if (cut := min((cut for cut in cuts if cut > self._seq), default=self._end)) < self._seq + stop:
+            stop = cut - self._seq
+        for index in range(stop):
+            size += _size(self._outputs[index])
+            if size >= _RELEASE_BYTES:  # the rest of its time goes with it
+                stop = min(stop, bisect_right(self._outputs, self._outputs[index][0], index, key=_time))
+                break
+        outputs = self._outputs[:stop]
+        times, targets, raws = zip(*outputs, strict=True)
+        keys, headers = [target.encode() for target in targets], [None] * stop
+        digest = digest_outputs(self._digest, keys, raws, times, headers)
+        return Bundle(self._seq, Released(self._seq + stop, times[-1], digest), outputs)
+
+    def left(self, bundle: Bundle) -> None:
+        """Forget a bundle: every sink has it."""
+        del self._outputs[: len(bundle.outputs)]
+        self._out -= len(bundle.outputs)
+        self._seq, self._digest = bundle.upto.seq, bundle.upto.digest
+        self.waiting_bytes -= sum(map(_size, bundle.outputs))
+
+    # --- the state ---
+
+    def save(self) -> None:
+        """Put into the state what a sink may lack, and delete what all have. Before the freeze."""
+        while self._kept and self._kept[0][1] <= self._seq:
+            self._store.delete(_KEPT + _NUMBER.pack(self._kept.popleft()[0]))
+        first = max(self._seq, self._kept[-1][1] if self._kept else 0) + 1
+        block: list[Output] = []
+        size = 0
+        for output in islice(self._outputs, first - 1 - self._seq, None):
+            block.append(output)
+            size += _size(output)
+            if size >= _BLOCK_BYTES:
+                first, block, size = self._keep(first, block), [], 0
+        if block:
+            self._keep(first, block)
+        account = _Account(self._seq, self._digest, self._let_out_t, dict(self.targets))
+        saved = self._saved
+        if saved is None or saved.seq != account.seq or (self._outputs and saved != account):  # time alone is no news
+            self._store.put(_ACCOUNT, msgspec.json.encode(account))
+            self._saved = account
+
+    def committed(self) -> None:
+        """The state saved last is committed: outputs may leave."""
+        self._is_committed = self._is_committed or self._saved is not None
+
+    def _keep(self, first: int, block: list[Output]) -> int:
+        """Put a block into the state; return the seq behind it."""
+        self._store.put(_KEPT + _NUMBER.pack(first), msgspec.msgpack.encode(block))
+        self._kept.append((first, first + len(block) - 1))
+        return first + len(block)
+
+
+def _size(output: Output) -> int:
+    return len(output[2]) + _HELD_BYTES

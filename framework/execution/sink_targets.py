@@ -1,0 +1,81 @@
+"""The sinks of a task by target: a directory, or the attribute of an Output to a table, whose url may hold a secret."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from framework.api.files import Files
+from framework.api.serdes import bytes_serde
+from framework.api.table import Table
+from framework.errors import ConfigError
+from framework.sinks.discard import DiscardSink
+from framework.sinks.files import FilesSink
+from framework.sinks.open import sql_sinks
+from framework.sinks.sink import Sink
+
+FILES, TABLE = "files:", "table:"  # how a target begins
+
+Outputs = dict[str, Files[Any] | Table[Any]]  # attribute of the task → where it goes
+MakeSinks = Callable[[Outputs], dict[str, Sink]]  # returns target → sink: the one place where a task gets its sinks
+
+
+def sinks_of(outputs: Outputs) -> dict[str, Sink]:
+    """Return target → sink; nothing is opened. Raises ConfigError."""
+    tables = {name: target for name, target in outputs.items() if isinstance(target, Table)}
+    sinks: dict[str, Sink] = {TABLE + name: sink for name, sink in sql_sinks(tables).items()}
+    directories = {target.directory for target in outputs.values() if isinstance(target, Files)}
+    return sinks | {FILES + directory: FilesSink(directory) for directory in sorted(directories)}
+
+
+def no_sinks(outputs: Outputs) -> dict[str, Sink]:
+    """Return target → a sink that opens and keeps nothing: for code that replays history, and only reads."""
+    return {target: DiscardSink(target) for target in map(target_of, outputs, outputs.values())}
+
+
+def target_of(attribute: str, output: Files[Any] | Table[Any]) -> str:
+    """Return the target of an Output."""
+    return FILES + output.directory if isinstance(output, Files) else TABLE + attribute
+
+
+class TargetSinks:
+    """The sinks of one task, by target."""
+
+    def __init__(self, task: str, make: MakeSinks) -> None:
+        """``make`` makes the sinks; ``task`` is named in errors."""
+        self.by_target: dict[str, Sink] = {}
+        self._task = task
+        self._make = make
+
+    def declare(self, outputs: Outputs) -> None:
+        """Make the sinks of these outputs, once. Raises ConfigError for a table's url that is unusable."""
+        if not self.by_target:
+            self.by_target = self._make(outputs)
+
+    @property
+    def each(self) -> list[Sink]:
+        """Each sink once: several tables may share one."""
+        return list({id(sink): sink for sink in self.by_target.values()}.values())
+
+    def targets_of(self, sink: Sink) -> list[str]:
+        """Return what a sink takes."""
+        return [target for target, each in self.by_target.items() if each is sink]
+
+    def tables_of(self, sink: Sink) -> list[str]:
+        """Return the tables that a sink takes."""
+        return [target for target in self.targets_of(sink) if target.startswith(TABLE)]
+
+    def destinations(self, targets: Sequence[str]) -> Iterator[tuple[Sink, dict[int, str]]]:
+        """Yield (sink, index in ``targets`` → attribute) for each sink of these targets. Raises ConfigError."""
+        found: dict[int, tuple[Sink, dict[int, str]]] = {}
+        for index, target in enumerate(targets):
+            sink = self.by_target.get(target)
+            if sink is None and target.startswith(FILES):  # declared when these outputs were made, and now no more
+                directory = Files(target.removeprefix(FILES), bytes_serde)
+                sink = self.by_target[target] = self._make({"": directory})[target]
+            if sink is None:
+                raise ConfigError(
+                    f"task {self._task}: committed rows of output {target.removeprefix(TABLE)!r} are not applied "
+                    "yet: declare the table under this name again, until they are",
+                    task=self._task,
+                )
+            found.setdefault(id(sink), (sink, {}))[1][index] = target.removeprefix(TABLE)
+        yield from found.values()

@@ -1,0 +1,30 @@
+"""What differs between databases: postgres.py and sqlite.py have one Dialect each."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from framework.errors import FrameworkError
+
+
+class Dialect(Protocol):
+    """What differs between databases."""
+
+    name: str  # for people: no secrets
+    errors: tuple[type[Exception], ...]  # what its client raises
+    mark: str  # for a parameter
+    begin: str  # begins a transaction that writes
+    lock: str  # at the end of a SELECT: no other process may begin on this row
+    has_table: str  # returns a row if the table of this name, {}, is there
+    alone: str  # no other process makes a table of ours until this transaction ends
+
+    def connect(self) -> Any:
+        """Return a connection without implicit transactions. Raises TransientError, ConfigError."""
+        ...
+
+    def failure(self, error: Exception, doing: str) -> FrameworkError:
+        """Return TransientError for what may pass by itself, else Halted."""
+        ...
+
+    def adapter(self, connection: Any, table: str) -> Callable[[str, Any], Any]:
+        """Return (column, value) → parameter, for a table."""
+        ...
