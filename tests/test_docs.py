@@ -54,6 +54,26 @@ def test_invariants_mutants_and_counterexamples_are_there(kind: str) -> None:
     assert names - KINDS[kind] == set()
 
 
+def test_what_a_seed_became_is_on_the_page_that_its_row_links_to() -> None:
+    """The text of each link of a row is found on the page itself, so no row points to a page that does not hold it."""
+    rows = re.findall(r"^\|(?! section|---)(.*)\|$", PAGES["TRACEABILITY.md"], re.MULTILINE)
+    links = [link for row in rows for link in re.findall(r"\[([^]]+)\]\(([^)#]+)", row)]
+    pages = {page: " ".join((DOCS / page).read_text("utf-8").lower().split()) for _, page in links}
+    assert len(links) > 15
+    assert [f"{text}: {page}" for text, page in links if text.lower() not in pages[page]] == []
+
+
+def test_each_row_of_a_seed_says_what_holds_it() -> None:
+    """A test, an invariant, a mutant, a page, or in words why there is none: no row is empty but for related work."""
+    rows = re.findall(r"^\|(?! section|---)(.*)\|$", PAGES["TRACEABILITY.md"], re.MULTILINE)
+    cells = [[cell.strip() for cell in row.split("|")] for row in rows]
+    assert len(rows) > 70
+    assert {len(each) for each in cells} == {3}
+    assert [section for section, _, held in cells if not held] == ["VII, VIII: related work, conclusion"]
+    shown = re.compile(r"`test_|inv\. `|mut\. `|counterexample `|\]\(|^not |^as |contracts/|replays|shows in every")
+    assert [section for section, module, held in cells if held and not (module or shown.search(held))] == []
+
+
 def test_every_rule_is_told() -> None:
     """Each rule of the protocol has a row, and each counterexample is closed by one."""
     page = PAGES["PROTOCOL.md"]
