@@ -34,4 +34,14 @@ class Count(Task):
         self.out.send(record.value, n)
 
 
+class Forward(Task):
+    """Sends on what is read, and writes nothing outside of the job."""
+
+    lines = Input(sentences)
+    words = Output(words)
+
+    def process(self, record: Record[str, str]) -> None:
+        self.words.send(record.key, record.value)
+
+
 job = Job("guarded", stages=[Split, Count])

@@ -80,17 +80,23 @@ def _access(kind: ResourceType, name: str, operation: AclOperation) -> tuple[Any
     return kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation, AclPermissionType.ALLOW
 
 
-def listed() -> list[Entry]:
-    """Return what docs/guides/kafka.md lists as the access that a worker needs, for the job in guarded_job.py."""
+def listed(
+    name: str = job.name, stages: tuple[str, str] = ("split", "count"), *, transactional: int = 2
+) -> list[Entry]:
+    """Return what docs/guides/kafka.md lists as the access that a worker needs, for the job in guarded_job.py.
+
+    ``name``, ``stages``: of another job of two stages; so many of them, the last ones, are ``transactional``.
+    """
+    first, second = stages
+    changelogs = [f"{name}.{stage}.changelog" for stage in stages]
     names = {
-        "JOB.STAGE.changelog": ["guarded.split.changelog", "guarded.count.changelog"],
-        "JOB.STAGE.TOPIC.STAGE": ["guarded.split.guarded-words.count"],
-        "JOB.notes": ["guarded.notes"],
+        "JOB.STAGE.changelog": changelogs,
+        "JOB.STAGE.TOPIC.STAGE": [f"{name}.{first}.guarded-words.{second}"],
+        "JOB.notes": [f"{name}.notes"],
         "each external input": [sentences.name],
-        "JOB": [job.name],
+        "JOB": [name],
         "JOB.STAGE.changelog-PARTITION of stages that write external topics, and of the first (`backfill --outputs`)": [
-            "guarded.split.changelog-0",
-            "guarded.count.changelog-0",
+            f"{changelog}-0" for changelog in changelogs[2 - transactional :]
         ],
         "each external output, each dead letter topic": [totals.name, rejected.name],
     }

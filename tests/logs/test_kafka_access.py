@@ -1,12 +1,13 @@
 """Least privilege: a job works with exactly the access that docs/guides/kafka.md lists, and says which one it lacks."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
+from framework.api.mode import Mode
 from framework.cli.commands import changelog, state
 from framework.cli.commands import checkpoints as checkpoints_module
 from framework.cli.commands import topic as topic_module
@@ -23,9 +24,10 @@ from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.state.prepare import prepare
 from framework.worker.worker import Worker
-from grete import int64
+from grete import Job, int64
 from protocol.ids import TopicPartition
-from tests.logs.guarded_job import job, rejected, sentences, totals
+from tests.logs.guarded_job import Count, Forward, rejected, sentences, totals
+from tests.logs.guarded_job import job as guarded_job
 from tests.logs.secure_broker import Entry, SecureBroker, listed
 
 pytestmark = pytest.mark.kafka
@@ -49,8 +51,15 @@ def say(broker: SecureBroker, *texts: str) -> None:
     log.close()
 
 
-def work(broker: SecureBroker, directory: Path) -> int:
-    """Run a worker until it has committed some versions; return its exit code. Raises what it fails with."""
+def committed(worker: Worker) -> bool:
+    """Whether each task has committed some checkpoints."""
+    return all(driver.counters["commits"] >= COMMITS for driver in worker.drivers)
+
+
+def work(
+    broker: SecureBroker, directory: Path, job: Job = guarded_job, until: Callable[[Worker], bool] = committed
+) -> int:
+    """Run a worker until it has done enough; return its exit code. Raises what it fails with."""
     log = KafkaLog(broker.bootstrap, broker.options(), group=job.name)
     try:
         ours = JobDirectory(directory / "job", address=LogAddress(f"kafka://{broker.bootstrap}"))
@@ -58,7 +67,7 @@ def work(broker: SecureBroker, directory: Path) -> int:
         worker = Worker(job, 0, log, ours, SETTINGS)
 
         def stop_in_time(_status: dict[str, object]) -> None:
-            if all(driver.counters["commits"] >= COMMITS for driver in worker.drivers):
+            if until(worker):
                 worker.stop()
 
         worker.report, worker.publish = stop_in_time, log.publish
@@ -102,6 +111,30 @@ def test_what_is_missing_is_named(
         guarded.allow(entry)
 
 
+@pytest.mark.parametrize("mode", ["aligned", "deterministic"])
+def test_what_stages_send_to_stages_is_in_no_transaction(guarded: SecureBroker, tmp_path: Path, mode: Mode) -> None:
+    """A stage that writes nothing outside of the job needs no right to a TransactionalId; the one behind it does.
+
+    So no change can bring the broker's transactions in between: with them, the first stage would be refused.
+    """
+    streamed = Job(f"streamed-{mode}", stages=[Forward, Count], mode=mode)
+    entries = listed(streamed.name, ("forward", "count"), transactional=1)
+    (sink,) = (entry for entry in entries if entry[0] is ResourceType.TRANSACTIONAL_ID)
+    log, out = KafkaLog(guarded.plain), TopicPartition(totals.name, 0)
+    prepare(streamed, log, JobDirectory(tmp_path / "admin", address=LogAddress(f"kafka://{guarded.plain}")), SETTINGS)
+    known = {entry for entry in entries if entry in listed()}
+    guarded.allow(*(entry for entry in entries if entry not in known))
+    say(guarded, mode)
+    before = log.bounds(out)[1]
+    assert work(guarded, tmp_path, streamed, lambda _: log.bounds(out)[1] > before) == ExitCode.DONE
+    rows = [row for row in log.read(out, before, 1 << 20) if row.key == mode.encode()]
+    log.close()
+    assert [int64.decode(row.value or b"") for row in rows] == [1]
+    guarded.forbid(sink)
+    with pytest.raises(ConfigError, match=rf"(?i){sink[1]}.*grant this user.*write"):
+        work(guarded, tmp_path, streamed, lambda _: False)
+
+
 @pytest.fixture
 def read_only(guarded: SecureBroker) -> Iterator[SecureBroker]:
     """The broker while its user may read the job's topics, and nothing else."""
@@ -143,9 +176,9 @@ def test_to_read_is_enough_for_commands_that_read(
 
 def test_a_user_who_may_only_read_the_metadata_cannot_pin_a_partitioner(guarded: SecureBroker) -> None:
     """A worker makes a warning of it, and goes on: what is listed is enough."""
-    log = KafkaLog(guarded.bootstrap, guarded.options(), group=job.name)
+    log = KafkaLog(guarded.bootstrap, guarded.options(), group=guarded_job.name)
     with pytest.raises(ConfigError, match=r"(?i)guarded\.notes.*grant this user.*write"):
-        pin(log.open_metadata(job.name), sentences.name, Partitioner.MURMUR2)
+        pin(log.open_metadata(guarded_job.name), sentences.name, Partitioner.MURMUR2)
     log.close()
 
 
@@ -158,7 +191,7 @@ def test_a_sink_that_may_not_read_its_output_names_the_range(guarded: SecureBrok
     while not writer.poll():
         writer.wait(1_000)
     writer.close()
-    log = KafkaLog(guarded.bootstrap, guarded.options(), group=job.name)
+    log = KafkaLog(guarded.bootstrap, guarded.options(), group=guarded_job.name)
     try:
         differ = OutputsDiffer(partition, 3, 7, [ExternalRecord(partition, b"k", b"w", 0)], None)
         text = str(explained(differ, "count-0", b"guarded/count-0", log))
