@@ -122,9 +122,7 @@ def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
         report = feeding.folder.report
         if report.planned:
             screen.bar("read", report.done, report.planned)
-    ends = feeding.ends()
-    through = local.through()
-    screen.bar("processed", sum(min(through.get(p, 0), end) for p, end in ends.items()), sum(ends.values()))
+    screen.bar("processed", *local.records_through(feeding.ends()))
     screen.restores({worker.partition: worker.status for worker in local.supervisor.workers.values()})
 
 

@@ -104,6 +104,7 @@ class AlignedMode:
 
     def _external_batch(self, partition: TopicPartition, rows: list[LogRow]) -> bool:
         parts = self._parts
+        parts.holes.read(partition, parts.core.external.position[partition], rows)
         parts.runner.process_rows(partition, rows)
         self._unflushed = True
         parts.counters["external records"] += len(rows)
@@ -143,6 +144,7 @@ class AlignedMode:
                 watermark = parts.event_time.take(parts.mono_ms(), at_once=True)
                 parts.tell(on.OutputFrames(parts.runner.take_frames(), watermark))
             case do.Freeze():
+                parts.holes.froze(action.checkpoint_id)
                 parts.runner.before_freeze(action.checkpoint_id)
                 parts.overlay.freeze()
                 self._hold_back()

@@ -160,6 +160,7 @@ class TaskDriver:
                 self._early.clear()
             case do.DropOpen():
                 parts.overlay.drop_open()
+                parts.holes.rolled_back()
                 parts.runner.reset()
                 self.event_time.reset()
             case do.Trim():

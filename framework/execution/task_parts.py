@@ -10,6 +10,7 @@ from framework.core.deterministic.task import DeterministicCore
 from framework.core.lifecycle import StartupPhase
 from framework.errors import Halted, OffsetOutOfRange
 from framework.execution.backpressure import Backpressure, ReportedPositions
+from framework.execution.input_holes import InputHoles
 from framework.execution.input_reader import InputReader
 from framework.execution.pending_sends import PendingSends
 from framework.execution.ports import Runner
@@ -52,6 +53,7 @@ class TaskParts:
         self.inputs: tuple[TopicPartition, ...] = (*self.internal, *self.wiring.external)
         ordered = self.wiring.external if isinstance(core, TaskCore) or self.wiring.keeps_time else ()
         self.input_reader = InputReader(log, self.inputs, settings.batch_bytes_max, ordered=ordered)
+        self.holes = InputHoles()
         self.event_time = EventTimeOut(core, runner, self.input_reader, settings)
         self.backpressure = Backpressure(log, self.wiring.outputs, settings.downstream_lag_messages_max)
         producers = Counter(partition for _, partition in self.wiring.channels)

@@ -58,6 +58,7 @@ class LocalJob:
             self._ends = external_ends(self.log, job)
             self._external = {str(partition): partition for partition in self._ends}
             self._committed = self._committed_in_log()
+            self._first = {p: self._committed.get(p, self.log.bounds(p)[0]) for p in self._ends}
             self._opened = opened.pop_all()  # from here on close() is responsible
         self.progress = CommitProgress(self.log)
         self._through = dict(self._committed)
@@ -70,7 +71,10 @@ class LocalJob:
         self._cut: dict[TopicPartition, int] = {}
         self._checkpoint_ids = {wiring.name: -1 for wiring in all_wirings(job)}  # as the workers last said
         self._dropped: dict[tuple[str, int], dict[str, int]] = {}  # (task, start of its worker) → records by reason
-        self._pending: dict[TopicPartition, deque[tuple[int, int]]] = {p: deque() for p in self._external.values()}
+        # external partition → (checkpoint id, offset, records until there since this run began)s, not through yet
+        self._pending: dict[TopicPartition, deque[tuple[int, int, int]]] = {p: deque() for p in self._ends}
+        self._records_through = Counter[TopicPartition]()
+        self._holes: dict[TopicPartition, dict[tuple[str, int], int]] = {p: {} for p in self._ends}
         self._fenced: set[int] = set()  # workers of which the news has been told
         self.patience.seconds = math.inf
 
@@ -114,7 +118,8 @@ class LocalJob:
                     partition = self._external[external]
                     if offset > self._committed.get(partition, 0):
                         self._committed[partition] = offset
-                        self._pending[partition].append((task["checkpoint_id"], offset))
+                        self._holes[partition][name, worker.starts] = task["holes"].get(external, 0)
+                        self._pending[partition].append((task["checkpoint_id"], offset, self._records(partition)))
         return self._committed
 
     def troubles(self) -> dict[str, str]:
@@ -157,8 +162,29 @@ class LocalJob:
         checkpoint_id = min(self.checkpoint_ids().values())
         for partition, pending in self._pending.items():
             while pending and pending[0][0] <= checkpoint_id:
-                self._through[partition] = pending.popleft()[1]
+                _, self._through[partition], self._records_through[partition] = pending.popleft()
         return self._through
+
+    def records_through(self, ends: dict[TopicPartition, int]) -> tuple[int, int]:
+        """Return how many records have come through all stages since this run began, and how many it is to take.
+
+        Of what is still to come each offset counts as a record: no task has looked yet.
+        """
+        through, done = self.through(), sum(self._records_through.values())
+        with suppress(LogAway), self.patience.briefly(ASK_S):
+            ends = self._readable(ends)
+        return done, done + sum(max(0, end - through.get(p, self._first[p])) for p, end in ends.items())
+
+    def records_committed(self) -> int:
+        """Return how many records of external inputs were committed since this run began, as the workers last said."""
+        return sum(map(self._records, self.committed()))
+
+    def _records(self, partition: TopicPartition) -> int:
+        """Return the same of one partition: offsets, without those at which a task has found no record."""
+        by_task = Counter[str]()
+        for (name, _), count in self._holes[partition].items():
+            by_task[name] += count
+        return self._committed[partition] - self._first[partition] - max(by_task.values(), default=0)
 
     def drained(self, ends: dict[TopicPartition, int]) -> bool:
         """Tell whether all before ``ends`` is processed and committed (A2b).

@@ -22,6 +22,11 @@ def task_status(driver: TaskDriver) -> dict[str, object]:
             str(TopicPartition(e.topic, e.partition)): e.offset
             for e in (() if committed is None else committed.external)
         },
+        "holes": {}
+        if committed is None
+        else {
+            str(partition): count for partition, count in driver.parts.holes.committed(committed.checkpoint_id).items()
+        },
         "restore": list(driver.restore.progress),
         "counters": dict(driver.counters),
         "seen": dict(core.seen),

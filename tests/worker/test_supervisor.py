@@ -66,11 +66,14 @@ def test_a_killed_worker_is_restarted_and_the_job_goes_on(tmp_path: Path) -> Non
         poll_until(local, lambda: local.drained(local.ends()))
         assert (worker.starts, worker.crashes, local.supervisor.news) == (2, 0, [])  # we killed it: no news
         assert local.through() == local.ends()
+        assert local.records_through(local.ends()) == (80, 80)
         local.stop()
         assert worker.exit_code == 0
         assert totals(local.log) == [(word, number) for number in range(1, 81) for word in "ab"]
     with LocalJob(job, "tasks.word_count", job_directory, Settings()) as local:
         assert sum(local.committed().values()) == 80  # from the log, before any worker has said so
+        say(local.metadata, "a b")
+        assert (local.records_through(local.ends()), local.records_committed()) == ((0, 1), 0)  # in this run
 
 
 def test_a_fenced_worker_is_not_restarted(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
             )
         sources = [feed_lines(local.metadata, topic, handle, keys=keys, path=path) for topic, handle, path in opened]
         feeding = Feeding(local, feed, sources, follow=follow)
-        started_s, before = time.monotonic(), sum(local.committed().values())
+        started_s = time.monotonic()
         ready_s: float | None = None  # when all tasks took input: a start is no part of a rate
         with screen:
             while not stop.asked:
@@ -68,7 +68,7 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
             tell(local, screen)
             screen.late(local.late(), finally_=True)
             screen.duplicates(local.duplicates(), finally_=True)
-        done = sum(local.committed().values()) - before
+        done = local.records_committed()
         ready_s = ended_s if ready_s is None else ready_s
         _summary(screen, found, feeding, done, ready_s - started_s, ended_s - ready_s, stopped=stop.asked)
 

@@ -101,6 +101,7 @@ class DeterministicMode:
             parts.tell(on.InputRead())
         else:
             now = parts.mono_ms()
+            parts.holes.read(partition, self._core.external.position[partition], rows)
             self._batches_read.append(batch)
             parts.end_due_ms = now + END_CHECK_MS
             parts.event_time.active(partition, now)
@@ -185,6 +186,7 @@ class DeterministicMode:
             case do.Freeze():
                 if not self._core.releases:
                     self._back.look(parts.mono_ms())
+                parts.holes.froze(action.checkpoint_id)
                 parts.runner.before_freeze(action.checkpoint_id)
                 parts.overlay.freeze()  # outputs leave by output releases, not with a checkpoint (D5)
             case do.FreezePart():
@@ -231,6 +233,7 @@ class DeterministicMode:
         if action.replay:
             rows = self._decided.read(action)
             next_offset = rows[-1].offset + 1
+            self._parts.holes.read(action.partition, self._core.external.position[action.partition], rows)
             self._parts.counters["replayed records"] += len(rows)
         else:
             partition, rows = self._batches_read.popleft()
