@@ -24,10 +24,11 @@ MESSAGE_BYTES_MAX = 1 << 16
 class Child:
     """A process that the zygote forked. Signals go through a pidfd: never to a stranger who got its number."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, handle: int) -> None:
+        """Take over ``handle``, the pidfd that the zygote opened: by now the child may have died and been reaped."""
         self.pid = pid
         self.code: int | None = None  # as subprocess has it: -9 is SIGKILL
-        self._handle = os.pidfd_open(pid)
+        self._handle = handle
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; to the dead, nothing."""
@@ -75,9 +76,9 @@ class Zygote:
         """Start a worker with these keyword arguments of ``run``; ``log`` and ``status`` are files of this process."""
         socket.send_fds(self._socket, [json.dumps(request).encode()], [log, status])
         while True:
-            answer = self._receive()
+            answer, handles = self._receive()
             if "code" not in answer:
-                child = self._children[answer["pid"]] = Child(answer["pid"])
+                child = self._children[answer["pid"]] = Child(answer["pid"], handles[0])
                 return child
 
     def poll(self) -> None:
@@ -93,14 +94,14 @@ class Zygote:
             self._receive()
         return child.code
 
-    def _receive(self) -> dict[str, int]:
-        data = self._socket.recv(MESSAGE_BYTES_MAX)
+    def _receive(self) -> tuple[dict[str, int], list[int]]:
+        data, handles, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES_MAX, 1)
         if not data:
             raise RuntimeError("the zygote has ended")
         answer: dict[str, int] = json.loads(data)
         if "code" in answer:
             self._children.pop(answer["pid"]).code = answer["code"]
-        return answer
+        return answer, handles
 
     def close(self) -> None:
         """End it and all that it forked."""
@@ -146,7 +147,9 @@ def serve(channel: socket.socket) -> None:
             living.add(pid)
             for handle in handles:
                 os.close(handle)
-            channel.send(json.dumps({"pid": pid}).encode())
+            child = os.pidfd_open(pid)  # before it is reaped: from then on its number can be a stranger's
+            socket.send_fds(channel, [json.dumps({"pid": pid}).encode()], [child])
+            os.close(child)
     for pid in living:  # they are children of this process, and not yet reaped: no other process has their number
         os.kill(pid, signal.SIGKILL)
 
