@@ -146,15 +146,15 @@ def decode_changelog_header_of(kind: ChangelogType, message: bytes) -> Changelog
     return header
 
 
-def encode_header_of(kind: ChangelogType, header: ChangelogHeader, checkpoint_id: int = 1) -> bytes:
-    """Return 17 bytes. Raises ValueError if the header is of another type: it would be read as something else."""
+def encode_header_of(kind: ChangelogType, header: ChangelogHeader, version: int = 1) -> bytes:
+    """Return 17 bytes of this format version. Raises ValueError if the header is of another type."""
     if header.type is not kind:
         raise ValueError(f"{header}: a {kind.name} needs a header of that type")
     encoded = encode_changelog_header(header)
-    return encoded if checkpoint_id == 1 else bytes((_wire.type_byte(kind, checkpoint_id),)) + encoded[1:]
+    return encoded if version == 1 else bytes((_wire.type_byte(kind, version),)) + encoded[1:]
 
 
-def _checkpoint_of(message: bytes) -> int:
+def _version_of(message: bytes) -> int:
     return message[0] >> 4
 
 
@@ -245,7 +245,7 @@ def decode_input_decision(message: bytes) -> InputDecision:
     """Raise UnsupportedFormat or DecodeError if it is not an input decision."""
     decode_changelog_header_of(ChangelogType.INPUT_DECISION, message)
     fixed = CHANGELOG_HEADER_SIZE + _INPUT_DECISION.size
-    at = fixed if _checkpoint_of(message) == 1 else fixed + _TAKEN_ROWS.size
+    at = fixed if _version_of(message) == 1 else fixed + _TAKEN_ROWS.size
     if len(message) < at:
         raise _wire.truncated("decision", at, message)
     partition, first_offset, records, first_t, last_t = _INPUT_DECISION.unpack_from(message, CHANGELOG_HEADER_SIZE)
@@ -273,11 +273,8 @@ def decode_time_lease(message: bytes) -> TimeLease:
 
 def encode_outcome(header: ChangelogHeader, outcome: Outcome) -> bytes:
     """Return an outcome. Raises ValueError out of range."""
-    head, bulk_write_id = (
-        encode_header_of(ChangelogType.OUTCOME, header),
-        _wire.pack_text("outcome: run id", outcome.bulk_write_id),
-    )
-    return head + _OUTCOME.pack(outcome.counts) + bulk_write_id
+    head = encode_header_of(ChangelogType.OUTCOME, header)
+    return head + _OUTCOME.pack(outcome.counts) + _wire.pack_text("outcome: bulk write id", outcome.bulk_write_id)
 
 
 def decode_outcome(message: bytes) -> Outcome:
@@ -289,7 +286,7 @@ def decode_outcome(message: bytes) -> Outcome:
     (counts,) = _OUTCOME.unpack_from(message, CHANGELOG_HEADER_SIZE)
     if counts not in (0, 1):
         raise DecodeError(f"outcome: {counts} is neither 0 (does not count) nor 1 (counts)")
-    bulk_write_id, end = _wire.unpack_text("outcome: run id", message, at)
+    bulk_write_id, end = _wire.unpack_text("outcome: bulk write id", message, at)
     _wire.check_size("outcome", message, end)
     return Outcome(bulk_write_id, bool(counts))
 
@@ -314,7 +311,7 @@ def encode_output_release(header: ChangelogHeader, release: OutputRelease) -> by
 def decode_output_release(message: bytes) -> OutputRelease:
     """Raise UnsupportedFormat or DecodeError if it is not an output release."""
     decode_changelog_header_of(ChangelogType.OUTPUT_RELEASE, message)
-    layout = _RELEASED if _checkpoint_of(message) == 1 else _RELEASED_V2
+    layout = _RELEASED if _version_of(message) == 1 else _RELEASED_V2
     at = CHANGELOG_HEADER_SIZE + _INT16.size
     if len(message) < at:
         raise _wire.truncated("release", at, message)

@@ -147,8 +147,8 @@ def _released(held: list[Taken], piece: Piece, until: int | None) -> Iterator[Pi
     end = len(held) if until is None else next((i for i, taken in enumerate(held) if taken[0] >= until), len(held))
     ready = held[:end]
     del held[:end]
-    for _, run in groupby(ready, _together):
-        together = list(run)
+    for _, same in groupby(ready, _together):
+        together = list(same)
         for start in range(0, len(together), RECORDS_MAX):
             yield _piece(together[start : start + RECORDS_MAX])
 

@@ -43,8 +43,8 @@ class Scratch:
 
     def write(self, writes: Iterable[Write], changelog_position: bytes | None = None) -> None:
         """Take the writes: as files in key order, without a log, for nothing here outlives the process."""
-        for store, run in groupby(writes, itemgetter(0)):
-            _, keys, values = zip(*run, strict=True)
+        for store, same in groupby(writes, itemgetter(0)):
+            _, keys, values = zip(*same, strict=True)
             self.load(store, keys, values)
 
     def load(self, store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:

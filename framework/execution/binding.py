@@ -23,12 +23,12 @@ def bound(declaration: T, **methods: object) -> T:
     return twin
 
 
-def bind_store(declared: Store[Any, Any], write_batch: OverlayStore) -> Store[Any, Any]:
+def bind_store(declared: Store[Any, Any], overlay: OverlayStore) -> Store[Any, Any]:
     """Return the store over the overlay: encodes at put, decodes at get (A8)."""
     where = f"store {declared.name}: "
     encode_key = functions_of(declared.key)[0]
     encode_value, decode_value = functions_of(declared.value)
-    batch_get, batch_put, batch_delete = write_batch.get, write_batch.put, write_batch.delete
+    batch_get, batch_put, batch_delete = overlay.get, overlay.put, overlay.delete
 
     def get(key: Any, default: Any = None) -> Any:
         try:
@@ -62,12 +62,12 @@ def bind_store(declared: Store[Any, Any], write_batch: OverlayStore) -> Store[An
         if batch_get(raw_key) is not None:  # else a tombstone would go to the changelog for nothing
             batch_delete(raw_key)
 
-    return bound(declared, get=get, put=put, delete=delete, **_scans(declared, write_batch, where))
+    return bound(declared, get=get, put=put, delete=delete, **_scans(declared, overlay, where))
 
 
-def _scans(declared: Store[Any, Any], write_batch: OverlayStore, where: str) -> dict[str, Callable[..., object]]:
+def _scans(declared: Store[Any, Any], overlay: OverlayStore, where: str) -> dict[str, Callable[..., object]]:
     """Return range, prefix and all. The scan of the write batch begins at the call, not at the first row."""
-    batch_scan = write_batch.scan
+    batch_scan = overlay.scan
     encode_key, decode_key = functions_of(declared.key)
     decode_value = functions_of(declared.value)[1]
 
@@ -106,10 +106,10 @@ def after_prefix(prefix: bytes) -> bytes | None:
 
 def bind_window(
     declared: TumblingWindow[Any, Any],
-    write_batch: OverlayStore,
+    overlay: OverlayStore,
     schedule: Callable[[int, str], None],
     stream_time: Callable[[], int],
 ) -> TumblingWindow[Any, Any]:
     """Return the window over its store, its timers and the task's stream time."""
-    panes = bind_store(declared.panes, write_batch)
+    panes = bind_store(declared.panes, overlay)
     return bound(declared, panes=panes, schedule=schedule, stream_time=stream_time, late=0)

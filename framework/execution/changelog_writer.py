@@ -124,8 +124,8 @@ def apply_segment(name: str, store: StateStore, message: bytes) -> int:
         store.load(data.stores[0], data.keys, data.values)
         return len(data.stores)
     start = 0
-    for store_id, run in groupby(data.stores):
-        end = start + sum(1 for _ in run)
+    for store_id, same in groupby(data.stores):
+        end = start + sum(1 for _ in same)
         store.load(store_id, data.keys[start:end], data.values[start:end])
         start = end
     return start

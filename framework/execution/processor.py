@@ -277,8 +277,8 @@ class Processor:
             setattr(task, attribute, bind_store(store, self._overlay.store(ids[store.name])))
         self._windows = {}
         for attribute, window in self._stage.windows.items():
-            write_batch, schedule = self._overlay.store(ids[window.name]), partial(timers.schedule, window.name)
-            self._windows[window.name] = bind_window(window, write_batch, schedule, lambda: timers.now)
+            overlay, schedule = self._overlay.store(ids[window.name]), partial(timers.schedule, window.name)
+            self._windows[window.name] = bind_window(window, overlay, schedule, lambda: timers.now)
             setattr(task, attribute, self._windows[window.name])
         if self._stage.timers is not None:
             declared = getattr(self._stage.task, self._stage.timers)

@@ -41,7 +41,7 @@ class JobKeys:
         """Read what is pinned. Raises ConfigError."""
         self.job = job
         self.halts = settings.misplaced_keys == "halt"
-        self._metadata, self._place = metadata, job_directory
+        self._metadata, self._job_directory = metadata, job_directory
         topology = job.topology()
         topics = {topic for stage in job.stages for topic in topology.externals_of(stage.ordinal)}
         self.pinned = pinned(metadata, sorted(topics)) if job.partitions > 1 else {}
@@ -74,9 +74,10 @@ class JobKeys:
 
     def _write(self, topic: str, partitioner: Partitioner) -> Partitioner:
         try:
-            if self._place.address.embedded:
+            if self._job_directory.address.embedded:
                 return pin(self._metadata, topic, partitioner)
-            log = self._place.open_log(group=self.job.name)  # the worker's own has the answers to its tasks' sends
+            # not the worker's own log, which has the answers to its tasks' sends
+            log = self._job_directory.open_log(group=self.job.name)
             try:
                 return pin(log.open_metadata(self.job.name), topic, partitioner)
             finally:
@@ -139,7 +140,7 @@ class KeyCheck:
         return look
 
     def _sampling(self, partition: TopicPartition, partitioner: Partitioner) -> Look:
-        job_directory = partition_of if partitioner is Partitioner.MURMUR2 else crc32_partition_of
+        partition_by = partition_of if partitioner is Partitioner.MURMUR2 else crc32_partition_of
         number, partitions, turn = partition.partition, self._keys.job.partitions, 0
 
         def look(offsets: Sequence[int], keys: Keys) -> None:
@@ -147,14 +148,14 @@ class KeyCheck:
             turn += 1  # where the sample begins moves on, or records that alternate would hide
             step = min(SAMPLE_STEP, len(keys) // AT_LEAST) or 1
             for key in keys[turn % step :: step]:
-                if key and job_directory(key, partitions) != number:
+                if key and partition_by(key, partitions) != number:
                     self._misplaced(partition, partitioner, KeyAt(key, offsets[keys.index(key)]))
                     return
 
         return look
 
     def _each(self, partition: TopicPartition, partitioner: Partitioner, since: int) -> Look:
-        job_directory = partition_of if partitioner is Partitioner.MURMUR2 else crc32_partition_of
+        partition_by = partition_of if partitioner is Partitioner.MURMUR2 else crc32_partition_of
         number, partitions = partition.partition, self._keys.job.partitions
         known: set[bytes | None] = {None, b""}
 
@@ -164,7 +165,7 @@ class KeyCheck:
             fresh = set(keys)
             fresh -= known
             for key in fresh:
-                if key and job_directory(key, partitions) != number:
+                if key and partition_by(key, partitions) != number:
                     at = next(i for i, (k, o) in enumerate(zip(keys, offsets[-len(keys) :], strict=True)) if k == key)
                     self._misplaced(partition, partitioner, KeyAt(key, offsets[-len(keys) :][at]))
                     return

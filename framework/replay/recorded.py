@@ -20,7 +20,7 @@ NOT_COMPARED = {"grete.offset"}  # the offset of a dead letter in a stream: a re
 
 State = dict[tuple[int, bytes], bytes]  # (store id, key) → value
 
-JobDirectory = tuple[TopicPartition, int | str]  # and the producer: by its id in a stream, outside by its name
+MadeAt = tuple[TopicPartition, int | str]  # and the producer: by its id in a stream, outside by its name
 
 
 class MadeOutput(NamedTuple):
@@ -76,7 +76,7 @@ def state_at(log: LogReader, changelog: TopicPartition, checkpoint_id: int) -> S
         for message in closed.messages:
             stores, keys, values, reset_stores = decode_data(message)
             for store in reset_stores or ():
-                state = {job_directory: value for job_directory, value in state.items() if job_directory[0] != store}
+                state = {entry: value for entry, value in state.items() if entry[0] != store}
             for store, key, value in zip(stores, keys, values, strict=True):
                 if value is None:
                     state.pop((store, key), None)
@@ -87,13 +87,13 @@ def state_at(log: LogReader, changelog: TopicPartition, checkpoint_id: int) -> S
     return state
 
 
-def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[JobDirectory, dict[int, MadeOutput]]:
+def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[MadeAt, dict[int, MadeOutput]]:
     """Return the records of deterministic tasks in the streams that a task reads: (partition, producer) → seq → record.
 
     Of an aligned task these are the channels of its ``logical`` producers.
     """
     channels = [channel for channel in wiring.channels if channel[0] in (wiring.logical or {channel[0]})]
-    found: dict[JobDirectory, dict[int, MadeOutput]] = {channel[::-1]: {} for channel in channels}
+    found: dict[MadeAt, dict[int, MadeOutput]] = {channel[::-1]: {} for channel in channels}
     for partition in dict.fromkeys(partition for _, partition in channels):
         for row in rows_of(log, partition):
             value = row.value or b""
@@ -111,9 +111,9 @@ def made_in_streams(log: LogReader, wiring: TaskWiring) -> dict[JobDirectory, di
     return found
 
 
-def made_outside(log: LogReader, topic: str) -> dict[JobDirectory, dict[int, MadeOutput]]:
+def made_outside(log: LogReader, topic: str) -> dict[MadeAt, dict[int, MadeOutput]]:
     """Return what deterministic tasks have sent to an external topic: (partition, producer) → seq → record."""
-    found: dict[JobDirectory, dict[int, MadeOutput]] = {}
+    found: dict[MadeAt, dict[int, MadeOutput]] = {}
     for number in range(log.partitions(topic) or 0):
         partition = TopicPartition(topic, number)
         for _, _, timestamp, key, value, cell in rows_of(log, partition):

@@ -162,9 +162,9 @@ def newest_commit(log: LogReader, wiring: TaskWiring) -> CommittedAt | None:
         latest = latest_of(log, wiring.changelog)
     except DecodeError as error:
         raise Halted(f"{wiring.changelog}: {unreadable(error)}", partition=wiring.changelog) from error
-    bulk_write = latest.in_doubt
-    if bulk_write is not None and find_outcome(log, wiring.outcome_changelog, bulk_write.commit.bulk_write_id or ""):
-        return bulk_write
+    in_doubt = latest.in_doubt
+    if in_doubt is not None and find_outcome(log, wiring.outcome_changelog, in_doubt.commit.bulk_write_id or ""):
+        return in_doubt
     return latest.found
 
 

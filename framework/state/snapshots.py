@@ -48,22 +48,20 @@ def commits(log: LogReader, wiring: TaskWiring) -> Iterator[CommittedAt]:
     changelog = wiring.changelog
     start, end = log.bounds(changelog)
     fold = ChangelogFold(str(changelog), start)
-    bulk_write: CommittedAt | None = None  # without an outcome
+    in_doubt: CommittedAt | None = None
     for offset, append_time_ms, _, _, value, _ in rows(log, changelog, start, end):
         segment = fold.feed(offset, value or b"")
         if segment is not None:
-            if bulk_write is not None and bulk_write.commit.checkpoint_id in (
-                segment.commit.checkpoint_id,
-                segment.commit.previous,
-            ):
-                yield bulk_write
-            if bulk_write is None or bulk_write.offset != segment.offset:
-                yield CommittedAt(offset, append_time_ms, segment.commit)
-            bulk_write = None
-        elif fold.in_doubt is not None and (bulk_write is None or bulk_write.commit.bulk_write_id != fold.in_doubt):
-            bulk_write = CommittedAt(offset, append_time_ms, decode_commit(value or b""))
-    if bulk_write is not None and find_outcome(log, wiring.outcome_changelog, bulk_write.commit.bulk_write_id or ""):
-        yield bulk_write
+            commit = segment.commit
+            if in_doubt is not None and in_doubt.commit.checkpoint_id in (commit.checkpoint_id, commit.previous):
+                yield in_doubt
+            if in_doubt is None or in_doubt.offset != segment.offset:
+                yield CommittedAt(offset, append_time_ms, commit)
+            in_doubt = None
+        elif fold.in_doubt is not None and (in_doubt is None or in_doubt.commit.bulk_write_id != fold.in_doubt):
+            in_doubt = CommittedAt(offset, append_time_ms, decode_commit(value or b""))
+    if in_doubt is not None and find_outcome(log, wiring.outcome_changelog, in_doubt.commit.bulk_write_id or ""):
+        yield in_doubt
 
 
 def fold_to_end(log: LogReader, wiring: TaskWiring) -> ChangelogFold:
@@ -214,8 +212,8 @@ def _apply(stores: dict[int, Entries], message: bytes, number: int) -> None:
         if reset in stores:
             stores[reset].clear()
     start = 0
-    for store, bulk_write in groupby(data.stores):
-        end = start + sum(1 for _ in bulk_write)
+    for store, same in groupby(data.stores):
+        end = start + sum(1 for _ in same)
         if store in stores:
             written = zip(data.values[start:end], repeat(number), strict=False)
             stores[store].update(zip(data.keys[start:end], written, strict=False))

@@ -70,7 +70,7 @@ class Supervisor:
 
         Raises ConfigError if there is one already.
         """
-        self._place = job_directory
+        self._job_directory = job_directory
         self._reference = reference
         self._settings = settings
         self._spawner = ProcessPool(fixed_hashes=fixed_hashes)
@@ -156,7 +156,7 @@ class Supervisor:
         os.close(self._lock)
 
     def _start(self, worker: WorkerProcess) -> None:
-        job_directory = self._place
+        job_directory = self._job_directory
         spec = WorkerSpec(
             job=self._reference,
             partition=worker.partition,
@@ -245,7 +245,7 @@ class Supervisor:
 
     def last_words(self, partition: int) -> str:
         """Return the error that ended a worker, from its log."""
-        return last_words(self._place.worker_log(partition))
+        return last_words(self._job_directory.worker_log(partition))
 
     def _traceback(self, partition: int) -> str:
         """Return the traceback of the user's code that ended a worker, on lines of its own, or ""."""
@@ -259,7 +259,7 @@ class Supervisor:
         return Halted.from_plain(self._last_entry(partition), text)
 
     def _last_entry(self, partition: int) -> dict[str, Any]:
-        return last_entry(self._place.worker_log(partition))
+        return last_entry(self._job_directory.worker_log(partition))
 
 
 def _how(worker: WorkerProcess, code: int, event: str | None) -> str:

@@ -218,14 +218,12 @@ def test_the_modules_of_reading_commands_open_no_log_to_write() -> None:
 def cluster_state(admin: AdminClient, prefix: str) -> dict[str, Any]:
     """Return where the topics of one test end, and which consumer groups of its have positions."""
     topics = {name: each for name, each in admin.list_topics(timeout=LIMIT_S).topics.items() if name.startswith(prefix)}
-    places = [KafkaPartition(name, number) for name, each in topics.items() for number in each.partitions]
+    partitions = [KafkaPartition(name, number) for name, each in topics.items() for number in each.partitions]
     found: dict[str, Any] = {}
     for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
-        answers = admin.list_offsets(dict.fromkeys(places, spec))
-        for job_directory, answer in answers.items():
-            found[f"{job_directory.topic}[{job_directory.partition}] {type(spec).__name__} {spec._value}"] = (
-                answer.result().offset
-            )
+        answers = admin.list_offsets(dict.fromkeys(partitions, spec))
+        for at, answer in answers.items():
+            found[f"{at.topic}[{at.partition}] {type(spec).__name__} {spec._value}"] = answer.result().offset
     groups = admin.list_consumer_groups().result().valid
     found["groups"] = sorted(group.group_id for group in groups if group.group_id.startswith(prefix))
     found["all groups"] = sorted(group.group_id for group in groups if group.group_id.startswith("grete"))

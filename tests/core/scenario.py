@@ -51,7 +51,7 @@ ActionT = TypeVar("ActionT")
 
 
 class Scenario:
-    """One process of a task. ``store``: how often each record was processed; ``versions``: what each commit added."""
+    """One process of a task. ``store``: how often each record was processed; ``committed``: what each commit added."""
 
     def __init__(
         self, log: Log, task: TaskWiring = INNER, *, aligned: bool = True, nonce: bytes = NONCE, limits: Limits = LIMITS
@@ -68,7 +68,7 @@ class Scenario:
         self.open: list[str] = []
         self.frozen: list[str] = []
         self.store: dict[str, int] = {}
-        self.checkpoint_ids: dict[int, list[str]] = {}
+        self.committed: dict[int, list[str]] = {}
         self.changelog_position: ChangelogPosition | None = None
         self.position: dict[TopicPartition, int] = {}
         self.exit: do.Exit | None = None
@@ -236,7 +236,7 @@ class Scenario:
                 self.frozen, self.open = self.open, []
             case do.ApplyFrozen(changelog_position):
                 self.store |= self._dirty()
-                self.checkpoint_ids[changelog_position.checkpoint_id], self.changelog_position = (
+                self.committed[changelog_position.checkpoint_id], self.changelog_position = (
                     self.frozen,
                     changelog_position,
                 )

@@ -265,7 +265,7 @@ class Script:
             (f.header.checkpoint_id, " ".join(self._records(process, f.key, f.value))) for f in inputs.early
         )
         self.lines += [f"  early, for checkpoint {checkpoint_id}: {names}" for checkpoint_id, names in waiting]
-        for checkpoint_id, names in process.checkpoint_ids.items():
+        for checkpoint_id, names in process.committed.items():
             self.lines.append(f"  committed in checkpoint {checkpoint_id}: {' '.join(names) or 'nothing'}")
         self.lines.append(f"  store: {' '.join(process.state) or 'empty'}")
         known = {self.task_name(u): h for u, h in inputs.rollbacks.known.items() if h}

@@ -83,9 +83,7 @@ class Producer:
         self.generation = self.generation + 1 if generation is None else generation
         self.rollback_history = (*self.rollback_history, RollbackEntry(self.generation, checkpoint_id))
         for partition, checkpoint_ids in self.checkpoint_ids.items():
-            self.checkpoint_ids[partition] = [
-                open_checkpoint for open_checkpoint in checkpoint_ids if open_checkpoint <= checkpoint_id
-            ]
+            self.checkpoint_ids[partition] = [each for each in checkpoint_ids if each <= checkpoint_id]
         self.announce(*partitions or self.partitions)
 
     def announce(self, *partitions: TopicPartition) -> None:
@@ -115,7 +113,7 @@ class Producer:
     def mark(self, checkpoint_id: int, *partitions: TopicPartition, at_end: bool = False) -> None:
         """Append a marker (no partition given: to all)."""
         for partition in partitions or self.partitions:
-            seq = 1 + sum(open_checkpoint <= checkpoint_id for open_checkpoint in self.checkpoint_ids[partition])
+            seq = 1 + sum(each <= checkpoint_id for each in self.checkpoint_ids[partition])
             self.log.append(partition, encode_marker(self.producer, self.generation, checkpoint_id, seq, at_end))
 
 

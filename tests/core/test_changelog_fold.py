@@ -94,7 +94,7 @@ def fold(messages: list[bytes], start: int = 0) -> tuple[ChangelogFold, list[Seg
     return into, [segment for segment in fed if segment is not None]
 
 
-def three_versions() -> list[bytes]:
+def three_checkpoints() -> list[bytes]:
     """Return claim, commit of 0 at offset 1, then data and commit of checkpoints 1, 2, 3 at offsets 3, 5, 7."""
     writer = Writer(1)
     messages = [writer.claim(), writer.commit(0)]
@@ -108,7 +108,7 @@ def three_versions() -> list[bytes]:
 
 def test_each_commit_closes_the_data_before_it() -> None:
     """A segment is a valid commit with its data messages, in order (R1)."""
-    messages = three_versions()
+    messages = three_checkpoints()
     into, segments = fold(messages)
     assert [(s.commit.checkpoint_id, s.offset, s.messages) for s in segments] == [
         (0, 1, ()),
@@ -135,7 +135,7 @@ def test_an_empty_changelog_has_no_commit() -> None:
 
 def test_repeats_are_dropped_by_their_seq() -> None:
     """A message that an at-least-once log holds twice counts once, also if the second comes late (C2)."""
-    once = three_versions()
+    once = three_checkpoints()
     repeated = [once[0], once[0], *once[1:4], once[2], once[3], *once[4:], once[1], once[7]]
     into, segments = fold(repeated)
     assert [(s.commit.checkpoint_id, s.messages) for s in segments] == [
@@ -147,7 +147,7 @@ def test_repeats_are_dropped_by_their_seq() -> None:
 @pytest.mark.parametrize("lost", [2, 3, 4, 5, 6])
 def test_a_lost_message_halts(lost: int) -> None:
     """ChangelogSeq is contiguous from the claim: a gap is a loss, whatever was lost (1.2)."""
-    messages = three_versions()
+    messages = three_checkpoints()
     del messages[lost]
     with pytest.raises(Halted, match=rf"j\.b\.changelog\[0\], offset {lost}: ChangelogSeq {lost + 1} after {lost - 1}"):
         fold(messages)
@@ -171,21 +171,21 @@ def test_checkpoints_grow() -> None:
 
 def test_offsets_grow() -> None:
     """A log that goes backwards while it is read cannot be folded (port contract 4)."""
-    into, _ = fold(three_versions())
+    into, _ = fold(three_checkpoints())
     with pytest.raises(Halted, match="read offset 3 after 7"):
-        into.feed(3, three_versions()[3])
+        into.feed(3, three_checkpoints()[3])
 
 
 @pytest.mark.parametrize("damaged", [b"", b"\x19", b"\x00" * 40, b"\x11" * 40, b"\x29" + bytes(40)])
 def test_damage_halts_with_its_place(damaged: bytes) -> None:
     """A message that is none of ours is refused naming topic, partition and offset (1.2)."""
     with pytest.raises(Halted, match=r"j\.b\.changelog\[0\], offset 8: .*the changelog is damaged"):
-        fold([*three_versions(), damaged])
+        fold([*three_checkpoints(), damaged])
 
 
 def test_a_damaged_commit_halts_with_its_place() -> None:
     """Its header is fine, its body is not (1.2)."""
-    messages = three_versions()
+    messages = three_checkpoints()
     messages[7] = messages[7][:-5]
     with pytest.raises(Halted, match="offset 7"):
         fold(messages)
@@ -232,8 +232,8 @@ def test_a_claim_enters_the_rollback_history_with_what_it_found() -> None:
 @pytest.mark.parametrize("start", [1, 3, 5, 7])
 def test_a_trimmed_head_is_read_from_a_commit(start: int) -> None:
     """The commit at the start gives the base of ChangelogSeq; its own data lies before (K2)."""
-    whole, _ = fold(three_versions())
-    into, segments = fold(three_versions(), start)
+    whole, _ = fold(three_checkpoints())
+    into, segments = fold(three_checkpoints(), start)
     assert (into.last, into.last_offset, into.rollback_history, into.top) == (whole.last, 7, whole.rollback_history, 1)
     assert into.base is not None
     assert into.base.checkpoint_id == (start - 1) // 2
@@ -242,7 +242,7 @@ def test_a_trimmed_head_is_read_from_a_commit(start: int) -> None:
 
 def test_a_late_repeat_behind_a_trimmed_head_is_still_one() -> None:
     """Without the base's seq it would look new (K2)."""
-    messages = three_versions()
+    messages = three_checkpoints()
     _, segments = fold([*messages, messages[2], messages[3]], 5)
     assert [s.commit.checkpoint_id for s in segments] == [2, 3]
 

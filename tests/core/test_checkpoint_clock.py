@@ -162,7 +162,7 @@ def test_a_full_write_batch_closes_a_checkpoint_early() -> None:
     assert closed(task) == [1_000]
     task.take_external("6")
     assert closed(task) == [1_000, 1_001]
-    assert len(task.checkpoint_ids[1_001]) == 6
+    assert len(task.committed[1_001]) == 6
 
 
 def test_a_checkpoint_closed_early_is_closed_once() -> None:
@@ -244,7 +244,7 @@ def test_the_position_is_part_of_the_commit() -> None:
     task.tick(100)
     task.take_external("of the next checkpoint")
     task.release()
-    assert task.checkpoint_ids[1_100] == ["x", "y"]
+    assert task.committed[1_100] == ["x", "y"]
     after = task.successor(same_host=False).start()
     assert (after.position, after.state) == ({IN: 2}, ["x", "y"])
 

@@ -205,16 +205,16 @@ def test_a_trim_that_is_not_due_is_not_forgotten() -> None:
 
 @settings(max_examples=25)
 @given(
-    checkpoint_ids=st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=8),
+    keys_of_checkpoints=st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=8),
     rewrite_keys=st.integers(1, 4),
     restarts=st.sets(st.integers(1, 8)),
 )
 def test_whatever_was_trimmed_a_restore_finds_the_state(
-    checkpoint_ids: list[list[int]], rewrite_keys: int, restarts: set[int]
+    keys_of_checkpoints: list[list[int]], rewrite_keys: int, restarts: set[int]
 ) -> None:
     """After any writes, rewrites, trims and restarts, what is left of the changelog is the whole state (K2, R1)."""
     task, a0, a1 = running(changelog_retention_ms=0)
-    for checkpoint_id, keys in enumerate(checkpoint_ids, 1):
+    for checkpoint_id, keys in enumerate(keys_of_checkpoints, 1):
         task.rewrite_keys = rewrite_keys
         for key in keys:
             a0.send(checkpoint_id, f"key {key}")
@@ -223,9 +223,11 @@ def test_whatever_was_trimmed_a_restore_finds_the_state(
             task = task.successor(same_host=checkpoint_id % 2 == 0).start()
             task.read()
     elsewhere = task.successor(same_host=False).start()
-    assert (elsewhere.store, elsewhere.core.frozen) == (task.store, len(checkpoint_ids))
+    assert (elsewhere.store, elsewhere.core.frozen) == (task.store, len(keys_of_checkpoints))
     expected = {
-        f"key {key}": sum(keys.count(key) for keys in checkpoint_ids) for keys in checkpoint_ids for key in keys
+        f"key {key}": sum(keys.count(key) for keys in keys_of_checkpoints)
+        for keys in keys_of_checkpoints
+        for key in keys
     }
     assert elsewhere.store == expected
 

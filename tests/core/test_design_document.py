@@ -107,7 +107,7 @@ def test_step_7_v1_holds_exactly_the_records_of_v1() -> None:
     task, *_ = figure_2()
     to(task, 27, 55)
     assert task.core.frozen == V1
-    assert sorted(task.checkpoint_ids[V1]) == ["S3:22", "S3:23", "S3:25", "S4:52", "S4:53"]
+    assert sorted(task.committed[V1]) == ["S3:22", "S3:23", "S3:25", "S4:52", "S4:53"]
     assert task.open == ["S3:24", "S3:27", "S4:54"]
 
 
@@ -117,7 +117,7 @@ def test_step_8_v2_holds_the_records_of_v1_and_v2() -> None:
     n1.mark(V2)
     n2.mark(V2)
     task.read()
-    assert task.checkpoint_ids[V2] == ["S3:24", "S3:27", "S4:54"]
+    assert task.committed[V2] == ["S3:24", "S3:27", "S4:54"]
     assert sorted(task.store) == ["S3:22", "S3:23", "S3:24", "S3:25", "S3:27", "S4:52", "S4:53", "S4:54"]
     assert set(task.store.values()) == {1}
 
@@ -130,8 +130,8 @@ def test_solution_2_is_what_a_buffer_of_zero_does() -> None:
     task = Scenario(buffering.log, N3, limits=replace(LIMITS, early_bytes_max=0)).start()
     task.read()
     assert (task.core.seen["seeks back"], task.core.seen["early records"]) == (1, 0)
-    assert sorted(task.checkpoint_ids[V1]) == ["S3:22", "S3:23", "S3:25", "S4:52", "S4:53"]
-    assert sorted(task.checkpoint_ids[V2]) == ["S3:24", "S3:27", "S4:54"]
+    assert sorted(task.committed[V1]) == ["S3:22", "S3:23", "S3:25", "S4:52", "S4:53"]
+    assert sorted(task.committed[V2]) == ["S3:24", "S3:27", "S4:54"]
 
 
 # --- "Some Reasoning of Exactly Once Semantic", Fig. 1 ----------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_fig_1_either_the_old_or_the_new_output_counts_never_both() -> None:
     n1.mark(V2)
     n2.mark(V2)
     task.read()
-    assert sorted(task.checkpoint_ids[V2]) == ["40-45 of S3", "of n2"]
+    assert sorted(task.committed[V2]) == ["40-45 of S3", "of n2"]
     assert "21-30 of S3" not in task.store
 
 

@@ -86,7 +86,7 @@ def test_what_was_left_out_is_committed_before_the_next_record() -> None:
     task.read()
     assert (closed(task), task.open) == ([2_000, 2_300], ["x"])
     mark(task, 2_400, b0, b1)
-    assert (closed(task)[2:], task.checkpoint_ids[2_400]) == ([2_400], ["x"])
+    assert (closed(task)[2:], task.committed[2_400]) == ([2_400], ["x"])
     mark(task, 2_500, b0, b1)
     assert closed(task)[3:] == []
 
@@ -138,7 +138,7 @@ def test_a_source_that_no_task_reads_leaves_checkpoints_out(*, aligned: bool) ->
     task.take_external("x")
     assert closed(task)[-1] == 2_000
     task.tick(50)
-    assert (closed(task)[-1], task.checkpoint_ids[2_300]) == (2_300, ["x"])
+    assert (closed(task)[-1], task.committed[2_300]) == (2_300, ["x"])
     task.tick(100)
     task.take_external(ended=True)
     task.tick(100)

@@ -105,8 +105,8 @@ ALIGNED: dict[str, Break] = {
     "a checkpoint is closed while another is on its way": put("_closing", 5),
     "a generation that the rollback history does not end with": put("rollback_history", (RollbackEntry(9, 0),)),
     "rolled back without alignment": both(put("aligned", False), put("inputs.taken_back", True)),
-    "an early frame of a closed checkpoint": lambda core: core.inputs.early._checkpoint_ids.update(
-        {1: core.inputs.early._checkpoint_ids.pop(3)}
+    "an early frame of a closed checkpoint": lambda core: core.inputs.early._frames.update(
+        {1: core.inputs.early._frames.pop(3)}
     ),
     "bytes of early frames that are gone": put("inputs.early.bytes", 1),
     "early frames in memory beyond the bound": put("inputs.early.memory_bytes", 1),

@@ -183,7 +183,7 @@ def test_a_sole_writer_never_reads_its_tail() -> None:
         a0.mark(checkpoint_id)
         a1.mark(checkpoint_id)
         task.read()
-    assert list(task.checkpoint_ids) == [0, 1, 2, 3, 4, 5]
+    assert list(task.committed) == [0, 1, 2, 3, 4, 5]
     assert len(task.all(do.ReadChangelog)) == reads
 
 
@@ -197,7 +197,7 @@ def test_a_gap_is_read_before_the_store_is_written() -> None:
     assert asked[0] == do.ReadChangelog(own_start)
     assert [type(action) for action in asked] == [do.ReadChangelog, do.ApplyFrozen, do.Send, do.Send]
     assert task.core.seen["tails verified"] == 1
-    assert 1 in task.checkpoint_ids
+    assert 1 in task.committed
 
 
 @pytest.mark.parametrize("message", ["claim", "data"])
@@ -213,7 +213,7 @@ def test_a_higher_generation_before_a_commit_fences(message: str) -> None:
         task.log.append(CHANGELOG, data(3, 1))
     with pytest.raises(Fenced, match="generation 3 claimed at offset"):
         task.release()
-    assert list(task.checkpoint_ids) == [0]
+    assert list(task.committed) == [0]
     assert [header.checkpoint_id for header in task.sent(OUT[0])] == [0]
 
 
@@ -221,7 +221,7 @@ def test_a_higher_generation_after_a_commit_leaves_it_valid() -> None:
     """Validity is decided by what is before: a later claim fences the next commit, not this one (C2)."""
     task = ready_to_commit()
     task.release()
-    assert 1 in task.checkpoint_ids
+    assert 1 in task.committed
     task.log.claim(INNER, 3)
     for producer in (A0, A0 + 1):
         after = Producer(task.log, producer)
@@ -229,7 +229,7 @@ def test_a_higher_generation_after_a_commit_leaves_it_valid() -> None:
         after.mark(2)
     with pytest.raises(Fenced):
         task.read()
-    assert list(task.checkpoint_ids) == [0, 1]
+    assert list(task.committed) == [0, 1]
     assert task.successor().start().core.frozen == 1
 
 
@@ -239,7 +239,7 @@ def test_a_commit_that_the_log_refuses_fences() -> None:
     task.log.claim(INNER, 3)
     with pytest.raises(Fenced, match="generation 3 claimed at offset"):
         task.step(on.ChangelogAppended(-1, 0, 0, fenced=True))
-    assert list(task.checkpoint_ids) == [0]
+    assert list(task.committed) == [0]
 
 
 def test_a_refusal_that_no_claim_explains_is_no_fence() -> None:
@@ -247,7 +247,7 @@ def test_a_refusal_that_no_claim_explains_is_no_fence() -> None:
     task = ready_to_commit()
     with pytest.raises(TransientError, match=r"transaction\.timeout\.ms"):
         task.step(on.ChangelogAppended(-1, 0, 0, fenced=True))
-    assert list(task.checkpoint_ids) == [0]
+    assert list(task.committed) == [0]
 
 
 def test_a_fenced_commit_is_not_what_the_successor_finds() -> None:

@@ -24,15 +24,15 @@ from tests.core.streams import IN, INNER, JOB, OUT, SINK, SOURCE, Log, Producer,
 CHANGELOG = INNER.changelog
 
 
-def committed(checkpoint_ids: int = 3, *, changelog_retention_ms: int = LIMITS.changelog_retention_ms) -> Scenario:
-    """Return a task that has committed checkpoints 1 to ``versions`` with one record each."""
+def committed(checkpoints: int = 3, *, changelog_retention_ms: int = LIMITS.changelog_retention_ms) -> Scenario:
+    """Return a task that has committed checkpoints 1 to ``checkpoints`` with one record each."""
     task, a0, a1 = running(changelog_retention_ms=changelog_retention_ms)
-    for checkpoint_id in range(1, checkpoint_ids + 1):
+    for checkpoint_id in range(1, checkpoints + 1):
         a0.send(checkpoint_id, f"record {checkpoint_id}")
         a0.mark(checkpoint_id)
         a1.mark(checkpoint_id)
     task.read()
-    assert task.core.frozen == checkpoint_ids
+    assert task.core.frozen == checkpoints
     return task
 
 
@@ -158,7 +158,7 @@ def test_an_old_changelog_position_is_used_although_its_claim_was_trimmed() -> N
 
 def test_a_restore_reads_from_the_round_start_that_a_late_commit_names() -> None:
     """With history the log is long: any commit near the end names the last complete round before it (1.8 R1)."""
-    task = committed(checkpoint_ids=TAIL)
+    task = committed(checkpoints=TAIL)
     base, end = task.log.commits(INNER)[-1].base, len(task.log.rows[CHANGELOG])
     after = task.successor(same_host=False).start()
     assert base > 0
@@ -168,7 +168,7 @@ def test_a_restore_reads_from_the_round_start_that_a_late_commit_names() -> None
 
 def test_a_restore_without_a_named_base_reads_from_the_start() -> None:
     """If no commit is near the end, the log's start is the base (1.8 R1)."""
-    task = committed(checkpoint_ids=1)
+    task = committed(checkpoints=1)
     for seq in range(TAIL + 1):
         header = ChangelogHeader(ChangelogType.DATA, 1, task.core.ownership.next_seq + seq, 0)
         task.log.append(CHANGELOG, encode_data(header, [], [], []))
@@ -196,7 +196,7 @@ def test_a_restore_of_a_trimmed_log_needs_a_complete_round() -> None:
 
 def test_a_restore_of_a_trimmed_log_with_a_round_is_complete() -> None:
     """Every live key is after the round's start: what was trimmed is not missed (R1, K2)."""
-    task = committed(checkpoint_ids=5, changelog_retention_ms=0)
+    task = committed(checkpoints=5, changelog_retention_ms=0)
     assert task.log.start[CHANGELOG] > 1
     after = task.successor(same_host=False).start()
     assert (after.core.status, after.core.frozen) == (TaskStatus.RUNNING, 5)
@@ -264,7 +264,7 @@ def test_a_genesis_behind_another_claim_is_fenced() -> None:
     task = Scenario(Log())
     with pytest.raises(Fenced, match="generation 2 claimed at offset 1"):
         claimed_before(task)
-    assert (task.checkpoint_ids, task.all(do.Send)) == ({}, [])
+    assert (task.committed, task.all(do.Send)) == ({}, [])
 
 
 # --- R2: the announcement ---------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ def test_a_source_closes_commits_and_exits() -> None:
     task.emit(T, "out")
     task.step(on.Stop())
     assert (task.core.status, task.exit) == (TaskStatus.STOPPED, do.Exit("stopped at checkpoint 1001"))
-    assert task.checkpoint_ids[1_001] == ["x"]
+    assert task.committed[1_001] == ["x"]
     assert [(h.type, h.checkpoint_id) for h in task.sent(T)][-2:] == [
         (MessageType.FRAME, 1_001),
         (MessageType.MARKER, 1_001),
@@ -43,7 +43,7 @@ def test_a_stop_during_a_commit_closes_what_came_since() -> None:
     task.step(on.Stop())
     assert task.exit is None
     task.release()
-    assert (task.checkpoint_ids[1_100], task.checkpoint_ids[1_101]) == (["x"], ["y"])
+    assert (task.committed[1_100], task.committed[1_101]) == (["x"], ["y"])
     assert task.exit is not None
 
 
@@ -81,7 +81,7 @@ def test_an_inner_task_waits_for_its_alignment() -> None:
     a1.mark(1)
     task.read()
     assert task.exit == do.Exit("stopped at checkpoint 1")
-    assert task.checkpoint_ids[1] == ["x"]
+    assert task.committed[1] == ["x"]
     assert task.sent(OUT[0])[-1].type is MessageType.MARKER
 
 

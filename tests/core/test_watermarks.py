@@ -39,7 +39,7 @@ def test_a_watermark_takes_no_number() -> None:
     for producer in (a0, a1):
         producer.mark(1)
     task.read()
-    assert task.checkpoint_ids[1] == ["x", "@100", "y"]
+    assert task.committed[1] == ["x", "@100", "y"]
     [commit] = task.log.commits(task.task)[1:]
     assert [c.seq for i in commit.inputs for c in i.channels] == [2, 0]
 
@@ -56,7 +56,7 @@ def test_an_early_watermark_waits_for_its_checkpoint() -> None:
     assert task.open == ["x", "late"]
     a1.mark(1)
     task.read()
-    assert (task.checkpoint_ids[1], task.open) == (["x", "late"], ["early", "@100"])
+    assert (task.committed[1], task.open) == (["x", "late"], ["early", "@100"])
 
 
 def test_an_early_watermark_is_spilled_and_read_again() -> None:
@@ -83,7 +83,7 @@ def test_without_room_a_watermark_is_skipped_and_read_again() -> None:
     a0.mark(2)
     a1.mark(2)
     task.read()
-    assert task.checkpoint_ids[2] == ["early", "@100"]
+    assert task.committed[2] == ["early", "@100"]
 
 
 def test_a_watermark_alone_can_begin_to_skip() -> None:
@@ -249,6 +249,6 @@ def test_a_watermark_at_the_end_of_a_checkpoint_carries_its_id() -> None:
     task.step(on.OutputFrames([], (100, True)))
     sent = [decode_header(send.value) for send in task.all(do.Send) if send.partition == wire(TIMED, 0, 0).outputs[0]]
     kinds = [(header.type, header.checkpoint_id) for header in sent]
-    checkpoint_id = max(task.checkpoint_ids)
+    checkpoint_id = max(task.committed)
     assert kinds[-2:] == [(MessageType.WATERMARK, 1_001), (MessageType.MARKER, checkpoint_id)]
     assert task.core.external.position[IN] == 1

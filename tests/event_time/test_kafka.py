@@ -55,11 +55,7 @@ def test_windows_behind_a_repartition_drop_nothing(kafka_broker: Broker, tmp_pat
     rows = [_row(source[0], "x" * 60, f"v{number % 13}", at) for number, at in hours]
     rows += [_row(source[1], "y", f"v{number % 13}", at) for number, at in hours if number % 20 == 0]
     expected = Counter((row.value or b"").decode() for row in rows)
-    rows += [
-        _row(job_directory, "z", f"end{number}", start + 130 * MINUTE)
-        for number in range(9)
-        for job_directory in source
-    ]
+    rows += [_row(each, "z", f"end{number}", start + 130 * MINUTE) for number in range(9) for each in source]
     _write(kafka_broker, rows, partitions=2)
     with _run(counting(name, 2, mode), kafka_broker, tmp_path, "counting") as local:
         _work(local, kills=3)
@@ -78,8 +74,8 @@ def _start_ms() -> int:
     return (time.time_ns() // 1_000_000 - HOURS_AGO * 60 * MINUTE) // MINUTE * MINUTE
 
 
-def _row(job_directory: TopicPartition, key: str, value: str, at: int) -> ExternalRecord:
-    return ExternalRecord(job_directory, key.encode(), value.encode(), at)
+def _row(partition: TopicPartition, key: str, value: str, at: int) -> ExternalRecord:
+    return ExternalRecord(partition, key.encode(), value.encode(), at)
 
 
 def _write(broker: Broker, rows: list[ExternalRecord], *, partitions: int) -> None:

@@ -22,8 +22,7 @@ NAME = "counted"
 
 
 def _record(partition: int, value: str, minutes: float) -> ExternalRecord:
-    job_directory = TopicPartition(f"{NAME}-in", partition)
-    return ExternalRecord(job_directory, b"k", value.encode(), START + int(minutes * MINUTE))
+    return ExternalRecord(TopicPartition(f"{NAME}-in", partition), b"k", value.encode(), START + int(minutes * MINUTE))
 
 
 def _run(

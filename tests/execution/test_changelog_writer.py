@@ -194,14 +194,14 @@ def test_a_round_ends_although_keys_always_come_behind_it() -> None:
 @settings(max_examples=40)
 @given(st.lists(WRITES, min_size=1, max_size=8))
 def test_the_changelog_from_a_round_start_is_the_whole_state(
-    checkpoint_ids: list[list[tuple[int, bytes, bytes | None]]],
+    writes_of_checkpoints: list[list[tuple[int, bytes, bytes | None]]],
 ) -> None:
     """Applied to an empty store, what a round has written gives exactly the state at its end (K2, R1)."""
     store, overlay = task_state()
     messages: list[bytes] = []
     since: list[bytes] = []
     cursor, budget = b"", RewriteBudget()
-    for writes in checkpoint_ids:
+    for writes in writes_of_checkpoints:
         write(overlay, writes)
         encoded = Encoded(overlay, 1, 1, cursor, budget)
         since += encoded.messages

@@ -141,8 +141,8 @@ def test_batches_of_few_records_are_compared_key_by_key(world: World) -> None:
     check = world.check()
     read(check, *BY_MURMUR2[:100])
     for batch in range(1, 8):
-        for job_directory in range(batch):
-            keys = [*BY_MURMUR2[:job_directory], WRONG, *BY_MURMUR2[job_directory : batch - 1]]
+        for position in range(batch):
+            keys = [*BY_MURMUR2[:position], WRONG, *BY_MURMUR2[position : batch - 1]]
             with pytest.raises(Halted):
                 read(check, *keys, batch=batch)
 

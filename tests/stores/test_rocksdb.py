@@ -153,9 +153,9 @@ def test_after_a_kill_between_chunks_the_changelog_position_is_never_ahead_of_th
     store = RocksStore(tmp_path / "task", NAMES, memory)
     complete, chunks = divmod(steps, 5)
     assert store.changelog_position() == (b"%d" % complete if complete else None)
-    checkpoint_ids = [store.get(number, b"%05d" % i) for number in (0, 1) for i in reversed(range(25))]
+    values = [store.get(number, b"%05d" % i) for number in (0, 1) for i in reversed(range(25))]
     old = b"%d" % complete if complete else None
-    assert checkpoint_ids == [b"%d" % (complete + 1)] * (10 * chunks) + [old] * (50 - 10 * chunks)
+    assert values == [b"%d" % (complete + 1)] * (10 * chunks) + [old] * (50 - 10 * chunks)
     store.close()
 
 

@@ -76,7 +76,7 @@ def test_leaving_out_orders_of_what_commutes_hides_no_counterexample(name: str) 
 
 
 @pytest.mark.parametrize(
-    "world", [SMALL, World("shared", SHARED, Bounds(records=1, checkpoint_ids=1))], ids=lambda world: world.name
+    "world", [SMALL, World("shared", SHARED, Bounds(records=1, checkpoints=1))], ids=lambda world: world.name
 )
 def test_leaving_out_orders_of_what_commutes_loses_no_end(world: World) -> None:
     """With and without the reduction a world comes to rest in the same states."""

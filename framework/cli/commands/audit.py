@@ -90,5 +90,5 @@ def _row(job: Job, difference: StateDifference) -> list[Text]:
         text = printable(repr(value))
         return Text(text if len(text) <= CELL_CHARS else text[:CELL_CHARS] + "…")
 
-    job_directory = Text(difference.stage), Text(str(difference.partition)), Text(difference.store)
-    return [*job_directory, cell(difference.key, key=True), cell(difference.found), cell(difference.expected)]
+    where = Text(difference.stage), Text(str(difference.partition)), Text(difference.store)
+    return [*where, cell(difference.key, key=True), cell(difference.found), cell(difference.expected)]

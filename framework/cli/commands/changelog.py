@@ -74,10 +74,11 @@ def _message(value: bytes) -> str:
             return f"{text}\t{len(data.keys):,} keys, {tombstones:,} of them deleted, {len(value):,} bytes"
         case ChangelogType.COMMIT:
             commit = decode_commit(value)
-            run = "" if commit.bulk_write_id is None else f", of the bulk write {printable(commit.bulk_write_id)}"
+            name = commit.bulk_write_id
+            bulk_write = "" if name is None else f", of the bulk write {printable(name)}"
             return (
                 f"{text}\tcheckpoint {commit.checkpoint_id} after {commit.previous}, {commit.data_count:,} data "
-                f"messages{run}"
+                f"messages{bulk_write}"
             )
         case ChangelogType.OUTCOME:
             outcome = decode_outcome(value)

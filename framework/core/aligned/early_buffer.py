@@ -38,7 +38,7 @@ class EarlyBuffer:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._checkpoint_ids: dict[int, deque[EarlyFrame]] = {}
+        self._frames: dict[int, deque[EarlyFrame]] = {}
         self.bytes = 0
         self.memory_bytes = 0
         self._dropped: list[int] = []  # keys of spilled frames that were dropped
@@ -52,7 +52,7 @@ class EarlyBuffer:
         assert self.fits(frame.size)
         self._key += 1
         frame.key = self._key
-        self._checkpoint_ids.setdefault(frame.header.checkpoint_id, deque()).append(frame)
+        self._frames.setdefault(frame.header.checkpoint_id, deque()).append(frame)
         self.bytes += frame.size
         value = frame.value
         if value is None or self.memory_bytes + frame.size <= self.memory_bytes_max:
@@ -63,24 +63,24 @@ class EarlyBuffer:
 
     def least_checkpoint(self) -> int | None:
         """Return the smallest checkpoint that has frames."""
-        return min(self._checkpoint_ids, default=None)
+        return min(self._frames, default=None)
 
     def pop(self, checkpoint_max: int) -> EarlyFrame | None:
         """Take out the oldest frame of the smallest checkpoint, if that is at most ``checkpoint_max``."""
         checkpoint_id = self.least_checkpoint()
         if checkpoint_id is None or checkpoint_id > checkpoint_max:
             return None
-        frames = self._checkpoint_ids[checkpoint_id]
+        frames = self._frames[checkpoint_id]
         frame = frames.popleft()
         if not frames:
-            del self._checkpoint_ids[checkpoint_id]
+            del self._frames[checkpoint_id]
         self._account(frame)
         return frame
 
     def drop(self, rolled_back: Callable[[Header], bool]) -> int:
         """Drop frames whose header is rolled back; return how many records that were."""
         dropped = 0
-        for checkpoint_id, frames in list(self._checkpoint_ids.items()):
+        for checkpoint_id, frames in list(self._frames.items()):
             kept = deque[EarlyFrame]()
             for frame in frames:
                 if rolled_back(frame.header):
@@ -91,9 +91,9 @@ class EarlyBuffer:
                 else:
                     kept.append(frame)
             if kept:
-                self._checkpoint_ids[checkpoint_id] = kept
+                self._frames[checkpoint_id] = kept
             else:
-                del self._checkpoint_ids[checkpoint_id]
+                del self._frames[checkpoint_id]
         return dropped
 
     def take_dropped(self) -> tuple[int, ...]:
@@ -111,14 +111,14 @@ class EarlyBuffer:
 
     def first_offset(self, partition: TopicPartition, after: int) -> int:
         """Return the least offset of the frames of a partition; ``after``, behind all of them, if it has none."""
-        for frames in self._checkpoint_ids.values():  # those of a partition came in its order
+        for frames in self._frames.values():  # those of a partition came in its order
             first = next((frame.offset for frame in frames if frame.partition == partition), after)
             after = min(after, first)
         return after
 
     def __iter__(self) -> Iterator[EarlyFrame]:
         """Iterate over all frames."""
-        for frames in self._checkpoint_ids.values():
+        for frames in self._frames.values():
             yield from frames
 
     def check_invariants(self, frozen: int) -> None:

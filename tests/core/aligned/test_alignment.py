@@ -63,7 +63,7 @@ def test_a_record_that_does_not_fit_is_skipped_and_read_again_at_the_freeze() ->
     a0.mark(1)
     a1.mark(1)
     task.read()
-    assert task.checkpoint_ids[1] == ["0", "other channel"]
+    assert task.committed[1] == ["0", "other channel"]
     assert [seek.offset for seek in task.all(do.Seek)][-1] == first
     assert task.open == ["x", "y", "z"]
     assert task.core.seen["seeks back"] == 1
@@ -114,7 +114,7 @@ def test_markers_of_a_skipping_channel_prove_less() -> None:
     for checkpoint_id in (1, 2, 3):
         a1.mark(checkpoint_id)
     task.read()
-    assert task.checkpoint_ids == {0: [], 1: ["1"], 2: ["2"], 3: ["3"]}
+    assert task.committed == {0: [], 1: ["1"], 2: ["2"], 3: ["3"]}
     assert task.core.seen["seeks back"] >= 1
 
 
@@ -147,7 +147,7 @@ def test_the_seek_back_is_to_the_positions_of_the_commit() -> None:
     assert task.all(do.ClearSpill)
     task.release()
     task.read()
-    assert (task.checkpoint_ids[1], task.open) == (["x"], ["skipped"])
+    assert (task.committed[1], task.open) == (["x"], ["skipped"])
 
 
 @settings(max_examples=50)
@@ -163,7 +163,7 @@ def test_each_checkpoint_holds_exactly_its_records(
     """For any interleaving of two producers and any bound, a commit adds its checkpoints' records once (A4-A6)."""
     task, *producers = running(early_bytes_max=bound, early_memory_bytes_max=memory)
     todo = [
-        sorted([*((open_checkpoint, "send") for open_checkpoint in of), *((v, "then mark") for v in range(1, 5))])[::-1]
+        sorted([*((each, "send") for each in of), *((each, "then mark") for each in range(1, 5))])[::-1]
         for of in labels
     ]
     named: list[tuple[int, str]] = []
@@ -177,9 +177,9 @@ def test_each_checkpoint_holds_exactly_its_records(
             producers[number].mark(checkpoint_id)
     task.read()
     assert task.core.frozen == 4
-    for previous, checkpoint_id in pairwise(task.checkpoint_ids):
-        expected = [name for open_checkpoint, name in named if previous < open_checkpoint <= checkpoint_id]
-        assert sorted(task.checkpoint_ids[checkpoint_id]) == sorted(expected)
+    for previous, checkpoint_id in pairwise(task.committed):
+        expected = [name for each, name in named if previous < each <= checkpoint_id]
+        assert sorted(task.committed[checkpoint_id]) == sorted(expected)
     for of in "01":
         assert [name for name in task.state if name[0] == of] == [name for _, name in named if name[0] == of]
 
@@ -195,10 +195,10 @@ def test_the_alignment_is_a_set_not_a_count() -> None:
     a0.mark(1)
     a0.mark(2)
     task.read()
-    assert list(task.checkpoint_ids) == [0]
+    assert list(task.committed) == [0]
     a1.mark(1)
     task.read()
-    assert list(task.checkpoint_ids) == [0, 1]
+    assert list(task.committed) == [0, 1]
 
 
 def test_the_set_has_every_partition_of_every_stream() -> None:
@@ -227,7 +227,7 @@ def test_markers_are_cumulative() -> None:
     a1.mark(1)
     a1.mark(3)
     task.read()
-    assert task.checkpoint_ids == {0: [], 1: ["x"], 3: ["y"]}
+    assert task.committed == {0: [], 1: ["x"], 3: ["y"]}
 
 
 def test_a_commit_may_cover_several_checkpoints() -> None:
@@ -239,11 +239,11 @@ def test_a_commit_may_cover_several_checkpoints() -> None:
     a0.mark(5)
     a1.mark(4)
     task.read()
-    assert task.checkpoint_ids == {0: [], 4: ["1", "2"]}
+    assert task.committed == {0: [], 4: ["1", "2"]}
     assert task.log.commits(INNER)[-1].previous == 0
     a1.mark(5)
     task.read()
-    assert task.checkpoint_ids == {0: [], 4: ["1", "2"], 5: ["5"]}
+    assert task.committed == {0: [], 4: ["1", "2"], 5: ["5"]}
 
 
 def test_all_checkpoints_up_to_the_alignment_are_drained() -> None:
@@ -258,7 +258,7 @@ def test_all_checkpoints_up_to_the_alignment_are_drained() -> None:
     a0.mark(3)
     a1.mark(3)
     task.read()
-    assert task.checkpoint_ids == {0: [], 3: ["first", "second", "third"]}
+    assert task.committed == {0: [], 3: ["first", "second", "third"]}
 
 
 def test_a_commit_resumes_at_what_it_does_not_include() -> None:
@@ -302,7 +302,7 @@ def test_records_of_the_next_checkpoint_are_processed_during_a_commit() -> None:
     task.read()
     assert (task.frozen, task.open) == (["x"], ["y"])
     task.release()
-    assert (task.checkpoint_ids[1], task.open) == (["x"], ["y"])
+    assert (task.committed[1], task.open) == (["x"], ["y"])
 
 
 def test_outputs_after_the_freeze_carry_the_next_checkpoint() -> None:
@@ -329,7 +329,7 @@ def test_a_alignment_that_completes_during_a_commit_waits() -> None:
     assert [freeze.checkpoint_id for freeze in task.all(do.Freeze)] == [0, 1]
     task.release()
     assert [freeze.checkpoint_id for freeze in task.all(do.Freeze)] == [0, 1, 3]
-    assert task.checkpoint_ids == {0: [], 1: ["x"], 3: ["2", "3"]}
+    assert task.committed == {0: [], 1: ["x"], 3: ["2", "3"]}
 
 
 def test_the_first_record_of_a_checkpoint_is_not_early_after_the_freeze() -> None:
@@ -344,7 +344,7 @@ def test_the_first_record_of_a_checkpoint_is_not_early_after_the_freeze() -> Non
 # --------------------------------------------------------------------------------------------
 
 
-def three_versions(uncommitted_state_bytes_max: int) -> Scenario:
+def three_checkpoints(uncommitted_state_bytes_max: int) -> Scenario:
     """Return a task that had to align three checkpoints at once, with two records (20 bytes) in each."""
     task, a0, a1 = running(uncommitted_state_bytes_max=uncommitted_state_bytes_max)
     for checkpoint_id in (1, 2, 3):
@@ -360,14 +360,14 @@ def test_near_its_bound_a_write_batch_is_closed_between_checkpoints() -> None:
 
     It does not wait for the alignment's.
     """
-    task = three_versions(uncommitted_state_bytes_max=38)
-    assert task.checkpoint_ids == {0: [], 1: ["1a", "1b"], 2: ["2a", "2b"], 3: ["3a", "3b"]}
+    task = three_checkpoints(uncommitted_state_bytes_max=38)
+    assert task.committed == {0: [], 1: ["1a", "1b"], 2: ["2a", "2b"], 3: ["3a", "3b"]}
 
 
 def test_far_from_its_bound_all_checkpoints_are_one_commit() -> None:
     """It is the alignment's checkpoint, unless the write batch nears its bound (1.8 A6)."""
-    assert list(three_versions(uncommitted_state_bytes_max=200).checkpoint_ids) == [0, 3]
-    assert list(three_versions(uncommitted_state_bytes_max=78).checkpoint_ids) == [0, 2, 3]
+    assert list(three_checkpoints(uncommitted_state_bytes_max=200).committed) == [0, 3]
+    assert list(three_checkpoints(uncommitted_state_bytes_max=78).committed) == [0, 2, 3]
 
 
 def test_a_checkpoint_is_never_cut() -> None:
@@ -379,12 +379,12 @@ def test_a_checkpoint_is_never_cut() -> None:
     a1.send(2, "c")
     a1.mark(2)
     task.read()
-    assert task.checkpoint_ids[2] == ["a", "b", "c"]
+    assert task.committed[2] == ["a", "b", "c"]
 
 
 def test_nothing_waiting_is_lost_when_a_write_batch_is_closed_early() -> None:
     """What lies beyond the early close stays in its buffer and is part of the next checkpoints (A9, 1.8 A6)."""
-    task = three_versions(uncommitted_state_bytes_max=38)
+    task = three_checkpoints(uncommitted_state_bytes_max=38)
     assert task.state == ["1a", "1b", "2a", "2b", "3a", "3b"]
     markers = [header.checkpoint_id for header in task.sent(OUT[0]) if header.type is MessageType.MARKER]
     assert markers == [1, 2, 3]

@@ -42,7 +42,7 @@ def test_commits_go_by_the_timer() -> None:
     task.read()
     assert task.core.due_in_ms(task.mono_ms) == 50
     task.tick(50)
-    assert task.checkpoint_ids[1_100] == ["x"]
+    assert task.committed[1_100] == ["x"]
 
 
 def test_no_markers_are_sent_or_heeded() -> None:
@@ -52,7 +52,7 @@ def test_no_markers_are_sent_or_heeded() -> None:
     a1.mark(7)
     task.read()
     task.tick(100)
-    assert list(task.checkpoint_ids) == [0, 1_000, 1_100]
+    assert list(task.committed) == [0, 1_000, 1_100]
     assert {header.type for header in task.sent(OUT[0])} == {MessageType.ROLLBACK_MARKER}
 
 

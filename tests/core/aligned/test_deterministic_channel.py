@@ -137,7 +137,7 @@ def test_checkpoint_ids_of_deterministic_records_say_nothing() -> None:
     a0.send(("late by its checkpoint id", 100, A0))
     task.read()
     task.tick(100)
-    assert task.checkpoint_ids[1_200] == ["late by its checkpoint id"]
+    assert task.committed[1_200] == ["late by its checkpoint id"]
 
 
 def test_what_is_made_again_is_dropped() -> None:
@@ -263,13 +263,13 @@ def test_behind_both_the_alignment_is_of_the_aligned_producers() -> None:
     assert task.core.frozen == 0
     b.mark(1)
     task.read()
-    assert (task.core.frozen, task.checkpoint_ids[1]) == (1, ["x", "b1"])
+    assert (task.core.frozen, task.committed[1]) == (1, ["x", "b1"])
     a0.send(("y", 200, A0))
     b.send(2, "b2")
     task.read()
     b.mark(2)
     task.read()
-    assert task.checkpoint_ids[2] == ["y", "b2"]
+    assert task.committed[2] == ["y", "b2"]
 
 
 def test_a_rollback_takes_deterministic_records_again() -> None:
@@ -286,7 +286,7 @@ def test_a_rollback_takes_deterministic_records_again() -> None:
     b.rollback_marker(1)
     b.mark(2)
     task.read()
-    assert (task.core.seen["rollbacks"], task.checkpoint_ids[2]) == (1, ["y"])
+    assert (task.core.seen["rollbacks"], task.committed[2]) == (1, ["y"])
     assert (task.state, last_commit(task).inputs[0].channels[0].seq) == (["x", "b1", "y"], 2)
 
 
@@ -299,7 +299,7 @@ def test_a_restart_of_a_deterministic_producer_rolls_nothing_back() -> None:
     a0.send(("x", 100, A0))
     b.mark(1)
     task.read()
-    assert (task.core.generation, task.checkpoint_ids[1]) == (1, ["x"])
+    assert (task.core.generation, task.committed[1]) == (1, ["x"])
 
 
 def test_what_was_skipped_of_others_leaves_deterministic_channels_where_they_are() -> None:
@@ -317,7 +317,7 @@ def test_what_was_skipped_of_others_leaves_deterministic_channels_where_they_are
     a0.send(("y", 200, A0))
     task.read()
     assert task.core.seen["seeks back"] > 0
-    assert (task.checkpoint_ids[1], sorted(task.state)) == (["x"], ["early", "x"])
+    assert (task.committed[1], sorted(task.state)) == (["x"], ["early", "x"])
     assert task.open == ["y"]
 
 

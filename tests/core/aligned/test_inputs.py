@@ -112,7 +112,7 @@ def test_a_marker_behind_later_records_is_fine() -> None:
     a0.send(1, "x")
     a0.send(2, "early")
     commit(task, 1, a0, a1)
-    assert (task.checkpoint_ids[1], task.open) == (["x"], ["early"])
+    assert (task.committed[1], task.open) == (["x"], ["early"])
 
 
 def test_a_generation_that_was_never_announced_halts() -> None:
@@ -177,9 +177,9 @@ def test_early_records_wait_for_their_checkpoint() -> None:
     task.read()
     assert task.open == ["1", "also 1"]
     commit(task, 1, a1)
-    assert (task.checkpoint_ids[1], task.open) == (["1", "also 1"], ["2"])
+    assert (task.committed[1], task.open) == (["1", "also 1"], ["2"])
     commit(task, 2, a1)
-    assert (task.checkpoint_ids[2], task.open) == (["2"], ["3"])
+    assert (task.committed[2], task.open) == (["2"], ["3"])
 
 
 def test_the_buffer_of_the_current_checkpoint_comes_before_the_stream() -> None:
@@ -203,7 +203,7 @@ def test_checkpoint_ids_need_only_be_above_the_last_committed_checkpoint() -> No
     task.read()
     assert task.open == ["current"]
     commit(task, 1_100, a0, a1)
-    assert task.checkpoint_ids[1_100] == ["current", "early"]
+    assert task.committed[1_100] == ["current", "early"]
 
 
 def test_a_checkpoint_id_far_ahead_of_the_logs_clock_is_counted() -> None:

@@ -26,7 +26,7 @@ def test_a_rollback_marker_of_a_slower_tasks_producer_changes_nothing_else() -> 
     assert (task.open, task.core.generation) == (["1"], 1)
     assert task.core.seen["rollback markers ahead of the task"] == 1
     task.commit(2, a1)
-    assert task.checkpoint_ids == {0: [], 2: ["1", "2"]}
+    assert task.committed == {0: [], 2: ["1", "2"]}
 
 
 def test_a_rollback_marker_without_rolled_back_records_in_the_open_write_batch_does_not_rollback() -> None:
@@ -101,7 +101,7 @@ def test_a_rollback_waits_for_the_commit_in_flight() -> None:
     assert (task.open, task.core.wants_input, task.all(do.DropOpen)) == (["rolled back"], False, [])
     task.release()
     task.read()
-    assert (task.checkpoint_ids[1], task.open) == (["x"], ["instead"])
+    assert (task.committed[1], task.open) == (["x"], ["instead"])
     assert [c.checkpoint_id for c in task.log.commits(INNER)] == [0, 1]
 
 
@@ -137,7 +137,7 @@ def test_a_rollback_forgets_what_markers_have_proved() -> None:
     task.read(u)
     assert (task.core.seen["rollbacks"], task.core.frozen, task.open) == (1, 0, [])
     task.read(t)
-    assert task.checkpoint_ids[1] == ["vouched for"]
+    assert task.committed[1] == ["vouched for"]
 
 
 def test_a_rollback_takes_back_the_seqs_of_outputs() -> None:

@@ -105,7 +105,7 @@ def test_the_whole_rollback_history_counts_not_only_the_newest_generation() -> N
     producer.mark(2)
     task.read()
     assert task.core.inputs.rollbacks.known[A0] == ((1, 0), (2, 1), (3, 2))
-    assert task.checkpoint_ids[2] == ["counts"]
+    assert task.committed[2] == ["counts"]
 
 
 # --- R4: one table for all channels -----------------------------------------------------------------------------------
@@ -176,5 +176,5 @@ def test_an_own_rollback_history_grows_with_each_start_and_each_rollback() -> No
     a0.send(2, "rolled back")
     a0.rollback_marker(1)
     after.read()
-    restores = [decode_rollback_marker(send.value) for send in after.all(do.Send) if send.partition == OUT[0]]
-    assert [rollback_marker.rollback_history for rollback_marker in restores] == [((1, 0), (2, 1)), ((1, 0), (3, 1))]
+    markers = [decode_rollback_marker(send.value) for send in after.all(do.Send) if send.partition == OUT[0]]
+    assert [marker.rollback_history for marker in markers] == [((1, 0), (2, 1)), ((1, 0), (3, 1))]

@@ -117,8 +117,8 @@ class Scene:
 
     def sent(self, topic: str) -> int:
         """Return how many records stand in a topic."""
-        places = [TopicPartition(f"{topic}{self.suffix}", number) for number in range(2)]
-        return sum(len(self.log.read(job_directory, 0, 1 << 24)) for job_directory in places)
+        partitions = [TopicPartition(f"{topic}{self.suffix}", number) for number in range(2)]
+        return sum(len(self.log.read(partition, 0, 1 << 24)) for partition in partitions)
 
     def state(self) -> tuple[dict[str, int], dict[str, int]]:
         """Return what ``seen`` and ``sums`` hold."""
@@ -134,8 +134,8 @@ def drain(local: LocalJob) -> None:
 
 
 def external(topic: str, key: str, text: str, timestamp: int) -> ExternalRecord:
-    job_directory = TopicPartition(topic, partition_of(key.encode(), 2))
-    return ExternalRecord(job_directory, key.encode(), text.encode(), timestamp)
+    partition = TopicPartition(topic, partition_of(key.encode(), 2))
+    return ExternalRecord(partition, key.encode(), text.encode(), timestamp)
 
 
 def made(count: int, seed: int) -> Records:

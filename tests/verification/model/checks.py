@@ -227,7 +227,7 @@ class Checks:
         """Check a world in which nothing is left to do: every checkpoint is committed, every record once a path."""
         wirings = self.world.wirings
         checkpoint_ids = {wirings[task].name: judged(tuple(log[task])).checkpoint_id for task in range(len(wirings))}
-        if set(checkpoint_ids.values()) != {self.world.bounds.checkpoint_ids}:
+        if set(checkpoint_ids.values()) != {self.world.bounds.checkpoints}:
             raise Violation("liveness", f"nothing is left to do, and the committed checkpoints are {checkpoint_ids}")
         found: Counter[tuple[int, bytes]] = Counter()
         for task, wiring in enumerate(wirings):

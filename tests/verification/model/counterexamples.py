@@ -107,7 +107,7 @@ def _always_rolls_back(rollback_marker: Any) -> Any:
     return mistaken
 
 
-def _must_be_the_last_version(rollback_marker: Any) -> Any:
+def _must_be_the_last_checkpoint(rollback_marker: Any) -> Any:
     def mistaken(self: Inputs, partition: TopicPartition, offset: int, message: Any, frozen: int) -> bool:
         if message.header.checkpoint_id != frozen:
             raise Halted(f"{self.name}: restore to checkpoint {message.header.checkpoint_id}, the last one is {frozen}")
@@ -161,7 +161,7 @@ COUNTEREXAMPLES = {
         missing="R4: a checkpoint above the own one is normal: the task is slower than its producer",
         invariant="halted",
         world=World("chain", CHAIN, Bounds(crashes=1)),
-        patches=((Inputs, "rollback_marker", _must_be_the_last_version),),
+        patches=((Inputs, "rollback_marker", _must_be_the_last_checkpoint),),
     ),
     "alignment_kept": Counterexample(
         says="going back resets offsets and state; nothing is said of the markers collected so far",

@@ -175,12 +175,12 @@ class System:
         if face.external >= 0 and face.status is TaskStatus.RUNNING:
             bounds = self.world.bounds
             done = face.external == bounds.records
-            if face.wants_input and not done and face.frozen < bounds.checkpoint_ids:
+            if face.wants_input and not done and face.frozen < bounds.checkpoints:
                 moves += [Move("take", task, one, route=route) for route in routes]
             if (
                 self.world.wirings[task].is_source and not face.committing
             ):  # the last checkpoint is closed when there is nothing left to take
-                last = bounds.checkpoint_ids if done else bounds.checkpoint_ids - 1
+                last = bounds.checkpoints if done else bounds.checkpoints - 1
                 moves += [Move("tick", task, one, checkpoint_id) for checkpoint_id in range(face.frozen + 1, last + 1)]
         positions = face.positions if face.wants_input else ()
         return moves, [(i, o, [Move("deliver", task, one, i, route) for route in routes]) for i, o in positions]

@@ -20,15 +20,15 @@ class Bounds:
     """
 
     records: int = 1
-    checkpoint_ids: int = 1
+    checkpoints: int = 1
     crashes: int = 0
     zombies: int = 0
     late: int = 0
 
     def __str__(self) -> str:
         """Render for people: what does not happen is left out."""
-        names = (("record", "s"), ("version", "s"), ("crash", "es"), ("zombie", "s"), ("late message", "s"))
-        counts = (self.records, self.checkpoint_ids, self.crashes, self.zombies, self.late)
+        names = (("record", "s"), ("checkpoint", "s"), ("crash", "es"), ("zombie", "s"), ("late message", "s"))
+        counts = (self.records, self.checkpoints, self.crashes, self.zombies, self.late)
         counted = zip(counts, names, strict=True)
         return ", ".join(f"{count} {name}{plural if count > 1 else ''}" for count, (name, plural) in counted if count)
 
@@ -129,10 +129,10 @@ def _worlds(*worlds: World) -> dict[str, World]:
 # A few seconds each: a part of the test suite, beside the worlds of counterexamples.py.
 SLICE = _worlds(
     World("chain", CHAIN, Bounds(crashes=1, zombies=1)),
-    World("chain, two checkpoints", CHAIN, Bounds(records=2, checkpoint_ids=2, crashes=1)),
+    World("chain, two checkpoints", CHAIN, Bounds(records=2, checkpoints=2, crashes=1)),
     World("diamond", DIAMOND, Bounds(crashes=1)),
     World("shared", SHARED, Bounds(crashes=1)),
-    World("joined, no buffer", JOINED, Bounds(checkpoint_ids=2), early_bytes_max=0),
+    World("joined, no buffer", JOINED, Bounds(checkpoints=2), early_bytes_max=0),
     World("routed", ROUTED, Bounds(crashes=1)),
     World("table", TABLED, Bounds(crashes=1)),
 )
@@ -141,19 +141,19 @@ SLICE = _worlds(
 FULL = _worlds(
     World("chain", CHAIN, Bounds(crashes=2, zombies=1)),
     World("chain, late messages", CHAIN, Bounds(crashes=1, zombies=1, late=1)),
-    World("chain, two checkpoints", CHAIN, Bounds(records=2, checkpoint_ids=2, crashes=2)),
+    World("chain, two checkpoints", CHAIN, Bounds(records=2, checkpoints=2, crashes=2)),
     World("long chain", LONG, Bounds(crashes=2)),
     World("long chain, zombie", LONG, Bounds(zombies=1)),
     World("diamond", DIAMOND, Bounds(crashes=2)),
     World("diamond, zombie", DIAMOND, Bounds(zombies=1)),
     World("shared", SHARED, Bounds(crashes=2)),
     World("shared, zombie", SHARED, Bounds(zombies=1)),
-    World("shared, two checkpoints", SHARED, Bounds(records=2, checkpoint_ids=2)),
-    World("shared, no buffer", SHARED, Bounds(records=2, checkpoint_ids=2), early_bytes_max=0),
+    World("shared, two checkpoints", SHARED, Bounds(records=2, checkpoints=2)),
+    World("shared, no buffer", SHARED, Bounds(records=2, checkpoints=2), early_bytes_max=0),
     World("joined", JOINED, Bounds(crashes=2)),
-    World("joined, two checkpoints", JOINED, Bounds(checkpoint_ids=2, crashes=1)),
-    World("joined, no buffer", JOINED, Bounds(checkpoint_ids=2, crashes=1), early_bytes_max=0),
+    World("joined, two checkpoints", JOINED, Bounds(checkpoints=2, crashes=1)),
+    World("joined, no buffer", JOINED, Bounds(checkpoints=2, crashes=1), early_bytes_max=0),
     World("routed", ROUTED, Bounds(crashes=2)),
     World("table", TABLED, Bounds(crashes=2, zombies=1)),
-    World("table, two checkpoints", TABLED, Bounds(records=2, checkpoint_ids=2, crashes=2)),
+    World("table, two checkpoints", TABLED, Bounds(records=2, checkpoints=2, crashes=2)),
 )

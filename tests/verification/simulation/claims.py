@@ -6,10 +6,10 @@ class Claims:
 
     def __init__(self) -> None:
         self.top = 0
-        self.checkpoint_id: dict[int, int] = {}  # generation -> last valid checkpoint before its claim
+        self.restored: dict[int, int] = {}  # generation -> last valid checkpoint before its claim
         self.nonces: dict[int, list[bytes]] = {}  # generation -> who claimed it
         self.messages: dict[tuple[int, int], int] = {}  # (generation, ChangelogSeq) -> crc: a repeat, or another writer
 
     def is_rolled_back(self, generation: int, checkpoint_id: int) -> bool:
         """Tell whether a later claim has taken back what ``generation`` made for ``checkpoint_id`` (R3)."""
-        return any(g > generation and restored < checkpoint_id for g, restored in self.checkpoint_id.items())
+        return any(g > generation and restored < checkpoint_id for g, restored in self.restored.items())

@@ -80,7 +80,7 @@ class SimStore(MemoryStore):
         self._host = host
         self._boundary = boundary
         self.corrupt = False
-        self.checkpoint_id = False  # the next changelog position is that of a commit, not of a rollback marker
+        self._positioned = False  # the next changelog position is that of a commit, not of a rollback marker
         self._written = written
         self._unflushed: list[tuple[int, list[Write]]] = []  # store, what the load replaced
         self.wiped_content = 0  # times that a store which held something was wiped
@@ -115,14 +115,14 @@ class SimStore(MemoryStore):
             "write chunk"
             if changelog_position is None
             else "write changelog position"
-            if self.checkpoint_id
+            if self._positioned
             else "write restored changelog position"
         )
         self._boundary.before(call)
         self._unflushed.clear()
         self._host.changed(batch, changelog_position)
         super().write(batch, changelog_position)
-        self.checkpoint_id = self.checkpoint_id or changelog_position is not None
+        self._positioned = self._positioned or changelog_position is not None
         self._written(batch, changelog_position)
         self._boundary.after(call)
 

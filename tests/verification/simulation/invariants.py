@@ -136,7 +136,7 @@ class Checker:
                 f"{name}: frame of seq {header.seq}",
             )
             before = checkpoint_id - 1
-            if before != self.claims[task].checkpoint_id.get(generation) and (
+            if before != self.claims[task].restored.get(generation) and (
                 before not in self._recorder.closed.get((task, generation), ())
             ):
                 raise Violation(
@@ -145,7 +145,7 @@ class Checker:
         elif header.type is MessageType.ROLLBACK_MARKER:
             fresh = (partition, task, generation) not in self._said
             self._say((partition, task, generation), (checkpoint_id, header.seq), f"{name}: restore")
-            restored = self.claims[task].checkpoint_id.get(generation)
+            restored = self.claims[task].restored.get(generation)
             if restored != checkpoint_id or header.seq != history.sent_up_to(partition, checkpoint_id) + 1:
                 raise Violation(
                     "rollback marker",
@@ -177,7 +177,7 @@ class Checker:
             claims.nonces.setdefault(generation, []).append(decode_claim(value).nonce)
             if generation > claims.top:
                 claims.top = generation
-                claims.checkpoint_id[generation] = max(history.checkpoint_id, 0)
+                claims.restored[generation] = max(history.checkpoint_id, 0)
                 claims.messages[generation, 0] = crc32(value)
             elif claims.messages.get((generation, 0)) != crc32(value):
                 self.seen["claims that lost a race"] += 1

@@ -54,10 +54,10 @@ def seqs_of_the_open_checkpoint(step: Any) -> Any:
     """A commit says how far deterministic producers are in the open write batch, not in the frozen one (A7)."""
 
     def mistaken(self: TaskCore, event: Any) -> Any:
-        run = self.commits.pending
-        if isinstance(event, DataWritten) and self.inputs.logical and run is not None:
-            run.inputs = tuple(
-                replace(i, channels=tuple(_moved(self.inputs, i, c) for c in i.channels)) for i in run.inputs
+        pending = self.commits.pending
+        if isinstance(event, DataWritten) and self.inputs.logical and pending is not None:
+            pending.inputs = tuple(
+                replace(i, channels=tuple(_moved(self.inputs, i, c) for c in i.channels)) for i in pending.inputs
             )
         return step(self, event)
 
@@ -131,11 +131,12 @@ def resumed_one_too_far(freeze: Any) -> Any:
 
     def mistaken(self: TaskCore, checkpoint_id: int) -> Any:
         actions = freeze(self, checkpoint_id)
-        run = self.commits.pending
-        assert run is not None
+        pending = self.commits.pending
+        assert pending is not None
         logical = {partition for _, partition in self.inputs.logical}
-        run.inputs = tuple(
-            replace(i, resume=i.resume + 1) if (i.topic, i.partition) in logical and i.resume else i for i in run.inputs
+        pending.inputs = tuple(
+            replace(i, resume=i.resume + 1) if (i.topic, i.partition) in logical and i.resume else i
+            for i in pending.inputs
         )
         return actions
 

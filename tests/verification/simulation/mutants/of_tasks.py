@@ -80,8 +80,10 @@ def trim_before_commit(freeze: Any) -> Any:
 
     def mistaken(self: TaskCore, checkpoint_id: int) -> Any:
         actions = freeze(self, checkpoint_id)
-        run = self.commits.pending
-        return actions + [Trim(TopicPartition(i.topic, i.partition), i.resume) for i in ((run and run.inputs) or ())]
+        pending = self.commits.pending
+        return actions + [
+            Trim(TopicPartition(i.topic, i.partition), i.resume) for i in ((pending and pending.inputs) or ())
+        ]
 
     return mistaken
 

@@ -124,12 +124,12 @@ def decided_during_a_commit(append_next: Any) -> Any:
     """An input decision is appended between a freeze and its commit: a restart reads from the commit (D2, D4)."""
 
     def mistaken(self: DeterministicCore) -> Any:
-        run = self.commits.pending
-        if run is None or self.changelog.appending is not None or not self.source.batches or self.releases:
+        pending = self.commits.pending
+        if pending is None or self.changelog.appending is not None or not self.source.batches or self.releases:
             return append_next(self)
         self.commits.pending = None
         actions = append_next(self)
-        self.commits.pending = run
+        self.commits.pending = pending
         return actions
 
     return mistaken
