@@ -1,6 +1,6 @@
 """Inputs from an outside that repeats and reorders, tasks that crash at any time, against a plain oracle; and mutants.
 
-A world is drawn from its seed: what is fed, how far tasks process it, and which of them die, with or without their disk.
+A world is drawn from its seed: what is fed, how far tasks process it, and which of them die, with or without a disk.
 """
 
 import random

@@ -13,7 +13,7 @@ from framework.errors import ConfigError, Halted, OffsetOutOfRange, TransientErr
 from framework.logs import patience
 from framework.logs.kafka import KafkaLog, KafkaReader, consumer
 from framework.logs.kafka.errors import Troubles
-from framework.logs.kafka.producer import Writer
+from framework.logs.kafka.producer import KafkaWriter
 from framework.ports import Delivery, ExternalRecord, LogRow
 from framework.testing.broker import Broker
 from framework.testing.broker.settings import free_port
@@ -237,7 +237,7 @@ def test_a_record_that_fails_is_never_covered_by_those_behind_it(
     assert 0 < connect().bounds(partition)[1] <= 2_000
 
 
-def answered(writer: Writer) -> list[Delivery]:
+def answered(writer: KafkaWriter) -> list[Delivery]:
     """Return the first deliveries."""
     while not (found := writer.poll()):
         writer.wait(1)
@@ -249,7 +249,7 @@ def test_an_offset_that_the_client_was_not_told_is_an_error(kafka_broker: Broker
     """A7: it is not 0. Without acknowledgements the client learns no offsets, as when a broker drops a repeat."""
     make(kafka_broker, topic)
     partition, config = TopicPartition(topic, 0), {"bootstrap.servers": kafka_broker.bootstrap, "acks": 0}
-    writer = Writer(config, Troubles(str))
+    writer = KafkaWriter(config, Troubles(str))
     if plain:
         writer.produce(1, 2, [ExternalRecord(partition, None, b"x", 1)])
     else:

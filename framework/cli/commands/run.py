@@ -4,7 +4,8 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,16 @@ from framework.cli.feeding import (
 )
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
+from framework.client.pipe import spool_lines
+from framework.client.writer import Writer
 from framework.errors import ConfigError
 from framework.feeds.folder import FolderFeed
 from framework.feeds.lines import feed_lines
 from framework.feeds.listing import name_of
 from framework.logs.patience import Patience
 from framework.worker.local_job import LocalJob
+
+Opened = tuple[Topic[Any, Any], int, str | None]  # what --input names: topic, handle, path of a regular file
 
 
 def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bool, follow: bool) -> None:
@@ -43,14 +48,14 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
     with (
         stop.excuses(),
         LocalJob(found.job, found.reference, found.job_directory, found.settings, fed=fed, patience=patience) as local,
+        ExitStack() as writers,
     ):
         feed = None
         if folder is not None:
             feed = FolderFeed(
                 local.metadata, folder_topic(found.job).name, folder, exclude=found.job_directory.directory
             )
-        sources = [feed_lines(local.metadata, topic, handle, keys=keys, path=path) for topic, handle, path in opened]
-        feeding = Feeding(local, feed, sources, follow=follow)
+        feeding = Feeding(local, feed, _line_feeds(found, local, opened, writers, keys=keys), follow=follow)
         started_s = time.monotonic()
         ready_s: float | None = None  # when all tasks took input: a start is no part of a rate
         with screen:
@@ -73,7 +78,29 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
         _summary(screen, found, feeding, done, ready_s - started_s, ended_s - ready_s, stopped=stop.asked)
 
 
-def _open_lines(job: Job, options: Sequence[str]) -> list[tuple[Topic[Any, Any], int, str | None]]:
+def _line_feeds(
+    found: JobTarget, local: LocalJob, opened: Sequence[Opened], writers: ExitStack, *, keys: bool
+) -> list[Iterator[int]]:
+    """Return the feeds of what --input names: a file can be read again after a crash, a pipe is spooled."""
+    address, feeds, by_topic = found.job_directory.address, list[Iterator[int]](), dict[str, Writer[Any, Any]]()
+    for topic, handle, path in opened:
+        if path is not None:
+            feeds.append(feed_lines(local.metadata, topic, handle, keys=keys, path=path))
+            continue
+        if topic.name not in by_topic:
+            by_topic[topic.name] = writer = Writer(
+                found.job,
+                topic,
+                log=address.url,
+                kafka_config=address.config,
+                directory=found.job_directory.directory,
+            )
+            writers.callback(writer.close, 0.0)
+        feeds.append(spool_lines(by_topic[topic.name], topic, handle, keys=keys))
+    return feeds
+
+
+def _open_lines(job: Job, options: Sequence[str]) -> list[Opened]:
     """Open what --input names, and tell the path of a regular file. The handles stay open. Raises ConfigError."""
     topics, opened = external_inputs(job), []
     for option in options:

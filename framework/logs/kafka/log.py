@@ -11,7 +11,7 @@ from framework.logs.kafka.errors import Troubles
 from framework.logs.kafka.group_positions import GroupPositions
 from framework.logs.kafka.job_metadata import KafkaJobMetadata
 from framework.logs.kafka.metadata_client import SPREAD_S_MAX
-from framework.logs.kafka.producer import Writer
+from framework.logs.kafka.producer import KafkaWriter
 from framework.logs.kafka.reader import KafkaReader
 from framework.logs.kafka.transactions import Transactions
 from framework.logs.patience import Patience
@@ -49,7 +49,7 @@ class KafkaLog(KafkaReader):
         self._producer, consumer, admin = split_options(bootstrap, group, options or {})
         troubles = Troubles(scrubber(options or {}))
         patience = Patience() if patience is None else patience
-        self._writer = Writer(self._producer, troubles)  # first: a producer id takes longest
+        self._writer = KafkaWriter(self._producer, troubles)  # first: a producer id takes longest
         self._writers = [self._writer]  # a second one, for plain records, is made when there are some
         self._topics = Topics(admin, troubles, patience)
         self._positions = GroupPositions(self._topics.client, group)
@@ -196,7 +196,7 @@ class KafkaLog(KafkaReader):
         for each in set(map(_PARTITION_OF, records)):
             self._check(each)
         if len(self._writers) < 2:
-            self._writers.append(Writer(batching(self._producer), self._troubles))
+            self._writers.append(KafkaWriter(batching(self._producer), self._troubles))
         self._writers[1].produce(owner, token, records)
 
     def poll(self) -> list[Delivery]:
@@ -269,5 +269,5 @@ class KafkaLog(KafkaReader):
                 writer.close()
             super().close()
 
-    def _senders(self) -> list[Writer | Transactions]:
+    def _senders(self) -> list[KafkaWriter | Transactions]:
         return [*self._writers, *self._transactions.values()]

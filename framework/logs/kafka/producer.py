@@ -46,7 +46,7 @@ class _Group:
         self.ends: list[tuple[TopicPartition, int]] = []
 
 
-class Writer:
+class KafkaWriter:
     """Sends queue up here; ``poll`` hands them to librdkafka in their order and returns what became of them."""
 
     def __init__(self, config: dict[str, Any], troubles: Troubles) -> None:

@@ -1,0 +1,28 @@
+"""Feeds the lines of a pipe into a topic through a spool: what was read is kept, whatever becomes of the log."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from framework.api.topic import Topic
+from framework.client.writer import Writer
+from framework.feeds.lines import read_lines
+from framework.feeds.spool import Spooled
+
+
+def spool_lines(writer: Writer[Any, Any], topic: Topic[Any, Any], handle: int, *, keys: bool) -> Iterator[int]:
+    """Write every line of an open pipe; yield the number of lines so far, also when there is nothing to read just now.
+
+    It ends when the log has acknowledged all. While the spool is full the pipe is not read, so its writer waits.
+    Raises ConfigError naming a line, and what the Writer raises.
+    """
+    number = 0
+    for lines in read_lines(handle, topic, keys=keys):
+        now_ms = time.time_ns() // 1_000_000
+        records = [Spooled(key, value, now_ms) for key, value in lines]
+        while records and not writer.offer(records):
+            yield number
+        number += len(lines)
+        yield number
+    while not writer.flush(0):
+        yield number
