@@ -47,9 +47,9 @@ class Watcher:
         self._consumer.list_topics(topic, timeout=10)  # or its first fetch may wait for a second
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
 
-    def take(self) -> list[Message]:
-        """Return what has come, at the latest after 20 ms."""
-        return self._consumer.consume(5_000, 0.02)
+    def take(self, wait_s: float = 0.02) -> list[Message]:
+        """Return what has come, at the latest after ``wait_s``."""
+        return self._consumer.consume(5_000, wait_s)
 
     def one(self) -> tuple[float, float]:
         """Return when the next message was appended and when it was seen, in s since 1970."""

@@ -154,7 +154,9 @@ def assemble(
             graph, topology, partition, overlay, outputs, settings, logical=logical, executor=executor, sinks=sinks
         )
         code.check_keys = check_keys
-        core = DeterministicCore(wiring, limits_of(settings), releases=releases)
+        # what files and tables of any stage have got ahead of its commit does not go with a log that loses its power
+        durable = settings.sink_delivery == "early"
+        core = DeterministicCore(wiring, limits_of(settings), releases=releases, durable=durable)
         return deterministic_driver(owner, core, code, io)
     runner = Processor(graph, topology, partition, overlay, outputs, settings, executor=executor, sinks=sinks)
     runner.check_keys = check_keys

@@ -31,10 +31,12 @@ class Appends:
         outputs: LogicalSender,
         *,
         releases: bool,
+        durable: bool,
     ) -> None:
+        """``durable``: what is appended survives a power loss, as outputs that leave outside of the log do."""
         self._changelog, self._ownership, self._commits = changelog, ownership, commits
         self._time, self._source, self._outputs = time, source, outputs
-        self._releases = releases
+        self._releases, self._durable = releases, durable
 
     @property
     def committing(self) -> bool:
@@ -68,5 +70,6 @@ class Appends:
         if self._outputs.held:  # all of it is decided by now
             count, release = self._outputs.release()
             messages.append(encode_output_release(header(ChangelogType.OUTPUT_RELEASE), release))
-        # without output releases a power loss takes what came of a message, too
-        return [self._changelog.append(messages, outputs=count, sync=self._releases)] if messages else []
+        # without output releases a power loss takes what came of a message, too, if that is in the log
+        sync = self._releases or self._durable
+        return [self._changelog.append(messages, outputs=count, sync=sync)] if messages else []

@@ -36,9 +36,12 @@ from protocol.ids import TopicPartition
 
 
 class DeterministicCore:
-    """One task. ``releases``: records for external topics wait for output releases; else they leave at once (D5)."""
+    """One task. ``releases``: records for external topics wait for output releases; else they leave at once (D5).
 
-    def __init__(self, task: TaskWiring, limits: Limits, *, releases: bool) -> None:
+    ``durable``: input decisions and time leases survive a power loss before anything comes of them.
+    """
+
+    def __init__(self, task: TaskWiring, limits: Limits, *, releases: bool, durable: bool = False) -> None:
         self.task = task
         self.releases = releases
         self.status = DETERMINISTIC_TASK.first
@@ -58,7 +61,8 @@ class DeterministicCore:
         self.ahead = WriteAhead(self.commits, self.closing, self.seen)
         self.changelog = TaskChangelog(self.start_up, self.ownership, self.commits, self.seen)
         logged = self.time, self.source, self.outputs
-        self._appends = Appends(self.changelog, self.ownership, self.commits, *logged, releases=releases)
+        own = self.changelog, self.ownership, self.commits
+        self._appends = Appends(*own, *logged, releases=releases, durable=durable)
         self._processing = False
         self._timer = 0  # when the code has something to tell though nothing comes, as far as is known
         self._upto = -1  # the time up to which all is processed

@@ -80,7 +80,7 @@ class Logical(Scenario):
         limits: Limits = LIMITS,
     ) -> None:
         super().__init__(log, task, nonce=nonce, limits=limits)
-        self.core = DeterministicCore(task, limits, releases=sink and releases)
+        self.core = DeterministicCore(task, limits, releases=sink and releases, durable=early)
         self.sink, self.releases, self.early = sink, releases, early
         self.sink_t = -1  # of the last record that was made for a file or a table and waits
         self.let_out: list[int] = []  # up to when such records may leave

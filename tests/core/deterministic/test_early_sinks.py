@@ -1,9 +1,14 @@
 """When outputs to files and tables may leave ahead of the commit, stepped by hand (D5)."""
 
+import pytest
+
 from framework.core import actions as do
+from protocol.changelog import ChangelogType
 from tests.core.deterministic.scenario import Logical, Writer
 from tests.core.deterministic.test_task import ALONE
-from tests.core.streams import A0, SINK, Log
+from tests.core.streams import A0, SINK, SOURCE, Log
+
+DECISION, LEASE = ChangelogType.INPUT_DECISION, ChangelogType.TIME_LEASE
 
 
 def test_outputs_leave_once_their_time_is_whole() -> None:
@@ -68,3 +73,19 @@ def test_a_successor_lets_out_what_it_replays() -> None:
     times = [t for _, t, _ in task.processed]
     after = task.successor().start()
     assert (after.names, after.let_out) == (["x", "y"], times)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_what_sinks_get_rests_on_decisions_that_survive_a_power_loss(*, early: bool) -> None:
+    """In the log a power loss takes outputs with their decision. Files and tables keep theirs, so it is on disk first.
+
+    So is the lease on the time that another task's outputs have waited for.
+    """
+    task = Logical(Log(), ALONE, early=early).start()
+    task.take("x")
+    behind = Logical(Log(), SOURCE, early=early).start()
+    behind.tick(300)
+    for each in (task, behind):
+        appended = [a for a in each.all(do.AppendChangelog) if a.value[0] & 15 in (DECISION, LEASE)]
+        assert appended
+        assert all(action.sync is early for action in appended)

@@ -92,6 +92,7 @@ ACTIONS: dict[type[do.Action], Callable[[Any, TaskName], str]] = {
     do.AppendChangelog: _append_text,
     do.Send: lambda a, name: f"send to {a.partition}: {message_text(a.value, name)}",
     do.Produce: lambda a, _: f"send {a.count} of the outputs that wait to topics outside of the job",
+    do.ReleaseToSinks: lambda a, _: f"let outputs up to time {a.t} µs go to files",
     do.Seek: lambda a, _: f"read {a.partition} from offset {a.offset}",
     do.Spill: lambda a, _: f"move to disk: {records_text(a.value)}",
     do.DropSpilled: lambda _, __: "drop rolled-back frames from disk",
