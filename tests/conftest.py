@@ -14,7 +14,7 @@ pytest_plugins = ["pytester"]
 CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 SLOW = ("spark", "chaos", "kafka", "verification")  # markers and a directory: what the slowest tests need comes first
-SERVERS = ("secure", "postgres")  # fixtures that start a server for each process that asks: one process is to ask
+SERVERS = ("spark", "secure", "postgres")  # fixtures that start a server for each process that asks: one is to ask
 
 # A build is repeatable; a developer's run explores; HYPOTHESIS_PROFILE=thorough is for a night.
 settings.register_profile("dev", deadline=None)
@@ -42,9 +42,9 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes long. Each process of xdist gets a part of the list and takes tests off the others' ends.
 
-    Spark comes first, so that one process has them all, and one session serves them. The modules that start brokers and
-    workers lead the other parts. Each module stays together, for the fixtures that it shares, and so do all those that
-    ask for one of SERVERS.
+    What asks for the session of Spark comes first, so that one process has it all. The other modules that use Spark,
+    and those that start brokers and workers, lead the other parts. Each module stays together, for the fixtures that it
+    shares, and so do all those that ask for one of SERVERS.
     """
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if processes == 1:
@@ -52,15 +52,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     modules: dict[str, list[pytest.Item]] = {}
     for item in items:
         modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    groups: dict[str, list[pytest.Item]] = {}
+    groups: dict[str, list[pytest.Item]] = {"spark": []}
     for module, tests in modules.items():
         asked = {name for test in tests for name in getattr(test, "fixturenames", ())}
         groups.setdefault(next((name for name in SERVERS if name in asked), module), []).extend(tests)
-    parts: list[list[pytest.Item]] = [[] for _ in range(processes)]
+    parts: list[list[pytest.Item]] = [groups.pop("spark"), *([] for _ in range(processes - 1))]
     quick: list[pytest.Item] = []
     for number, tests in enumerate(sorted(groups.values(), key=_slowness)):
-        kind = _slowness(tests)
-        into = quick if kind == len(SLOW) else parts[0 if kind == 0 else 1 + number % (processes - 1)]
+        into = quick if _slowness(tests) == len(SLOW) else parts[1 + number % (processes - 1)]
         into += tests
     share = -(-len(items) // processes)
     for part in parts:

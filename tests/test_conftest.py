@@ -39,7 +39,7 @@ import pytest
 
 @pytest.mark.{mark}
 @pytest.mark.parametrize("number", range(2))
-def test_of_{mark}(number):
+def test_marked(number):
     pass
 """
 
@@ -75,11 +75,11 @@ def test_modules_that_ask_for_one_server_are_of_one_process(
 def test_each_part_of_the_list_begins_with_what_is_slow(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two processes, the first has all of Spark, so that one session serves it; the second begins with workers."""
+    """Of two processes, the first has all that asks for the session of Spark; the second begins with what is slow."""
     monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "2")
     pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text())
-    marks = ["usefixtures", "kafka", "spark", "chaos", "usefixtures", "usefixtures"]
+    marks = ["usefixtures()", "kafka", "usefixtures('spark')", "chaos", "spark", "usefixtures()"]
     pytester.makepyfile(**{f"test_{n}": MARKED.format(mark=mark) for n, mark in enumerate(marks)})
     done = pytester.runpytest_subprocess("--collect-only", "-q", "-p", "no:xdist", "--disable-warnings")
     found = [line.partition(".py::")[0] for line in done.outlines if "::" in line]
-    assert [int(module.removeprefix("test_")) for module in found] == [2, 2, 0, 0, 4, 4, 3, 3, 1, 1, 5, 5]
+    assert [int(module.removeprefix("test_")) for module in found] == [2, 2, 0, 0, 5, 5, 4, 4, 3, 3, 1, 1]
