@@ -20,7 +20,8 @@ def lag_bound(messages_max: int, producers: int) -> int:
 class Backpressure:
     """Measures the streams when they may be too long, and while they are; else a source never waits for the answer.
 
-    Each producer of a stream measures by itself, so it may send its share of the room before it measures again.
+    Each producer of a stream measures by itself, so it may send its share of the room before it measures again. One may
+    fill the room while another still has its share: a stream holds less than twice the bound.
     """
 
     def __init__(self, log: Log, streams: Sequence[TopicPartition], messages_max: int) -> None:

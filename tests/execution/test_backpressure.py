@@ -1,8 +1,11 @@
 """When a source looks how far its consumers are behind, and when they report it (B1)."""
 
-from framework.execution.backpressure import Backpressure, ReportedPositions
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from framework.execution.backpressure import Backpressure, ReportedPositions, lag_bound
 from framework.execution.input_reader import InputReader
-from framework.execution.limits import AGAIN_MS, REPORTED_MS
+from framework.execution.limits import AGAIN_MS, LAG_PER_PRODUCER, REPORTED_MS, REPORTED_PARTS
 from framework.logs.memory import MemoryLog, MemoryLogData
 from protocol.ids import TopicPartition
 
@@ -107,3 +110,106 @@ def test_a_consumer_that_goes_back_notes_it() -> None:
     task.offset = 20
     task.reported.forget(STREAMS[1])
     assert task.look(2) == 20
+
+
+class Job:
+    """Sources, each with its own view, and the task that reads one of their streams; a record, or a marker, a message.
+
+    ``records`` of the stream: the offset of each message that is a record.
+    """
+
+    def __init__(self, sources: int, messages_max: int) -> None:
+        self.log = MemoryLog(MemoryLogData(lambda: 0))
+        self.log.create_topic("job", sources)
+        streams = [TopicPartition("job", number) for number in range(sources)]
+        self.stream = streams[0]
+        self.sources = [Backpressure(self.log, streams, messages_max) for _ in streams]
+        self.bound, self.now = lag_bound(messages_max, sources), 0.0
+        self.records: list[int] = []
+        self.reader = InputReader(self.log, [self.stream], 1)
+        self.restart(messages_max, 0)
+
+    def restart(self, messages_max: int, offset: int) -> None:
+        """Let the consumer begin at an offset, as a new process."""
+        self.processed = offset
+        self.reader.seek(self.stream, offset)
+        self.reported = ReportedPositions(
+            self.log, self.reader, lambda _: self.processed, {self.stream: len(self.sources)}, messages_max
+        )
+
+    def send(self, source: int, *, record: bool) -> None:
+        if record:
+            self.records.append(self.end)
+        self.log.send(0, 1, self.stream, b"x")
+        self.log.poll()
+        self.sources[source].sent()
+
+    @property
+    def end(self) -> int:
+        return self.log.bounds(self.stream)[1]
+
+    def process(self, messages: int) -> None:
+        """Read and process so many messages, and report as the task does before it reads."""
+        for _ in range(messages):
+            self.reported.look(self.now)
+            if self.reader.next_batch() is not None:
+                self.processed += 1
+        self.reported.look(self.now)
+
+    def behind(self, source: int) -> bool:
+        """Look again."""
+        self.now += AGAIN_MS
+        return self.sources[source].behind(self.now)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["records", "marker", "process", "trim", "wait"]), st.integers(0, 5), st.integers(1, 60)),
+    max_size=60,
+)
+
+
+@example(3, 1, [("records", source, count) for count in (1, 60) for source in range(3)])  # all look, then all send
+@given(st.integers(1, 4), st.integers(1, 120), STEPS)
+def test_sources_keep_to_the_bound_and_stop_for_nothing_else(
+    sources: int, messages_max: int, steps: list[tuple[str, int, int]]
+) -> None:
+    """Records that wait are less than twice the bound: one source may fill it while another has a share of it left.
+
+    A source stops only if the consumer is three quarters of the bound behind; and when that has caught up, none does.
+    """
+    job = Job(sources, messages_max)
+    for kind, number, count in steps:
+        source = number % sources
+        match kind:
+            case "records":
+                for _ in range(3 * count):
+                    job.now += 0.1
+                    if job.sources[source].behind(job.now):
+                        break
+                    job.send(source, record=True)
+            case "marker":
+                job.send(source, record=False)
+            case "process":
+                job.process(count)
+                if job.end - job.processed <= job.bound - job.bound // REPORTED_PARTS:
+                    assert not job.behind(source)
+            case "trim":
+                job.log.trim(job.stream, job.processed)
+            case _:  # wait
+                job.now += 100.0 * count
+        assert sum(offset >= job.processed for offset in job.records) <= 2 * job.bound + sources
+    job.process(job.end)
+    job.now += REPORTED_MS
+    job.reported.look(job.now)
+    assert not any(job.behind(source) for source in range(sources))
+
+
+@given(st.integers(1, 6), st.integers(1, 1_000))
+def test_markers_alone_stop_no_source(sources: int, messages_max: int) -> None:
+    """However low the setting is, a consumer may be many markers of each source behind."""
+    job = Job(sources, messages_max)
+    for _ in range(LAG_PER_PRODUCER):
+        for source in range(sources):
+            assert not job.behind(source)
+            job.send(source, record=False)
+    assert not any(job.behind(source) for source in range(sources))
