@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from framework.errors import ConfigError, FrameworkError, TransientError
 from framework.feeds.spool import Spool, Spooled
-from framework.logs.patience import Patience
+from framework.logs.patience import EVERY_S, Patience
 from framework.ports import JobLog
 
 AGAIN_S = 1.0  # after an error that passes, as a full disk, until the log is opened again
@@ -70,13 +70,15 @@ class Drain:
         self._thread.join()
 
     def _run(self) -> None:
+        said_s = -math.inf
         try:
             while not self._closing.is_set():
                 try:
                     with contextlib.closing(self._open_log(self._patience)) as log:
                         self._send_all(log)
                 except TransientError as error:  # also LogAway, when it is closed meanwhile
-                    if not self._closing.is_set():
+                    if not self._closing.is_set() and time.monotonic() - said_s >= EVERY_S:
+                        said_s = time.monotonic()
                         logger.warning("spool waits", extra={"why": str(error)})
                     with self._changed:
                         self._changed.wait_for(self._closing.is_set, AGAIN_S)

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import random
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from framework.client import Writer, drain
+from framework.client.pipe import spool_lines
 from framework.client.writer import RECORD_BYTES_MAX
 from framework.errors import ConfigError, FrameworkError, LogAway, SerdeError
+from framework.feeds.spool import Spooled
 from framework.job.directory import JobDirectory
 from framework.logs.embedded import EmbeddedLog
 from framework.logs.patience import Patience
@@ -109,7 +112,7 @@ def test_a_full_spool_holds_up_the_program(tmp_path: Path, away: list[bool]) -> 
     """By default ``send`` waits until the log is back: nothing is lost."""
     writer = Writer(job, NUMBERS, directory=tmp_path / "job", spool_bytes_max=100_000)
     sent = 0
-    while writer.offer([(b"k", sent.to_bytes(8), 0)]):  # type: ignore[list-item]  # as a row of the spool
+    while writer.offer([Spooled(b"k", sent.to_bytes(8), 0)]):
         sent += 1
     away[0] = False
     for number in range(sent, sent + 1_000):
@@ -170,6 +173,47 @@ def test_other_serdes_may_write_bytes(tmp_path: Path) -> None:
         0: [(None, None)] * 2,
         1: [(None, None)] * 2,
     }
+
+
+def test_a_pipe_is_read_while_the_log_is_away(tmp_path: Path, away: list[bool]) -> None:
+    """What was read is in the spool; the feed ends when the log has it."""
+    lines = Topic("numbers", key=utf8, value=utf8)
+    reader, end = os.pipe()
+    with Writer(job, lines, directory=tmp_path / "job") as writer:
+        feed = spool_lines(writer, lines, reader, keys=True)
+        assert next(feed) == 0
+        os.write(end, b"a\t1\na\t2\na\t")
+        assert next(feed) == 2
+        assert writer.waiting == 2
+        os.write(end, b"3\n")
+        os.close(end)
+        assert [next(feed) for _ in range(3)] == [3, 3, 3]
+        away[0] = False
+        assert set(feed) <= {3}
+        assert writer.waiting == 0
+    os.close(reader)
+    assert [row.value for each in rows_of(tmp_path).values() for row in each] == [b"1", b"2", b"3"]
+
+
+def test_a_pipe_is_not_read_while_the_spool_is_full(tmp_path: Path, away: list[bool]) -> None:
+    """So its writer waits, and nothing is dropped."""
+    lines = Topic("numbers", key=utf8, value=utf8)
+    reader, end = os.pipe()
+    with Writer(job, lines, directory=tmp_path / "job", spool_bytes_max=100_000) as writer:
+        while writer.offer([Spooled(b"k", bytes(500), 0)]):
+            pass
+        kept = writer.waiting
+        feed = spool_lines(writer, lines, reader, keys=True)
+        os.write(end, b"k\t" + b"x" * 2_000 + b"\n")
+        assert [next(feed) for _ in range(3)] == [0, 0, 0]
+        assert (writer.waiting, writer.dropped) == (kept, 0)
+        away[0] = False
+        os.close(end)
+        assert list(feed)[-1] == 1
+    os.close(reader)
+    rows = [row for each in rows_of(tmp_path).values() for row in each]
+    assert len(rows) == kept + 1
+    assert b"x" * 2_000 in {row.value for row in rows}
 
 
 @pytest.mark.chaos
