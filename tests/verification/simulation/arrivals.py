@@ -1,5 +1,6 @@
 """What comes into a world's external inputs, and when."""
 
+import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
@@ -9,6 +10,8 @@ from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.usercode import stamp
 from tests.verification.simulation.world import Plan
 
+REPEATED = 0.2  # of the records of an input that brings some twice
+
 
 class Arrivals:
     """Who feeds the job."""
@@ -17,6 +20,7 @@ class Arrivals:
         due = [
             (int(at * plan.steps), partition, value) for partition, rows in plan.inputs.items() for at, value in rows
         ]
+        due += _repeats(plan)
         due.sort()
         if plan.timers:  # by number, not by its digits: in order, unless the world is to have disorder
             due.sort(key=lambda arrival: (*arrival[:2], stamp(arrival[2], 0)))
@@ -32,9 +36,8 @@ class Arrivals:
         """Append what is due."""
         while self._due and self._due[0][0] <= step:
             _, partition, value = self._due.popleft()
-            at = stamp(value, self._plan.disorder) if self._plan.timers else None
             self._leave_out(partition)
-            self._log.append(partition, None, value, at, None)
+            self._log.append(partition, None, value, stamp(value, self._plan.disorder), None)
 
     def again(self, step: int, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
         """Send again what a power loss has taken back."""
@@ -46,3 +49,15 @@ class Arrivals:
         if holes and self._rand() < holes:
             self._log.partition(partition).leave_out(1 + int(self._rand() * 3))
             self._seen["offsets of inputs without a message"] += 1
+
+
+def _repeats(plan: Plan) -> list[tuple[int, TopicPartition, bytes]]:
+    """Return what comes a second time, some time after the first."""
+    r, repeated = random.Random(f"repeats {plan.seed}"), {f"in.{stage}" for stage in plan.once}
+    return [
+        (int((at + r.random() * (0.6 - at)) * plan.steps), partition, value)
+        for partition, rows in plan.inputs.items()
+        if partition.topic in repeated
+        for at, value in rows
+        if r.random() < REPEATED
+    ]

@@ -25,6 +25,7 @@ class SimLog(MemoryLog):
         self._boundary = boundary
         self._queued: dict[TopicPartition, Queue] = {}
         self._asked: dict[TopicPartition, int] = {}  # the offset that is read next
+        self._ahead: dict[TopicPartition, list[LogRow]] = {}  # fetched and not read yet
         self._looked: dict[TopicPartition, int] = {}  # its number among the processes of its task that asked for bounds
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
@@ -46,17 +47,34 @@ class SimLog(MemoryLog):
         """Return messages from ``offset`` on. Raises OffsetOutOfRange."""
         call = "read changelog" if partition == self.changelog else "read input"
         self._boundary.before(call)
-        if self.shared.clock() < self.shared.away_until and offset == self._asked.get(partition):
+        fetched = self._ahead.pop(partition, [])
+        if fetched and offset == self._asked[partition]:
+            self.shared.seen["messages read ahead"] += len(fetched)
+        elif self.shared.clock() < self.shared.away_until and offset == self._asked.get(partition):
             self._boundary.after(call)
             return []  # what was there was fetched, and no more is known of
+        else:
+            self.shared.seen["messages read ahead and not wanted"] += len(fetched)
+            fetched = self._fetch(partition, offset, max_bytes)
+        # a client fetches more than it is asked for, and what comes after that it does not see before it asks again
+        ahead = self.shared.reads_ahead and len(fetched) > 1
+        rows = fetched[: 1 + int(self.shared.rand() * len(fetched))] if ahead else fetched
+        if len(rows) < len(fetched):
+            self._ahead[partition] = fetched[len(rows) :]
+        self._asked[partition] = rows[-1].offset + 1 if rows else offset
+        self._boundary.after(call)
+        return rows
+
+    def _fetch(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         self._check_away()
         end = self.shared.partition(partition).readable_end(self.shared.clock())
         if offset > end:
             raise OffsetOutOfRange(f"{partition}: offset {offset} is beyond {end}", partition=partition, offset=offset)
-        rows = [row for row in super().read(partition, offset, max_bytes) if row.offset < end]
-        self._asked[partition] = rows[-1].offset + 1 if rows else offset
-        self._boundary.after(call)
-        return rows
+        return [row for row in super().read(partition, offset, max_bytes) if row.offset < end]
+
+    def leave(self, partition: TopicPartition) -> None:
+        """Forget what was fetched."""
+        self._ahead.pop(partition, None)
 
     def transactional(self, partition: TopicPartition, committed: int = -1) -> None:
         """Show what is known to be committed: a log waits until it can be read."""
@@ -110,8 +128,7 @@ class SimLog(MemoryLog):
         if self.shared.clock() < self.shared.away_until:
             self._boundary.after("trim")
             return  # it is lost
-        self.shared.observer.trimmed(partition, before)
-        super().trim(partition, before)
+        self.shared.trim_later(partition, before)
         self._boundary.after("trim")
 
     def _check_away(self) -> None:

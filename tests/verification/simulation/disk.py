@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from framework.errors import StoreCorrupted
-from framework.execution.reserved_stores import META, OUTBOX
+from framework.execution.reserved_stores import META, OUTBOX, STREAM_TIME, TURN
 from framework.ports import Write
 from framework.stores.memory import MemoryDisk, MemoryStore
 from framework.stores.overlay import Overlay
 from framework.stores.sorted_view import SortedView
 from framework.stores.spill import MemorySpill
 from tests.verification.simulation.boundary import Boundary
-from tests.verification.simulation.usercode import MARKS
+from tests.verification.simulation.usercode import PANES
 
-UNSEEN = {OUTBOX, META, MARKS}  # stores that the oracle does not keep
+_SEEN = {STREAM_TIME, TURN}  # of what the runtime keeps in META
 UNSYNCED = 40  # writes that the operating system may hold back at most
 
 
@@ -56,13 +56,21 @@ def copy_of(disk: MemoryDisk) -> MemoryDisk:
     return MemoryDisk(dict(disk.names), stores, disk.changelog_position)
 
 
+def is_seen(store: int, key: bytes) -> bool:
+    """Tell whether the oracle keeps an entry.
+
+    The outbox, most of META and what is remembered of inputs are judged by what they do (S2, D3).
+    """
+    return key in _SEEN if store == META else store != OUTBOX and store <= PANES
+
+
 def content(disk: MemoryDisk) -> dict[tuple[int, bytes], bytes]:
-    """Return all that the stores hold but for outbox and marks, which are judged by what they do (S2, D3)."""
+    """Return all that the stores hold and the oracle keeps."""
     return {
         (store, key): value
         for store, view in disk.stores.items()
         for key, value in view.values.items()
-        if value is not None and store not in UNSEEN
+        if value is not None and is_seen(store, key)
     }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from protocol.ids import TopicPartition
 from tests.verification.simulation.oracle import TaskHistory, Violation
-from tests.verification.simulation.usercode import Step
+from tests.verification.simulation.steps import Step
 
 Ends = Mapping[TopicPartition, int]
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from zlib import crc32
 
 from framework.ports import ExternalRecord, LogRow, Write
@@ -9,15 +10,17 @@ from framework.stores.memory import MemoryDisk
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_claim
 from protocol.commit import Commit, decode_commit
 from protocol.envelope import Header, MessageType, decode_header
-from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 from tests.verification.simulation.claims import Claims
 from tests.verification.simulation.first_checks import StartEnds, check_first
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.oracle import Recorder, TaskHistory, Violation
+from tests.verification.simulation.outside import Outside
+from tests.verification.simulation.resume_checks import check_resume
+from tests.verification.simulation.steps import OUTSIDE, TOLD, Step
 from tests.verification.simulation.store_checks import check_restore, check_stored
 from tests.verification.simulation.time_checks import check_watermark, late_records
-from tests.verification.simulation.usercode import OUTSIDE, TOLD, Step, stage_code
+from tests.verification.simulation.usercode import stage_code, stamp
 from tests.verification.simulation.world import Plan
 
 
@@ -27,7 +30,7 @@ class Checker:
     def __init__(self, plan: Plan, log: SharedLog, recorder: Recorder) -> None:
         self.plan = plan
         self.seen: Counter[str] = Counter()
-        self.missing = set(plan.expected)
+        self.marks = Outside(plan, self.seen)
         start, tasks = plan.external_start, plan.wirings.items()
         self.histories = {task: TaskHistory(wiring, stage_code(plan, task), start) for task, wiring in tasks}
         self.claims = {task: Claims() for task in plan.wirings}
@@ -38,7 +41,6 @@ class Checker:
         self._changelogs = {wiring.changelog: task for task, wiring in plan.wirings.items()}
         self._readers = {p: task for task, wiring in plan.wirings.items() for _, p in wiring.channels}
         self._said: dict[tuple[object, ...], object] = {}
-        self._outside: Counter[bytes] = Counter()
         self._files: dict[tuple[int, int], list[bytes]] = {}  # (task, checkpoint) -> what its file holds
         self.cut: set[int] = set()  # tasks whose changelog was truncated: a damage
         self.damaged = False
@@ -55,32 +57,18 @@ class Checker:
 
     def produced(self, record: ExternalRecord, offset: int, sender: object, *, late: bool) -> None:
         """Check a plain record that is now in the log."""
-        self._left((record,))
-
-    def _left(self, records: Sequence[ExternalRecord]) -> None:
-        for record in records:
-            self._leaves(record.value or b"", str(record.partition))
-
-    def _leaves(self, value: bytes, where: str) -> None:
-        mark = b";".join(value.split(b";", 2)[:2])
-        if mark not in self.plan.expected:
-            raise Violation("exactly once", f"{mark!r} is in {where} and should not exist")
-        self._outside[mark] += 1
-        self.missing.discard(mark)
-        if self._outside[mark] > 1:
-            self.seen["repeated in at-least-once mode"] += 1
-            if self.plan.aligned:
-                raise Violation("exactly once", f"{mark!r} is outside twice, now in {where}")
+        self.marks.left((record,))
 
     def unmade(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
         """Forget what left the job and was lost with the power: no commit relies on it."""
         if partition in self._readers or partition in self._changelogs:
             return
-        for row in rows:
-            mark = b";".join((row.value or b"").split(b";", 2)[:2])
-            self._outside[mark] -= 1
-            if not self._outside[mark]:
-                self.missing.add(mark)
+        self.marks.unmade(ExternalRecord(partition, row.key, row.value, row.timestamp_ms) for row in rows)
+
+    @property
+    def missing(self) -> set[bytes]:
+        """The marks that are not outside yet."""
+        return self.marks.missing
 
     def applied(self, task: int, checkpoint_id: int, values: list[bytes]) -> None:
         """Check the file of a checkpoint.
@@ -93,8 +81,7 @@ class Checker:
             raise Violation("sink", f"{name}: {values[:3]}, the commit says {history.files.get(checkpoint_id, [])[:3]}")
         self.seen["files written"] += 1
         if self._files.setdefault((task, checkpoint_id), values) is values:
-            for value in values:
-                self._leaves(value, name)
+            self.marks.written(values, name)
         else:
             self.seen["files written by two processes at once"] += 1
 
@@ -221,17 +208,23 @@ class Checker:
             history.received.update(step.value for step in steps if step.draw >= 0)
         ends = self.start_ends.of(commit.producer, commit.nonce, replays=history.wiring.deterministic)
         self.seen["rows read before all others"] += check_first(name, ends, history, steps, self._next_row)
+        for step in steps:
+            if step.draw >= 0 and step.timestamp != stamp(step.value, self.plan.disorder):
+                raise Violation("timestamp", f"{name}: {step} has another timestamp than its record")
         self._external(name, history, commit, steps)
         if history.time is not None and (before is None or before.generation != commit.generation):
             history.time.restarted()
         expected = history.replay(steps)
+        self.seen += history.seen
+        history.seen.clear()
         self.seen["late records"] += late_records(name, self.plan, history) > 0
         if self.plan.is_aligned(commit.producer):
-            if expected != list(outputs):
+            # a letter's headers tell of this attempt
+            if expected != [record._replace(headers=None) for record in outputs]:
                 raise Violation(
                     "output", f"{name}: {len(outputs)} outputs are visible: {outputs[:3]}, expected {expected[:3]}"
                 )
-            self._left(outputs)
+            self.marks.left(outputs)
             if commit.checkpoint_id > 0 and not self.damaged:  # or what was not included may be what was damaged
                 self._resume(name, history, commit)
         history.close(commit, offset)
@@ -250,7 +243,7 @@ class Checker:
 
     def _channels(self, name: str, history: TaskHistory, commit: Commit, steps: Sequence[Step]) -> None:
         for step in steps:
-            partition, producer, offset, value, draw = step
+            partition, producer, offset, value, draw = step[:5]
             if draw == TOLD:
                 self._told(name, step, history)
             if producer == OUTSIDE or draw < 0:
@@ -326,16 +319,21 @@ class Checker:
         for i in commit.inputs:
             partition = TopicPartition(i.topic, i.partition)
             rows, start = self._log.partition(partition).rows, self._log.partition(partition).start
-            for row in rows[history.resume[partition] - start : i.resume - start]:
-                value = row.value or b""
-                header = decode_header(value)
-                if header.type is MessageType.FRAME and self._is_left_out(
-                    history, partition, header, frame_count(value)
-                ):
-                    raise Violation(
-                        "resume",
-                        f"{name}: resumes {partition} at {i.resume}, but offset {row.offset} is not included: {header}",
-                    )
+            first, stop = history.resume[partition] - start, i.resume - start
+            is_left_out = partial(self._is_left_out, history, partition)
+            check_resume(
+                name,
+                (partition, i.resume),
+                (rows[first:stop], rows[stop:]),
+                is_left_out,
+                partial(self._is_later, commit),
+            )
+
+    def _is_later(self, commit: Commit, header: Header) -> bool:
+        claims = self.claims[header.producer]
+        return header.checkpoint_id > commit.checkpoint_id and not claims.is_rolled_back(
+            header.generation, header.checkpoint_id
+        )
 
     def _is_left_out(self, history: TaskHistory, partition: TopicPartition, header: Header, count: int) -> bool:
         included = history.cursors[header.producer, partition]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from framework.logs.memory import MemoryLogData
+from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import Delivery, ExternalRecord, LogRow
 from protocol.changelog import decode_changelog_header
 from protocol.ids import TopicPartition, split_producer_id
@@ -103,6 +103,7 @@ class Behaviour:
     ]  # how often a partition puts off what it could append; each takes one of these in turn
     transactional: frozenset[TopicPartition]  # changelogs that are written in transactions
     unkind: Unkind
+    reads_ahead: bool  # a client fetches more than it is asked for
 
 
 def behaviour_of(plan: Plan) -> Behaviour:
@@ -116,6 +117,7 @@ def behaviour_of(plan: Plan) -> Behaviour:
         reluctance=plan.reluctance,
         transactional=frozenset(w.changelog for task, w in plan.wirings.items() if plan.in_transactions(task)),
         unkind=plan.unkind,
+        reads_ahead=plan.unkind.reads_ahead and not plan.damaged,  # or nothing may be read of what was damaged
     )
 
 
@@ -138,6 +140,8 @@ class SharedLog(MemoryLogData):
         self.rand = rand
         self.hit: Callable[[], None] = lambda: None  # told of each acknowledgement that got lost
         self._behaviour = behaviour
+        self.reads_ahead = behaviour.reads_ahead
+        self._trims: list[tuple[int, TopicPartition, int]] = []  # (when it is done, partition, before)
         self._unsynced: list[TopicPartition] = []  # where each message went that a power loss may still take
 
     def add(self, partition: TopicPartition, start: int) -> None:
@@ -204,6 +208,24 @@ class SharedLog(MemoryLogData):
             queue.items.clear()
         self.queues = []
         self.repeats.clear()
+        self._trims.clear()
+
+    def trim_later(self, partition: TopicPartition, before: int) -> None:
+        """Delete messages before an offset, at once or some time later."""
+        trim_ms = self._behaviour.unkind.trim_ms
+        takes_ms = int(self.rand() * trim_ms) if trim_ms else 0
+        self.seen["trims that take a while"] += takes_ms > 0
+        self._trims.append((self.clock() + takes_ms, partition, before))
+        self.trim_due()
+
+    def trim_due(self) -> None:
+        """Do the trims that are due."""
+        now = self.clock()
+        due, self._trims = [t for t in self._trims if t[0] <= now], [t for t in self._trims if t[0] > now]
+        for _, partition, before in due:
+            if before <= self.partition(partition).end:  # else it was cut meanwhile: a damage
+                self.observer.trimmed(partition, before)
+                MemoryLog(self).trim(partition, before)
 
     def pump(self) -> bool:
         """Apply the next message of a random queue; False if there is none, or its partition does not answer."""

@@ -26,8 +26,8 @@ from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.oracle import Recorder, TaskHistory, Violation
 from tests.verification.simulation.reference import LogicalHistory, Record, reference
-from tests.verification.simulation.usercode import OF_TIMER, stage_code
-from tests.verification.simulation.world import Plan
+from tests.verification.simulation.usercode import stage_code
+from tests.verification.simulation.world import JOB, Plan
 
 Channel = tuple[int, TopicPartition]
 Copy = tuple[int, ExternalRecord, object, bool]  # its offset, its sender, whether a successor had looked before it came
@@ -59,6 +59,7 @@ class LogicalChecker(Checker):
         self.made = {(task, p): Made() for task in self.logical for p in plan.wirings[task].outputs}
         self.outside: dict[Channel, list[bytes]] = {}
         self._copies: dict[Channel, list[Copy]] = {}  # of what left at once: the last of each seq
+        self._by_name = {f"{JOB}/{wiring.name}".encode(): task for task, wiring in plan.wirings.items()}
         self._reached: tuple[int, int] | None = None  # last t, the checkpoint that holds all up to it
 
     # --- streams ------------------------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ class LogicalChecker(Checker):
         assert logical is not None
         if digest != made.digests[header.seq - 1]:
             raise Violation("digest", f"{name}: digest {digest:#x} before seq {header.seq}")
-        for index, record in enumerate(zip(*logical, (value or b"" for value in values), strict=True)):
+        for index, record in enumerate(zip(*logical, keys, (value or b"" for value in values), strict=True)):
             seq = header.seq + index
             if seq <= len(made.records):
                 self.seen["records made again"] += 1
@@ -120,7 +121,7 @@ class LogicalChecker(Checker):
             if history.wiring.is_source and record[0] > _last_t(history):
                 raise Violation("decision", f"{name}: seq {seq} at {record[:2]}, decided up to {_last_t(history)}")
             made.records.append(record)
-            made.values.append(record[2])
+            made.values.append(record[3])
             one = slice(index, index + 1)
             cells = keys[one], values[one], timestamps[one], None if headers is None else headers[one]
             made.digests.append(digest_records(made.digests[-1], *cells, (logical[0][one], logical[1][one])))
@@ -165,7 +166,7 @@ class LogicalChecker(Checker):
                 seq = headers["grete.seq"].decode()
                 raise Violation("release", f"{name}: seq {seq} into {record.partition} after {len(released)}")
             released.append(record.value or b"")
-        self._left(outputs)
+        self.marks.left(outputs)
 
     def produced(self, record: ExternalRecord, offset: int, sender: object, *, late: bool) -> None:
         """Check a record that left at once: in order, and twice only if one of the two came late (D5)."""
@@ -173,7 +174,7 @@ class LogicalChecker(Checker):
         if "grete.producer" not in headers:
             super().produced(record, offset, sender, late=late)
             return
-        task, seq = int(headers["grete.producer"]), int(headers["grete.seq"])
+        task, seq = self._by_name[headers["grete.producer"]], int(headers["grete.seq"])
         name, copies = self.plan.wirings[task].name, self._copies.setdefault((task, record.partition), [])
         if seq > len(copies):
             self._let_out(task, (record,))
@@ -186,10 +187,6 @@ class LogicalChecker(Checker):
             raise Violation("outside twice", f"{name}: seq {seq} is in {record.partition} at {before} and {offset}")
         self.seen["repeats outside, of zombies and late appends"] += 1
         copies[seq - 1] = offset, record, sender, late
-
-    def _leaves(self, value: bytes, where: str) -> None:
-        if not value.startswith(OF_TIMER):
-            super()._leaves(value, where)
 
     def _commit(self, history: TaskHistory, commit: Commit, offset: int, outputs: Sequence[ExternalRecord]) -> None:
         before = history.resume.copy()

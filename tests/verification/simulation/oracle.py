@@ -7,29 +7,16 @@ What a task has sent, written to the outside and stored must be just that: an ex
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 from framework.core.task_topology import TaskWiring
-from framework.execution.event_time import BEFORE_ALL
-from framework.execution.reserved_stores import TIMERS
-from framework.execution.timers import Due
 from framework.ports import ExternalRecord
 from protocol.commit import Commit
 from protocol.ids import TopicPartition
-from tests.verification.simulation.usercode import (
-    CHAINS,
-    CLOCK,
-    COUNTS,
-    OUTSIDE,
-    QUIET,
-    StageCode,
-    Step,
-    on_timer,
-    set_timers,
-    work,
-)
-
-Content = dict[tuple[int, bytes], bytes]
+from tests.verification.simulation.plain import Content, PlainRun, PlainTime, Record
+from tests.verification.simulation.steps import QUIET, Step
+from tests.verification.simulation.usercode import FILES, StageCode
 
 
 class Violation(Exception):
@@ -42,122 +29,6 @@ class Violation(Exception):
     def __str__(self) -> str:
         """Render as ``name: text``."""
         return f"{self.name}: {self.args[1]}"
-
-
-class PlainStore:
-    """A store without layers."""
-
-    def __init__(self, store: int, content: Content) -> None:
-        self._store = store
-        self._content = content
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value or None."""
-        return self._content.get((self._store, key))
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Set the value."""
-        self._content[self._store, key] = value
-
-    def delete(self, key: bytes) -> None:
-        """Delete the key."""
-        self._content.pop((self._store, key), None)
-
-    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what lies between, in key order."""
-        for (store, key), value in sorted(self._content.items()):
-            if store == self._store and start <= key and (end is None or key < end):
-                yield key, value
-
-
-def timer_key(at: int, key: str) -> bytes:
-    """Return where the timer of a task, not of a window, is in the store of timers."""
-    return (at + (1 << 63)).to_bytes(8, "big") + b"\0" + key.encode()
-
-
-Source = tuple[int, TopicPartition]  # producer or OUTSIDE
-
-
-class PlainTimers:
-    """Timers in a dict, looked through from the first to the last each time: no heap, nothing to reload."""
-
-    def __init__(self, content: Content) -> None:
-        self._content = content
-        self.set: set[Due] = set()
-
-    def schedule(self, owner: str, at: int, key: str = "") -> None:
-        """Set a timer."""
-        self.set.add(Due(at, owner, key))
-        self._content[TIMERS, timer_key(at, key)] = b""
-
-    def cancel(self, owner: str, at: int, key: str = "") -> None:
-        """Remove a timer."""
-        self.set.discard(Due(at, owner, key))
-        self._content.pop((TIMERS, timer_key(at, key)), None)
-
-    def pop(self, now: int) -> Due | None:
-        """Remove and return the first timer that is due."""
-        due = min(self.set, default=None)
-        if due is None or due.at > now:
-            return None
-        self.cancel(due.owner, due.at, due.key)
-        return due
-
-
-class PlainTime:
-    """Event time by the rule alone (E1, E4): all sources are looked at each time."""
-
-    def __init__(self, wiring: TaskWiring) -> None:
-        self.now = BEFORE_ALL
-        self._read = {(OUTSIDE, partition) for partition in wiring.external}
-        self.reached = dict.fromkeys([*wiring.channels, *sorted(self._read)], BEFORE_ALL)
-        self._logged = wiring.deterministic
-        self._idle: set[Source] = set()
-
-    @property
-    def watermark(self) -> tuple[int, bool]:
-        """The time, and whether all sources are idle."""
-        return self.now, len(self._idle) == len(self.reached)
-
-    def take(self, step: Step, at: int) -> None:
-        """Take a step; ``at``: the timestamp of its record, if it is one."""
-        source = step.producer, step.partition
-        if step.draw >= 0:
-            self.record(source, at)
-        elif step.draw == QUIET:
-            self.quiet(source)
-        else:
-            watermark, idle = map(int, step.value.split(b";")[:2])
-            self.told([(source, watermark, bool(idle))])
-
-    def record(self, source: Source, at: int) -> None:
-        """Take a record."""
-        self._idle.discard(source)
-        if source in self._read:
-            self.reached[source] = max(self.reached[source], at)
-        self._advance()
-
-    def quiet(self, source: Source) -> None:
-        """Take it that nothing comes from a source."""
-        self._idle.add(source)
-        self._advance()
-
-    def told(self, marks: Sequence[tuple[Source, int, bool]]) -> None:
-        """Take watermarks that are true at one time."""
-        for source, watermark, idle in marks:
-            if watermark >= self.reached[source]:
-                self.reached[source] = watermark
-                (self._idle.add if idle else self._idle.discard)(source)
-        self._advance()
-
-    def restarted(self) -> None:
-        """A new generation goes on from a commit: what its clock has said begins again, what is logged does not."""
-        if not self._logged:
-            self._idle -= self._read
-
-    def _advance(self) -> None:
-        counted = [reached for source, reached in self.reached.items() if source not in self._idle]
-        self.now = max(self.now, min(counted) if counted else max(self.reached.values()))
 
 
 class Recorder:
@@ -198,13 +69,12 @@ class TaskHistory:
         self.received: set[bytes] = set()
         self.external: dict[TopicPartition, int] = dict.fromkeys(wiring.external, external_start)
         self.resume: dict[TopicPartition, int] = {partition: 0 for _, partition in wiring.channels}
-        self._code = code
         self._state: Content = {}
-        self._stores = PlainStore(COUNTS, self._state), PlainStore(CHAINS, self._state)
-        self._timers = PlainTimers(self._state)
-        self.time = PlainTime(wiring) if wiring.keeps_time else None
+        self._run = PlainRun(code, wiring, self._state, self._sent)
         self._told: dict[TopicPartition, list[int]] = {p: [] for p in wiring.outputs}  # time before each record
+        self._time_before = 0  # the step that is replayed
         self._labels: list[int] = []
+        self._external: list[ExternalRecord] = []  # of the checkpoint that is replayed
         self._for_files: list[bytes] = []
         self._counts: dict[TopicPartition, list[int]] = {partition: [0] for partition in wiring.outputs}
 
@@ -221,32 +91,46 @@ class TaskHistory:
         """Return how many records to ``partition`` carry a checkpoint id of at most ``checkpoint_id``."""
         return self._counts[partition][bisect_right(self._labels, checkpoint_id)]
 
+    @property
+    def seen(self) -> Counter[str]:
+        """What was replayed, counted."""
+        return self._run.seen
+
+    @property
+    def time(self) -> PlainTime | None:
+        """The event time after what was replayed last, if the task keeps any."""
+        return self._run.time
+
     def replay(self, steps: Sequence[Step]) -> list[ExternalRecord]:
         """Run the steps of the next committed checkpoint; return what they write to the outside."""
-        external: list[ExternalRecord] = []
+        self._external, time = [], self.time
+        turn: list[Record] = []
         for step in steps:
-            if step.draw < 0:
-                self._pass_time(step, 0)
+            self._time_before = 0 if time is None else time.now
+            if step.draw >= 0:
+                turn.append((step.value, step.draw, step.timestamp, step.key))
+                if not step.more:
+                    self._run.take(turn, (step.producer, step.partition))
+                    turn.clear()
                 continue
-            streams, records = work(self._code, *self._stores, step.value, step.draw)
-            for partition, sent in streams:
-                self.outputs[partition].append(sent)
-                self._told[partition].append(0 if self.time is None else self.time.now)
-            external += records
-            if self.time is not None:
-                self._pass_time(step, set_timers(self._code, self._stores[0], self._timers, step, self.time.now))
-        if self.time is not None:
-            self._stores[0].put(CLOCK, b"%d" % self.time.now)
-        if self._code.files:
-            self._for_files = [record.value or b"" for record in external]
-            return []
-        return external
+            assert time is not None
+            if step.draw == QUIET:
+                time.quiet((step.producer, step.partition))
+            else:
+                watermark, idle = map(int, step.value.split(b";")[:2])
+                time.told([((step.producer, step.partition), watermark, bool(idle))])
+            self._run.fire()
+        self._run.close()
+        return self._external
 
-    def _pass_time(self, step: Step, at: int) -> None:
-        assert self.time is not None
-        self.time.take(step, at)
-        while (due := self._timers.pop(self.time.now)) is not None:
-            on_timer(self._stores[1], due)
+    def _sent(self, partition: TopicPartition, key: bytes | None, value: bytes, timestamp: int) -> None:
+        if partition in self.outputs:
+            self.outputs[partition].append(value)
+            self._told[partition].append(self._time_before)
+        elif partition == FILES:
+            self._for_files.append(value)
+        else:
+            self._external.append(ExternalRecord(partition, key, value, timestamp))
 
     def time_before(self, partition: TopicPartition, record: int) -> int:
         """Return the task's time before it sent the record of this number (from 1) to a partition; or now."""

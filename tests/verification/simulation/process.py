@@ -10,9 +10,8 @@ from zlib import crc32
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.lifecycle import StartupPhase, TaskStatus
 from framework.core.task_topology import TaskWiring
-from framework.execution.build import TaskIO, aligned_driver, deterministic_driver
+from framework.execution.build import TaskIO, aligned_driver, deterministic_driver, store_names
 from framework.execution.driver import TaskDriver
-from framework.execution.reserved_stores import OUTBOX
 from framework.ports import Write
 from protocol.changelog_position import decode_changelog_position
 from tests.verification.simulation.boundary import Ambush, Boundary
@@ -21,12 +20,12 @@ from tests.verification.simulation.core import SimCore, check_steps
 from tests.verification.simulation.disk import Host, SimOverlay, SimSpill, SimStore
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
-from tests.verification.simulation.logical import LogicalSimRunner
 from tests.verification.simulation.oracle import Recorder
-from tests.verification.simulation.sink import DIRECTORY, SimOutbox, SimSink, SlowSteps
+from tests.verification.simulation.runners import Keeper, aligned_processor, logical_processor
+from tests.verification.simulation.sink import SimSink, SlowSteps
 from tests.verification.simulation.step_text import tell_steps
-from tests.verification.simulation.usercode import SimRunner, StageCode, stage_code
-from tests.verification.simulation.world import JOB, Plan
+from tests.verification.simulation.usercode import StageCode, stage_code, stage_graph
+from tests.verification.simulation.world import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +82,11 @@ class Process:
         self._disk = host.disk
         self._born = around.now() - number * 1000
         code = stage_code(plan, task)
-        self.store = SimStore(code.stores, host, self.boundary, self._written)
+        stores = store_names(stage_graph(code))
+        self.store = SimStore(stores, host, self.boundary, self._written)
         self.overlay = SimOverlay(
             self.store,
-            list(code.stores),
+            list(stores),
             uncommitted_state_bytes_max=plan.limits.uncommitted_state_bytes_max,
             read_cache_bytes_max=plan.settings.read_cache_bytes_max,
         )
@@ -102,19 +102,26 @@ class Process:
             tell_steps(self.core, self.name, names.__getitem__, around.tell)
 
     def _aligned(self, code: StageCode) -> tuple[SimCore, TaskDriver]:
-        plan = self._around.plan
+        plan, checker = self._around.plan, self._around.checker
         core = SimCore(self.wiring, plan.limits, aligned=plan.aligned)
-        outbox = self._outbox() if code.files else None
-        runner = SimRunner(code, self.wiring, self.overlay, self._around.draw, self._froze, outbox)
+        sink = SimSink(self.boundary, partial(checker.has_file, self.task), partial(checker.applied, self.task))
+        executor = self.sink_steps if code.files and plan.unkind.sink_ms else None
+        runner = aligned_processor(plan, self.task, code, self.overlay, sink, executor)
+        runner.keeper = self._keeper
         return core, aligned_driver(0, core, runner, self._io())
 
     def _deterministic(self, code: StageCode) -> tuple[DeterministicCore, TaskDriver]:
         plan = self._around.plan
         releases = bool(code.external) and plan.settings.output_delivery == "transactional"
         core = DeterministicCore(self.wiring, plan.limits, releases=releases)
-        runner = LogicalSimRunner(code, self.wiring, self.task, self.overlay, self._froze)
-        runner.suffix = b"!" if self.task in self._around.changed else b""
+        runner = logical_processor(plan, self.task, code, self.overlay)
+        runner.keeper = self._keeper
         return core, deterministic_driver(0, core, runner, self._io())
+
+    @property
+    def _keeper(self) -> Keeper:
+        suffix = b"!" if self.task in self._around.changed else b""
+        return Keeper(self._froze, self._around.draw, self._seen, suffix)
 
     def _io(self) -> TaskIO:
         """Return what the task reads and writes."""
@@ -131,15 +138,6 @@ class Process:
         committed = self.core.commits.committed
         checkpoint_id = -1 if committed is None else committed.checkpoint_id
         self._around.checker.stored(self.task, checkpoint_id, self._disk, writes, changelog_position)
-
-    def _outbox(self) -> SimOutbox:
-        checker, task, plan = self._around.checker, self.task, self._around.plan
-        sink = SimSink(self.boundary, partial(checker.has_file, task), partial(checker.applied, task))
-        executor = self.sink_steps if plan.unkind.sink_ms else None
-        owner, store = (JOB, self.wiring.name), self.overlay.store(OUTBOX)
-        outbox = SimOutbox(owner, store, plan.settings, executor, lambda _: {f"files:{DIRECTORY}": sink})
-        outbox.seen = self._seen
-        return outbox
 
     def start(self, wall_ms: int) -> None:
         """Begin as a real process does."""

@@ -3,26 +3,28 @@
 No process, no frame, no checkpoint: each task gets all of its records in one list, sorted by their keys (design 1.6).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from framework.api.context import LogicalContext
 from framework.core.deterministic.logical_watermarks import step_at
 from framework.core.events import Advance
 from framework.core.task_topology import TaskWiring
-from framework.execution.event_time import BEFORE_ALL
-from framework.execution.timers import Due
+from framework.execution.event_time import BEFORE_ALL, Source
 from framework.ports import ExternalRecord
 from protocol.changelog import InputDecision
-from protocol.ids import TopicPartition
+from protocol.ids import TopicPartition, split_producer_id
 from protocol.notes import IdleNote
-from tests.verification.simulation.logical import LogicalStep, Sent, TimeStep, fire, take
-from tests.verification.simulation.oracle import PlainStore, PlainTime, PlainTimers, Source, TaskHistory
-from tests.verification.simulation.usercode import CHAINS, COUNTS, OUTSIDE, StageCode, stage_code, stamp
-from tests.verification.simulation.world import Plan
+from tests.verification.simulation.oracle import TaskHistory
+from tests.verification.simulation.plain import Content, PlainRun, PlainTime
+from tests.verification.simulation.steps import OUTSIDE, LogicalStep, TimeStep
+from tests.verification.simulation.usercode import StageCode, stage_code, stamp
+from tests.verification.simulation.world import JOB, Plan
 
 Channel = tuple[int, TopicPartition]
-Record = tuple[int, int, bytes]  # t, source, value
+Record = tuple[int, int, bytes | None, bytes]  # t, source, key, value
 
 
 class Reference(NamedTuple):
@@ -36,50 +38,43 @@ class Reference(NamedTuple):
 class PlainTask:
     """A deterministic task without layers, frames or crashes."""
 
-    def __init__(
-        self,
-        code: StageCode,
-        wiring: TaskWiring,
-        stores: tuple[PlainStore, PlainStore],
-        timers: PlainTimers,
-        time: PlainTime | None,
-    ) -> None:
-        self._code = code
+    def __init__(self, code: StageCode, wiring: TaskWiring, content: Content) -> None:
+        self._run = PlainRun(code, wiring, content, self._sent)
+        name = f"{JOB}/{code.stage}/{split_producer_id(wiring.producer)[1]}"
+        self._run.task.ctx = LogicalContext(name, lambda: self._key)
         self._producer = wiring.producer
-        self._stores = stores
-        self._timers = timers
-        self._time = time
         self._key = (-1, -1)
         self._steps: dict[int, tuple[int, bool]] = {}
+        self._code = code
         self.channels: dict[TopicPartition, list[Record]] = {}
         self.outside: dict[TopicPartition, list[bytes]] = {}
+        self.close, self.seen = self._run.close, self._run.seen
 
-    def take(self, value: bytes, t: int, source: int, partition: TopicPartition | None) -> None:
+    def take(self, value: bytes, key: bytes | None, t: int, source: int, partition: TopicPartition | None) -> None:
         """Process one record; ``partition``: the external one that it comes from, if it is from outside."""
         self._key = max(self._key, (t, source))
-        counts, chains = self._stores
-        time = self._time
-        now = 0 if time is None else time.now
-        self._sent(*take(self._code, counts, chains, None if time is None else self._timers, value, now))
-        if time is not None:
-            if partition is not None:
-                time.record((OUTSIDE, partition), stamp(value, self._code.disorder))
-            self._fire(time)
+        read = None if partition is None else (OUTSIDE, partition)
+        self._run.take([(value, 0, stamp(value, self._code.disorder), key)], read)
 
     def pass_time(self, t: int, idle: TopicPartition | None, marks: Sequence[tuple[Source, int, bool]]) -> None:
         """Take watermarks, or that an external partition is idle."""
-        assert self._time is not None
+        assert self.time is not None
         self._key = max(self._key, (t, self._producer))
         if idle is None:
-            self._time.told(marks)
+            self.time.told(marks)
         else:
-            self._time.quiet((OUTSIDE, idle))
-        self._fire(self._time)
+            self.time.quiet((OUTSIDE, idle))
+        self._run.fire()
 
     def passed(self, t: int) -> None:
         """All that came at ``t``, or with one decision up to it, is processed."""
-        if self._time is not None:
-            self._steps[step_at(t)] = self._time.watermark
+        if self.time is not None:
+            self._steps[step_at(t)] = self.time.watermark
+
+    @property
+    def time(self) -> PlainTime | None:
+        """The event time, if the task keeps any."""
+        return self._run.time
 
     @property
     def told(self) -> list[Advance]:
@@ -91,16 +86,11 @@ class PlainTask:
                 last = watermark
         return found
 
-    def _fire(self, time: PlainTime) -> None:
-        due: Due | None
-        while (due := self._timers.pop(time.now)) is not None:
-            self._sent(*fire(self._code, self._stores[0], due))
-
-    def _sent(self, streams: list[Sent], external: list[ExternalRecord]) -> None:
-        for partition, value in streams:
-            self.channels.setdefault(partition, []).append((*self._key, value))
-        for record in external:
-            self.outside.setdefault(record.partition, []).append(record.value or b"")
+    def _sent(self, partition: TopicPartition, key: bytes | None, value: bytes, _timestamp: int) -> None:
+        if partition in self._code.external:
+            self.outside.setdefault(partition, []).append(value)
+        else:
+            self.channels.setdefault(partition, []).append((*self._key, key, value))
 
 
 class LogicalHistory(TaskHistory):
@@ -108,12 +98,22 @@ class LogicalHistory(TaskHistory):
 
     def __init__(self, wiring: TaskWiring, code: StageCode, external_start: int) -> None:
         super().__init__(wiring, code, external_start)
-        self._task = PlainTask(code, wiring, self._stores, self._timers, self.time)
+        self._task = PlainTask(code, wiring, self._state)
         self._task.channels = {partition: [] for partition in wiring.outputs}
         self.records = 0  # processed
         self.watermarks: dict[Channel, int] = {}  # processed: the time of the last of each channel
         self.decided: list[tuple[int, InputDecision | IdleNote]] = []  # valid, with the offset of each
         self.leases: list[tuple[int, int]] = [(-1, 0)]  # valid, with the offset of each
+
+    @property
+    def seen(self) -> Counter[str]:
+        """What was replayed, counted."""
+        return self._task.seen
+
+    @property
+    def time(self) -> PlainTime | None:
+        """The event time after what was replayed last, if the task keeps any."""
+        return self._task.time
 
     @property
     def outside(self) -> Mapping[TopicPartition, Sequence[bytes]]:
@@ -129,9 +129,10 @@ class LogicalHistory(TaskHistory):
             else:
                 self.records += 1
                 partition = step.partition if self.wiring.external else None
-                self._task.take(step.value, step.t, step.source, partition)
+                self._task.take(step.value, step.key, step.t, step.source, partition)
+        self._task.close()
         for target, records in self._task.channels.items():
-            self.outputs[target] = [value for _, _, value in records]
+            self.outputs[target] = [value for *_, value in records]
         return []
 
 
@@ -143,9 +144,7 @@ def reference(
     for producer in sorted(histories):  # stages are numbered in the order of the streams
         wiring = plan.wirings[producer]
         content: dict[tuple[int, bytes], bytes] = {}
-        stores = PlainStore(COUNTS, content), PlainStore(CHAINS, content)
-        time = PlainTime(wiring) if wiring.keeps_time else None
-        task = PlainTask(stage_code(plan, producer), wiring, stores, PlainTimers(content), time)
+        task = PlainTask(stage_code(plan, producer), wiring, content)
         if wiring.is_source:
             _decide(task, producer, histories[producer], rows)
         else:
@@ -168,7 +167,7 @@ def _decide(
         if isinstance(decision, InputDecision):
             taken = (value for offset, value in rows[partition].items() if offset >= decision.first_offset)
             for index, value in enumerate(islice(taken, decision.records)):
-                task.take(value, decision.first_t + index, producer, partition)
+                task.take(value, None, decision.first_t + index, producer, partition)
         else:
             task.pass_time(decision.t, partition, ())
         task.passed(decision.last_t)
@@ -177,17 +176,17 @@ def _decide(
 def _merge(task: PlainTask, wiring: TaskWiring, made: Reference) -> None:
     """Give a task all that its producers make, by logical time: watermarks of a time behind its records."""
     records = [
-        (t, 0, source, index, seq, value)
-        for index, key in enumerate(sorted(wiring.channels))
-        for seq, (t, source, value) in enumerate(made.channels.get(key, ()))
+        (t, 0, source, index, seq, key, value)
+        for index, channel in enumerate(sorted(wiring.channels))
+        for seq, (t, source, key, value) in enumerate(made.channels.get(channel, ()))
     ]
     marks: dict[int, list[tuple[Source, int, bool]]] = {}
-    for key in wiring.channels:
-        for advance in made.told.get(key, ()):
-            marks.setdefault(advance.t, []).append((key, advance.watermark, advance.idle))
-    for t, is_time, source, _, _, value in sorted([*records, *((t, 1, 0, 0, 0, b"") for t in marks)]):
+    for channel in wiring.channels:
+        for advance in made.told.get(channel, ()):
+            marks.setdefault(advance.t, []).append((channel, advance.watermark, advance.idle))
+    for t, is_time, source, _, _, key, value in sorted([*records, *((t, 1, 0, 0, 0, None, b"") for t in marks)]):
         if is_time:
             task.pass_time(t, None, marks[t])
             task.passed(t)
         else:
-            task.take(value, t, source, None)
+            task.take(value, key, t, source, None)

@@ -160,6 +160,7 @@ class Simulation:
         self.now += int(self._late)
         for coordinator in self.log.coordinators.values():
             coordinator.pass_time(self.now)
+        self.log.trim_due()
         self._late -= int(self._late)
 
     @property

@@ -1,13 +1,11 @@
 """A simulated directory of files: a checkpoint has one, by name, and it is there as a whole or not at all (S2)."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
-from framework.execution.outbox import Outbox
 from framework.execution.outbox_executor import AtOnce
-from framework.execution.sink_targets import Outputs
 from framework.sinks.sink import Entry, Owner
 from tests.verification.simulation.boundary import Boundary
 
@@ -42,24 +40,6 @@ class SlowSteps(Executor):
         else:
             future.set_result(done.result())
         return True
-
-
-class SimOutbox(Outbox):
-    """The real outbox, which counts how far it is behind."""
-
-    seen: Counter[str]
-
-    def reload(self, outputs: Outputs) -> None:
-        """Start from the restored state."""
-        busy = self._background._future is not None
-        super().reload(outputs)
-        self.seen["checkpoints that wait for a sink over a restart"] += len(self._pending) > 1
-        self.seen["steps of a sink under way at a rollback"] += busy
-
-    def committed(self) -> None:
-        """Take a committed checkpoint."""
-        super().committed()
-        self.seen["checkpoints that wait for a sink together"] += len(self._pending) > 1
 
 
 class SimSink:

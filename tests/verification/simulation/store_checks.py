@@ -8,7 +8,7 @@ from framework.ports import LogRow, Write
 from framework.stores.memory import MemoryDisk
 from protocol.changelog import decode_data
 from protocol.changelog_position import decode_changelog_position
-from tests.verification.simulation.disk import UNSEEN, content
+from tests.verification.simulation.disk import content, is_seen
 from tests.verification.simulation.oracle import TaskHistory, Violation
 
 
@@ -22,7 +22,7 @@ def check_stored(
     """Check a write to a store by a process whose core holds ``checkpoint_id`` to be committed."""
     state = history.states.get(checkpoint_id)
     for store, key, value in writes:
-        if state is None or (store not in UNSEEN and state.get((store, key)) != value):
+        if state is None or (is_seen(store, key) and state.get((store, key)) != value):
             raise Violation(
                 "uncommitted",
                 f"{history.wiring.name}: {key!r} = {value!r} is not of committed checkpoint {checkpoint_id}",
@@ -49,7 +49,7 @@ def check_restore(history: TaskHistory, rows: Sequence[LogRow], start: int, *, d
             for message in () if segment is None else segment.messages:
                 data = decode_data(message)
                 for store, key, value in zip(data.stores, data.keys, data.values, strict=True):
-                    if value is None or store in UNSEEN:
+                    if value is None or not is_seen(store, key):
                         state.pop((store, key), None)
                     else:
                         state[store, key] = value

@@ -2,7 +2,8 @@
 
 from tests.verification.simulation.claims import Claims
 from tests.verification.simulation.oracle import TaskHistory, Violation
-from tests.verification.simulation.usercode import COUNTS, LATE, Step
+from tests.verification.simulation.steps import Step
+from tests.verification.simulation.usercode import COUNTS, LATE
 from tests.verification.simulation.world import NEVER_IDLE_MS, Plan
 
 

@@ -13,6 +13,8 @@ class Unkind:
     late: float = 0.0  # share of the transactions that are acknowledged before they can be read
     holes: float = 0.0  # share of the rows of external inputs with offsets before them that hold no message
     sink_ms: int = 0  # that a step of a sink of files may take
+    reads_ahead: bool = False  # clients fetch more than they are asked for
+    trim_ms: int = 0  # that a trim may take
 
 
 KIND = Unkind()
@@ -27,4 +29,6 @@ def draw_unkind(seed: int, world: str, interval_ms: int, *, compare_and_append: 
         late=r.choice((0.0, 0.3, 0.8)),
         holes=r.choice((0.0, 0.0, 0.1, 0.5)),
         sink_ms=r.choice((0, 1, 3)) * interval_ms,
+        reads_ahead=r.random() < 0.5,
+        trim_ms=r.choice((0, 1, 8)) * interval_ms,
     )

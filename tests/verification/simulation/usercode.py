@@ -1,125 +1,250 @@
-"""The task that runs in every simulated stage: keyed counts, a hash chain, deletes, scans, and random routing.
+"""The task of every simulated stage: keyed counts, a hash chain, deletes, scans, timers, a window, random routing.
 
-``work`` is a function of (record, state, draw). The draw is its only randomness, so the recorder can keep it and the
-oracle can run the same record again; to the protocol the task is non-deterministic: each attempt draws again.
+What it draws for a record is its only randomness, so the recorder can keep it and the oracle can run the same record
+again; to the protocol an aligned task is non-deterministic: each attempt draws again. A deterministic task draws from
+the order of all that it has seen, and from nothing else.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, cast
+from functools import cached_property, lru_cache
+from typing import Any
 from zlib import crc32
 
+from framework.api.deduplicate import ById
 from framework.api.files import Files
+from framework.api.graph import FIRST_USER_STORE, StageGraph, describe
+from framework.api.record import Record
 from framework.api.serdes import bytes_serde
-from framework.core.task_topology import TaskWiring
-from framework.errors import Halted
-from framework.execution.event_time import BEFORE_ALL, EventTime, event_time_of
-from framework.execution.outbox import Outbox
-from framework.execution.process_loops import Site
-from framework.execution.reserved_stores import META, OUTBOX, TIMERS
-from framework.execution.timers import Due, TimerQueue
-from framework.ports import ExternalRecord, LogRow
-from framework.stores.overlay import Overlay
-from protocol.control import decode_watermark
-from protocol.envelope import MessageType, decode_header
-from protocol.errors import DecodeError
-from protocol.frames import decode_columns, encode_columns
+from framework.api.store import Store
+from framework.api.task import Task
+from framework.api.timers import Timer, Timers
+from framework.api.topic import DeadLetter, Input, Output, Topic
+from framework.api.windows import TumblingWindow, Window
 from protocol.ids import TopicPartition, split_producer_id
 from tests.verification.simulation.sink import DIRECTORY
 from tests.verification.simulation.world import SOURCE_KEYS, Plan, out_topic
 
-COUNTS, CHAINS = 10, 11  # store ids
-MARKS = 12  # of a deterministic task: digests of its channels, seqs outside; judged by what they do
-CLOCK = b"~time"  # in COUNTS, where there are timers: the task's event time at the last freeze
+COUNTS, CHAINS, PANES = FIRST_USER_STORE, FIRST_USER_STORE + 1, FIRST_USER_STORE + 2  # store ids
 LATE = b"~late"  # in COUNTS: records whose window was closed
+ORDER = b"~order"  # in COUNTS of a deterministic task: a hash of all that was processed, in its order
 WINDOW_MS = 16
-OF_TIMER = b"~"  # begins the ident of what a timer of a deterministic task sends; then comes its time
-TOLD, QUIET = -1, -2  # instead of a draw: the step is a watermark; a source that has become idle
+FOR_EVER_MS = 1 << 40
+IN, TABLE = "in.", "table."  # begin the names of external inputs; a table is read first
+OF_TIMER = b"~"  # begins the ident of what a timer or a window sends; then comes its time
+OUTSIDE_OUTPUT, FILES_OUTPUT = "outside", "files"  # attributes of a task
 FILES = TopicPartition("files", 0)  # where records go that the outbox writes
-OUTSIDE = -1  # instead of a producer id: the record came from an external topic
+TURNS, BY_KEY = 0, 1  # of four: how a record finds its partition; else the task names it
 
 
-class State(Protocol):
-    """One store, as user code sees it."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value or None."""
-        ...
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Set the value."""
-        ...
-
-    def delete(self, key: bytes) -> None:
-        """Delete the key."""
-        ...
-
-    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what lies between, in key order."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageCode:
-    """What ``work`` knows of its place: where its outputs may go."""
+    """What a task knows of its place: where its outputs may go."""
 
     name: bytes
+    stage: str
     keys: int
     streams: tuple[tuple[TopicPartition, ...], ...]  # of each stream, the partitions
     external: tuple[TopicPartition, ...]  # the partitions of its external topic, if it writes one
     files: bool  # it writes files through an outbox instead (S2)
-    timers: bool
+    timed: bool  # it has timers and a window
+    letters: bool  # it fails on some records, which go to its external topic as they came
+    batch: bool  # it takes batches
+    once: bool  # it drops what comes a second time from the outside
     deterministic: bool
     disorder: int
+    topics: tuple[str, ...]  # that it reads, as its declarations name them
+    sends_to: tuple[str, ...]  # of each stream, the topic as its declarations name it
 
-    @property
-    def stores(self) -> dict[int, str]:
-        """Return the names of its stores by id."""
-        reserved = ({TIMERS: "_timers", META: "_meta"} if self.timers else {}) | (
-            {OUTBOX: "_outbox"} if self.files else {}
-        )
-        marks = {MARKS: "marks"} if self.deterministic else {}
-        return reserved | {COUNTS: "counts", CHAINS: "chains"} | marks
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """Return the attributes of the outputs to streams."""
+        return tuple(f"stream{index}" for index in range(len(self.streams)))
 
 
-class TimerService(Protocol):
-    """Timers, as user code sees them."""
-
-    def schedule(self, owner: str, at: int, key: str = "") -> None:
-        """Set a timer."""
-        ...
-
-    def cancel(self, owner: str, at: int, key: str = "") -> None:
-        """Remove a timer."""
-        ...
+class Unwanted(Exception):
+    """A task does not want this record."""
 
 
-class Step(NamedTuple):
-    """One record as an attempt processed it: where it came from, what it was, and what was drawn for it."""
+class SimTask(Task):
+    """The task of one stage. The oracle runs ``take``, ``on_timer`` and ``on_window``, too, over a plain dict."""
 
-    partition: TopicPartition
-    producer: int
-    offset: int
-    value: bytes
-    draw: int
+    counts = Store("counts", bytes_serde, bytes_serde)
+    chains = Store("chains", bytes_serde, bytes_serde)
+    code: StageCode
+    drawn: Callable[[int, bytes], int]  # by offset and value, in one attempt
+    suffix = b""  # of all that goes to the outside: another one makes it another task
+
+    def one(self, record: Record[bytes | None, bytes]) -> None:
+        """Take a record."""
+        draw = 0 if self.code.deterministic else self.drawn(record.offset, record.value)
+        self.take(record.value, draw, record.timestamp)
+
+    def all(self, records: list[Record[bytes | None, bytes]]) -> None:
+        """Take the records of a batch."""
+        for record in records:
+            self.one(record)
+
+    def take(self, value: bytes, draw: int, at: int) -> None:
+        """Process one record ``ident;path;rest`` of a time. Raises Unwanted when all is done."""
+        code = self.code
+        draw = self._next(value) if code.deterministic else draw
+        ident, path, _ = value.split(b";", 2)
+        path += code.name
+        count, chain = self._count(crc32(ident) % code.keys, value, draw)
+        # a batch has one time: each of its records keeps its own all the same
+        self._send(draw, ident, b"%s;%s;%d.%d.%x" % (ident, path, count, chain, draw), at if code.batch else None)
+        if code.timed:
+            self.set_timers(draw, at)
+        if code.letters and draw % 9 == 2:
+            raise Unwanted
+
+    def _count(self, number: int, value: bytes, draw: int) -> tuple[int, int]:
+        counts, chains, key = self.counts, self.chains, b"k%02d" % number
+        count = int(counts.get(key) or 0) + 1
+        counts.put(key, b"%d" % count)
+        chain = crc32(value, int(chains.get(key) or 0))
+        chains.put(key, b"%d" % chain)
+        if draw % 4 == 0:
+            chains.delete(key)
+        if draw % 7 == 0:
+            counts.delete(key)
+        if draw % 5 == 0:
+            start = b"k%02d" % (draw // 5 % self.code.keys)
+            for found, text in (*counts.range(start), *chains.range(b"", start)):
+                chain = crc32(found + text, chain)
+        return count, chain
+
+    def _next(self, value: bytes) -> int:
+        """Return what a deterministic task draws: it depends on all that came before."""
+        draw = crc32(value, int(self.counts.get(ORDER) or 0))
+        self.counts.put(ORDER, b"%d" % draw)
+        return draw ^ self.ctx.random().getrandbits(32) if draw % 4 == 0 else draw
+
+    def _send(self, draw: int, key: bytes | None, value: bytes, at: int | None = None) -> None:
+        """Send to all streams, and to the outside: by key, in turns, or to a partition that is named."""
+        code, way = self.code, draw >> 12 & 3
+        for index, (attribute, partitions) in enumerate(zip(code.outputs, code.streams, strict=True)):
+            named = (draw >> 8 * index & 255) % len(partitions)
+            _send(getattr(self, attribute), way, key, value, named, at)
+        if code.external:
+            _send(getattr(self, OUTSIDE_OUTPUT), way, key, value + self.suffix, draw % len(code.external), at)
+        if code.files and key is not None:
+            getattr(self, FILES_OUTPUT).send(None, value)
+
+    def set_timers(self, draw: int, at: int) -> None:
+        """Do nothing: this task has none."""
+
+
+class TimedTask(SimTask):
+    """The same, by event time."""
+
+    panes = TumblingWindow("panes", WINDOW_MS, bytes_serde, bytes_serde)
+    timers = Timers()
+
+    def set_timers(self, draw: int, at: int) -> None:
+        """Count in a window, or count the record as late; set a timer or cancel one."""
+        if not self.panes.update(b"k%02d" % (draw % 3), at, lambda seen: b"%d" % crc32(b"%d" % draw, int(seen or 0))):
+            self.counts.put(LATE, b"%d" % (int(self.counts.get(LATE) or 0) + 1))
+        if draw % 3 == 0:
+            self.timers.schedule(at + 1 + draw % 16, f"k{draw % self.code.keys:02}")
+        if draw % 8 == 1:
+            self.timers.cancel(at + 1 + draw % 4, f"k{draw // 8 % self.code.keys:02}")
+
+    def on_timer(self, timer: Timer) -> None:
+        """Fire: what a timer does depends on the order in which they fire."""
+        self._fire(b"%d" % timer.at, timer.key.encode(), timer.at)
+
+    def on_window(self, window: Window[bytes, bytes]) -> None:
+        """Take the value of a window that closes."""
+        self._fire(b"%d %s" % (window.end, window.value), window.key, window.end - 1)
+
+    def _fire(self, what: bytes, key: bytes, at: int) -> None:
+        """Change the state; a deterministic task sends, too."""
+        chain = crc32(what, int(self.chains.get(key) or 0))
+        self.chains.put(key, b"%d" % chain)
+        if self.code.deterministic:
+            draw = self._next(what + key)
+            self._send(draw, None, b"%s%d;%s;%x" % (OF_TIMER, at, self.code.name, draw))
+
+
+def _send(
+    output: Output[Any, Any], way: int, key: bytes | None, value: bytes, partition: int, timestamp: int | None
+) -> None:
+    if way == TURNS:
+        output.send(None, value, timestamp=timestamp)
+    elif way == BY_KEY:
+        output.send(key, value, timestamp=timestamp)
+    else:
+        output.send(key, value, timestamp=timestamp, partition=partition)
+
+
+def draws_of(salt: int) -> Callable[[int, bytes], int]:
+    """Return what an attempt draws for a record, by its offset and value."""
+    odd = salt * 2 + 1
+    return lambda offset, value: crc32(value, offset & 0xFFFFFFFF) * odd >> 16 & 0xFFFFFFFF
 
 
 def stage_code(plan: Plan, producer: int) -> StageCode:
     """Return the code of a task's stage."""
     stage = split_producer_id(producer)[0]
+    streams = plan.topology.streams_out_of(stage)
+    read = [stream.user_topic for stream in plan.topology.streams_into(stage)]
     return StageCode(
         b"%d" % stage,
+        plan.topology.stages[stage].name,
         plan.keys * (SOURCE_KEYS if plan.tight_layer and plan.topology.is_source(stage) else 1),
-        tuple(
-            tuple(TopicPartition(stream.topic, p) for p in range(stream.partitions))
-            for stream in plan.topology.streams_out_of(stage)
-        ),
+        tuple(tuple(TopicPartition(stream.topic, p) for p in range(stream.partitions)) for stream in streams),
         tuple(TopicPartition(out_topic(stage), p) for p in range(plan.out_partitions.get(stage, 0))),
         stage in plan.files,
-        plan.timers,
+        stage in plan.topology.timed,
+        stage in plan.letters,
+        stage in plan.batches,
+        stage in plan.once,
         stage in plan.topology.deterministic,
         plan.disorder,
+        tuple(dict.fromkeys([*read, *plan.topology.externals_of(stage)])),
+        tuple(stream.user_topic for stream in streams),
     )
+
+
+@lru_cache(256)
+def task_class(code: StageCode) -> type[SimTask]:
+    """Return the class of a stage, with its inputs and outputs."""
+    errors: Any = DeadLetter(_topic(code.external[0].topic)) if code.letters else "fail"
+    once = ById[bytes | None, bytes](ident_of, FOR_EVER_MS) if code.once else None
+    declared: dict[str, object] = {
+        f"input{index}": Input(
+            _topic(name),
+            errors,
+            deduplicate=once if name.startswith(IN) else None,
+            bootstrap=name.startswith(TABLE),
+        )
+        for index, name in enumerate(code.topics)
+    }
+    declared |= {name: Output(_topic(topic)) for name, topic in zip(code.outputs, code.sends_to, strict=True)}
+    if code.external:
+        declared[OUTSIDE_OUTPUT] = Output(_topic(code.external[0].topic))
+    if code.files:
+        declared[FILES_OUTPUT] = Output(Files(DIRECTORY, bytes_serde))
+    base = TimedTask if code.timed else SimTask
+    declared["process_batch" if code.batch else "process"] = base.all if code.batch else base.one
+    return type("Stage", (base,), {"name": code.stage, "code": code, **declared})
+
+
+@lru_cache(256)
+def stage_graph(code: StageCode) -> StageGraph:
+    """Return the declarations of a stage, as the framework reads them from its class."""
+    return describe(task_class(code), int(code.name), "deterministic" if code.deterministic else "aligned")
+
+
+def _topic(name: str) -> Topic[Any, Any]:
+    return Topic(name, bytes_serde, bytes_serde)
+
+
+def ident_of(record: Record[bytes | None, bytes]) -> bytes:
+    """Return what a record has in common with those that are made of it."""
+    return record.value.partition(b";")[0]
 
 
 def stamp(value: bytes, disorder: int) -> int:
@@ -129,214 +254,3 @@ def stamp(value: bytes, disorder: int) -> int:
         return int(ident[1:])
     stage, partition, number = (*map(int, ident.split(b".")), 0, 0)[:3] if ident[:1].isdigit() else (0, 0, 0)
     return 100 + number * 3 * (1 + (partition + stage) % 3 * 2) - (crc32(ident) % disorder if disorder else 0)
-
-
-def set_timers(code: StageCode, counts: State, timers: TimerService, step: "Step", now: int) -> int:
-    """Set a timer or cancel one; count a record whose window is closed. ``now``: event time. Return the timestamp."""
-    at, draw = stamp(step.value, code.disorder), step.draw
-    if at - at % WINDOW_MS + WINDOW_MS <= now:
-        counts.put(LATE, b"%d" % (int(counts.get(LATE) or 0) + 1))
-    if draw % 3 == 0:
-        timers.schedule("", at + 1 + draw % 16, f"k{draw % code.keys:02}")
-    if draw % 8 == 1:
-        timers.cancel("", at + 1 + draw % 4, f"k{draw // 8 % code.keys:02}")
-    return at
-
-
-def on_timer(chains: State, due: Due) -> None:
-    """Fire: what a timer does depends on the order in which they fire."""
-    key = due.key.encode()
-    chains.put(key, b"%d" % crc32(b"%d" % due.at, int(chains.get(key) or 0)))
-
-
-def work(
-    code: StageCode, counts: State, chains: State, value: bytes, draw: int
-) -> tuple[list[tuple[TopicPartition, bytes]], list[ExternalRecord]]:
-    """Process one record ``ident;path;rest``: return what it sends to streams and to the outside."""
-    ident, path, _ = value.split(b";", 2)
-    path += code.name
-    key = b"k%02d" % (crc32(ident) % code.keys)
-    count = int(counts.get(key) or 0) + 1
-    counts.put(key, b"%d" % count)
-    chain = crc32(value, int(chains.get(key) or 0))
-    chains.put(key, b"%d" % chain)
-    if draw % 4 == 0:
-        chains.delete(key)
-    if draw % 7 == 0:
-        counts.delete(key)
-    if draw % 5 == 0:
-        start = b"k%02d" % (draw // 5 % code.keys)
-        for found, number in (*counts.scan(start), *chains.scan(b"", start)):
-            chain = crc32(found + number, chain)
-    sent = b"%s;%s;%d.%d.%x" % (ident, path, count, chain, draw)
-    streams = [(partitions[(draw >> 8 * i & 255) % len(partitions)], sent) for i, partitions in enumerate(code.streams)]
-    targets = code.external or ((FILES,) if code.files else ())
-    external = [ExternalRecord(targets[draw % len(targets)], ident, sent, 0)] if targets else []
-    return streams, external
-
-
-class SimRunner:
-    """The driver's Runner over the real overlay. ``froze`` gets the steps of each frozen checkpoint, in order."""
-
-    late_records = 0  # they are part of the state here
-    duplicates = 0
-    progress: tuple[int, ...] = ()  # only a worker's process is watched
-
-    def __init__(
-        self,
-        code: StageCode,
-        wiring: TaskWiring,
-        overlay: Overlay,
-        draw: Callable[[], int],
-        froze: Callable[[int, list[Step]], None],
-        outbox: Outbox | None,
-    ) -> None:
-        self._code = code
-        self._site = timed_site(code, wiring, overlay, self._fire) if wiring.keeps_time else None
-        self._meta = overlay.store(META) if wiring.keeps_time else None
-        self._outbox = outbox
-        self._counts, self._chains = overlay.store(COUNTS), overlay.store(CHAINS)
-        self._draw = draw
-        self._froze = froze
-        self.steps: list[Step] = []
-        self._clear()  # the state is not to be read before the first reset: it is not restored yet
-
-    def reset(self) -> None:
-        """Start over from the committed state."""
-        self._clear()
-        if self._site is not None and self._meta is not None:
-            now = int(self._counts.get(CLOCK) or BEFORE_ALL)
-            self._site.timers.reload(now)
-            self._time.load(now, self._meta.get)
-        if self._outbox is not None:
-            self._outbox.reload({})
-            self._write = self._outbox.sender("files", Files(DIRECTORY, bytes_serde))
-
-    def _clear(self) -> None:
-        self.steps = []
-        self._frames: dict[TopicPartition, list[bytes]] = {}
-        self._external: list[ExternalRecord] = []
-        self._external_bytes = 0
-
-    @property
-    def external_bytes(self) -> int:
-        """Return the size of what waits for its checkpoint's commit."""
-        return self._external_bytes + (0 if self._outbox is None else self._outbox.bytes)
-
-    def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int) -> None:
-        """Process the records of a frame but for the first ``skip``."""
-        header = decode_header(message)
-        producer = header.producer
-        if header.type is MessageType.WATERMARK:
-            told = decode_watermark(message)
-            said = b"%d;%d;%d;%d" % (told.watermarks[-1], told.idle, header.generation, header.checkpoint_id)
-            self.steps.append(Step(partition, producer, offset, said, TOLD))
-            self._time.watermark((producer, partition), told.watermarks[-1], idle=told.idle)
-            self._time_moved()
-            return
-        try:
-            values = decode_columns(message).values[skip:]
-        except DecodeError as error:  # as the real processor does
-            raise Halted(f"{partition} at offset {offset}: {error}") from error
-        self._process_all(partition, producer, [(offset, value or b"") for value in values])
-
-    def process_rows(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
-        """Process rows of an external input."""
-        self._process_all(partition, OUTSIDE, [(row.offset, row.value or b"") for row in rows])
-
-    def _process_all(self, partition: TopicPartition, producer: int, records: list[tuple[int, bytes]]) -> None:
-        """Process records of one source, as the real processor does."""
-        if self._site is not None:
-            self._time.begin((producer, partition))
-        for offset, value in records:
-            self._process(partition, producer, offset, value)
-        if self._site is not None:
-            self._time.end((producer, partition))
-            self._time_moved()
-
-    @property
-    def _time(self) -> EventTime:
-        assert self._site is not None
-        assert self._site.time is not None
-        return self._site.time
-
-    def _time_moved(self) -> None:
-        assert self._site is not None
-        self._site.timers.now = self._time.now
-        self._fire()
-
-    def _fire(self) -> None:
-        assert self._site is not None
-        while (due := self._site.timers.pop()) is not None:
-            on_timer(self._chains, due)
-
-    def input_is_idle(self, partition: TopicPartition) -> None:
-        """Take it that nothing comes from an external partition."""
-        self.steps.append(Step(partition, OUTSIDE, -1, b"", QUIET))
-        self._time.set_idle((OUTSIDE, partition))
-        self._time_moved()
-
-    @property
-    def watermark(self) -> tuple[int, bool] | None:
-        """Return the event time to tell consumers."""
-        return None if self._site is None else (self._time.now, self._time.idle)
-
-    def _process(self, partition: TopicPartition, producer: int, offset: int, value: bytes) -> None:
-        draw = self._draw()
-        self.steps.append(Step(partition, producer, offset, value, draw))
-        streams, external = work(self._code, self._counts, self._chains, value, draw)
-        for target, sent in streams:
-            self._frames.setdefault(target, []).append(sent)
-        for record in external:
-            if self._outbox is not None:
-                self._write(None, record.value)
-            else:
-                self._external.append(record)
-                self._external_bytes += len(record.value or b"")
-        if self._site is not None:
-            timers = self._site.timers
-            self._site.advance(set_timers(self._code, self._counts, timers, self.steps[-1], timers.now))
-
-    def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
-        """Return and forget the outputs to streams."""
-        frames, self._frames = self._frames, {}
-        return [
-            (partition, len(values), encode_columns([None] * len(values), values, [0] * len(values)))
-            for partition, values in frames.items()
-        ]
-
-    def take_external(self) -> list[ExternalRecord]:
-        """Return and forget the outputs to the outside."""
-        external, self._external, self._external_bytes = self._external, [], 0
-        return external
-
-    def before_freeze(self, checkpoint_id: int) -> None:
-        """Hand what was processed for this checkpoint to the recorder, which outlives any crash."""
-        if self._outbox is not None:
-            self._outbox.close_checkpoint(checkpoint_id)
-        if self._meta is not None:
-            self._counts.put(CLOCK, b"%d" % self._time.now)
-            for key, value in self._time.save():
-                self._meta.put(key, value)
-        steps, self.steps = self.steps, []
-        self._froze(checkpoint_id, steps)
-
-    def after_commit(self) -> None:
-        """Let the outputs of the checkpoint go to its file (S2)."""
-        if self._outbox is not None:
-            self._outbox.committed()
-
-    @property
-    def outbox(self) -> Outbox | None:
-        """Return what waits for its files, if anything does."""
-        return self._outbox
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
-
-
-def timed_site(code: StageCode, wiring: TaskWiring, overlay: Overlay, fire: Callable[[], None]) -> Site:
-    """Return the real site of a task's loops, with what it needs to keep time."""
-    nothing = cast("Any", None)
-    timers, time = TimerQueue(overlay.store(TIMERS)), event_time_of(wiring)
-    return Site(code.name.decode(), 0, overlay, nothing, nothing, timers, fire, time)

@@ -105,6 +105,9 @@ class Plan:
     pace: float  # of time: below 1 checkpoints are fewer and hold more
     tight_layer: bool
     unkind: Unkind = KIND
+    letters: frozenset[int] = frozenset()  # stages that fail on some records, which go to their external topic
+    batches: frozenset[int] = frozenset()  # stages that take batches
+    once: frozenset[int] = frozenset()  # stages whose external inputs bring some records twice, and that drop them
 
     @property
     def deterministic(self) -> bool:
@@ -230,7 +233,7 @@ def _longer(topology: Topology, partitions: int) -> Topology:
     """Return the job with one more stage behind its last one."""
     ordinal = len(topology.stages)
     last, stage = topology.stages[-1], Stage("abcde"[ordinal], ordinal, partitions)
-    stream = Stream(stream_topic(JOB, last.name, "x", stage.name), last.ordinal, ordinal, partitions, "x")
+    stream = Stream(stream_topic(JOB, last.name, "x", stage.name), last.ordinal, ordinal, partitions, f"x{ordinal}")
     return replace(topology, stages=(*topology.stages, stage), streams=(*topology.streams, stream))
 
 
@@ -255,6 +258,7 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     idle = random.Random(f"idle {seed}").choice((1, 1, 3, 8))
     plan = with_settings(plan, idle_checkpoint_interval_ms=idle * plan.settings.checkpoint_interval_ms)
     plan = _timed(plan if world == "aligned" else _deterministic(plan) if world == "deterministic" else _mixed(plan))
+    plan = _with_forms(plan)
     interval_ms = plan.settings.checkpoint_interval_ms
     unkind = draw_unkind(seed, world, interval_ms, compare_and_append=plan.compare_and_append)
     plan = replace(plan, unkind=unkind, faults=with_unkind(seed, plan.faults))
@@ -290,6 +294,16 @@ def _timed(plan: Plan) -> Plan:
     return replace(plan, topology=topology, wirings=wirings, disorder=r.choice((0, 0, 9)))
 
 
+def _with_forms(plan: Plan) -> Plan:
+    """Return the same job with stages that use the forms which an input and its task may have."""
+    r, topology = random.Random(f"forms {plan.seed}"), plan.topology
+    stages = [stage.ordinal for stage in topology.stages]
+    batches = frozenset(s for s in stages if r.random() < 0.3) - topology.deterministic
+    once = frozenset(s for s in stages if r.random() < 0.5 and s in topology.timed and s in topology.external_inputs)
+    letters = frozenset(s for s in stages if r.random() < 0.3 and s in plan.out_partitions) - once
+    return replace(plan, letters=letters, batches=batches, once=once)
+
+
 def _make_plan(seed: int, cut: Cut) -> Plan:
     r = random.Random(seed)
     shape, stages, edges, _ = r.choices(SHAPES, weights=[entry[3] for entry in SHAPES])[0]
@@ -304,7 +318,7 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
     topology = Topology(
         JOB,
         tuple(Stage("abcd"[s], s, counts[s]) for s in range(stages)),
-        tuple(Stream(stream_topic(JOB, "abcd"[p], "x", "abcd"[c]), p, c, counts[c], "x") for p, c in edges),
+        tuple(Stream(stream_topic(JOB, "abcd"[p], "x", "abcd"[c]), p, c, counts[c], f"x{c}") for p, c in edges),
         {s: (f"in.{s}",) for s in sorted(reads)},
     )
     inputs = {TopicPartition(f"in.{s}", p): rows_of(r, s, p) for s in sorted(reads) for p in range(counts[s])}

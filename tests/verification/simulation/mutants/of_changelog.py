@@ -33,6 +33,12 @@ def _rounds_in_progress(plan: Plan) -> Plan:
     return replace(busier(plan), keys=12, knobs=knobs)
 
 
+def _short_rounds(plan: Plan) -> Plan:
+    """Rounds of a few commits, and restores that look at few messages of the tail."""
+    knobs = replace(plan.knobs, rewrite_share=0.6, rewrite_idle_bytes=1, tail=6)
+    return replace(busier(plan), keys=12, knobs=knobs)
+
+
 def _repeats(plan: Plan) -> Plan:
     """A log that repeats every third message, and more rollbacks."""
     return replace(busier(plan), repeat_rate=0.3)
@@ -216,7 +222,7 @@ def current_round_trimmed(trim: Any) -> Any:
     "data_written",
     "fenced",
     shows=lambda plan: _unfenced(plan) and not plan.tight_layer,
-    focus=_rounds_in_progress,
+    focus=_short_rounds,
 )
 def own_round_named(data_written: Any) -> Any:
     """A commit names the round that it completes itself as the base of a bootstrap (1.8 R1)."""

@@ -14,7 +14,7 @@ from protocol.commit import InputCommit
 from protocol.control import RollbackMarker
 from protocol.ids import RollbackEntry, TopicPartition
 from tests.verification.simulation.builds import Builds
-from tests.verification.simulation.mutants.registry import mutant
+from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.world import Plan, with_settings
 
 
@@ -34,6 +34,12 @@ def _crowded(plan: Plan) -> Plan:
     """Early buffers that hold some of what comes, behind partitions of very different speed."""
     tight = with_settings(plan, early_bytes_max=500, early_memory_bytes_max=150, batch_bytes_max=200)
     return replace(tight, reluctance=(0.0, 0.9, 0.5, 0.0, 0.9, 0.0, 0.95))
+
+
+def _many_lives(plan: Plan) -> Plan:
+    """Tasks that die and are replaced often, while what they have sent comes late."""
+    busy = full_of("crash", "zombie", "twin", "slow partition", "crash of several")(plan)
+    return replace(busy, reluctance=(0.9, 0.0, 0.95, 0.0, 0.9))
 
 
 def _tight(plan: Plan) -> bool:
@@ -123,6 +129,36 @@ def resume_at_position(commit: Any) -> Any:
         return tuple(replace(i, resume=self.position[TopicPartition(i.topic, i.partition)]) for i in inputs)
 
     return mistaken
+
+
+@mutant(Channel, "commit", "resume", shows=_skips, focus=_crowded)
+def skipped_frame_left_behind(commit: Any) -> Any:
+    """A checkpoint that closes before the task goes back resumes behind a frame that was not admitted (A5, A7)."""
+
+    def mistaken(self: Channel, checkpoint_id: int, position: int) -> Any:
+        skipped, self.skip_checkpoint = self.skip_checkpoint, None
+        found = commit(self, checkpoint_id, position)
+        self.skip_checkpoint = skipped
+        return found
+
+    return mistaken
+
+
+@mutant(Channel, "commit", "resume", shows=_aligned)
+def later_marker_left_behind(commit: Any) -> Any:
+    """A commit resumes behind the marker of a later checkpoint, which a restart does not read (A6, A7)."""
+
+    def mistaken(self: Channel, checkpoint_id: int, position: int) -> Any:
+        self.future = []
+        return commit(self, checkpoint_id, position)
+
+    return mistaken
+
+
+@mutant(module, "is_rolled_back", "rolled back", "halted", "lost", "duplicate", shows=_aligned, focus=_many_lives)
+def last_two_generations_only(is_rolled_back: Any) -> Any:
+    """Of three incarnations or more the newest two decide what is rolled back, though an older one still sends (R3)."""
+    return lambda history, generation, checkpoint_id: is_rolled_back(history[-2:], generation, checkpoint_id)
 
 
 @mutant(Channel, "proves", "lost", "resume", "halted", shows=_skips)

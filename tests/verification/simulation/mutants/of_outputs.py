@@ -6,8 +6,8 @@ from typing import Any
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.events import Ran
 from framework.execution.deterministic.output_recovery import OutputRecovery
+from framework.execution.deterministic.outputs import LogicalOutputs
 from protocol.ids import split_producer_id
-from tests.verification.simulation.logical import LogicalSimRunner
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.world import Plan, with_settings
 
@@ -59,13 +59,21 @@ def recovered_in_part(step: Any) -> Any:
     return mistaken
 
 
-@mutant(LogicalSimRunner, "note_end", "outside twice", focus=_reading_back, world="deterministic")
+@mutant(LogicalOutputs, "note_end", "outside twice", focus=_reading_back, world="deterministic")
 def place_ahead_of_acknowledged(at: Any) -> Any:
     """The state takes more to stand outside than was acknowledged: a restarted task begins to look too late."""
     return lambda self, partition, end: at(self, partition, end + 3)
 
 
-@mutant(DeterministicCore, "_freeze", "release", shows=_has_no_streams, focus=_out_of_step, world="deterministic")
+@mutant(
+    DeterministicCore,
+    "_freeze",
+    "release",
+    "liveness",
+    shows=_has_no_streams,
+    focus=_out_of_step,
+    world="deterministic",
+)
 def committed_before_acknowledged(freeze: Any) -> Any:
     """A commit does not wait until the outputs that were sent before it are acknowledged (A7)."""
 

@@ -12,8 +12,8 @@ from framework.core.deterministic.merge_channel import ALL
 from framework.core.deterministic.source import Source
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.ownership import Ownership
+from framework.execution.deterministic.outputs import LogicalOutputs
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_input_decision
-from tests.verification.simulation.logical import LogicalSimRunner
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.world import Plan, with_settings
 
@@ -250,23 +250,27 @@ def observed_while_skipping(progress: Any) -> Any:
     return mistaken
 
 
-@mutant(
-    LogicalSimRunner, "go_on_after", "release", "exactly once", "outside twice", focus=_killed, world="deterministic"
-)
+@mutant(LogicalOutputs, "go_on_after", "release", "exactly once", "outside twice", focus=_killed, world="deterministic")
 def released_again(go_on_after: Any) -> Any:
     """A sink lets out again what had left before its restart (D5)."""
     return lambda self, released, digests: None
 
 
 @mutant(
-    LogicalSimRunner,
-    "_numbers",
+    LogicalOutputs,
+    "save",
     "release",
     "exactly once",
     shows=_streams,
     focus=_restarted_at_once,
     world="deterministic",
 )
-def released_not_committed(numbers: Any) -> Any:
+def released_not_committed(save: Any) -> Any:
     """A commit forgets what has left the job and will be made again only after it (D5)."""
-    return lambda self: {**numbers(self), b"r": {}}
+
+    def mistaken(self: LogicalOutputs, saved: dict[bytes, bytes]) -> None:
+        released, self.released = self.released, {}
+        save(self, saved)
+        self.released = released
+
+    return mistaken

@@ -13,6 +13,7 @@ from framework.execution.own_changelog import OwnChangelog
 from framework.ports import LogRow
 from protocol.changelog import ChangelogType
 from protocol.ids import TopicPartition
+from tests.verification.simulation.connection import SimLog
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.world import Plan
 
@@ -34,6 +35,10 @@ def _timed_out(plan: Plan) -> Plan:
     """Transactions that the broker has no patience with, of processes that are often frozen."""
     impatient = replace(plan, unkind=replace(plan.unkind, timeout_ms=2))
     return full_of("freeze", "slow partition")(impatient)
+
+
+def _reads_ahead(plan: Plan) -> bool:
+    return plan.unkind.reads_ahead and plan.aligned and bool(plan.topology.streams)
 
 
 def _reads_streams(plan: Plan) -> bool:
@@ -120,5 +125,23 @@ def refused_is_fenced(_refused: Any) -> Any:
 
     def mistaken(self: Ownership, highest_own: int) -> int:
         raise Fenced(f"{self.name}: generation {highest_own} was refused")
+
+    return mistaken
+
+
+@mutant(
+    AlignedMode, "forget_read", "halted", "lost", "duplicate", "rolled back", "closure", "ahead", shows=_reads_streams
+)
+def read_before_a_seek(_forget_read: Any) -> Any:
+    """A task that goes back first takes what it had read before (R4, A5)."""
+    return lambda self: None
+
+
+@mutant(SimLog, "read", "halted", "lost", "seq", "liveness", shows=_reads_ahead)
+def fetched_before_a_seek(read: Any) -> Any:
+    """A client that is to read from elsewhere first hands out what it had fetched before (R4, A5)."""
+
+    def mistaken(self: SimLog, partition: Any, offset: int, max_bytes: int) -> Any:
+        return read(self, partition, self._asked[partition] if self._ahead.get(partition) else offset, max_bytes)
 
     return mistaken

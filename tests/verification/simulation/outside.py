@@ -1,0 +1,63 @@
+"""What has left the job: each record leaves each of its marks once, or its letter in their place."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from framework.ports import ExternalRecord
+from tests.verification.simulation.oracle import Violation
+from tests.verification.simulation.usercode import OF_TIMER
+from tests.verification.simulation.world import Plan
+
+
+class Outside:
+    """The marks (ident;path) in external topics and files. ``missing``: those that are still to come."""
+
+    def __init__(self, plan: Plan, seen: Counter[str]) -> None:
+        self.missing = set(plan.expected)
+        self._plan, self._seen = plan, seen
+        self._found: Counter[bytes] = Counter()
+
+    def left(self, records: Iterable[ExternalRecord]) -> None:
+        """Take records that are in external topics."""
+        for record in records:
+            self._seen["outputs of timers outside"] += (record.value or b"").startswith(OF_TIMER)
+            for mark in self._marks(record):
+                self._leaves(mark, str(record.partition))
+
+    def written(self, values: Iterable[bytes], file: str) -> None:
+        """Take what a file holds."""
+        for value in values:
+            if not value.startswith(OF_TIMER):
+                self._leaves(_mark(value), file)
+
+    def unmade(self, records: Iterable[ExternalRecord]) -> None:
+        """Forget records that were lost with the power: no commit relies on them."""
+        for mark in (mark for record in records for mark in self._marks(record)):
+            self._found[mark] -= 1
+            if not self._found[mark]:
+                self.missing.add(mark)
+
+    def _marks(self, record: ExternalRecord) -> list[bytes]:
+        """Return what an external record stands for: a letter, for all that would have been made of its record."""
+        value, stage = record.value or b"", record.partition.topic.removeprefix("out.").encode()
+        if value.startswith(OF_TIMER):
+            return []
+        mark = _mark(value)
+        if mark.endswith(stage):
+            return [mark]
+        self._seen["dead letters"] += 1
+        return sorted(expected for expected in self._plan.expected if expected.startswith(mark + stage)) or [mark]
+
+    def _leaves(self, mark: bytes, where: str) -> None:
+        if mark not in self._plan.expected:
+            raise Violation("exactly once", f"{mark!r} is in {where} and should not exist")
+        self._found[mark] += 1
+        self.missing.discard(mark)
+        if self._found[mark] > 1:
+            self._seen["repeated in at-least-once mode"] += 1
+            if self._plan.aligned:
+                raise Violation("exactly once", f"{mark!r} is outside twice, now in {where}")
+
+
+def _mark(value: bytes) -> bytes:
+    return b";".join(value.split(b";", 2)[:2])

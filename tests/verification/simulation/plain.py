@@ -1,0 +1,303 @@
+"""What a task holds in the oracle: stores, outputs, timers and a window on one dict, without layers and checkpoints."""
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from framework.api.timers import Timer
+from framework.api.windows import Window
+from framework.core.task_topology import TaskWiring
+from framework.execution.event_time import BEFORE_ALL, Source
+from framework.execution.reserved_stores import META, STREAM_TIME, TIMERS, TURN
+from framework.execution.timers import Due
+from protocol.ids import TopicPartition
+from protocol.partitioner import partition_of
+from tests.verification.simulation.steps import OUTSIDE
+from tests.verification.simulation.usercode import (
+    CHAINS,
+    COUNTS,
+    FILES,
+    FILES_OUTPUT,
+    IN,
+    OUTSIDE_OUTPUT,
+    PANES,
+    WINDOW_MS,
+    SimTask,
+    StageCode,
+    TimedTask,
+    Unwanted,
+    task_class,
+)
+
+Content = dict[tuple[int, bytes], bytes]
+Sent = Callable[[TopicPartition, bytes | None, bytes, int], None]  # partition, key, value, timestamp
+Record = tuple[bytes, int, int, bytes | None]  # value, draw, timestamp, key
+_NUMBER = struct.Struct(">q")
+_SIGN = 1 << 63
+
+
+class PlainStore:
+    """A store without layers."""
+
+    def __init__(self, store: int, content: Content) -> None:
+        self._store = store
+        self._content = content
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value or None."""
+        return self._content.get((self._store, key))
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value."""
+        self._content[self._store, key] = value
+
+    def delete(self, key: bytes) -> None:
+        """Delete the key."""
+        self._content.pop((self._store, key), None)
+
+    def range(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what lies between, in key order."""
+        for (store, key), value in sorted(self._content.items()):
+            if store == self._store and start <= key and (end is None or key < end):
+                yield key, value
+
+
+class PlainTimers:
+    """Timers in a dict, looked through from the first to the last each time: no heap, nothing to reload."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self.set: set[Due] = set()
+
+    def schedule(self, at: int, key: str = "", owner: str = "") -> None:
+        """Set a timer."""
+        self.set.add(Due(at, owner, key))
+        self._content[TIMERS, _timer_key(at, owner, key)] = b""
+
+    def cancel(self, at: int, key: str = "", owner: str = "") -> None:
+        """Remove a timer."""
+        self.set.discard(Due(at, owner, key))
+        self._content.pop((TIMERS, _timer_key(at, owner, key)), None)
+
+    def pop(self, now: int) -> Due | None:
+        """Remove and return the first timer that is due."""
+        due = min(self.set, default=None)
+        if due is None or due.at > now:
+            return None
+        self.cancel(due.at, due.key, due.owner)
+        return due
+
+
+class PlainWindow:
+    """A tumbling window: its values are in a store, by start and key."""
+
+    def __init__(self, name: str, content: Content, timers: PlainTimers, now: Callable[[], int]) -> None:
+        self.name = name
+        self._content, self._timers, self._now = content, timers, now
+
+    def update(self, key: bytes, timestamp: int, change: Callable[[bytes | None], bytes]) -> bool:
+        """Replace the key's value in the window of a timestamp; False if that is closed."""
+        start = timestamp - timestamp % WINDOW_MS
+        if start + WINDOW_MS <= self._now():
+            return False
+        place = PANES, _start(start) + key
+        self._timers.schedule(start + WINDOW_MS, owner=self.name)
+        self._content[place] = change(self._content.get(place))
+        return True
+
+    def close(self, end: int, on_window: Callable[[Window[bytes, bytes]], None]) -> None:
+        """Hand out and forget what the window that ends here holds, in the order of the keys."""
+        start = end - WINDOW_MS
+        for place in sorted(p for p in self._content if p[0] == PANES and p[1].startswith(_start(start))):
+            on_window(Window(self.name, start, end, place[1][8:], self._content[place]))
+            del self._content[place]
+
+
+class PlainOutput:
+    """An output that hands each record on. ``turns`` are the task's, in its state."""
+
+    def __init__(self, partitions: Sequence[TopicPartition], run: "PlainRun") -> None:
+        self._partitions, self._run = partitions, run
+
+    def send(
+        self, key: bytes | None, value: bytes, *, timestamp: int | None = None, partition: int | None = None
+    ) -> None:
+        """Send a record."""
+        count = len(self._partitions)
+        if partition is None and key is None:
+            partition = self._run.turn % count
+            self._run.turn += 1
+        at = partition_of(key, count) if partition is None else partition
+        self._run.send(self._partitions[at], key, value, timestamp)
+
+
+class PlainFiles:
+    """What goes to files: the partition is none of the task's choice."""
+
+    def __init__(self, run: "PlainRun") -> None:
+        self._run = run
+
+    def send(self, _key: None, value: bytes) -> None:
+        """Write a value."""
+        self._run.send(FILES, None, value, None)
+
+
+class PlainTime:
+    """Event time by the rule alone (E1, E4): all sources are looked at each time."""
+
+    def __init__(self, wiring: TaskWiring) -> None:
+        self.now = BEFORE_ALL
+        self._read = {(OUTSIDE, partition) for partition in wiring.external}
+        self.reached = dict.fromkeys([*wiring.channels, *sorted(self._read)], BEFORE_ALL)
+        self._logged = wiring.deterministic
+        self._idle: set[Source] = set()
+
+    @property
+    def watermark(self) -> tuple[int, bool]:
+        """The time, and whether all sources are idle."""
+        return self.now, len(self._idle) == len(self.reached)
+
+    def record(self, source: Source, at: int) -> None:
+        """Take a record."""
+        self._idle.discard(source)
+        if source in self._read:
+            self.reached[source] = max(self.reached[source], at)
+        self._advance()
+
+    def quiet(self, source: Source) -> None:
+        """Take it that nothing comes from a source."""
+        self._idle.add(source)
+        self._advance()
+
+    def told(self, marks: Sequence[tuple[Source, int, bool]]) -> None:
+        """Take watermarks that are true at one time."""
+        for source, watermark, idle in marks:
+            if watermark >= self.reached[source]:
+                self.reached[source] = watermark
+                (self._idle.add if idle else self._idle.discard)(source)
+        self._advance()
+
+    def restarted(self) -> None:
+        """A new generation goes on from a commit: what its clock has said begins again, what is logged does not."""
+        if not self._logged:
+            self._idle -= self._read
+
+    def _advance(self) -> None:
+        counted = [reached for source, reached in self.reached.items() if source not in self._idle]
+        self.now = max(self.now, min(counted) if counted else max(self.reached.values()))
+
+
+class PlainRun:
+    """The task of a stage over one dict: a failure-free run, record by record, without any of the framework's code."""
+
+    def __init__(self, code: StageCode, wiring: TaskWiring, content: Content, sent: Sent) -> None:
+        self.time = PlainTime(wiring) if wiring.keeps_time else None
+        self.timestamp = 0
+        self.turn = 0
+        self.code = code
+        self.content = content
+        self._sent = sent
+        self._unsent: list[tuple[TopicPartition, bytes | None, bytes, int]] = []
+        self._known: set[bytes] = set()  # idents from the outside
+        self.seen: Counter[str] = Counter()
+        self._letters = PlainOutput(code.external, self)
+        task: Any = task_class(code)()
+        task.counts, task.chains = PlainStore(COUNTS, content), PlainStore(CHAINS, content)
+        for attribute, partitions in zip(code.outputs, code.streams, strict=True):
+            setattr(task, attribute, PlainOutput(partitions, self))
+        setattr(task, OUTSIDE_OUTPUT, PlainOutput(code.external, self))
+        setattr(task, FILES_OUTPUT, PlainFiles(self))
+        self._timers = PlainTimers(content)
+        if code.timed:
+            task.timers = self._timers
+            task.panes = self._window = PlainWindow(TimedTask.panes.name, content, self._timers, lambda: self._now)
+        self.task: SimTask = task
+
+    @property
+    def _now(self) -> int:
+        return BEFORE_ALL if self.time is None else self.time.now
+
+    def take(self, records: Sequence[Record], source: Source | None, *, alone: bool = False) -> None:
+        """Process records in one turn, and let time pass to them. ``source``: None if they do not say how far it is.
+
+        A batch that fails is undone, and each of its records has a turn ``alone``. A record that fails leaves its
+        letter only.
+        """
+        before = self._keep() if self.code.letters else None
+        try:
+            for value, draw, timestamp, _ in records:
+                self.timestamp = timestamp
+                if self._is_new(value, source):
+                    self.task.take(value, draw, timestamp)
+            at = max(timestamp for _, _, timestamp, _ in records)
+        except Unwanted:
+            assert before is not None
+            self._undo(before)
+            if self.code.batch and not alone:
+                self.seen["batches that fail and go record by record"] += 1
+                for record in records:
+                    self.take([record], source, alone=True)
+                return
+            _, _, self.timestamp, key = records[0]
+            self.seen["records that fail and leave a letter"] += 1
+            self._letters.send(key, records[0][0])
+            at = BEFORE_ALL  # what leaves nothing behind does not move time
+        self._sent_now()
+        if self.time is not None and source is not None:
+            self.time.record(source, at)
+        self.fire()
+
+    def _is_new(self, value: bytes, source: Source | None) -> bool:
+        if not self.code.once or source is None or not source[1].topic.startswith(IN):
+            return True
+        ident = value.partition(b";")[0]
+        new = ident not in self._known
+        self._known.add(ident)
+        self.seen["duplicates dropped"] += not new
+        return new
+
+    def _keep(self) -> tuple[Content, set[Due]]:
+        return dict(self.content), self._timers.set.copy()
+
+    def _undo(self, before: tuple[Content, set[Due]]) -> None:
+        """Go back, but for the turns: what has had none of them comes to no harm."""
+        self.content.clear()
+        self.content.update(before[0])
+        self._timers.set = before[1]
+        self._unsent.clear()
+
+    def send(self, partition: TopicPartition, key: bytes | None, value: bytes, timestamp: int | None) -> None:
+        """Send once what is at work has not failed. ``timestamp``: None for that of what is at work."""
+        self._unsent.append((partition, key, value, self.timestamp if timestamp is None else timestamp))
+
+    def _sent_now(self) -> None:
+        for sent in self._unsent:
+            self._sent(*sent)
+        self._unsent.clear()
+
+    def fire(self) -> None:
+        """Run what is due."""
+        task: Any = self.task
+        while (due := self._timers.pop(self._now)) is not None:
+            if due.owner:
+                self.timestamp = due.at - 1
+                self._window.close(due.at, task.on_window)
+            else:
+                self.timestamp = due.at
+                task.on_timer(Timer(due.at, due.key))
+            self._sent_now()
+
+    def close(self) -> None:
+        """Keep what the runtime keeps in a task's state."""
+        self.content[META, STREAM_TIME] = _NUMBER.pack(self._now)
+        self.content[META, TURN] = _NUMBER.pack(self.turn)
+
+
+def _timer_key(at: int, owner: str, key: str) -> bytes:
+    """Return where a timer is in the store of timers."""
+    return _start(at) + bytes((len(owner),)) + owner.encode() + key.encode()
+
+
+def _start(at: int) -> bytes:
+    return (at + _SIGN).to_bytes(8, "big")

@@ -1,0 +1,144 @@
+"""The real processors, which keep what they take for the recorder, and count how far their outbox is behind."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from framework.core.actions import MergedWatermarks
+from framework.execution.deterministic.outputs import LogicalOutputs
+from framework.execution.deterministic.processor import LogicalProcessor
+from framework.execution.event_time import OUTSIDE
+from framework.execution.outputs import Outputs
+from framework.execution.processor import Processor
+from framework.execution.sink_targets import MakeSinks, no_sinks
+from framework.ports import LogRow
+from framework.stores.overlay import Overlay
+from protocol.control import decode_watermark
+from protocol.envelope import MessageType, decode_header
+from protocol.ids import TopicPartition, split_producer_id
+from protocol.record_batch import RecordBatch
+from tests.verification.simulation.sink import DIRECTORY, SimSink, SlowSteps
+from tests.verification.simulation.steps import NOWHERE, QUIET, TIME, TOLD, LogicalStep, Step, TimeStep
+from tests.verification.simulation.usercode import StageCode, draws_of, stage_graph
+from tests.verification.simulation.world import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """What a processor tells of itself. ``froze`` gets the steps of each frozen checkpoint, in order."""
+
+    froze: Callable[[int, list[Any]], None]
+    draw: Callable[[], int]
+    seen: Counter[str]
+    suffix: bytes  # of all that goes to the outside
+
+
+class Kept(Processor):
+    """A processor that keeps its steps."""
+
+    keeper: Keeper
+    steps: list[Any]
+
+    def reset(self) -> None:
+        """Start over from the committed state: an attempt that draws again."""
+        self.steps = []
+        under_way = self._outbox._background._future is not None
+        super().reset()
+        task: Any = self._task
+        task.drawn, task.suffix = draws_of(self.keeper.draw()), self.keeper.suffix
+        self.keeper.seen["checkpoints that wait for a sink over a restart"] += len(self._outbox._pending) > 1
+        self.keeper.seen["steps of a sink under way at a rollback"] += under_way
+
+    def before_freeze(self, checkpoint_id: int) -> None:
+        """Hand what was processed for this checkpoint to the recorder, which outlives any crash."""
+        super().before_freeze(checkpoint_id)
+        steps, self.steps = self.steps, []
+        self.keeper.froze(checkpoint_id, steps)
+
+    def after_commit(self) -> None:
+        """Let the outbox go on."""
+        super().after_commit()
+        self.keeper.seen["checkpoints that wait for a sink together"] += len(self._outbox._pending) > 1
+
+
+class AlignedKept(Kept):
+    """The processor of a task in aligned mode, or at least once."""
+
+    def process_frame(self, partition: TopicPartition, offset: int, message: bytes, skip: int = 0) -> None:
+        """Keep a watermark; the records of a frame are kept as a batch."""
+        if message[0] & 15 == MessageType.WATERMARK:
+            header, told = decode_header(message), decode_watermark(message)
+            said = b"%d;%d;%d;%d" % (told.watermarks[-1], told.idle, header.generation, header.checkpoint_id)
+            self.steps.append(Step(partition, header.producer, offset, said, TOLD))
+        super().process_frame(partition, offset, message, skip)
+
+    def process_batch(self, producer: int, batch: RecordBatch) -> None:
+        """Keep records, and what is drawn for them."""
+        task: Any = self._task
+        last = len(batch.keys) - 1 if self._stage.batch else 0
+        columns = zip(batch.keys, batch.values, batch.timestamps, strict=True)
+        for index, (key, cell, timestamp) in enumerate(columns):
+            offset, value = batch.offset_at(index), cell or b""
+            draw, more = task.drawn(offset, value), index < last
+            self.steps.append(Step(batch.source, producer, offset, value, draw, timestamp, key, more))
+        self.keeper.seen["batches in one turn"] += last > 0
+        super().process_batch(producer, batch)
+
+    def input_is_idle(self, partition: TopicPartition) -> None:
+        """Keep that nothing comes from an external partition."""
+        self.steps.append(Step(partition, OUTSIDE, -1, b"", QUIET))
+        super().input_is_idle(partition)
+
+
+class LogicalKept(Kept, LogicalProcessor):
+    """The processor of a deterministic task."""
+
+    def process_decided(self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int) -> None:
+        """Keep rows of an external input."""
+        for t, row in enumerate(rows, first_t):
+            value = row.value or b""
+            step = LogicalStep(partition, OUTSIDE, row.offset, value, t, self._producer, row.timestamp_ms, row.key)
+            self.steps.append(step)
+        super().process_decided(partition, rows, first_t)
+
+    def process_idle(self, partition: TopicPartition, t: int) -> None:
+        """Keep that nothing comes from an external input."""
+        self.steps.append(TimeStep(partition, TIME, 0, b"", t, ()))
+        super().process_idle(partition, t)
+
+    def process_merged(self, batches: Sequence[RecordBatch | MergedWatermarks], upto: int) -> None:
+        """Keep merged records and watermarks."""
+        for batch in batches:
+            if isinstance(batch, MergedWatermarks):
+                self.steps.append(TimeStep(NOWHERE, TIME, 0, b"", batch.t, batch.marks))
+                continue
+            assert batch.logical is not None
+            columns = zip(batch.keys, batch.values, batch.timestamps, *batch.logical, strict=True)
+            for index, (key, value, timestamp, t, source) in enumerate(columns):
+                at = batch.offset_at(index)
+                self.steps.append(LogicalStep(batch.source, source, at, value or b"", t, source, timestamp, key))
+        super().process_merged(batches, upto)
+
+
+def aligned_processor(
+    plan: Plan, producer: int, code: StageCode, overlay: Overlay, sink: SimSink, executor: SlowSteps | None
+) -> AlignedKept:
+    """Return the processor of an aligned task."""
+    graph, (_, partition) = stage_graph(code), split_producer_id(producer)
+    outputs = Outputs(graph, plan.topology, plan.settings, _counts(code))
+    sinks: MakeSinks = (lambda _: {f"files:{DIRECTORY}": sink}) if code.files else no_sinks
+    return AlignedKept(graph, plan.topology, partition, overlay, outputs, plan.settings, executor=executor, sinks=sinks)
+
+
+def logical_processor(plan: Plan, producer: int, code: StageCode, overlay: Overlay) -> LogicalKept:
+    """Return the processor of a deterministic task."""
+    graph, (_, partition), topology = stage_graph(code), split_producer_id(producer), plan.topology
+    logical = LogicalOutputs(topology.job, plan.wirings[producer])
+    outputs = Outputs(graph, topology, plan.settings, _counts(code), mode=logical)
+    return LogicalKept(graph, topology, partition, overlay, outputs, plan.settings, logical=logical, sinks=no_sinks)
+
+
+def _counts(code: StageCode) -> Callable[[str], int | None]:
+    counts: Mapping[str, int] = {partition.topic: len(code.external) for partition in code.external}
+    return counts.get

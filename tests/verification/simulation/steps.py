@@ -1,0 +1,50 @@
+"""What an attempt at a checkpoint has taken, in its order: what a recorder keeps, and the oracle replays."""
+
+from typing import NamedTuple
+
+from framework.execution.event_time import Source
+from protocol.ids import TopicPartition
+
+TOLD, QUIET = -1, -2  # instead of a draw: the step is a watermark; a source that has become idle
+OUTSIDE = -1  # instead of a producer id: the record came from an external topic
+TIME = -2  # instead of a producer id: no record came, event time may have moved
+NOWHERE = TopicPartition("", 0)
+
+
+class Step(NamedTuple):
+    """One record as an attempt processed it: where it came from, what it was, and what was drawn for it."""
+
+    partition: TopicPartition
+    producer: int
+    offset: int
+    value: bytes
+    draw: int
+    timestamp: int = 0  # ms
+    key: bytes | None = None
+    more: bool = False  # another record follows in the same batch, of a task that takes batches
+
+
+class LogicalStep(NamedTuple):
+    """One record as a deterministic task processed it."""
+
+    partition: TopicPartition
+    producer: int
+    offset: int
+    value: bytes
+    t: int
+    source: int
+    timestamp: int  # ms
+    key: bytes | None
+    draw: int = 0  # it is no watermark
+
+
+class TimeStep(NamedTuple):
+    """Watermarks as they were merged, or that an external ``partition`` became idle."""
+
+    partition: TopicPartition
+    producer: int
+    offset: int
+    value: bytes
+    t: int
+    marks: tuple[tuple[Source, int, bool], ...]
+    draw: int = -1
