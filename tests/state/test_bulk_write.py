@@ -175,6 +175,30 @@ def test_a_task_that_is_claimed_meanwhile_makes_the_bulk_write_invalid(log: Log,
     )
 
 
+class UnfencedLog(EmbeddedLog):
+    """A log that does not compare before it appends, as Kafka without transactions: C3 alone protects."""
+
+    def send(self, owner: int, token: int, partition: TopicPartition, value: bytes, **others: Any) -> None:
+        """Queue a message, whatever is to fence it."""
+        super().send(owner, token, partition, value, **(others | {"fence": None}))
+
+
+@pytest.mark.parametrize("taken", range(4))
+def test_without_a_fence_a_claim_before_the_commit_is_found_by_reading(tmp_path: Path, taken: int) -> None:
+    """The log takes the commit behind the claim of another process: the bulk write reads that it does not count."""
+    log = UnfencedLog(JobDirectory(tmp_path / "job").directory / "log.db")
+    create_topics(job, log)
+    whole(log, {b"a": b"1"})
+    run = begin(log, job, SETTINGS)
+    written = [write(log, run, task, {b"b": b"2"}) for task in range(4)]
+    claim(log, all_wirings(job)[taken])
+    with pytest.raises(Fenced, match=r"generation \d+ claimed at offset"):
+        commit(log, run, written, settings=SETTINGS, full=True)
+    abort(log, run)
+    assert state(log) == everywhere({b"a": b"1"})
+    log.close()
+
+
 def test_an_attempt_is_refused_once_the_task_is_claimed(log: Log) -> None:
     """An executor that wakes up late learns from the log that its run is over (C3)."""
     run = begin(log, job, SETTINGS)
