@@ -2,12 +2,12 @@
 
 import json
 import struct
-from dataclasses import dataclass
 from importlib.resources import files
 from io import BytesIO
 from typing import Any
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from msgspec import Struct
 
 from protocol._wire import NONCE_SIZE, check_range, truncated
 from protocol.changelog import (
@@ -35,8 +35,7 @@ SCHEMA_NAMES = {
 _FIELD_NAMES = {name: field for field, name in SCHEMA_NAMES.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelCommit:
+class ChannelCommit(Struct, frozen=True):
     """One producer's records in a partition: the last ``seq`` included, the offset of the first record not included."""
 
     producer: int
@@ -46,8 +45,7 @@ class ChannelCommit:
     recovery_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class InputCommit:
+class InputCommit(Struct, frozen=True):
     """One partition of a stream that the task reads; ``resume`` is the offset to read from after a restart (A7)."""
 
     topic: str
@@ -56,8 +54,7 @@ class InputCommit:
     channels: tuple[ChannelCommit, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OutputCommit:
+class OutputCommit(Struct, frozen=True):
     """One channel that the task writes; ``next_seq`` is that of its first record after this checkpoint."""
 
     topic: str
@@ -65,8 +62,7 @@ class OutputCommit:
     next_seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalInput:
+class ExternalInput(Struct, frozen=True):
     """One partition of a topic outside of the job; ``offset`` is that of its first record not included (A2)."""
 
     topic: str
@@ -74,24 +70,21 @@ class ExternalInput:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerRollbacks:
+class ProducerRollbacks(Struct, frozen=True):
     """What the task knows of one producer's incarnations (R4)."""
 
     producer: int
     rollback_history: tuple[RollbackEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RoundStart:
+class RoundStart(Struct, frozen=True):
     """A commit at which a rewrite round began: what is before it may be trimmed once it is old enough (K2)."""
 
     offset: int
     append_time_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Frontier:
+class Frontier(Struct, frozen=True):
     """How far a channel is known: nothing below (``t`` µs, ``source``) may still come (D1); its digest (D3)."""
 
     topic: str
@@ -102,8 +95,7 @@ class Frontier:
     digest: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeterministicCommit:
+class DeterministicCommit(Struct, frozen=True):
     """The logical time of a commit: a source's position, last t and time lease in µs (D2); frontiers of channels read.
 
     An aligned task has frontiers alone, of the channels whose producers are deterministic (A2b).
@@ -115,8 +107,7 @@ class DeterministicCommit:
     frontiers: tuple[Frontier, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Struct, frozen=True):
     """One checkpoint of one task. The schema says what each field means."""
 
     producer: int
@@ -203,12 +194,12 @@ def _to_avro(commit: Commit) -> dict[str, Any]:  # Any: what fastavro takes
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass under the schema's names, not of those inside it."""
-    return {SCHEMA_NAMES.get(name, name): getattr(value, name) for name in value.__slots__}
+    """Return the fields of a record under the schema's names, not of those inside it."""
+    return {SCHEMA_NAMES.get(name, name): getattr(value, name) for name in value.__struct_fields__}
 
 
 def _values(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record of the schema under the names of the dataclass."""
+    """Return a record of the schema under the names of its class."""
     return {_FIELD_NAMES.get(name, name): value for name, value in record.items()}
 
 

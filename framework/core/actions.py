@@ -6,8 +6,9 @@ reports it. They are about the actions that the core has asked for: not every st
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from protocol.changelog import TakenRows
 from protocol.changelog_position import ChangelogPosition
@@ -15,8 +16,7 @@ from protocol.ids import TopicPartition
 from protocol.record_batch import RecordBatch
 
 
-@dataclass(frozen=True, slots=True)
-class ReadChangelog:
+class ReadChangelog(Struct, frozen=True):
     """Read the own changelog from ``offset`` to its present end: ChangelogRow for each message, then ChangelogEnd.
 
     The core asks for nothing else before. The rows before the task's own claim decide what is committed (C1, C2).
@@ -27,8 +27,7 @@ class ReadChangelog:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class FindOutcome:
+class FindOutcome(Struct, frozen=True):
     """Look in the changelog of task (0, 0) for the valid outcome of a bulk write (1.8); answer OutcomeFound.
 
     Before: none. After: none. Answer: OutcomeFound.
@@ -37,16 +36,14 @@ class FindOutcome:
     bulk_write_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class WipeStore:
+class WipeStore(Struct, frozen=True):
     """Empty the local store: its changelog position is not a valid commit of this log (R1). Before any ApplySegment.
 
     Before: none. After: ApplySegment, WriteChangelogPosition. Answer: none.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class ApplySegment:
+class ApplySegment(Struct, frozen=True):
     """Write these data messages of one valid commit to the store, in order; not the changelog position.
 
     ``offset`` is that of the commit.
@@ -58,8 +55,7 @@ class ApplySegment:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class WriteChangelogPosition:
+class WriteChangelogPosition(Struct, frozen=True):
     """Write the changelog position; after every ApplySegment is in the store.
 
     Before: WipeStore, ApplySegment. After: none. Answer: none.
@@ -68,8 +64,7 @@ class WriteChangelogPosition:
     changelog_position: ChangelogPosition
 
 
-@dataclass(frozen=True, slots=True)
-class AppendChangelog:
+class AppendChangelog(Struct, frozen=True):
     """Append a claim, commit, input decision, time lease or output release, durably; answer ChangelogAppended.
 
     A commit: after everything sent before is acknowledged (A7). ``with_outputs``: what a sink held back for this
@@ -88,8 +83,7 @@ class AppendChangelog:
     sync: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Append a message to a partition of a stream; in order for each partition. Its token is acknowledged by Acked.
 
     Before: AppendChangelog, ApplyFrozen. After: WriteData, Exit. Answer: Acked.
@@ -100,8 +94,7 @@ class Send:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Produce:
+class Produce(Struct, frozen=True):
     """Deterministic mode: append the oldest ``count`` pending outputs to the external topics (D5). Answer: as Send.
 
     Before: AppendChangelog. After: WriteData. Answer: Acked.
@@ -111,8 +104,7 @@ class Produce:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseToSinks:
+class ReleaseToSinks(Struct, frozen=True):
     """Deterministic mode: what was made for files and tables up to logical time ``t`` µs may leave now (D5).
 
     All of that time is made, and no crash can change it: its input decisions are valid. It leaves beside the task.
@@ -123,8 +115,7 @@ class ReleaseToSinks:
     t: int
 
 
-@dataclass(frozen=True, slots=True)
-class Seek:
+class Seek(Struct, frozen=True):
     """Read this input partition from ``offset`` on next; what was prefetched is discarded (R5).
 
     Before: none. After: Process. Answer: none.
@@ -134,8 +125,7 @@ class Seek:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Spill:
+class Spill(Struct, frozen=True):
     """Move the payload of an early frame to disk (A4); the core keeps only ``key``.
 
     Before: none. After: DropSpilled, Process. Answer: none.
@@ -145,8 +135,7 @@ class Spill:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class DropSpilled:
+class DropSpilled(Struct, frozen=True):
     """Forget some spilled frames: they are rolled back.
 
     Before: Spill. After: none. Answer: none.
@@ -155,8 +144,7 @@ class DropSpilled:
     keys: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """Run the task on one frame, then answer Processed. ``value`` is None for a frame that was spilled under ``key``.
 
     ``skip`` records at its head are known and left out. Outputs may be collected until FlushOutputs or the batch's end.
@@ -181,8 +169,7 @@ class MergedWatermarks(NamedTuple):
     marks: tuple[tuple[tuple[int, TopicPartition], int, bool], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessRecords:
+class ProcessRecords(Struct, frozen=True):
     """Deterministic mode: run the task on these records and watermarks in order, then answer Ran.
 
     Nothing at or below ``upto`` µs is still to come. There may be nothing to process: only time has passed.
@@ -194,8 +181,7 @@ class ProcessRecords:
     upto: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessIdle:
+class ProcessIdle(Struct, frozen=True):
     """Deterministic mode: from logical time ``t`` µs on take an external partition for idle (E4); answer Ran.
 
     Before: none. After: none. Answer: Ran.
@@ -205,8 +191,7 @@ class ProcessIdle:
     t: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessExternal:
+class ProcessExternal(Struct, frozen=True):
     """Deterministic mode: run the task on ``count`` rows, the i-th at logical time ``first_t`` + i µs; answer Ran (D2).
 
     They are those of the ExternalBatch, or with ``replay`` those of a predecessor, which must be read again. ``rows``
@@ -223,16 +208,14 @@ class ProcessExternal:
     rows: TakenRows | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FlushOutputs:
+class FlushOutputs(Struct, frozen=True):
     """Close all output frames and answer OutputFrames, at once and even if there is none; a Freeze may follow.
 
     Before: Process. After: Freeze. Answer: OutputFrames.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Freeze:
+class Freeze(Struct, frozen=True):
     """Make the open write batch immutable, put a fresh one on top (A8).
 
     What a sink holds back belongs to ``checkpoint_id`` now.
@@ -244,16 +227,14 @@ class Freeze:
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class FreezePart:
+class FreezePart(Struct, frozen=True):
     """Deterministic mode: make what is dirty so far immutable, to be sent ahead of the Freeze of its checkpoint (D5).
 
     Before: ApplyFrozen. After: none. Answer: none.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class WriteData:
+class WriteData(Struct, frozen=True):
     """Send the next slice of the dirty keys of the frozen write batch and of the rewrite as data messages.
 
     Answer DataWritten. In turn with input: a large checkpoint stalls nothing (A8). After all outputs of the checkpoint
@@ -267,8 +248,7 @@ class WriteData:
     cursor: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyFrozen:
+class ApplyFrozen(Struct, frozen=True):
     """Write the frozen write batch to the store in chunks, the changelog position in the last (A7); answer Applied.
 
     After the commit is known to be valid (A9, C3), before its markers.
@@ -279,24 +259,21 @@ class ApplyFrozen:
     changelog_position: ChangelogPosition
 
 
-@dataclass(frozen=True, slots=True)
-class DropOpen:
+class DropOpen(Struct, frozen=True):
     """Drop the open write batch, collected outputs and what a sink holds back; create the task object again (R4).
 
     Before: ApplyFrozen. After: Process. Answer: none.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class ClearSpill:
+class ClearSpill(Struct, frozen=True):
     """Forget all spilled frames: the early buffer is a cache (A5).
 
     Before: none. After: none. Answer: none.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Trim:
+class Trim(Struct, frozen=True):
     """Delete messages before ``offset``: after the commit that no longer needs them is valid and applied (K2, K3).
 
     Before: ApplyFrozen. After: none. Answer: none.
@@ -306,8 +283,7 @@ class Trim:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Struct, frozen=True):
     """For the driver's counters: ``checkpoint_id`` is committed, applied and its markers are sent.
 
     Before: none. After: none. Answer: none.
@@ -316,8 +292,7 @@ class Committed:
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Struct, frozen=True):
     """The task has stopped gracefully (R6). A task that is fenced or halts raises an error instead (C5).
 
     Before: Send, ApplyFrozen. After: none. Answer: none.

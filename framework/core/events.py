@@ -1,16 +1,16 @@
 """What may happen to a task. The driver reports these, the core answers with actions. Times are the driver's."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from framework.errors import FrameworkError
 from protocol.changelog_position import ChangelogPosition
 from protocol.ids import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """The process is up. ``nonce``: 16 random bytes; ``bounds``: (start, end) offsets of each partition it touches."""
 
     mono_ms: int
@@ -22,8 +22,7 @@ class Start:
     bounds: dict[TopicPartition, tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class ChangelogRow:
+class ChangelogRow(Struct, frozen=True):
     """One message of the own changelog, read on request of ReadChangelog."""
 
     offset: int
@@ -31,23 +30,20 @@ class ChangelogRow:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ChangelogEnd:
+class ChangelogEnd(Struct, frozen=True):
     """The changelog was read up to its end as of the request; the next message will have this offset."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeFound:
+class OutcomeFound(Struct, frozen=True):
     """The answer to FindOutcome: whether the bulk write counts; None: it is in doubt."""
 
     bulk_write_id: str
     counts: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class InputGone:
+class InputGone(Struct, frozen=True):
     """The task cannot go on: a newer generation is at work, or else it is ``error`` (C5).
 
     The log does not have what comes next of an input: trimmed, or lost. Or visible outputs are not those that were made
@@ -57,8 +53,7 @@ class InputGone:
     error: FrameworkError
 
 
-@dataclass(frozen=True, slots=True)
-class ChangelogAppended:
+class ChangelogAppended(Struct, frozen=True):
     """What AppendChangelog asked for is in the changelog, or was refused because of another's claim.
 
     ``trailing`` offsets behind it are the log's own, so the next own message has an offset that much higher (S1, C3).
@@ -72,15 +67,13 @@ class ChangelogAppended:
     mono_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Acked:
+class Acked(Struct, frozen=True):
     """Every send with a token up to ``token`` is known to have been delivered."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """The next message of an internal input partition, whole."""
 
     partition: TopicPartition
@@ -89,8 +82,7 @@ class Message:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalProcessed:
+class ExternalProcessed(Struct, frozen=True):
     """Records of an external input up to ``next_offset`` were processed (or there were none); ``ended``: none is left.
 
     ``open_bytes`` as in Processed.
@@ -102,15 +94,13 @@ class ExternalProcessed:
     open_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Processed:
+class Processed(Struct, frozen=True):
     """The frame of the last Process action was processed; the open write batch holds about ``open_bytes``."""
 
     open_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFrames:
+class OutputFrames(Struct, frozen=True):
     """The answer to FlushOutputs, or a batch's end: bodies of frames, as (partition, number of records, body).
 
     ``watermark``: the task's event time in ms, and whether all of its sources are idle, to be sent behind the frames
@@ -121,13 +111,11 @@ class OutputFrames:
     watermark: tuple[int, bool] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class InputRead:
+class InputRead(Struct, frozen=True):
     """Deterministic mode: all that was at hand was fed, or nothing is; what can go may go now."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalBatch:
+class ExternalBatch(Struct, frozen=True):
     """Deterministic mode: the driver holds ``count`` rows of an external input, to be decided on (D2).
 
     ``digest``: protocol.frames.digest_rows of them.
@@ -143,8 +131,7 @@ class ExternalBatch:
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class InputIdle:
+class InputIdle(Struct, frozen=True):
     """Deterministic mode: an external input was read to its end and has brought nothing for long enough (E4)."""
 
     partition: TopicPartition
@@ -159,8 +146,7 @@ class Advance(NamedTuple):
     idle: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(Struct, frozen=True):
     """The answer to ProcessRecords, ProcessExternal and ProcessIdle; ``open_bytes`` as in Processed.
 
     ``frames``: as in OutputFrames. ``outputs``: how many records for the outside were collected, ``released``: of each
@@ -180,8 +166,7 @@ class Ran:
     sink_t: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class DataWritten:
+class DataWritten(Struct, frozen=True):
     """The answer to WriteData: ``count`` messages were sent, and how far the rewrite is (K2).
 
     ``digest``: of all data messages of the checkpoint. ``more``: there is more to be sent.
@@ -194,13 +179,11 @@ class DataWritten:
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """The frozen write batch and its changelog position are in the store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed; ``open_bytes`` as in Processed. ``observed``: a logical time that others wait for, or 0."""
 
     mono_ms: int
@@ -209,8 +192,7 @@ class Tick:
     observed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """Finish gracefully (R6): commit once more if there is something to commit, then Exit."""
 
 

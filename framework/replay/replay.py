@@ -8,8 +8,9 @@ writes, and what the tasks send to files and tables is dropped (``no_sinks``).
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from framework.api.job import Job
 from framework.core.deterministic.logical_watermarks import step_at

@@ -106,7 +106,7 @@ def test_attempts_are_numbered_apart() -> None:
 
     mine = [data(8, 1), data(8, 2)]
     digest = zlib.crc32(mine[1], zlib.crc32(mine[0]))
-    fields = {name: getattr(BASE, name) for name in BASE.__slots__}
+    fields = {name: getattr(BASE, name) for name in BASE.__struct_fields__}
     named = Commit(**fields | {"checkpoint_id": 1, "attempt": 8, "data_count": 2, "data_digest": digest})
     commit = encode_commit(ChangelogHeader(COMMIT, 1, 1, 0), named)
     _, segments = fold([claim, data(7, 1), mine[0], data(7, 2), mine[1], data(7, 3), commit])

@@ -69,7 +69,7 @@ class Writer:
         previous: int = -1,
     ) -> bytes:
         """Return the commit of what was written since the last."""
-        fields = {name: getattr(BASE, name) for name in BASE.__slots__} | {
+        fields = {name: getattr(BASE, name) for name in BASE.__struct_fields__} | {
             "generation": self.generation,
             "checkpoint_id": checkpoint_id,
             "rollback_history": self.rollback_history,

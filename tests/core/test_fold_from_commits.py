@@ -26,7 +26,7 @@ from tests.core.test_changelog_fold import BASE
 
 NAME = "j.b.changelog[0]"
 DATA, COMMIT = ChangelogType.DATA, ChangelogType.COMMIT
-FIELDS = {name: getattr(BASE, name) for name in BASE.__slots__}
+FIELDS = {name: getattr(BASE, name) for name in BASE.__struct_fields__}
 
 
 @dataclass

@@ -1,10 +1,10 @@
 """Each core notices a state that it must not have: one attribute is set wrong, and the next check raises."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from framework.core import actions as do
 from framework.core.lifecycle import CommitStep, StartupPhase, TaskStatus

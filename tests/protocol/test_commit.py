@@ -1,10 +1,10 @@
 """Commit messages."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim
 from protocol.commit import Commit, decode_commit, encode_commit

@@ -58,7 +58,10 @@ def test_schema_explains_and_covers_every_field() -> None:
     visit(json.loads(text))
     assert undocumented == []
     assert {name: fields for name, fields in records.items() if name != "LineageEntry"} == {
-        name: [commit.SCHEMA_NAMES.get(field, field) for field in getattr(commit, CLASSES.get(name, name)).__slots__]
+        name: [
+            commit.SCHEMA_NAMES.get(field, field)
+            for field in getattr(commit, CLASSES.get(name, name)).__struct_fields__
+        ]
         for name in records
         if name != "LineageEntry"
     }

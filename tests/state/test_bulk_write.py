@@ -3,11 +3,11 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from framework.errors import ConfigError, Fenced, Halted
 from framework.job.directory import JobDirectory

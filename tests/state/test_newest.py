@@ -15,7 +15,7 @@ from protocol.changelog_position import ChangelogPosition, encode_changelog_posi
 from protocol.commit import Commit, encode_commit
 from tests.core.test_changelog_fold import BASE
 
-FIELDS = {name: getattr(BASE, name) for name in BASE.__slots__}
+FIELDS = {name: getattr(BASE, name) for name in BASE.__struct_fields__}
 
 
 class Count(Task):

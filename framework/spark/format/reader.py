@@ -1,7 +1,6 @@
 """What a Spark task does: read one partition of the log, yield Arrow batches. Nothing in here needs Spark."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -130,7 +129,7 @@ def commits_of(where: Where, stage: str, wiring: TaskWiring) -> Iterator[pa.Reco
 
 
 def _fields(commit: Commit) -> dict[str, Any]:
-    named = {SCHEMA_NAMES.get(field.name, field.name): field.name for field in fields(commit)}
+    named = {SCHEMA_NAMES.get(field, field): field for field in commit.__struct_fields__}
     return {name: _plain(getattr(commit, field)) for name, field in named.items() if name in _COMMITS.names}
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from framework.core import actions as do
 from framework.core import events as on
@@ -87,7 +88,7 @@ def bulk_written(*, counts: bool | None) -> Logical:
     first.tick(100)
     ownership, commit = first.core.ownership, first.core.commits.committed
     assert commit is not None
-    written = replace(
+    written = structs.replace(
         commit, checkpoint_id=commit.checkpoint_id + 1, previous=commit.checkpoint_id, bulk_write_id="r", data_count=0
     )
     first.log.append(INNER.changelog, encode_commit(ownership.header(ChangelogType.COMMIT), written))

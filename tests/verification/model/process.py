@@ -15,6 +15,8 @@ from hashlib import blake2b
 from marshal import dumps
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from framework.core import actions as do
 from framework.core import events as on
 from framework.core.aligned.task import TaskCore
@@ -327,6 +329,8 @@ def _plain(value: object) -> Any:
 
 
 def _names(value: object) -> Iterable[str]:
+    if isinstance(value, Struct):
+        return value.__struct_fields__
     if hasattr(value, "__dataclass_fields__"):
         return [each.name for each in fields(value)]  # type: ignore[arg-type]  # a dataclass
     return sorted(vars(value))

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from framework.core.aligned import rollbacks as module
 from framework.core.aligned.channel import Channel
 from framework.core.aligned.early_buffer import EarlyBuffer
@@ -126,7 +128,7 @@ def resume_at_position(commit: Any) -> Any:
 
     def mistaken(self: Inputs, checkpoint_id: int) -> tuple[InputCommit, ...]:
         inputs: tuple[InputCommit, ...] = commit(self, checkpoint_id)
-        return tuple(replace(i, resume=self.position[TopicPartition(i.topic, i.partition)]) for i in inputs)
+        return tuple(structs.replace(i, resume=self.position[TopicPartition(i.topic, i.partition)]) for i in inputs)
 
     return mistaken
 

@@ -1,7 +1,8 @@
 """Mistakes where an aligned task reads what a deterministic one writes (A2b)."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from framework.core.aligned.deterministic_channel import LogicalChannel
 from framework.core.aligned.inputs import Inputs

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.events import Ran
 from framework.execution.deterministic.output_recovery import OutputRecovery
@@ -103,6 +105,6 @@ def output_before_decision(ran: Any) -> Any:
     def mistaken(self: DeterministicCore, event: Ran) -> Any:
         if self.releases or not (self.source.batches and event.outputs):
             return ran(self, event)
-        return [self.sender.produce(event.outputs), *ran(self, replace(event, outputs=0))]
+        return [self.sender.produce(event.outputs), *ran(self, structs.replace(event, outputs=0))]
 
     return mistaken

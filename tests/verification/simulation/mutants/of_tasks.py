@@ -1,7 +1,8 @@
 """Mistakes in the order of things: before a commit, after it, at a start, at the end (A2, A7, A8, R2, C4)."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from framework.core.actions import DropOpen, Trim
 from framework.core.aligned.task import TaskCore

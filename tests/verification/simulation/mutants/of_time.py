@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from framework.core.changelog_fold import ChangelogFold
 from framework.core.deterministic import merge
 from framework.core.deterministic.logical_clock import LogicalClock
@@ -202,7 +204,7 @@ def resumed_at_position(commit: Any) -> Any:
     def mistaken(self: Merge, checkpoint_id: int) -> Any:
         inputs, frontiers = commit(self, checkpoint_id)
         positions = self.position.values()
-        return tuple(replace(i, resume=offset) for i, offset in zip(inputs, positions, strict=True)), frontiers
+        return tuple(structs.replace(i, resume=offset) for i, offset in zip(inputs, positions, strict=True)), frontiers
 
     return mistaken
 
