@@ -82,6 +82,7 @@ def test_every_rule_is_told() -> None:
         *(f"A{n}" for n in range(1, 10)),
         "A2b",
         "A2c",
+        "A2d",
         *(f"R{n}" for n in range(1, 7)),
     ]
     rules += [

@@ -21,6 +21,9 @@ Entry = dict[str, Any]  # of a store or a window: id, name, key, value; of a win
 
 _NEW_NAME = "give the changed one another name, under which it begins empty, and keep the old declaration beside it"
 _DEFAULT = "give the field a default"
+_READ_AS_BEFORE = (
+    "put broadcast= back as it was; or start a job of another name, which reads its inputs from their first records"
+)
 _KEEP = "declare it again as it was: it may stay unused"
 
 
@@ -60,7 +63,9 @@ def _define_stage(stage: StageGraph) -> dict[str, Any]:
         for window in stage.windows.values()
     ]
     inputs = sorted(topic.name for topic in stage.topics_read())
-    return {"name": stage.name, "inputs": inputs, "stores": stores, "windows": windows}
+    described = {"name": stage.name, "inputs": inputs, "stores": stores, "windows": windows}
+    whole = sorted(stage.topics_broadcast())
+    return described | {"broadcast": whole} if whole else described
 
 
 def encode_definition(definition: Definition) -> bytes:
@@ -107,6 +112,23 @@ def refuse_changes(job: Job, changes: list[Change]) -> None:
 def changes_of_job(definition: Definition, job: Job) -> list[Change]:
     """Return all that the code changes and may not: what a start must refuse."""
     return [*_stage_changes(definition, job), *changes_of_state(definition, job), *_public_changes(definition, job)]
+
+
+def changes_of_broadcast(definition: Definition, job: Job) -> list[Change]:
+    """Return the topics that the tasks of a stage have read whole and would read in part, or the other way round."""
+    stages, changes = {stage.name: stage for stage in job.stages}, []
+    for before in definition["stages"]:
+        stage = stages.get(before["name"])
+        if stage is None:
+            continue
+        kept = set(before["inputs"]) & {topic.name for topic in stage.topics_read()}
+        was, now = set(before.get("broadcast", ())), stage.topics_broadcast()
+        for topic in sorted(kept & (was ^ now)):
+            whole, part = "whole in each task (broadcast=True)", "by partition, each task its own"
+            had, has = (whole, part) if topic in was else (part, whole)
+            what = f"stage {stage.name!r} has read topic {topic!r} {had}, and this code reads it {has}"
+            changes.append(Change(what, _READ_AS_BEFORE))
+    return changes
 
 
 def changes_of_state(definition: Definition, job: Job) -> list[Change]:

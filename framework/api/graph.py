@@ -80,6 +80,10 @@ class StageGraph:
         """Return the names of the topics that are read to their ends before the others (A2c)."""
         return frozenset(declared.topic.name for declared in self.inputs.values() if declared.bootstrap)
 
+    def topics_broadcast(self) -> frozenset[str]:
+        """Return the names of the topics of which each task reads every record (A2d)."""
+        return frozenset(declared.topic.name for declared in self.inputs.values() if declared.broadcast)
+
     def topics_written(self) -> list[Topic[Any, Any]]:
         """Return the topics of all outputs but files, tables and dead letters."""
         return [declared.target for declared in self.outputs.values() if isinstance(declared.target, Topic)]

@@ -1,6 +1,6 @@
 """A job: stages joined by the topics that they share, checked as a whole when it is built."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +53,20 @@ class Job:
     def keep_fingerprints(self, first: int | None, known: frozenset[int]) -> None:
         """Take over under which fingerprint the job first ran, and under which others: its producers' are ours then."""
         self._topology = replace(self._topology, first=first, known=known)
+
+    def count_broadcast(self, count: Callable[[str], int | None]) -> None:
+        """Take over how many partitions each topic has that tasks read whole; None: there is none yet (A2d).
+
+        Until then it counts as having as many as the job, which is what the job would make. Call this before reading or
+        running tasks of a job.
+        """
+        self._topology = replace(
+            self._topology,
+            broadcast={
+                stage: {topic: count(topic) or self.partitions for topic in topics}
+                for stage, topics in self._topology.broadcast.items()
+            },
+        )
 
     def stage(self, name: str) -> StageGraph:
         """Return the stage of that name. Raises GraphError if there is none."""
@@ -145,7 +159,9 @@ class Job:
                     )
                 for producer in producers:
                     log_topic = stream_topic(self.name, producer.name, topic.name, consumer.name)
-                    streams.append(Stream(log_topic, producer.ordinal, consumer.ordinal, self.partitions, topic.name))
+                    to_all = topic.name in consumer.topics_broadcast()
+                    ends = producer.ordinal, consumer.ordinal
+                    streams.append(Stream(log_topic, *ends, self.partitions, topic.name, broadcast=to_all))
         refuse_clashes(
             "internal stream", (stream.topic for stream in streams), "rename a stage or topic: dots make them one"
         )
@@ -153,7 +169,15 @@ class Job:
         deterministic = frozenset(stage.ordinal for stage in self.stages if stage.mode == "deterministic")
         timed = frozenset(stage.ordinal for stage in self.stages if stage.goes_by_time)
         first = {stage.ordinal: stage.topics_read_first() for stage in self.stages}
-        return Topology(self.name, stages, tuple(streams), external, deterministic, timed, bootstrap=first)
+        whole = {
+            stage.ordinal: {
+                topic: self.partitions for topic in external.get(stage.ordinal, ()) if topic in stage.topics_broadcast()
+            }
+            for stage in self.stages
+        }
+        return Topology(
+            self.name, stages, tuple(streams), external, deterministic, timed, bootstrap=first, broadcast=whole
+        )
 
     def _refuse_cycles(self) -> None:
         """Raise GraphError naming a cycle: markers would go round it forever (design 1.1: a job is acyclic)."""

@@ -51,6 +51,9 @@ class Input(Generic[K, V]):
 
     ``bootstrap``: at each start the task reads this topic, which others write, to the end that it has then, before it
     reads its other inputs (Samza: bootstrap stream).
+
+    ``broadcast``: each task of the stage reads every record of the topic, however many partitions that has (Kafka
+    Streams: GlobalKTable; Flink: broadcast state); for what is small.
     """
 
     def __init__(
@@ -60,12 +63,14 @@ class Input(Generic[K, V]):
         *,
         deduplicate: Deduplicate[K, V] | None = None,
         bootstrap: bool = False,
+        broadcast: bool = False,
     ) -> None:
         """Declare the input."""
         self.topic = topic
         self.errors = errors
         self.deduplicate = deduplicate
         self.bootstrap = bootstrap
+        self.broadcast = broadcast
 
 
 class Output(Generic[K, V]):

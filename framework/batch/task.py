@@ -64,6 +64,12 @@ class _NoContext(Context):
 def check_batch(job: Job) -> None:
     """Refuse a job whose state depends on what only its live tasks know. Raises ConfigError."""
     for stage in job.stages:
+        if whole := stage.topics_broadcast():
+            raise ConfigError(
+                f"stage {stage.name} reads all of topic {min(whole)} in each task (broadcast=True), which a batch "
+                "cannot do yet. Start the job under another name instead: it reads its inputs from their first records",
+                stage=stage.name,
+            )
         if first := stage.topics_read_first():
             raise ConfigError(
                 f"stage {stage.name} reads topic {min(first)} first (bootstrap=True): where that ended when a task "

@@ -53,7 +53,7 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
             for stream in topology.streams_into(stage)
             for p in range(topology.stages[stream.producer].partitions)
         ),
-        external=tuple(TopicPartition(topic, partition) for topic in topology.externals_of(stage)),
+        external=topology.external_partitions(stage, partition),
         outputs=tuple(
             TopicPartition(stream.topic, p)
             for stream in topology.streams_out_of(stage)
@@ -84,8 +84,8 @@ def wire(topology: Topology, stage: int, partition: int) -> TaskWiring:
         ),
         fingerprints=topology.fingerprints() | topology.known,
         bootstrap=tuple(
-            TopicPartition(topic, partition)
-            for topic in topology.externals_of(stage)
-            if topic in topology.bootstrap.get(stage, ())
+            each
+            for each in topology.external_partitions(stage, partition)
+            if each.topic in topology.bootstrap.get(stage, ())
         ),
     )

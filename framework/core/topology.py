@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from protocol.ids import TopicPartition
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -19,6 +21,7 @@ class Stream:
     """One edge, producing stage → consuming stage, and its internal log topic.
 
     ``topic`` is the name in the log, ``user_topic`` the one in the job's code; ``partitions`` is the consumer's count.
+    ``broadcast``: the producer sends each record to all of them, so that each task of the consumer has it (A2d).
     """
 
     topic: str
@@ -26,6 +29,7 @@ class Stream:
     consumer: int
     partitions: int
     user_topic: str = ""
+    broadcast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class Topology:
     ``deterministic``: the ordinals of the stages in that mode (D1); what they write may be read by any stage.
     ``timed``: the ordinals of the stages with timers or windows, which go by event time (E1).
     ``bootstrap``: by stage, those of its external topics that it reads to their ends first (A2c).
+    ``broadcast``: by stage, those of which each of its tasks reads all partitions, and how many these are (A2d).
     ``first``: the fingerprint of the graph that the job ran with first, which it keeps when stages are added last;
     None: this graph is the first. ``known``: more fingerprints under which the job has run.
     """
@@ -50,6 +55,7 @@ class Topology:
     first: int | None = None
     known: frozenset[int] = frozenset()
     bootstrap: Mapping[int, frozenset[str]] = field(default_factory=dict, hash=False)  # absent: none
+    broadcast: Mapping[int, Mapping[str, int]] = field(default_factory=dict, hash=False)  # absent: none
 
     def __post_init__(self) -> None:
         """Raise ValueError unless ordinals are indexes, streams join stages of the job and stream topics are unique."""
@@ -77,7 +83,8 @@ class Topology:
         """Return a non-negative INT64 over stages, edges and partition counts, equal in every process (design 1.2)."""
         lines = [f"{stage.ordinal} {stage.name} {stage.partitions}" for stage in self.stages]
         lines += sorted(
-            f"{stream.producer} {stream.topic} {stream.consumer} {stream.partitions}" for stream in self.streams
+            f"{stream.producer} {stream.topic} {stream.consumer} {stream.partitions}" + " broadcast" * stream.broadcast
+            for stream in self.streams
         )
         digest = hashlib.sha256("\n".join([self.job, *lines]).encode()).digest()
         return int.from_bytes(digest[:8], "big") >> 1
@@ -115,6 +122,19 @@ class Topology:
     def externals_of(self, stage: int) -> tuple[str, ...]:
         """Return the external topics that the stage reads."""
         return self.external_inputs.get(stage, ())
+
+    def external_partitions(self, stage: int, partition: int) -> tuple[TopicPartition, ...]:
+        """Return what a task reads from outside: its partition of each topic, of a broadcast one all of them."""
+        whole = self.broadcast.get(stage, {})
+        return tuple(
+            TopicPartition(topic, number)
+            for topic in self.externals_of(stage)
+            for number in (range(whole[topic]) if topic in whole else (partition,))
+        )
+
+    def keyed_externals_of(self, stage: int) -> tuple[str, ...]:
+        """Return the external topics of which each task reads the partition of its keys: all but broadcast ones."""
+        return tuple(topic for topic in self.externals_of(stage) if topic not in self.broadcast.get(stage, {}))
 
     def is_source(self, stage: int) -> bool:
         """Return whether the stage has no internal input that comes with markers (1.8 A1)."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, overload
 from framework.api.graph import StageGraph
 from framework.api.serdes import encode_error, functions_of
 from framework.api.topic import Topic
-from framework.core.topology import Topology
+from framework.core.topology import Stream, Topology
 from framework.errors import ConfigError, TaskError
 from framework.execution.frame_buffer import Buffer, Headers
 from framework.ports import ExternalRecord
@@ -167,7 +167,7 @@ class Outputs:
         streams = [s for s in self._topology.streams_out_of(self._stage.ordinal) if s.user_topic == topic.name]
         ends: list[tuple[Append, Sequence[Any]]] = []
         if streams:
-            ends.append(self._stream_append([self._streams[stream.topic] for stream in streams]))
+            ends.append(self._stream_append(streams))
         if not streams or topic.public:
             append, targets = self._external_append(topic.name)
             ends.append((self._drop_one if self._drop else append, targets))
@@ -227,9 +227,15 @@ class Outputs:
 
         return send
 
-    def _stream_append(self, streams: list[list[Buffer]]) -> tuple[Append, Sequence[tuple[Buffer, ...]]]:
-        """Return (append to a partition of each of these streams, the targets): a job has one partition count."""
+    def _stream_append(self, streams: Sequence[Stream]) -> tuple[Append, Sequence[tuple[Buffer, ...]]]:
+        """Return (append to a partition of each of these streams, the targets): a job has one partition count.
+
+        Of a broadcast stream all partitions are part of each target (A2d).
+        """
         used, journal = self._used, self._journal
+        keyed = [self._streams[stream.topic] for stream in streams if not stream.broadcast]
+        whole = tuple(buffer for stream in streams if stream.broadcast for buffer in self._streams[stream.topic])
+        targets = [(*(buffers[p] for buffers in keyed), *whole) for p in range(streams[0].partitions)]
 
         def append(
             target: tuple[Buffer, ...], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
@@ -245,7 +251,7 @@ class Outputs:
                 if journal is not None:
                     journal.append(buffer)
 
-        return append if self._mode is None else self._mode.stream_append(append), list(zip(*streams, strict=True))
+        return append if self._mode is None else self._mode.stream_append(append), targets
 
     def _external_append(self, topic: str) -> tuple[Append, Sequence[Any]]:
         """Return (append to a partition of the external topic, the targets). Raises ConfigError if there is none."""

@@ -43,7 +43,7 @@ class JobKeys:
         self.halts = settings.misplaced_keys == "halt"
         self._metadata, self._job_directory = metadata, job_directory
         topology = job.topology()
-        topics = {topic for stage in job.stages for topic in topology.externals_of(stage.ordinal)}
+        topics = {topic for stage in job.stages for topic in topology.keyed_externals_of(stage.ordinal)}
         self.pinned = pinned(metadata, sorted(topics)) if job.partitions > 1 else {}
         self.rescaled: Rescaled | None = rescaled(metadata, job) if job.partitions > 1 else None
 
@@ -52,7 +52,7 @@ class JobKeys:
 
         Raises Halted: the inputs are partitioned differently.
         """
-        topics = self.job.topology().externals_of(stage.ordinal)
+        topics = self.job.topology().keyed_externals_of(stage.ordinal)
         if self.job.partitions == 1 or not topics or not has_state(stage):
             return None
         return KeyCheck(self, stage, [TopicPartition(topic, partition) for topic in topics])
@@ -199,7 +199,7 @@ class KeyCheck:
         """Refuse inputs that bring the same key to different tasks; what comes from a stage is placed by murmur2."""
         known = {at.topic: self._keys.pinned[at.topic] for at in self._inputs if at.topic in self._keys.pinned}
         streams = self._keys.job.topology().streams_into(self._stage.ordinal)
-        known |= {stream.user_topic: Partitioner.MURMUR2 for stream in streams}
+        known |= {stream.user_topic: Partitioner.MURMUR2 for stream in streams if not stream.broadcast}
         if len(set(known.values())) > 1:
             self._complain(None, differing_inputs(self._stage.name, known))
 

@@ -60,7 +60,7 @@ def pin(metadata: JobMetadata, topic: str, partitioner: Partitioner) -> Partitio
 def pin_like(metadata: MetadataReader, job: Job, target_metadata: JobMetadata, target: Job) -> None:
     """Pin for a second job, of the same stages, what is pinned for the first: its state is placed by it."""
     for stage, other in zip(job.stages, target.stages, strict=False):
-        topics, others = (each.topology().externals_of(stage.ordinal) for each in (job, target))
+        topics, others = (each.topology().keyed_externals_of(stage.ordinal) for each in (job, target))
         known = pinned(metadata, topics)
         for topic, name in zip(topics, others, strict=False):
             if topic in known and has_state(other):
@@ -75,7 +75,7 @@ def placed_by(metadata: MetadataReader, job: Job) -> Places:
     found: dict[int, Placement] = {}
     for stage in job.stages:
         found[stage.ordinal] = partition_of
-        partitioners = pinned(metadata, job.topology().externals_of(stage.ordinal)) if has_state(stage) else {}
+        partitioners = pinned(metadata, job.topology().keyed_externals_of(stage.ordinal)) if has_state(stage) else {}
         for topic, partitioner in partitioners.items():
             if partitioner is Partitioner.OWN:
                 raise ConfigError(

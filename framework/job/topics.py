@@ -29,10 +29,13 @@ def missing_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> li
     wanted: list[tuple[str, int, bool]] = []
     for stage in topology.stages:
         for topic in topology.externals_of(stage.ordinal):
+            found, needed = log.partitions(topic), stage.partitions
+            if topic in topology.broadcast.get(stage.ordinal, ()):
+                needed = found or needed  # as many as it has: each task reads all of them
             if fed is not None:
                 ran = log.partitions(topology.changelog(stage.ordinal)) is not None
-                _check_external(job, topic, stage.partitions, log.partitions(topic), fed=topic in fed, ran=ran)
-            wanted.append((topic, stage.partitions, True))
+                _check_external(job, topic, needed, found, fed=topic in fed, ran=ran)
+            wanted.append((topic, needed, True))
     wanted += [(topology.changelog(stage.ordinal), stage.partitions, False) for stage in topology.stages]
     wanted += [(stream.topic, stream.partitions, False) for stream in topology.streams]
     for topic in job.external_sinks():
@@ -48,14 +51,19 @@ def missing_topics(job: Job, log: Log, fed: Collection[str] | None = None) -> li
 
 
 def _check_counts(job: Job, log: Log) -> None:
-    """Raise ConfigError if two inputs have different numbers of partitions: no number would suit the job."""
-    inputs = {topic for stage in job.topology().stages for topic in job.topology().externals_of(stage.ordinal)}
+    """Raise ConfigError if two inputs have different numbers of partitions: no number would suit the job.
+
+    A broadcast input may have any number.
+    """
+    topology = job.topology()
+    inputs = {topic for stage in topology.stages for topic in topology.keyed_externals_of(stage.ordinal)}
     found = {topic: count for topic in sorted(inputs) if (count := log.partitions(topic)) is not None}
     if len(set(found.values())) > 1:
         (fewest, low), (most, high) = (pick(found.items(), key=lambda item: item[1]) for pick in (min, max))
         raise ConfigError(
             f"job {job.name!r} reads {fewest}, which has {low} partitions, and {most}, which has {high}: equal keys of "
-            f"both must have equal partition numbers. Create a topic with {high} partitions, copy {fewest} to it by a "
+            f"both must have equal partition numbers. If {fewest} is small, let each task read all of it: "
+            f"Input(…, broadcast=True). Else create a topic with {high} partitions, copy {fewest} to it by a "
             f"job of its own (one stage that sends each record on, Job(…, partitions={low})), and read that topic",
             topic=fewest,
         )

@@ -86,6 +86,13 @@ def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Foun
 
     Raises ConfigError if the log does not hold enough of it.
     """
+    for stage, topics in job.topology().broadcast.items():
+        if topics and stage in job.topology().deterministic:
+            raise ConfigError(
+                f"stage {job.stages[stage].name} reads all of topic {min(topics)} in each task (broadcast=True), which "
+                "a replay cannot do yet: check a job in which that topic has its own stage, which sends it on",
+                topic=min(topics),
+            )
     wirings = _in_order(job)
     recorded_tasks = {wiring.producer: recorded_task(log, wiring.changelog) for wiring in wirings}
     begins = _begins(wirings, recorded_tasks, since)

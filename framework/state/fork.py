@@ -40,6 +40,7 @@ def fork(
     ``assume_keyed``: as of ``rescale``. Raises ConfigError: the jobs do not fit, or the second one has run.
     """
     _check_fit(job, target)
+    _refuse_broadcast(target)
     spread = target.partitions != job.partitions
     places = placed_by(log.read_metadata(job.name), job) if spread else {}
     if spread:
@@ -88,6 +89,19 @@ def _stays(row: Row) -> bool:
     """Tell whether an entry counts outputs of the first job: the second one begins to count from 1."""
     store, key, _ = row
     return store == OUTBOX or (store == META and is_of_outputs(key))
+
+
+def _refuse_broadcast(target: Job) -> None:
+    """Refuse a job whose tasks have positions of their own in one partition: a fork has one for all of them."""
+    for stage in target.stages:
+        if whole := target.topology().broadcast.get(stage.ordinal):
+            raise ConfigError(
+                f"stage {stage.name} reads all of topic {min(whole)} in each task (broadcast=True), and grete fork "
+                "gives a partition one position: start the second job without a fork: it reads its inputs from their "
+                "first records",
+                stage=stage.name,
+                topic=min(whole),
+            )
 
 
 def _check_fit(job: Job, target: Job) -> None:

@@ -33,6 +33,7 @@ def check_graph(job: Job, log: JobLogReader, tasks: Sequence[TaskWiring] | None 
 
     ``job`` takes over under which fingerprints the job has run. Raises ConfigError: what has changed, with a way out.
     """
+    job.count_broadcast(log.partitions)
     ours, pinned = job.topology(), _pinned(job, log)
     if pinned is None:
         commits = _commits(log, all_wirings(job))  # of a job made before graphs were pinned, or of none at all
@@ -51,7 +52,8 @@ def check_graph(job: Job, log: JobLogReader, tasks: Sequence[TaskWiring] | None 
 
 
 def know_graph(job: Job, log: JobLogReader) -> None:
-    """Let a job take over under which fingerprints it has run, so that its commits can be read; refuse nothing."""
+    """Let a job take over what the log knows of its graph, so that its commits can be read; refuse nothing."""
+    job.count_broadcast(log.partitions)
     pinned = _pinned(job, log)
     if pinned is not None and _continues(pinned, job.topology()):
         job.keep_fingerprints(pinned.first, pinned.known | pinned.fingerprints())
@@ -101,6 +103,7 @@ def encode_graph(topology: Topology) -> bytes:
         ],
         "streams": [
             {"topic": stream.user_topic, "from": names[stream.producer], "to": names[stream.consumer]}
+            | ({"broadcast": True} if stream.broadcast else {})
             for stream in topology.streams
         ],
         "first": f"{first:016x}",  # text: not every reader of JSON keeps 63 bits
@@ -123,7 +126,13 @@ def decode_graph(job: str, raw: bytes) -> Topology:
         job,
         tuple(Stage(stage["name"], stage["number"], partitions) for stage in found["stages"]),
         tuple(
-            Stream(stream_topic(job, s["from"], s["topic"], s["to"]), numbers[s["from"]], numbers[s["to"]], partitions)
+            Stream(
+                stream_topic(job, s["from"], s["topic"], s["to"]),
+                numbers[s["from"]],
+                numbers[s["to"]],
+                partitions,
+                broadcast=s.get("broadcast", False),
+            )
             for s in found["streams"]
         ),
         deterministic=frozenset(stage["number"] for stage in found["stages"] if stage["mode"] == "deterministic"),
@@ -203,7 +212,8 @@ def _edges(topology: Topology, count: int) -> set[str]:
     names, prefix = [stage.name for stage in topology.stages], len(topology.job) + 1
     found = (stream for stream in topology.streams if max(stream.producer, stream.consumer) < count)
     return {
-        f"the stream {stream.topic[prefix:]!r} from {names[stream.producer]!r} to {names[stream.consumer]!r}"
+        f"the {'broadcast ' * stream.broadcast}stream {stream.topic[prefix:]!r} from {names[stream.producer]!r} to "
+        f"{names[stream.consumer]!r}"
         for stream in found
     }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from framework.api.definition import (
     Definition,
+    changes_of_broadcast,
     changes_of_job,
     changes_of_state,
     decode_definition,
@@ -48,6 +49,16 @@ def check_definition(job: Job, log: JobLogReader) -> Definition | None:
     take_over(definition, job)
     _check_outputs(definition, job, log)
     return definition
+
+
+def check_broadcast(job: Job, log: JobLogReader) -> None:
+    """Refuse code whose tasks read a topic whole that they have read in part, or the other way. Raises ConfigError.
+
+    The graph is to be checked behind this: it would only say that partitions are gone.
+    """
+    definition = _definition_of(job, log)
+    if definition is not None:
+        refuse_changes(job, changes_of_broadcast(definition, job))
 
 
 def check_readable(job: Job, log: JobLogReader) -> Definition | None:

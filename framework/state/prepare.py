@@ -11,7 +11,7 @@ from framework.logs.topic_identity import check_topics, pin_topics
 from framework.ports import JobLog, JobMetadata
 from framework.settings import Settings
 from framework.state.graph_pinning import check_graph, pin_graph
-from framework.state.pinning import check_definition, pin_definition, take_state_of
+from framework.state.pinning import check_broadcast, check_definition, pin_definition, take_state_of
 
 
 def prepare(
@@ -33,6 +33,7 @@ def prepare(
     """
     found = log.read_metadata(job.name)
     check_guarantee(found, job.name, settings, job.modes)
+    check_broadcast(job, log)
     check_graph(job, log, tasks)
     if check_definition(job, log) is None and state_of is not None:
         take_state_of(state_of, job)

@@ -63,6 +63,15 @@ def rescale(
             f"job {job.name!r} is deterministic: it cannot be rescaled once it has run: run its inputs through a job "
             "of another name with more partitions"
         )
+    for stage in job.stages:
+        if whole := stage.topics_broadcast():
+            raise ConfigError(
+                f"stage {stage.name} reads all of topic {min(whole)} in each task (broadcast=True), so its state does "
+                f"not move with its keys: start a job of another name with Job(…, partitions={partitions}): it reads "
+                "its inputs from their first records",
+                stage=stage.name,
+                topic=min(whole),
+            )
     before = partitions_of(log, job)
     old, new = job.of(before), job.of(partitions)
     check_whole(old, log)

@@ -58,6 +58,7 @@ class Kit:
         self._data = MemoryLogData(lambda: self.now_ms)
         self._log = MemoryLog(self._data)
         create_topics(job, self._log)
+        job.count_broadcast(self._log.partitions)
         self._progress = CommitProgress(self._log)
         self._turns: Counter[str] = Counter()  # records fed without a key
         self._faults = Faults(0, 0)
@@ -259,8 +260,7 @@ class Kit:
 
     @property
     def _waits_for_idle(self) -> bool:
-        inputs = sum(map(len, self.job.topology().external_inputs.values())) * self.job.partitions
-        return inputs > 1 and bool(self.job.topology().timed)
+        return len(external_ends(self._log, self.job)) > 1 and bool(self.job.topology().timed)
 
     def _intervals(self) -> int:
         """Return the number of checkpoints after which a job that is not at rest never will be."""

@@ -57,8 +57,9 @@ class LocalJob:
             self.metadata = prepare(job, self.log, job_directory, settings, fed)
             self._ends = external_ends(self.log, job)
             self._external = {str(partition): partition for partition in self._ends}
-            self._committed = self._committed_in_log()
-            self._first = {p: self._committed.get(p, self.log.bounds(p)[0]) for p in self._ends}
+            self._positions = self._positions_in_log()  # of each external partition, by the tasks that read it
+            self._committed = {partition: min(of.values()) for partition, of in self._positions.items()}
+            self._first = dict(self._committed)
             self._opened = opened.pop_all()  # from here on close() is responsible
         self.progress = CommitProgress(self.log)
         self._through = dict(self._committed)
@@ -115,11 +116,16 @@ class LocalJob:
             for name, task in worker.status.items():
                 self._checkpoint_ids[name] = max(self._checkpoint_ids[name], task["checkpoint_id"])
                 for external, offset in task["positions"].items():
-                    partition = self._external[external]
-                    if offset > self._committed.get(partition, 0):
-                        self._committed[partition] = offset
+                    partition = self._external.get(external)
+                    if partition is None:
+                        continue  # of a broadcast topic that has got more since this run began
+                    positions = self._positions[partition]
+                    if offset > positions[name]:
+                        positions[name] = offset
                         self._holes[partition][name, worker.starts] = task["holes"].get(external, 0)
-                        self._pending[partition].append((task["checkpoint_id"], offset, self._records(partition)))
+                    if (least := min(positions.values())) > self._committed[partition]:
+                        self._committed[partition] = least
+                        self._pending[partition].append((task["checkpoint_id"], least, self._records(partition)))
         return self._committed
 
     def troubles(self) -> dict[str, str]:
@@ -181,10 +187,10 @@ class LocalJob:
 
     def _records(self, partition: TopicPartition) -> int:
         """Return the same of one partition: offsets, without those at which a task has found no record."""
-        by_task = Counter[str]()
+        by_task = dict.fromkeys(self._positions[partition], 0)
         for (name, _), count in self._holes[partition].items():
             by_task[name] += count
-        return self._committed[partition] - self._first[partition] - max(by_task.values(), default=0)
+        return self._committed[partition] - self._first[partition] - min(by_task.values())  # of the last, as above
 
     def drained(self, ends: dict[TopicPartition, int]) -> bool:
         """Tell whether all before ``ends`` is processed and committed (A2b).
@@ -284,12 +290,15 @@ class LocalJob:
         """Close."""
         self.close()
 
-    def _committed_in_log(self) -> dict[TopicPartition, int]:
-        found: dict[TopicPartition, int] = {}
+    def _positions_in_log(self) -> dict[TopicPartition, dict[str, int]]:
+        found: dict[TopicPartition, dict[str, int]] = {}
         for wiring in all_wirings(self.job):
             last = last_commit(self.log, wiring.changelog) if wiring.external else None
-            for entry in () if last is None else last.commit.external:
-                found[TopicPartition(entry.topic, entry.partition)] = entry.offset
+            entries = () if last is None else last.commit.external
+            offsets = {TopicPartition(entry.topic, entry.partition): entry.offset for entry in entries}
+            for partition in wiring.external:
+                begin = offsets[partition] if partition in offsets else self.log.bounds(partition)[0]
+                found.setdefault(partition, {})[wiring.name] = begin
         return found
 
 

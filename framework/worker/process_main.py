@@ -64,8 +64,10 @@ def open_worker(
         except OSError as error:
             raise ConfigError(f"--status-fd {status_fd}: {error.strerror}: it is for supervisors only") from error
         patience.meanwhile = lambda: None if has_reader(status_fd) else patience.end_within(0)
-    tasks = [wire(job.topology(), graph.ordinal, partition) for graph in stages_of(job, partition, stage)]
+    stages = stages_of(job, partition, stage)
     log = job_directory.open_log(group=job.name, patience=patience)
+    job.count_broadcast(log.partitions)
+    tasks = [wire(job.topology(), graph.ordinal, partition) for graph in stages]
     metadata = prepare(job, log, job_directory, settings, tasks=tasks)
     keys = JobKeys(job, metadata, job_directory, settings)
     worker = Worker(job, partition, log, job_directory, settings, stage=stage, keys=keys)

@@ -75,6 +75,7 @@ class Worker:
         self.stopping: Callable[[], None] = lambda: None  # called when it is asked to stop
         self.tidy: Callable[[], None] = lambda: None  # now and then: what the process writes to
         self._published: dict[TopicPartition, int] = {}
+        self._broadcast = {topic for topics in job.topology().broadcast.values() for topic in topics}
         self._reported_ms = 0.0
         self._dropped: dict[str, tuple[int, float]] = {}  # by reason: records as last logged, and when more may be
         self._turn_of: TaskDriver | None = None  # a log line is about this task; after an error, whose it is
@@ -291,7 +292,10 @@ class Worker:
         """Publish how far external inputs are committed, where that has changed: seldom enough for any cluster."""
         commits = (driver.core.commits.committed for driver in self.drivers)
         positions = {
-            TopicPartition(e.topic, e.partition): e.offset for c in commits if c is not None for e in c.external
+            TopicPartition(e.topic, e.partition): e.offset
+            for c in commits
+            for e in (() if c is None else c.external)
+            if e.topic not in self._broadcast  # each task has a position of its own: a group has one
         }
         if positions != self._published:
             self._published = positions

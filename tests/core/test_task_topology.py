@@ -1,5 +1,7 @@
 """How a task is wired into its job: the alignment's set, the outputs, the changelog (A6, 1.2)."""
 
+from dataclasses import replace
+
 from framework.core.task_topology import wire
 from framework.core.topology import Stage, Stream, Topology, stream_topic
 from protocol.ids import TopicPartition, producer_id
@@ -41,6 +43,15 @@ def test_a_task_reads_its_own_partition_of_external_topics() -> None:
     """Partition p of every external topic belongs to task p (A2)."""
     assert wire(JOB, 0, 2).external == (TopicPartition("in", 2), TopicPartition("more", 2))
     assert wire(JOB, 1, 2).external == ()
+
+
+def test_a_task_reads_all_partitions_of_a_broadcast_topic() -> None:
+    """However many it has; of the others its own, and the order is that of the declarations (A2d)."""
+    job = replace(JOB, broadcast={0: {"more": 2}}, bootstrap={0: frozenset({"more"})})
+    more = tuple(TopicPartition("more", p) for p in range(2))
+    assert wire(job, 0, 2).external == (TopicPartition("in", 2), *more)
+    assert wire(job, 0, 2).bootstrap == more
+    assert (job.keyed_externals_of(0), job.keyed_externals_of(1)) == (("in",), ())
 
 
 def test_a_task_has_a_name_an_id_and_a_changelog_partition() -> None:

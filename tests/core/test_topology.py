@@ -27,6 +27,7 @@ def test_fingerprint_is_pinned() -> None:
         replace(TOPOLOGY, stages=(Stage("b", 0, 2), Stage("a", 1, 2))),
         replace(TOPOLOGY, stages=(Stage("a", 0, 3), Stage("b", 1, 2))),
         replace(TOPOLOGY, streams=(replace(STREAM, producer=1, consumer=0),)),
+        replace(TOPOLOGY, streams=(replace(STREAM, broadcast=True),)),
     ],
 )
 def test_fingerprint_covers_stages_edges_and_counts(other: Topology) -> None:

@@ -19,15 +19,15 @@ def bills_of(name: str) -> Topic[str, int]:
     return Topic(f"{name}-bills", key=utf8, value=int64)
 
 
-def pricing(mode: Mode = "aligned", name: str = "priced") -> Job:
-    """Return the job in a mode, with 2 partitions."""
+def pricing(mode: Mode = "aligned", name: str = "priced", *, broadcast: bool = False) -> Job:
+    """Return the job in a mode, with 2 partitions; ``broadcast``: each task has all prices."""
     table = table_of(name)
 
     class Bill(Task):
         """Keeps the prices, and bills the orders."""
 
         orders = Input(orders_of(name))
-        prices = Input(table, bootstrap=True)
+        prices = Input(table, bootstrap=True, broadcast=broadcast)
         known = Store("known", key=utf8, value=int64)
         out = Output(bills_of(name))
 

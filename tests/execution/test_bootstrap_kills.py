@@ -23,27 +23,42 @@ ORDERED = range(0, ITEMS, 20)
 ORDERS_MS, PRICES_MS = 1_600_000_000_000, 1_600_000_100_000  # by time, the orders would come first
 
 
-def rows(topic: str, values: dict[int, int], timestamp_ms: int) -> list[ExternalRecord]:
+KAFKA = pytest.mark.kafka
+CASES = [  # log, mode, partitions of a broadcast table; 0: it is read as the orders are, which have 2
+    ("embedded", "aligned", 0),
+    ("embedded", "deterministic", 0),
+    ("embedded", "aligned", 1),
+    ("embedded", "deterministic", 5),
+    pytest.param("kafka", "aligned", 0, marks=KAFKA),
+    pytest.param("kafka", "deterministic", 0, marks=KAFKA),
+    pytest.param("kafka", "aligned", 5, marks=KAFKA),
+    pytest.param("kafka", "deterministic", 1, marks=KAFKA),
+]
+
+
+def rows(topic: str, values: dict[int, int], timestamp_ms: int, partitions: int = 2) -> list[ExternalRecord]:
     """Return a record for each item, in the partition of its key."""
     found = []
     for item, value in values.items():
         key = b"%d" % item
-        found.append(ExternalRecord(TopicPartition(topic, partition_of(key, 2)), key, value.to_bytes(8), timestamp_ms))
+        found.append(
+            ExternalRecord(TopicPartition(topic, partition_of(key, partitions)), key, value.to_bytes(8), timestamp_ms)
+        )
     return found
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("mode", ["aligned", "deterministic"])
-@pytest.mark.parametrize("on", ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.mark.parametrize(("on", "mode", "broadcast"), CASES)
 def test_workers_killed_in_the_middle_of_a_table_bill_each_order_once(
-    request: pytest.FixtureRequest, tmp_path: Path, on: str, mode: Mode
+    request: pytest.FixtureRequest, tmp_path: Path, on: str, mode: Mode, broadcast: int
 ) -> None:
-    """Each worker is killed when it has committed a part of its table; the next one goes on there (A2c)."""
-    name, file = f"priced-{on}-{mode}", tmp_path / "job.py"
+    """Workers are killed when a part of the table is committed; the next ones go on there (A2c, A2d)."""
+    name, file = f"priced-{on}-{mode}-{broadcast}", tmp_path / "job.py"
     file.write_text(
         f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-        f"from tests.execution.priced_job import pricing\njob = pricing({mode!r}, {name!r})\n"
+        "from tests.execution.priced_job import pricing\n"
+        f"job = pricing({mode!r}, {name!r}, broadcast={bool(broadcast)})\n"
     )
     kafka = on == "kafka"
     address = LogAddress(f"kafka://{request.getfixturevalue('kafka_broker').bootstrap}") if kafka else LogAddress()
@@ -51,20 +66,21 @@ def test_workers_killed_in_the_middle_of_a_table_bill_each_order_once(
     settings = Settings(checkpoint_interval_ms=50, restart_backoff_ms=20)
     prices, orders, bills = (topic_of(name).name for topic_of in (table_of, orders_of, bills_of))
     with closing(job_directory.open_log(group=name)) as log:
-        for topic in (prices, orders):
-            log.create_topic(topic, 2, plain=True)
-        table = rows(prices, {item: item for item in range(ITEMS)}, PRICES_MS)
-        log.produce(0, 0, [*rows(orders, dict.fromkeys(ORDERED, 2), ORDERS_MS), *table])
+        log.create_topic(orders, 2, plain=True)
+        log.create_topic(prices, broadcast or 2, plain=True)
+        priced = rows(prices, {item: item for item in range(ITEMS)}, PRICES_MS, broadcast or 2)
+        log.produce(0, 0, [*rows(orders, dict.fromkeys(ORDERED, 2), ORDERS_MS), *priced])
         while not log.poll():
             log.wait(100)
     killed: dict[int, int] = {}
-    with LocalJob(pricing(mode, name), str(file), job_directory, settings) as run:
+    with LocalJob(pricing(mode, name, broadcast=bool(broadcast)), str(file), job_directory, settings) as run:
         ends, deadline = run.ends(), time.monotonic() + LIMIT_S
         while not run.drained(ends):
             assert time.monotonic() < deadline, run.checkpoint_ids()
             for partition in {0, 1} - killed.keys():
-                at = run.committed().get(TopicPartition(prices, partition), 0)
-                if 0 < at < ends[TopicPartition(prices, partition)]:
+                table = [TopicPartition(prices, p) for p in (range(broadcast) if broadcast else [partition])]
+                at = sum(run.committed().get(place, 0) for place in table)
+                if 0 < at < sum(ends[place] for place in table):
                     run.supervisor.kill(partition)
                     killed[partition] = at
             run.poll(20)

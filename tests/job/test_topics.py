@@ -24,7 +24,7 @@ class Both(Task):
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])
 def test_inputs_of_different_partition_counts_have_a_way_out(tmp_path: Path, partitions: int) -> None:
-    """No number of partitions suits both: the advice is not the number of one of them, but a copy of the smaller."""
+    """No number of partitions suits both: the smaller one is read whole in each task, or copied."""
     log = EmbeddedLog(tmp_path / "log.db")
     log.create_topic("orders", 2, plain=True)
     log.create_topic("people", 3, plain=True)
@@ -32,5 +32,29 @@ def test_inputs_of_different_partition_counts_have_a_way_out(tmp_path: Path, par
         missing_topics(Job("j", stages=[Both], partitions=partitions), log, fed=())
     text = str(error.value)
     assert "reads orders, which has 2 partitions, and people, which has 3" in text
-    assert "Create a topic with 3 partitions, copy orders to it" in text
+    assert "If orders is small, let each task read all of it: Input(…, broadcast=True)" in text
+    assert "Else create a topic with 3 partitions, copy orders to it" in text
+    log.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_a_broadcast_input_may_have_any_number_of_partitions(tmp_path: Path, count: int) -> None:
+    """Each task reads all of it, so no number has to fit (A2d); the same for a job that had made none of its topics."""
+    whole = type("Whole", (Both,), {"orders": Input(ORDERS, broadcast=True)})
+    log = EmbeddedLog(tmp_path / "log.db")
+    log.create_topic("orders", count, plain=True)
+    log.create_topic("people", 3, plain=True)
+    job = Job("j", stages=[whole], partitions=3)
+    assert missing_topics(job, log, fed=()) == [("j.whole.changelog", 3, False)]
+    assert missing_topics(job, log) == [("j.whole.changelog", 3, False)]
+    log.close()
+
+
+def test_a_missing_broadcast_input_is_made_with_the_jobs_number(tmp_path: Path) -> None:
+    """Where nobody has made it; on a log of others it is to be made first, with a number that works."""
+    whole = type("Whole", (Both,), {"orders": Input(ORDERS, broadcast=True)})
+    log, job = EmbeddedLog(tmp_path / "log.db"), Job("j", stages=[whole], partitions=3)
+    assert ("orders", 3, True) in missing_topics(job, log)
+    with pytest.raises(ConfigError, match=r"there is no topic orders.*--create --topic orders --partitions 3"):
+        missing_topics(job, log, fed=["people"])
     log.close()

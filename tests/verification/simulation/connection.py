@@ -7,6 +7,7 @@ from framework.logs.memory import MemoryLog
 from framework.ports import Delivery, ExternalRecord, LogRow
 from protocol.ids import TopicPartition
 from tests.verification.simulation.boundary import Boundary, name_of
+from tests.verification.simulation.feeds import is_broadcast, value_for
 from tests.verification.simulation.log import Plain, Queue, Sent, SharedLog
 
 
@@ -70,7 +71,11 @@ class SimLog(MemoryLog):
         end = self.shared.partition(partition).readable_end(self.shared.clock())
         if offset > end:
             raise OffsetOutOfRange(f"{partition}: offset {offset} is beyond {end}", partition=partition, offset=offset)
-        return [row for row in super().read(partition, offset, max_bytes) if row.offset < end]
+        rows = [row for row in super().read(partition, offset, max_bytes) if row.offset < end]
+        if not is_broadcast(partition):
+            return rows
+        reader = self.changelog.partition
+        return [row._replace(value=value_for(reader, partition, row.value or b"")) for row in rows]
 
     def leave(self, partition: TopicPartition) -> None:
         """Forget what was fetched."""

@@ -8,6 +8,7 @@ from framework.core.topology import Topology
 from protocol.ids import TopicPartition
 
 Rows = tuple[tuple[float, bytes], ...]  # of a partition: share of the steps after which it arrives, value
+KEYED, BROADCAST = "table", "whole"  # the first word of a table's topic
 OF_A_TABLE = 50  # above a record's partition, in its ident, if it is a table's: no other record has that ident
 
 
@@ -38,14 +39,44 @@ def expected_of(
 
 
 def table_of(seed: int, topology: Topology) -> tuple[Topology, dict[TopicPartition, Rows]]:
-    """Return the job with a table beside the inputs of one stage, read before them (A2c), and the table's records."""
+    """Return the job with a table beside the inputs of one stage, and the table's records, by partition.
+
+    Half of the tables are read first (A2c), half are broadcast (A2d), with another number of partitions.
+    """
     r = random.Random(f"rows of a table {seed}")
-    allowed = [
-        s.ordinal for s in topology.stages if s.ordinal not in topology.deterministic or topology.is_source(s.ordinal)
-    ]
-    stage = r.choice(allowed)
-    topic = f"table.{stage}"
-    external = {**topology.external_inputs, stage: (*topology.externals_of(stage), topic)}
-    topology = replace(topology, external_inputs=external, bootstrap={stage: frozenset({topic})})
-    count = topology.stages[stage].partitions
+    stages = [s.ordinal for s in topology.stages]
+    stage = r.choice([s for s in stages if s not in topology.deterministic or topology.is_source(s)])
+    first, whole = r.choice(((True, False), (True, True), (False, True)))
+    topic = f"{BROADCAST if whole else KEYED}.{stage}"
+    count = r.choice((1, 2, 3)) if whole else topology.stages[stage].partitions
+    topology = replace(
+        topology,
+        external_inputs={**topology.external_inputs, stage: (*topology.externals_of(stage), topic)},
+        bootstrap={stage: frozenset({topic})} if first else {},
+        broadcast={stage: {topic: count}} if whole else {},
+    )
     return topology, {TopicPartition(topic, p): rows_of(r, stage, p + OF_A_TABLE) for p in range(count)}
+
+
+def is_broadcast(partition: TopicPartition) -> bool:
+    """Tell whether each task of a stage reads a partition (A2d)."""
+    return partition.topic.partition(".")[0] == BROADCAST
+
+
+def value_for(reader: int, partition: TopicPartition, value: bytes) -> bytes:
+    """Return a row as the task of a number sees it: of a broadcast table each has an ident of its own."""
+    if not is_broadcast(partition):
+        return value
+    ident, rest = value.split(b";", 1)
+    return b"%s.%d;%s" % (ident, reader, rest)
+
+
+def as_tasks_see(topology: Topology, rows: Mapping[TopicPartition, Rows]) -> dict[TopicPartition, Rows]:
+    """Return rows as the tasks that read them process them: of a broadcast table a copy for each task."""
+    seen = dict(rows)
+    for partition, whole in rows.items():
+        stage = int(partition.topic.split(".")[1])
+        if partition.topic in topology.broadcast.get(stage, ()):
+            readers = range(topology.stages[stage].partitions)
+            seen[partition] = tuple((at, value_for(each, partition, value)) for at, value in whole for each in readers)
+    return seen

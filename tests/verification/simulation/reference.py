@@ -17,6 +17,7 @@ from framework.ports import ExternalRecord
 from protocol.changelog import InputDecision
 from protocol.ids import TopicPartition, split_producer_id
 from protocol.notes import IdleNote
+from tests.verification.simulation.feeds import value_for
 from tests.verification.simulation.oracle import TaskHistory
 from tests.verification.simulation.plain import Content, PlainRun, PlainTime
 from tests.verification.simulation.steps import OUTSIDE, LogicalStep, TimeStep
@@ -167,7 +168,8 @@ def _decide(
         if isinstance(decision, InputDecision):
             taken = (value for offset, value in rows[partition].items() if offset >= decision.first_offset)
             for index, value in enumerate(islice(taken, decision.records)):
-                task.take(value, None, decision.first_t + index, producer, partition)
+                seen = value_for(split_producer_id(producer)[1], partition, value)
+                task.take(seen, None, decision.first_t + index, producer, partition)
         else:
             task.pass_time(decision.t, partition, ())
         task.passed(decision.last_t)

@@ -22,6 +22,7 @@ from framework.api.timers import Timer, Timers
 from framework.api.topic import DeadLetter, Input, Output, Topic
 from framework.api.windows import TumblingWindow, Window
 from protocol.ids import TopicPartition, split_producer_id
+from tests.verification.simulation.feeds import BROADCAST
 from tests.verification.simulation.sink import DIRECTORY
 from tests.verification.simulation.world import SOURCE_KEYS, Plan, out_topic
 
@@ -219,6 +220,7 @@ def task_class(code: StageCode) -> type[SimTask]:
             errors,
             deduplicate=once if name.startswith(IN) else None,
             bootstrap=name.startswith(TABLE),
+            broadcast=name.startswith(BROADCAST),
         )
         for index, name in enumerate(code.topics)
     }
@@ -249,7 +251,7 @@ def ident_of(record: Record[bytes | None, bytes]) -> bytes:
 
 def stamp(value: bytes, disorder: int) -> int:
     """Return the timestamp of a record: it goes with the record wherever that goes. Some partitions are denser."""
-    ident = value.partition(b";")[0]
+    ident = b".".join(value.partition(b";")[0].split(b".")[:3])  # of a broadcast row without its reader
     if ident[:1] == OF_TIMER:
         return int(ident[1:])
     stage, partition, number = (*map(int, ident.split(b".")), 0, 0)[:3] if ident[:1].isdigit() else (0, 0, 0)

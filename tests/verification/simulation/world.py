@@ -13,7 +13,7 @@ from framework.core.topology import Stage, Stream, Topology, stream_topic
 from framework.settings import Settings
 from protocol.ids import TopicPartition, split_producer_id
 from tests.verification.simulation.fault_plan import DAMAGED, DAMAGES, LOGICAL_DAMAGES, Fault, draw_faults, with_unkind
-from tests.verification.simulation.feeds import Rows, expected_of, rows_of, table_of
+from tests.verification.simulation.feeds import Rows, as_tasks_see, expected_of, rows_of, table_of
 from tests.verification.simulation.unkind import KIND, Unkind, draw_unkind
 
 World = Literal["aligned", "deterministic", "mixed"]
@@ -267,7 +267,7 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
 
 
 def with_table(plan: Plan) -> Plan:
-    """Return the same job with a table from outside beside a stage's inputs, which its tasks read first (A2c)."""
+    """Return the same job with a table from outside beside a stage's inputs (A2c, A2d)."""
     topology, rows = table_of(plan.seed, plan.topology)
     edges = tuple((stream.producer, stream.consumer) for stream in topology.streams)
     return replace(
@@ -275,7 +275,7 @@ def with_table(plan: Plan) -> Plan:
         topology=topology,
         wirings={task: wire(topology, *split_producer_id(task)) for task in plan.wirings},
         inputs={**plan.inputs, **rows},
-        expected=plan.expected | expected_of(edges, rows, {*plan.out_partitions, *plan.files}),
+        expected=plan.expected | expected_of(edges, as_tasks_see(topology, rows), {*plan.out_partitions, *plan.files}),
     )
 
 
