@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,10 +68,11 @@ class Spool:
         self._path, self._topic = path, topic
         self._lock = threading.Lock()
         self._full = False  # the present PRAGMA synchronous
-        self._own = _claimed(path.with_name(path.name + ".lock"))
-        try:
+        with ExitStack() as opened:
+            opened.callback(os.close, _claimed(path.with_name(path.name + ".lock")))
             with self._explained():
                 self._sql = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+                opened.callback(self._sql.close)
                 for pragma in (
                     f"page_size={PAGE_BYTES}", "auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=NORMAL",
                     f"journal_size_limit={WAL_BYTES_MAX}", f"max_page_count={max(PAGES_MIN, bytes_max // PAGE_BYTES)}",
@@ -79,9 +80,7 @@ class Spool:
                     self._sql.execute(f"PRAGMA {pragma}").fetchall()
                 self._sql.executescript(_TABLES)
                 self._count: int = self._sql.execute("SELECT count(*) FROM record").fetchone()[0]
-        except BaseException:
-            os.close(self._own)
-            raise
+            self._opened = opened.pop_all()  # from here on close() is responsible
 
     def __len__(self) -> int:
         """Return how many records are not acknowledged."""
@@ -134,8 +133,7 @@ class Spool:
     def close(self) -> None:
         """Leave the file to the next one."""
         with self._lock:
-            self._sql.close()
-            os.close(self._own)
+            self._opened.close()
 
     def _oldest(self) -> list[tuple[int, bytes | None, bytes | None, int]]:
         rows, size = [], 0
