@@ -13,6 +13,7 @@ class Closing:
         intervals = limits.checkpoint_interval_ms, limits.idle_checkpoint_interval_ms
         self.idleness = Idleness(*intervals, awaited=False)
         self.open_bytes = 0  # in the open write batch
+        self._frozen_bytes = 0  # of parts of the open checkpoint that are sent ahead; then of the one being committed
         self.stopping = False
         self.last_is_closed = False  # that of a graceful stop
         self._limits = limits
@@ -25,13 +26,22 @@ class Closing:
         return self.open_bytes > self._limits.uncommitted_state_bytes_max // 2
 
     @property
+    def has_no_room(self) -> bool:
+        """Whether nothing may be processed before the commit that is on its way: what is frozen is in memory, too."""
+        all_bytes = self.open_bytes + self._frozen_bytes
+        return self.batch_is_full or all_bytes > self._limits.uncommitted_state_bytes_max
+
+    @property
     def input_is_long(self) -> bool:
         """Whether much input is behind the last commit: streams stay short, and so do restarts."""
         return self._untrimmed_bytes > self._limits.untrimmed_bytes_max
 
     def due(self, frozen: int, mono_ms: int) -> bool:
-        """Tell whether the checkpoint behind ``frozen`` is to be closed now. One without news is left out."""
-        if self.stopping or self.batch_is_full or self.input_is_long:
+        """Tell whether the checkpoint behind ``frozen`` is to be closed now, while none is being committed.
+
+        One of which a part was sent is. One without news is left out.
+        """
+        if self.stopping or self.batch_is_full or self.input_is_long or self._frozen_bytes:
             return True
         is_due = self.clock.due(self.idleness.closed(frozen) + 1, mono_ms) and mono_ms >= self._rest_until_ms
         return is_due and not self.idleness.leave_out(frozen, self.clock.boundary(mono_ms))
@@ -54,10 +64,19 @@ class Closing:
         """Count a message of this size: it is read again by a restart before the next commit."""
         self._untrimmed_bytes += size
 
+    def part_frozen(self) -> None:
+        """Begin the next part of the open checkpoint."""
+        self._frozen_bytes, self.open_bytes = self._frozen_bytes + self.open_bytes, 0
+
     def frozen(self, mono_ms: int) -> None:
         """Begin the next checkpoint."""
-        self.open_bytes = self._untrimmed_bytes = 0
+        self.part_frozen()
+        self._untrimmed_bytes = 0
         self._frozen_ms, self.idleness.news = mono_ms, False
+
+    def applied(self) -> None:
+        """Note that the state store has what was frozen."""
+        self._frozen_bytes = 0
 
     def committed(self, mono_ms: int) -> None:
         """Let a commit that took long be followed by a rest."""

@@ -82,7 +82,7 @@ class DeterministicCore:
             self.status is TaskStatus.RUNNING
             and not (self._processing or self.closing.stopping)
             and self.source.has_room
-            and not (self.closing.batch_is_full and self._committing)
+            and not (self._committing and self.closing.has_no_room)
             and not (self.source.batches and self._closes)  # a checkpoint is frozen between batches
         )
 
@@ -250,7 +250,7 @@ class DeterministicCore:
 
     def _take(self) -> list[do.Action]:
         """Process what may go (D1); once nothing may, tell downstream up to when nothing will come."""
-        if self.closing.batch_is_full and self._committing:
+        if self._committing and self.closing.has_no_room:
             return []
         batches, upto = self.merge.take()
         if batches or self._timer <= upto > self._upto:
@@ -355,6 +355,7 @@ class DeterministicCore:
         return [do.Freeze(checkpoint_id), *self._append_next()]
 
     def _applied(self) -> list[do.Action]:
+        self.closing.applied()
         actions = self.commits.applied()
         return actions + self._go_on() if self.status is TaskStatus.GENESIS else actions
 

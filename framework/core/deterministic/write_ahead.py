@@ -32,7 +32,8 @@ class WriteAhead:
         if not (closes and smaller and size > PART_BYTES_MIN):
             return []
         self._seen["parts sent ahead"] += 1
-        self.active, self._part_bytes, self._closing.open_bytes = True, size, 0
+        self.active, self._part_bytes = True, size
+        self._closing.part_frozen()
         return [FreezePart(), self._commits.next_slice()]
 
     def sent(self, *, more: bool) -> None:

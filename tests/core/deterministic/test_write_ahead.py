@@ -166,6 +166,31 @@ def test_a_full_write_batch_waits_for_the_part() -> None:
     assert (wanted, len(task.state)) == ([False, True], 10)
 
 
+def test_a_part_that_was_sent_is_committed_though_nothing_more_comes() -> None:
+    """A checkpoint that is closed because it is full is closed behind its part, too: its state is in memory (A9)."""
+    task, b0 = sink(uncommitted_state_bytes_max=80)
+    process(task, b0, 100, "a", "b", "c", "d", "e")
+    assert (len(task.all(do.FreezePart)), len(task.state)) == (1, 5)
+    process(task, b0, 200, "f")
+    assert len(task.all(do.FreezePart)) == 1
+
+
+def test_parts_and_what_is_open_beside_them_keep_to_the_bound() -> None:
+    """What was sent ahead and what was left at the freeze are in memory until they are committed: no input (A9)."""
+    task, b0 = sink(uncommitted_state_bytes_max=80)
+    task.hold = {do.WriteData}
+    process(task, b0, 100, "a", "b", "c", "d", "e")
+    process(task, b0, 200, "f", "g", "h", "i")
+    for _ in range(5):
+        task.send_slice()
+    task.hold.add(do.AppendChangelog)
+    assert len(task.all(do.Freeze)) == 3
+    wanted = [task.core.wants_input]
+    task.release()
+    wanted.append(task.core.wants_input)
+    assert (wanted, len(task.state)) == ([False, True], 9)
+
+
 def test_a_stop_sends_the_part_to_its_end_and_commits() -> None:
     """A graceful stop leaves nothing half done (R6)."""
     task, b0 = sink()
