@@ -212,7 +212,8 @@ class Processor:
             self._site.fire()
 
     def take_frames(self) -> list[tuple[TopicPartition, int, bytes]]:
-        """Return and forget the outputs to streams, as (partition, records, frame body), in order of first use."""
+        """End a batch: return and forget the outputs to streams, (partition, records, frame body), by first use."""
+        self._timers.settle()
         return self._outputs.take()
 
     def take_external(self) -> list[ExternalRecord]:

@@ -37,8 +37,8 @@ class TimerQueue:
         self._store = store
         self._heap: list[bytes] = []
         self._in_heap: set[bytes] = set()
-        self._touched: set[bytes] = set()  # set or cancelled since the last freeze
-        self._gone: set[bytes] = set()  # in the heap and, at the last freeze, not in the store
+        self._touched: set[bytes] = set()  # set or cancelled since ``settle``
+        self._gone: set[bytes] = set()  # in the heap and, when last settled, not in the store
 
     def reload(self, now: int) -> None:
         """Start from the restored state; ``now`` is its event time."""
@@ -71,11 +71,16 @@ class TimerQueue:
             self._store.delete(raw)
             self._touched.add(raw)
 
+    def settle(self) -> None:
+        """Note which timers of the last records are gone; no record is at work. Behind each batch: it takes as long."""
+        if self._touched:
+            for raw in self._touched & self._in_heap:
+                (self._gone.add if self._store.get(raw) is None else self._gone.discard)(raw)
+            self._touched = set()
+
     def before_freeze(self) -> None:
         """Drop from the heap what is not in the store, if that is most of it; no record is at work."""
-        for raw in self._touched & self._in_heap:
-            (self._gone.add if self._store.get(raw) is None else self._gone.discard)(raw)
-        self._touched = set()
+        self.settle()
         if len(self._gone) > max(GONE_TIMERS_MIN, len(self._heap) // 2):
             self._keep(self._in_heap - self._gone)
 

@@ -158,6 +158,32 @@ def test_what_failed_records_set_does_not_stay_in_memory() -> None:
     assert run(rig, ("", 5_000_000)) == [("kept", 5_000_000)]
 
 
+class Looks:
+    """The store of the timers, which notes the keys that are looked for."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.keys: list[bytes] = []
+
+    def get(self, key: bytes) -> Any:
+        self.keys.append(key)
+        return self._store.get(key)
+
+
+def test_a_freeze_looks_at_no_timer() -> None:
+    """They were looked at behind their batches: a checkpoint with many timers does not stall the worker (A8)."""
+    rig = Rig(JOB)
+    queue = rig.processor._timers
+    run(rig, *((f"set {at}", 1) for at in range(1_000_000, 1_001_000)), ("cancel 1000000", 1))
+    looks = Looks(queue._store)
+    queue._store = looks  # type: ignore[assignment]  # it is asked for keys only
+    rig.processor.take_frames()
+    assert len(looks.keys) == 1_000
+    looks.keys.clear()
+    rig.processor.before_freeze(1)
+    assert (looks.keys, len(queue._gone)) == ([], 1)
+
+
 @pytest.mark.parametrize("arguments", [(1.5,), ("1",), (1 << 63,), (True,), (1, 5)])
 def test_bad_timers_are_refused(arguments: tuple[Any, ...]) -> None:
     """A time that is no int, or a key that is no str, is refused at the call."""
