@@ -1,5 +1,6 @@
 """What every test shares: Hypothesis profiles, no silent skips, and one Kafka broker."""
 
+import gc
 import os
 from collections.abc import Generator, Iterator
 
@@ -37,6 +38,17 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"skips are failures where CI=true: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage: all that is made lives until the end. It takes a third of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
