@@ -66,7 +66,7 @@ class Writer(Generic[K, V]):
         self._dropped, self._told_s = 0, -FULL_LOG_S
 
         def partitions_of(opened: JobLog) -> int | None:
-            if address.embedded:
+            if address.embedded and opened.partitions(topic.name) is None:
                 opened.create_topic(topic.name, stages[0].partitions, plain=True)
             return opened.partitions(topic.name)
 

@@ -138,6 +138,18 @@ def test_what_is_no_record_is_refused(
         assert writer.waiting == 0
 
 
+def test_a_topic_that_is_there_keeps_its_partitions(tmp_path: Path) -> None:
+    """A job's broadcast input may have more of them than the job."""
+    with contextlib.closing(JobDirectory(tmp_path / "job").open_log()) as log:
+        log.create_topic("numbers", 3, plain=True)
+    with Writer(job, NUMBERS, directory=tmp_path / "job") as writer:
+        for number in range(100):
+            writer.send(f"k{number}", number)
+        assert writer.flush(LIMIT_S)
+    with contextlib.closing(JobDirectory(tmp_path / "job").open_log()) as log:
+        assert all(log.bounds(TopicPartition("numbers", number))[1] > 0 for number in range(3))
+
+
 def test_another_topic_is_refused(tmp_path: Path) -> None:
     """One that the job does not read."""
     with pytest.raises(ConfigError, match="does not read topic 'other' from outside"):
