@@ -83,6 +83,7 @@ class RocksMemory:
         options.set_compression_type(DBCompressionType.lz4())
         options.set_max_background_jobs(2)
         options.set_max_open_files(64)  # a process hosts many databases and may have 1,024 descriptors
+        options.set_table_cache_num_shard_bits(0)  # of 64 shards each keeps one file open: two files would take turns
         options.set_keep_log_file_num(2)
         options.set_max_log_file_size(_MiB)
         options.set_stats_dump_period_sec(0)

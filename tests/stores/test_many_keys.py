@@ -48,3 +48,26 @@ def test_a_new_key_costs_little_where_the_filters_do_not_fit(tmp_path: Path) -> 
     assert spared > ASKED
     assert let_through < 0.02 * spared
     assert read_bytes < 16_384 * ASKED
+
+
+def test_files_stay_open_between_reads(tmp_path: Path) -> None:
+    """Each of fewer files than may be open is opened once: to open one is to read its index and filter."""
+    memory, names = Counting(64 << 20), {number: f"s{number}" for number in range(30)}
+    store = RocksStore(tmp_path / "store", names, memory)
+    store.write([(number, b"key", b"value") for number in names])
+    store.close()
+    memory.counted = None
+    store = RocksStore(tmp_path / "store", names, memory)
+
+    def read_all() -> None:
+        assert all(store.get(number, b"key") == b"value" for number in names)
+
+    read_all()
+    before = memory.count("rocksdb.no.file.opens")
+    for _ in range(10):
+        read_all()
+    opened = memory.count("rocksdb.no.file.opens") - before
+    files = len(list((tmp_path / "store").glob("*.sst")))
+    store.close()
+    assert files >= len(names)
+    assert opened == 0
