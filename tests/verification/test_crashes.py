@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES, Ambush
+from tests.verification.simulation.boundary import CALLS, EARLY_CALLS, LOGICAL_CALLS, SIDES, Ambush
 from tests.verification.simulation.fault_plan import DAMAGES, Fault
 from tests.verification.simulation.mutants.registry import unchanged
 from tests.verification.simulation.run import small_world
 from tests.verification.simulation.scheduler import Simulation
-from tests.verification.simulation.world import Cut, Plan, make_plan, with_settings
+from tests.verification.simulation.world import Cut, Plan, make_plan, with_early_sinks, with_settings
 
 ROOT = Path(__file__).parents[2]
 SMALL = Cut(records=8, tasks=2)
@@ -32,7 +32,7 @@ def often_idle(plan: Plan) -> Plan:
     return with_settings(plan, event_time_idle_ms=5)
 
 
-OFTEN: dict[str, Callable[[Plan], Plan]] = {"send note": often_idle}
+OFTEN: dict[str, Callable[[Plan], Plan]] = {"send note": often_idle, **dict.fromkeys(EARLY_CALLS, with_early_sinks)}
 
 
 def rows() -> list[list[str]]:
@@ -43,7 +43,7 @@ def rows() -> list[list[str]]:
 
 def test_the_table_has_a_row_for_each_call() -> None:
     """A touch of the outside that is new has no row yet, one that is gone has one too many."""
-    assert [row[0] for row in rows()] == [*CALLS, *LOGICAL_CALLS]
+    assert [row[0] for row in rows()] == [*CALLS, *LOGICAL_CALLS, *EARLY_CALLS]
     assert all(len(row) == 4 and all(row) for row in rows())
 
 
@@ -62,12 +62,12 @@ def lay_next(ambush: Ambush, sides: Iterator[str], call: str) -> None:
         ambush.lay(side, call, 2)
 
 
-@pytest.mark.parametrize("call", [*CALLS, *LOGICAL_CALLS])
+@pytest.mark.parametrize("call", [*CALLS, *LOGICAL_CALLS, *EARLY_CALLS])
 def test_a_crash_at_each_call_is_recovered(call: str) -> None:
     """Processes are killed before a call and after one; no invariant breaks, and everything is committed in the end."""
     before, after = (f"crash {side} {call}" for side in SIDES)
     for seed in range(400):
-        plan = SMALL.of(make_plan(seed, SMALL, "deterministic" if call in LOGICAL_CALLS else "aligned"))
+        plan = SMALL.of(make_plan(seed, SMALL, "aligned" if call in CALLS else "deterministic"))
         plan = OFTEN.get(call, unchanged)(plan)
         if plan.damaged or (call in SHOWS and not SHOWS[call](plan)):
             continue

@@ -62,6 +62,7 @@ LOGICAL_CALLS = (
     "send progress message",
     "send release",
 )  # of a deterministic task
+EARLY_CALLS = ("take over sink", "release to sink")  # of a deterministic task whose files get outputs early
 SIDES = ("before", "after")
 
 

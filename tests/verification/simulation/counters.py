@@ -68,6 +68,7 @@ SOMETIMES = {
     "records made again": "a record comes to the log a second time (D3)",
     "digests compared": "another incarnation's records are compared with what was received before (D3)",
     "frames skipped": "queues are full, a frame is not admitted (D1)",
+    "releases to files": "files get outputs ahead of their commit (D5)",
     "output releases": "a sink lets outputs out before its commit (D5)",
     "output release messages refused by the fence": "the log refuses a zombie's outputs (D5)",
     "records of deterministic producers": "an aligned task takes what a deterministic one has made (A2b)",

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 from framework.stores.memory import MemoryDisk
-from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
+from tests.verification.simulation.boundary import CALLS, EARLY_CALLS, LOGICAL_CALLS, SIDES
 from tests.verification.simulation.damage import (
     flipped_bit_in_data,
     flipped_bit_in_frame,
@@ -200,10 +200,11 @@ def rare_calls(plan: Plan) -> tuple[str, ...]:
     """Return the calls of this world that few worlds have."""
     logical = LOGICAL_CALLS if plan.deterministic else ()
     files = ("open sink", "begin file", "write file", "name file") if plan.files else ()
+    ahead = EARLY_CALLS if plan.settings.sink_delivery == "early" else ()
     plain = ("produce",) if plan.out_partitions and not (plan.aligned or plan.deterministic) else ()
     memory, early = plan.settings.early_memory_bytes_max, plan.settings.early_bytes_max
     spills = plan.aligned and memory < early and plan.topology.streams
-    return logical + files + plain + (("spill", "unspill") if spills else ())
+    return logical + files + ahead + plain + (("spill", "unspill") if spills else ())
 
 
 def own_rand(draw: int) -> Rand:

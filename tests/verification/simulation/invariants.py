@@ -17,6 +17,7 @@ from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.oracle import Recorder, TaskHistory, Violation
 from tests.verification.simulation.outside import Outside
 from tests.verification.simulation.resume_checks import check_resume
+from tests.verification.simulation.sink import EarlyAccount
 from tests.verification.simulation.steps import OUTSIDE, TOLD, Step
 from tests.verification.simulation.store_checks import check_restore, check_stored
 from tests.verification.simulation.time_checks import check_watermark, late_records
@@ -84,6 +85,10 @@ class Checker:
             self.marks.written(values, name)
         else:
             self.seen["files written by two processes at once"] += 1
+
+    def early_account(self, task: int) -> EarlyAccount:
+        """Return how far the directory has the outputs of a deterministic task."""
+        raise AssertionError(f"{self.plan.wirings[task].name} is not deterministic")
 
     def has_file(self, task: int, checkpoint_id: int) -> bool:
         """Tell whether the file of a checkpoint is there."""

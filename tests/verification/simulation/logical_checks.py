@@ -22,10 +22,12 @@ from protocol.envelope import Header, MessageType, decode_header
 from protocol.frames import decode_columns, decode_headers, digest_records, frame_count
 from protocol.ids import TopicPartition
 from protocol.notes import decode_note
+from tests.verification.simulation.early_checks import EarlyFiles
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.oracle import Recorder, TaskHistory, Violation
 from tests.verification.simulation.reference import LogicalHistory, Record, reference
+from tests.verification.simulation.sink import EarlyAccount
 from tests.verification.simulation.usercode import stage_code
 from tests.verification.simulation.world import JOB, Plan
 
@@ -58,6 +60,7 @@ class LogicalChecker(Checker):
         self.histories |= self.logical
         self.made = {(task, p): Made() for task in self.logical for p in plan.wirings[task].outputs}
         self.outside: dict[Channel, list[bytes]] = {}
+        self._early = EarlyFiles(plan, self.outside, self.seen, self.marks)
         self._copies: dict[Channel, list[Copy]] = {}  # of what left at once: the last of each seq
         self._by_name = {f"{JOB}/{wiring.name}".encode(): task for task, wiring in plan.wirings.items()}
         self._reached: tuple[int, int] | None = None  # last t, the checkpoint that holds all up to it
@@ -187,6 +190,10 @@ class LogicalChecker(Checker):
             raise Violation("outside twice", f"{name}: seq {seq} is in {record.partition} at {before} and {offset}")
         self.seen["repeats outside, of zombies and late appends"] += 1
         copies[seq - 1] = offset, record, sender, late
+
+    def early_account(self, task: int) -> EarlyAccount:
+        """Return how far the directory has the outputs of a task."""
+        return self._early.account(task)
 
     def _commit(self, history: TaskHistory, commit: Commit, offset: int, outputs: Sequence[ExternalRecord]) -> None:
         before = history.resume.copy()

@@ -22,7 +22,7 @@ from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.oracle import Recorder
 from tests.verification.simulation.runners import Keeper, aligned_processor, logical_processor
-from tests.verification.simulation.sink import SimSink, SlowSteps
+from tests.verification.simulation.sink import SimEarlySink, SimSink, SlowSteps
 from tests.verification.simulation.step_text import tell_steps
 from tests.verification.simulation.usercode import StageCode, stage_code, stage_graph
 from tests.verification.simulation.world import Plan
@@ -113,8 +113,11 @@ class Process:
     def _deterministic(self, code: StageCode) -> tuple[DeterministicCore, TaskDriver]:
         plan = self._around.plan
         releases = bool(code.external) and plan.settings.output_delivery == "transactional"
-        core = DeterministicCore(self.wiring, plan.limits, releases=releases)
-        runner = logical_processor(plan, self.task, code, self.overlay)
+        early = plan.settings.sink_delivery == "early"
+        core = DeterministicCore(self.wiring, plan.limits, releases=releases, durable=early)
+        sink = SimEarlySink(self.boundary, partial(self._around.checker.early_account, self.task))
+        executor = self.sink_steps if code.files and plan.unkind.sink_ms else None
+        runner = logical_processor(plan, self.task, code, self.overlay, sink, executor)
         runner.keeper = self._keeper
         return core, deterministic_driver(0, core, runner, self._io())
 

@@ -21,7 +21,7 @@ from tests.verification.simulation.feeds import value_for
 from tests.verification.simulation.oracle import TaskHistory
 from tests.verification.simulation.plain import Content, PlainRun, PlainTime
 from tests.verification.simulation.steps import OUTSIDE, LogicalStep, TimeStep
-from tests.verification.simulation.usercode import StageCode, stage_code, stamp
+from tests.verification.simulation.usercode import FILES, StageCode, stage_code, stamp
 from tests.verification.simulation.world import JOB, Plan
 
 Channel = tuple[int, TopicPartition]
@@ -88,7 +88,7 @@ class PlainTask:
         return found
 
     def _sent(self, partition: TopicPartition, key: bytes | None, value: bytes, _timestamp: int) -> None:
-        if partition in self._code.external:
+        if partition in self._code.external or partition == FILES:
             self.outside.setdefault(partition, []).append(value)
         else:
             self.channels.setdefault(partition, []).append((*self._key, key, value))

@@ -131,12 +131,16 @@ def aligned_processor(
     return AlignedKept(graph, plan.topology, partition, overlay, outputs, plan.settings, executor=executor, sinks=sinks)
 
 
-def logical_processor(plan: Plan, producer: int, code: StageCode, overlay: Overlay) -> LogicalKept:
+def logical_processor(
+    plan: Plan, producer: int, code: StageCode, overlay: Overlay, sink: SimSink, executor: SlowSteps | None
+) -> LogicalKept:
     """Return the processor of a deterministic task."""
     graph, (_, partition), topology = stage_graph(code), split_producer_id(producer), plan.topology
     logical = LogicalOutputs(topology.job, plan.wirings[producer])
     outputs = Outputs(graph, topology, plan.settings, _counts(code), mode=logical)
-    return LogicalKept(graph, topology, partition, overlay, outputs, plan.settings, logical=logical, sinks=no_sinks)
+    sinks: MakeSinks = (lambda _: {f"files:{DIRECTORY}": sink}) if code.files else no_sinks
+    own = graph, topology, partition, overlay, outputs, plan.settings
+    return LogicalKept(*own, logical=logical, executor=executor, sinks=sinks)
 
 
 def _counts(code: StageCode) -> Callable[[str], int | None]:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
+from framework.errors import Fenced, Halted
 from framework.execution.outbox_executor import AtOnce
-from framework.sinks.sink import Entry, Owner
+from framework.sinks.sink import Entry, Owner, Released
 from tests.verification.simulation.boundary import Boundary
 
 DIRECTORY = "files"
@@ -40,6 +41,32 @@ class SlowSteps(Executor):
         else:
             future.set_result(done.result())
         return True
+
+
+class EarlyAccount:
+    """How far the simulated directory has the outputs of one task, and which generation has taken it over."""
+
+    def __init__(self, name: str, released: Callable[[Released, Released, Sequence[bytes]], None]) -> None:
+        """``released`` checks what becomes visible between two accounts."""
+        self.generation = 0
+        self.at = Released(0, 0, 0)
+        self._name = name
+        self._released = released
+
+    def take_over(self, generation: int) -> Released:
+        """Fence lower generations."""
+        if generation < self.generation:
+            raise Fenced(f"{self._name}: generation {self.generation} writes there now, this is {generation}")
+        self.generation = generation
+        return self.at
+
+    def release(self, generation: int, after: int, upto: Released, values: Sequence[bytes]) -> None:
+        """Make outputs visible, and note how far they go: one step."""
+        self.take_over(generation)
+        if after != self.at.seq:
+            raise Halted(f"{self._name}: to be released behind {after}, and released up to {self.at.seq}")
+        self._released(self.at, upto, values)
+        self.at = upto
 
 
 class SimSink:
@@ -84,3 +111,26 @@ class SimSink:
     def close(self) -> None:
         """Forget the draft."""
         self._draft = []
+
+
+class SimEarlySink(SimSink):
+    """framework.sinks.sink.EarlySink of one process. What has become visible survives everything."""
+
+    def __init__(self, boundary: Boundary, account: Callable[[], EarlyAccount]) -> None:
+        super().__init__(boundary, lambda _: False, lambda _, values: None)
+        self._account = account
+        self._generation = 0
+
+    def last_released(self, generation: int) -> Released:
+        """Take over."""
+        self._boundary.before("take over sink")
+        self._generation = generation
+        at = self._account().take_over(generation)
+        self._boundary.after("take over sink")
+        return at
+
+    def release(self, after: int, upto: Released, entries: Sequence[Entry]) -> None:
+        """Make entries visible."""
+        self._boundary.before("release to sink")
+        self._account().release(self._generation, after, upto, [value for _, value in entries])
+        self._boundary.after("release to sink")

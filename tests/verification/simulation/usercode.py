@@ -131,7 +131,7 @@ class SimTask(Task):
         if code.external:
             _send(getattr(self, OUTSIDE_OUTPUT), way, key, value + self.suffix, draw % len(code.external), at)
         if code.files and key is not None:
-            getattr(self, FILES_OUTPUT).send(None, value)
+            getattr(self, FILES_OUTPUT).send(None, value + self.suffix)
 
     def set_timers(self, draw: int, at: int) -> None:
         """Do nothing: this task has none."""

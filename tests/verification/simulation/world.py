@@ -24,6 +24,7 @@ ROOMY = 1 << 20
 TIGHT_BYTES = 3000  # of a write batch: twice what a batch of 200 bytes makes dirty
 NEVER_IDLE_MS = 1 << 40
 WITHOUT_TABLES = 300  # below, no seed draws a table by itself: known mutants die in these worlds
+WITHOUT_EARLY = 300  # likewise: in deterministic tasks no files get outputs ahead of commits
 SOURCE_KEYS = 3  # times as many keys in a source where layers are tight
 
 # name, edges (producer, consumer) by stage ordinal, how often
@@ -263,7 +264,21 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     unkind = draw_unkind(seed, world, interval_ms, compare_and_append=plan.compare_and_append)
     plan = replace(plan, unkind=unkind, faults=with_unkind(seed, plan.faults))
     has_table = seed >= WITHOUT_TABLES and not plan.damaged and random.Random(f"table {seed}").random() < 0.25
-    return with_table(plan) if has_table and cut is WHOLE else plan
+    plan = with_table(plan) if has_table and cut is WHOLE else plan
+    has_early = seed >= WITHOUT_EARLY and random.Random(f"early {seed}").random() < 0.4
+    return with_early_sinks(plan) if has_early else plan
+
+
+def with_early_sinks(plan: Plan) -> Plan:
+    """Return the same job with files instead of topics, which get outputs ahead of commits (D5).
+
+    Of deterministic tasks only, and but for some stages.
+    """
+    r = random.Random(f"early sinks {plan.seed}")
+    written = sorted((plan.out_partitions.keys() & plan.topology.deterministic) - plan.letters)
+    early = {stage for stage in written if r.random() < 0.7}
+    left = {stage: count for stage, count in plan.out_partitions.items() if stage not in early}
+    return replace(with_settings(plan, sink_delivery="early"), files=plan.files | early, out_partitions=left)
 
 
 def with_table(plan: Plan) -> Plan:

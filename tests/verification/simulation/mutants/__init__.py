@@ -3,6 +3,7 @@
 from tests.verification.simulation.mutants import (
     of_changelog,
     of_digests,
+    of_early_sinks,
     of_event_time,
     of_execution,
     of_inputs,
@@ -25,6 +26,7 @@ __all__ = [
     "applied",
     "of_changelog",
     "of_digests",
+    "of_early_sinks",
     "of_event_time",
     "of_execution",
     "of_inputs",
