@@ -20,7 +20,7 @@ from tests.worker.workers import LIMIT_S
 
 ITEMS = 60_000
 ORDERED = range(0, ITEMS, 20)
-ORDERS_MS, PRICES_MS = 1_600_000_000_000, 1_600_000_100_000  # by time, the orders would come first
+EARLIER_MS = 100_000  # by time, the orders would come first; not so old that a broker deletes them
 
 
 KAFKA = pytest.mark.kafka
@@ -66,10 +66,11 @@ def test_workers_killed_in_the_middle_of_a_table_bill_each_order_once(
     settings = Settings(checkpoint_interval_ms=50, restart_backoff_ms=20)
     prices, orders, bills = (topic_of(name).name for topic_of in (table_of, orders_of, bills_of))
     with closing(job_directory.open_log(group=name)) as log:
+        now_ms = int(time.time() * 1_000)
         log.create_topic(orders, 2, plain=True)
         log.create_topic(prices, broadcast or 2, plain=True)
-        priced = rows(prices, {item: item for item in range(ITEMS)}, PRICES_MS, broadcast or 2)
-        log.produce(0, 0, [*rows(orders, dict.fromkeys(ORDERED, 2), ORDERS_MS), *priced])
+        priced = rows(prices, {item: item for item in range(ITEMS)}, now_ms, broadcast or 2)
+        log.produce(0, 0, [*rows(orders, dict.fromkeys(ORDERED, 2), now_ms - EARLIER_MS), *priced])
         while not log.poll():
             log.wait(100)
     killed: dict[int, int] = {}
