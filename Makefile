@@ -79,14 +79,14 @@ docs-look: docs
 dist: $(VENV)/.installed-dev
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
-simulate: $(VENV)/.installed-dev
+simulate: $(VENV)/.installed
 	$(BIN)/python -m tests.verification.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(MUTANT),--mutant $(MUTANT)) $(if $(MUTANTS),--all-mutants)
 
-model: $(VENV)/.installed-dev
+model: $(VENV)/.installed
 	$(BIN)/python -m tests.verification.model $(if $(FULL),--full)
 
-chaos: $(VENV)/.installed-dev
+chaos: $(VENV)/.installed
 	$(BIN)/python -m tests.verification.chaos.$(if $(MINUTES),jobs --minutes $(MINUTES),kills --log $(or $(LOG),embedded) \
 		--kills $(or $(KILLS),100))
 

@@ -9,7 +9,7 @@ from framework.testing.broker import find_broker
 
 MODULE = "benchmarks.on_kafka"
 INTERVAL_MS = 1_000  # of the counting job, as of the bare loop
-RESTART_INTERVAL_MS = 100  # design 1.8
+RESTART_INTERVAL_MS = 100
 BARE, AT_LEAST = "bare loop", "at least once"
 STARTS = {
     "cold": "kill -9, new process",

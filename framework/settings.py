@@ -36,7 +36,7 @@ RENAMED_VALUES = {"transaction": "transactional", "read-back": "sequenced"}  # o
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a job runs; the same for all of its workers. What changes results or formats is not a setting."""
+    """How a job runs; the same for all of its workers."""
 
     processing_guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
     """What a crash may do: nothing, or repeat records. At least once, outputs do not wait for a commit."""
@@ -45,8 +45,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     idle_checkpoint_interval_ms: int = 10_000
     """A task that has nothing new, and whose checkpoints no other task awaits, commits this often.
 
-    A common checkpoint of all tasks is at most this old, as long as one is idle. No longer than
-    checkpoint_interval_ms: each checkpoint is committed.
+    A common checkpoint of all tasks is at most this old, as long as one is idle. If it is no
+    longer than checkpoint_interval_ms, each checkpoint is committed.
     """
     frame_bytes_max: int = 512 * KiB
     """An output frame is closed at this size, or at the end of a batch."""
@@ -118,10 +118,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """Raise ConfigError on a value that cannot work."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, int) and value < (
-                0 if name in ("early_bytes_max", "changelog_retention_ms", "early_memory_bytes_max") else 1
-            ):
-                raise ConfigError(f"setting {name} = {value}: must be positive", setting=name)
+            least = 0 if name in ("early_bytes_max", "changelog_retention_ms", "early_memory_bytes_max") else 1
+            if isinstance(value, int) and value < least:
+                raise ConfigError(f"setting {name} = {value}: must be {least} or more", setting=name)
         if self.uncommitted_state_bytes_max < 4 * self.batch_bytes_max:
             raise ConfigError(
                 f"setting uncommitted_state_bytes_max = {self.uncommitted_state_bytes_max} is below 4 × "

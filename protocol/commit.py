@@ -1,4 +1,4 @@
-"""Commit messages: one checkpoint of one task, all that a restart needs (design 1.2; schemas/commit.v1.avsc)."""
+"""Commit messages: one checkpoint of one task, all that a restart needs (schemas/commit.v1.avsc)."""
 
 import json
 import struct

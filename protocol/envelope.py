@@ -1,4 +1,4 @@
-"""The 25 bytes at the head of every message of a stream (design 1.2)."""
+"""The 25 bytes at the head of every message of a stream."""
 
 import struct
 from enum import IntEnum

@@ -1,4 +1,4 @@
-"""Frames: consecutive records of one channel, in columns: Python decodes a column with one call (design 1.2).
+"""Frames: consecutive records of one channel, in columns: Python decodes a column with one call.
 
 This is the hot path of every stage: no object, branch or call per record beyond the slices of its key and value.
 """

@@ -26,7 +26,7 @@ class RollbackEntry(NamedTuple):
 
 
 def producer_id(stage: int, partition: int) -> int:
-    """Return stage ordinal × 65,536 + partition (design 1.2). Raises ValueError out of range."""
+    """Return stage ordinal × 65,536 + partition. Raises ValueError out of range."""
     if not (0 <= stage < 32_768 and 0 <= partition < PARTITIONS_MAX):
         raise ValueError(
             f"stage {stage}, partition {partition}: need 0 <= stage < 32768, 0 <= partition < {PARTITIONS_MAX}"

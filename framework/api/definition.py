@@ -4,7 +4,7 @@ The first start of a job writes it into the job metadata (framework.state.pinnin
 of the changes. Every refusal names a way that works.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -111,7 +111,8 @@ def refuse_changes(job: Job, changes: list[Change]) -> None:
 
 def changes_of_job(definition: Definition, job: Job) -> list[Change]:
     """Return all that the code changes and may not: what a start must refuse."""
-    return [*_stage_changes(definition, job), *changes_of_state(definition, job), *_public_changes(definition, job)]
+    before, now = [stage["name"] for stage in definition["stages"]], [stage.name for stage in job.stages]
+    return [*stage_changes(before, now), *changes_of_state(definition, job), *_public_changes(definition, job)]
 
 
 def changes_of_broadcast(definition: Definition, job: Job) -> list[Change]:
@@ -173,25 +174,21 @@ def _entry_changes(where: str, before: Entry, now: Entry | None) -> list[Change]
     return changes
 
 
-def _stage_changes(definition: Definition, job: Job) -> list[Change]:
-    """Return what changed in the stages' names and places: they are in the ids of tasks."""
-    before, now = [stage["name"] for stage in definition["stages"]], [stage.name for stage in job.stages]
-    if now == before[: len(now)]:
-        return []  # stages were added since; what its tasks have sent decides (framework.state.graph_pinning)
-    gone = [name for name in before if name not in now]
-    way = "; or start a job of another name, which begins without state"
-    if gone:
-        return [
-            Change(
-                f"stage {name!r} is gone or has another name, and its state is there",
-                f"put it back, a class of another name with the attribute name = {name!r}{way}",
-            )
-            for name in gone
-        ]
-    if now[: len(before)] != before:
+def stage_changes(before: Sequence[str], now: Sequence[str]) -> list[Change]:
+    """Return what changed in the stages' names and order, by their names: both are in the ids of tasks."""
+    common = min(len(before), len(now))
+    if now[:common] == before[:common]:
+        return []  # some were added last; what the others have sent decides (framework.state.graph_pinning)
+    way = "; or give the job a new name (it starts from its inputs then)"
+    changes = []
+    for name, instead in zip(before, now, strict=False):
+        if name not in now and instead not in before:
+            what = f"stage {name!r} is called {instead!r} now"
+            changes.append(Change(what, f'write name = "{name}" in the class{way}'))
+    if not changes:
         what = f"the stages were {', '.join(before)} and are {', '.join(now)}"
-        return [Change(what, f"keep their order in Job(…, stages=[…]), and add new ones last{way}")]
-    return []
+        changes.append(Change(what, f"keep them in their order in Job(…, stages=[…]), and add new ones last{way}"))
+    return changes
 
 
 def _public_changes(definition: Definition, job: Job) -> list[Change]:

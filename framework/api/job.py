@@ -180,7 +180,7 @@ class Job:
         )
 
     def _refuse_cycles(self) -> None:
-        """Raise GraphError naming a cycle: markers would go round it forever (design 1.1: a job is acyclic)."""
+        """Raise GraphError naming a cycle: markers would go round it forever (a job is acyclic)."""
         done: set[int] = set()
 
         def visit(stage: int, path: tuple[int, ...]) -> None:

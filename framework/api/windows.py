@@ -48,7 +48,7 @@ class TumblingWindow(Generic[K, V]):
     Windows are aligned to 1970. A window closes once event time (see Timers) reaches its end + ``grace_ms``. A record
     for a closed window is late: dropped, and counted in ``late``; `grete run` and `grete up` show how many there were.
     If all inputs are idle, windows stay open. What ``on_window`` sends carries the window's last ms, end - 1, unless
-    given: a later window puts it with its like.
+    given: so a window in a later stage counts it in the same period.
     """
 
     def __init__(self, name: str, size_ms: int, key: Serde[K], value: Serde[V], grace_ms: int = 0) -> None:

@@ -1,6 +1,6 @@
 """One task over its history in batch: the live task's own processor and overlay, without a log and without checkpoints.
 
-All of the history is one checkpoint. What the live task keeps beside the user's stores (pins, stream time, turns,
+All of the history is one checkpoint. What the live task keeps beside the user's stores (pins, event time, turns,
 timers, the outbox) comes out of the same code, so a live task that takes over finds what it would have made itself.
 """
 

@@ -13,6 +13,7 @@ from framework.api.topic import Topic
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
 from framework.errors import ConfigError, LogAway
+from framework.execution.deterministic.determinism_lint import findings
 from framework.feeds.folder import FolderFeed, ScanReport
 from framework.job.directory import directory_of
 from framework.worker.local_job import LocalJob
@@ -124,6 +125,15 @@ def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
             screen.bar("read", report.done, report.planned)
     screen.bar("processed", *local.records_through(feeding.ends()))
     screen.restores({worker.partition: worker.status for worker in local.supervisor.workers.values()})
+
+
+def warn(job: Job, screen: Screen) -> None:
+    """Say which lines of the job's code may not be deterministic where they must be."""
+    for stage, finding in findings(job):
+        screen.say(
+            f"{stage} must be deterministic, and may not be: {finding.module}, line {finding.line}: {finding.what}; "
+            f"instead: {finding.instead}"
+        )
 
 
 def tell(local: LocalJob, screen: Screen) -> None:

@@ -149,14 +149,6 @@ From = Annotated[
 ]
 
 
-def _check_spark() -> None:
-    """Raise ConfigError if the extra is not installed."""
-    try:
-        import framework.spark.session  # noqa: F401  # needs pyspark
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is missing: pip install 'grete[spark]'") from error
-
-
 @app.command()
 def backfill(
     job: JobName,
@@ -190,10 +182,11 @@ def backfill(
     """Build a job's state from its history, by its own code, on Spark; the job goes on from there."""
     if resume and abort:
         raise ConfigError("--resume and --abort: choose one")
-    from framework.cli.job_target import target
+    from framework.spark import require_extra
 
-    _check_spark()
+    require_extra()
     from framework.cli.commands.backfill import fill
+    from framework.cli.job_target import target
 
     found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
     outcome = "resume" if resume else "abort" if abort else None
@@ -214,7 +207,9 @@ def audit(
     set: Set = None,
 ) -> None:
     """Compute a job's state again from its inputs, on Spark, and compare it key by key; exit 1 if it differs."""
-    _check_spark()
+    from framework.spark import require_extra
+
+    require_extra()
     from framework.cli.commands.audit import compare
 
     address = address_of(log, kafka_config, settings)

@@ -12,7 +12,7 @@ AssumeKeyed = Annotated[
     bool,
     typer.Option(
         "--assume-keyed",
-        help="Take stores for keyed as the records are, where too few keys are there to show it.",
+        help="Trust me that store keys equal record keys; skip the check.",
     ),
 ]
 
@@ -94,7 +94,7 @@ def fork(
     checkpoint_id: Checkpoint = None,
     directory: Directory = None,
     second_directory: Annotated[
-        Path | None, typer.Option(help="The directory of the new job. Default: .grete/NAME-OF-JOB.")
+        Path | None, typer.Option(help="The directory of the new job. Default: as for --directory.")
     ] = None,
     assume_keyed: AssumeKeyed = False,
     log: Log = None,

@@ -10,7 +10,10 @@ JobName = Annotated[
 ]
 Directory = Annotated[
     Path | None,
-    typer.Option(help="The job's directory: its state and its embedded log. Default: .grete/NAME-OF-JOB."),
+    typer.Option(
+        help="The job's directory: its state and its embedded log. Default: .grete/NAME-OF-JOB; on "
+        "Kafka .grete/NAME-OF-JOB-HASH, with a hash of the address."
+    ),
 ]
 SettingsPath = Annotated[
     Path | None,

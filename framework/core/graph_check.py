@@ -1,4 +1,4 @@
-"""Whether a task can go on from its last commit: number, wiring and modes, compared with the code's (design 1.2)."""
+"""Whether a task can go on from its last commit: number, wiring and modes, compared with the code's (1.2)."""
 
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
@@ -6,10 +6,10 @@ from protocol.commit import Commit
 from protocol.ids import TopicPartition, split_producer_id
 
 WAY_BACK = (
-    "put the stages back into the order and under the names that they had (the class attribute 'name'), with new ones "
-    "last; to keep the change, give the job another name: it begins from its inputs then"
+    "put the stages back into their order and under their names (name = … in the class), and new ones behind them; or "
+    "give the job a new name: it starts from its inputs then"
 )
-MODES_KEPT = "a job keeps its modes: put them back, or give the job another name, under which it begins from its inputs"
+MODES_KEPT = "a job keeps its modes: put them back, or give the job another name, under which it starts from its inputs"
 
 
 def check_commit(task: TaskWiring, commit: Commit) -> None:
@@ -44,8 +44,8 @@ def check_aligned(task: TaskWiring, commit: Commit) -> None:
     check_commit(task, commit)
     if (commit.deterministic is not None) != bool(task.logical):
         raise ConfigError(
-            f"{task.name}: its last commit (checkpoint {commit.checkpoint_id}) is one of other modes, its own or those "
-            f"of stages that it reads: {MODES_KEPT}",
+            f"{task.name}: its last commit (checkpoint {commit.checkpoint_id}) was made when this stage, or one that "
+            f"it reads, ran in another mode: {MODES_KEPT}",
             task=task.name,
             checkpoint_id=commit.checkpoint_id,
         )

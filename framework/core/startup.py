@@ -67,8 +67,8 @@ class StartUp:
         if changelog_position is not None and changelog_position.offset >= self._log_end:
             raise Halted(
                 f"{self.name}: its store holds the commit at offset {changelog_position.offset}, but "
-                f"{self._changelog} ends at {self._log_end}: the log has lost messages, or is another one: restore "
-                "it, or delete the job's state",
+                f"{self._changelog} ends at {self._log_end}: the log has lost messages, or is not this job's. Restore "
+                f"the log; or, if this log is the right one, delete the state directory of {self.name}",
                 task=self.name,
             )
         if changelog_position is not None and self._log_start <= changelog_position.offset < self._log_end:
@@ -168,8 +168,8 @@ class StartUp:
         late = [f"{p} starts at {self.bounds[p][0]}" for p in positions if self.bounds[p][0] > 0]
         if late:
             raise Halted(
-                f"{self.name} has no commit, but {', '.join(late)}: its changelog was deleted; delete the whole job's "
-                "topics",
+                f"{self.name} has no commit, but {', '.join(late)}: its changelog was deleted; restore it, or "
+                "start the job under another name",
                 task=self.name,
             )
 
@@ -182,9 +182,9 @@ class StartUp:
         for partition, position in positions.items():
             if position < self.bounds[partition][0]:
                 raise Halted(
-                    f"{self.name} resumes at {partition} offset {position}, but the log starts at "
-                    f"{self.bounds[partition][0]} (K3): its retention is too short: make it longer than any pause "
-                    "of the job, and start the job under another name",
+                    f"{partition} no longer has offset {position}, at which {self.name} reads on: the log starts at "
+                    f"{self.bounds[partition][0]}. The retention of the topic is too short: make it longer than any "
+                    "pause of the job, and start the job under another name",
                     task=self.name,
                     partition=partition,
                 )

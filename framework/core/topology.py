@@ -9,7 +9,7 @@ from protocol.ids import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage: ``ordinal`` is its index in the job and half of its tasks' producer ids (design 1.2)."""
+    """One stage: ``ordinal`` is its index in the job and half of its tasks' producer ids (1.2)."""
 
     name: str
     ordinal: int
@@ -80,7 +80,7 @@ class Topology:
                 )
 
     def fingerprint(self) -> int:
-        """Return a non-negative INT64 over stages, edges and partition counts, equal in every process (design 1.2)."""
+        """Return a non-negative INT64 over stages, edges and partition counts, equal in every process (1.2)."""
         lines = [f"{stage.ordinal} {stage.name} {stage.partitions}" for stage in self.stages]
         lines += sorted(
             f"{stream.producer} {stream.topic} {stream.consumer} {stream.partitions}" + " broadcast" * stream.broadcast
@@ -100,7 +100,7 @@ class Topology:
         )
 
     def fingerprints(self) -> frozenset[int]:
-        """Return the fingerprints of all graphs of which this one is an extension, and its own (design 1.2).
+        """Return the fingerprints of all graphs of which this one is an extension, and its own (1.2).
 
         An extension adds stages after the others, which may read what those write, but not write what those read.
         """

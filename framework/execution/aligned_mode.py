@@ -119,7 +119,7 @@ class AlignedMode:
     # --- outputs ---
 
     def flush(self) -> bool:
-        """Close the output frames at the end of a batch, never by waiting (design 1.2)."""
+        """Close the output frames at the end of a batch, never by waiting."""
         parts = self._parts
         if self._batch_of is not None or parts.input_reader.more:
             return False

@@ -110,6 +110,6 @@ def bind_window(
     schedule: Callable[[int, str], None],
     stream_time: Callable[[], int],
 ) -> TumblingWindow[Any, Any]:
-    """Return the window over its store, its timers and the task's stream time."""
+    """Return the window over its store, its timers and the task's event time."""
     panes = bind_store(declared.panes, overlay)
     return bound(declared, panes=panes, schedule=schedule, stream_time=stream_time, late=0)

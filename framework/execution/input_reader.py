@@ -38,8 +38,7 @@ class InputReader:
         if offset > end:
             raise Halted(
                 f"reading {partition} goes on at offset {offset}, but it ends at {end}: the topic was truncated or "
-                "recreated "
-                "(K3): restore it, or start the job under another name",
+                "recreated: restore it, or start the job under another name",
                 partition=partition,
                 offset=offset,
             )

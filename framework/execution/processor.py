@@ -52,7 +52,7 @@ class Processor:
     """One task. ``reset`` comes first, once the state is restored, and again after each rollback.
 
     Errors of user code and serdes come out as TaskError naming stage, partition, topic, offset and index, or go to the
-    input's dead-letter topic. Event time, timers, turns and the outbox are state in reserved stores (design 1.2).
+    input's dead-letter topic. Event time, timers, turns and the outbox are state in reserved stores.
     """
 
     def __init__(

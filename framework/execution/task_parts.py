@@ -85,7 +85,7 @@ class TaskParts:
             self.tell(on.InputGone(error))
             return
         halted = Halted(
-            f"{self.wiring.name} reads on at an offset that is gone (K3): {error}: the retention of the topic is too "
+            f"{self.wiring.name} reads on at an offset that is gone: {error}: the retention of the topic is too "
             "short, or the log has lost messages. Decide what is lost, then start the job under another name",
             task=self.wiring.name,
             partition=error.partition,

@@ -1,4 +1,4 @@
-"""Spark reads what a job has committed: state as of a checkpoint, the commits, the records of its streams (design 2.5).
+"""Spark reads what a job has committed: state as of a checkpoint, the commits, the records of its streams.
 
     from framework.spark import register
 
@@ -8,6 +8,7 @@
 PySpark's Python data sources: no jar, no connector. The package needs the extra ``spark``.
 """
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from framework.errors import ConfigError
@@ -15,13 +16,21 @@ from framework.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas")  # the extra, as pyproject.toml has it
+
+
+def require_extra() -> None:
+    """Raise ConfigError if a package of the extra is not installed. Nothing is imported."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"{', '.join(missing)}: not installed; Spark needs the extra: pip install 'grete[spark]'")
+
 
 def register(spark: "SparkSession") -> None:
     """Make the formats ``changelog``, ``commits`` and ``stream`` known to a session. Raises ConfigError: no extra."""
-    try:
-        from framework.spark.format.sources import ChangelogSource, CommitsSource, StreamSource
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is missing: pip install 'grete[spark]'") from error
+    require_extra()
+    from framework.spark.format.sources import ChangelogSource, CommitsSource, StreamSource
+
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # off unless asked for
     for source in (ChangelogSource, CommitsSource, StreamSource):
         spark.dataSource.register(source)

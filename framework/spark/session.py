@@ -10,8 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from framework.errors import ConfigError
-from framework.spark import register
+from framework.spark import register, require_extra
 from framework.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -57,11 +56,10 @@ def local_session(where: str = "local[*]", settings: dict[str, str] | None = Non
     cluster, make your own session and call ``framework.spark.register``. Raises ConfigError: the extra is not
     installed, or no Java can be had.
     """
-    try:
-        from pyspark import SparkConf
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is missing: pip install 'grete[spark]'") from error
+    require_extra()
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # else every wrong query is a page of JSON
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

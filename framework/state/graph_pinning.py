@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from framework.api.definition import stage_changes
 from framework.api.job import Job
 from framework.core.graph_check import WAY_BACK, check_commit
 from framework.core.task_topology import TaskWiring
@@ -181,12 +182,14 @@ def _rescaled(pinned: Topology, ours: Topology, commits: Sequence[Commit]) -> tu
 def _compare(pinned: Topology, ours: Topology) -> None:
     """Refuse code whose stages are not those of the graph, in their order, or whose streams between them differ."""
     common = min(len(pinned.stages), len(ours.stages))
+    names = [stage.name for stage in pinned.stages], [stage.name for stage in ours.stages]
+    if moved := stage_changes(*names):
+        told = "; ".join(f"{change.what}: {change.way}" for change in moved)
+        raise ConfigError(f"job {ours.job!r}: {told}. Two jobs of one cluster need two names")
     changes = []
-    for before, now in zip(pinned.stages, ours.stages, strict=False):
+    for before in pinned.stages[:common]:
         number = before.ordinal
-        if before.name != now.name:
-            changes.append(f"stage number {number} was {before.name!r} and is {now.name!r}")
-        elif (number in pinned.deterministic) != (number in ours.deterministic):
+        if (number in pinned.deterministic) != (number in ours.deterministic):
             modes = ["aligned", "deterministic"]
             was, now_is = modes[number in pinned.deterministic], modes[number in ours.deterministic]
             changes.append(f"stage {before.name!r} was {was} and is {now_is}")
@@ -202,8 +205,8 @@ def _compare(pinned: Topology, ours: Topology) -> None:
     if changes:
         order = ", ".join(repr(stage.name) for stage in pinned.stages)
         raise ConfigError(
-            f"the graph of job {ours.job!r} has changed: {'; '.join(changes)}. It has run with the stages {order}, in "
-            f"this order: {WAY_BACK}. Two jobs of one cluster need two names"
+            f"the graph of job {ours.job!r} has changed: {'; '.join(changes)}. It has run with the stages {order}: "
+            f"{WAY_BACK}. Two jobs of one cluster need two names"
         )
 
 

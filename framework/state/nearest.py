@@ -57,8 +57,9 @@ def check_known(log: LogReader, job: Job, wirings: list[TaskWiring], checkpoint_
         near = f"it began later, or it is not retained any more; the first that was is {first}, the last {last}"
     else:
         after = _nearest_after(log, wirings, checkpoint_id, by_all=by_all)
-        behind = "" if after is None else f", the nearest after it {after}"
-        near = f"the nearest before it that was is {before}{behind}; the first is {first}, the last {last}"
+        near = (
+            f"nearest committed: {before}{'' if after is None else f' and {after}'}; the first {first}, the last {last}"
+        )
     who = "every task" if by_all else "a task"
     raise ConfigError(
         f"checkpoint {checkpoint_id} was not committed by {who} of job {job.name!r}: {near}",

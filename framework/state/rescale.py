@@ -206,7 +206,7 @@ def check_inputs(log: JobLogReader, old: Job, lasts: list[Commit]) -> None:
     for stage in old.stages:
         if stage.windows:
             raise ConfigError(
-                f"stage {stage.name} has windows, closed by a partition's stream time: {_BACKFILL}", stage=stage.name
+                f"stage {stage.name} has windows, closed by a partition's event time: {_BACKFILL}", stage=stage.name
             )
         if stage.seen:
             topic = next(iter(stage.seen))
@@ -257,8 +257,8 @@ def check_keys(log: JobLogReader, old: Job, lasts: list[Snapshot], places: Place
     for name, keys in seen.items():
         if keys * (count.bit_length() - 1) < BITS_MIN and not assume_keyed:
             raise ConfigError(
-                f"store {name}: {keys} keys in {count} partitions do not show that it is keyed as the records are: if "
-                "you know that it is, add --assume-keyed"
+                f"cannot tell from {keys} key{'s' * (keys != 1)} in {count} partition{'s' * (count != 1)} whether the "
+                f"keys of store {name} are the records' keys: if you know that they are, add --assume-keyed"
             )
 
 

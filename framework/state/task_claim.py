@@ -137,7 +137,7 @@ def append(
         if len(found) <= last:
             if time.monotonic() > by:
                 raise TransientError(
-                    f"{task.changelog}: no answer to {last + 1} messages in {ACK_S_MAX:.0f} s (C4)",
+                    f"{task.changelog}: no answer to {last + 1} messages in {ACK_S_MAX:.0f} s",
                     partition=task.changelog,
                 )
             log.wait(50)

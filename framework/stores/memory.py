@@ -92,5 +92,5 @@ def check_same_name(store: int, before: str, now: str) -> None:
     if before != now:
         raise ConfigError(
             f"store id {store} is {before!r} on disk and {now!r} in the job: "
-            "stores must keep their ids; declare new stores last, rename none"
+            "stores keep their ids: put its name back; a new store may be declared anywhere"
         )

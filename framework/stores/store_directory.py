@@ -43,7 +43,8 @@ class StoreDirectory:
         except OSError as error:
             os.close(self._lock)
             raise TransientError(
-                f"{path} is in use by another process, or twice in this one (lock file {lock}): wait, or stop it"
+                f"{path} is in use by another process, such as a worker of this partition: stop that one (its lock "
+                f"is {lock})"
             ) from error
         try:
             for leftover in self._wiped():

@@ -12,18 +12,18 @@ TAIL_BYTES = 32 * 1024  # of a worker's log, searched for its last words
 STARTED = "worker started"  # the first event of a worker that has begun
 LOG_AWAY = "log away"  # the last event of a worker that has waited for the log for as long as it may
 HUNG = "hung"  # ours, for the stacks that faulthandler writes
-_SAID_BY_THE_CALLER = ("crashed", "halted", LOG_AWAY, HUNG)
+_SAID_BY_THE_CALLER = ("crashed", "halted", "refused", LOG_AWAY, HUNG)
 _TIMEOUT = re.compile(r"Timeout \(([\d:]+)")
 _FRAME = re.compile(r'  File "(?P<file>[^<].*)", line (?P<line>\d+) in (?P<function>.*)')
 
 
 def last_words(log: Path) -> str:
-    """Return the error that ended a worker."""
+    """Return the error that ended a worker and where its log is; only the latter if it has logged no error."""
     entry = last_entry(log)
     said = [str(entry[name]) for name in ("event", "error", "exc_info") if entry.get(name)]
     if len(said) > 1 and said[0] in _SAID_BY_THE_CALLER:
         del said[0]
-    return f"{': '.join(said) or 'its log has no error'} (log: {log})"
+    return f"{': '.join(said)} (log: {log})" if said else f"(log: {log})"
 
 
 def last_entry(log: Path) -> dict[str, Any]:

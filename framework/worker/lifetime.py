@@ -53,6 +53,11 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
     return code
 
 
+def log_refused(error: ConfigError) -> None:
+    """Log a command line that no worker can be made of."""
+    logger.error("refused", extra=error.plain())
+
+
 def log_end(error: Exception) -> None:
     """Log what ends the worker: one line with its fields for an error of ours, a traceback for any other."""
     logged = error.plain() if isinstance(error, FrameworkError) else {}

@@ -45,7 +45,7 @@ class WorkerProcess:
     killed: bool = False  # by us: no news to anybody
     silent_s: float = 0.0  # since it said something, once it had begun to
     was_silent: bool = False  # for too long: it was killed for that
-    shown: str = ""  # the traceback in its last news: with the same one again, the news is only that it crashed
+    shown: str = ""  # its last end as it was told, with the error: the same again is told in short
     line: bytes = b""
 
     @property
@@ -206,11 +206,7 @@ class Supervisor:
         elif not self._stopping:
             self._plan_restart(worker, code)
         else:
-            words = "it was killed" if worker.killed else self.last_words(worker.partition)
-            self.news.append(
-                f"worker {worker.partition} did not stop in time ({words}): what it had not committed is processed "
-                "again"
-            )
+            self.news.append(f"worker {worker.partition} {self._how_it_stopped(worker, code)}")
 
     def _plan_restart(self, worker: WorkerProcess, code: int) -> None:
         """Wait before the next start: not at all after the first end, then longer and longer.
@@ -226,15 +222,18 @@ class Supervisor:
             worker.crashes += 1
         if worker.crashes > settings.restarts_max:
             worker.exit_code = ExitCode.FAILED
-            raise self._halted(worker, f"crashed {worker.crashes} times without a commit between (code {code})")
+            raise self._halted(worker, f"crashed {worker.crashes} times without a commit between ({_code(code)})")
         ends = min(worker.crashes + worker.waits_ended, DOUBLINGS_MAX)
         wait_ms = 0 if ends == 1 else min(settings.restart_backoff_ms << (ends - 2), settings.restart_backoff_ms_max)
         worker.restart_at = time.monotonic() + wait_ms / 1000
         if not worker.killed:
-            text = f"worker {worker.partition} {_how(worker, code, event)}: {self.last_words(worker.partition)}"
-            shown, worker.shown = worker.shown, self._traceback(worker.partition)
-            again = worker.shown if worker.shown != shown else ""
-            self.news = [*self.news[-NEWS_MAX + 1 :], f"{text}; restart in {wait_ms / 1000:.1f} s{again}"]
+            shown, worker.shown = worker.shown, self._told(worker, _how(worker, code, event))
+            restart = f"restart in {wait_ms / 1000:.1f} s"
+            if worker.shown == shown:
+                text = f"worker {worker.partition} {_how(worker, code, event)}, as the last time; {restart}"
+            else:
+                text = f"{worker.shown}; {restart}{self._traceback(worker.partition)}"
+            self.news = [*self.news[-NEWS_MAX + 1 :], text]
 
     def _forget(self, worker: WorkerProcess) -> None:
         worker.process, worker.status = None, {}
@@ -243,8 +242,19 @@ class Supervisor:
             os.close(worker.pipe)
             worker.pipe = -1
 
+    def _how_it_stopped(self, worker: WorkerProcess, code: int) -> str:
+        """Return how a worker has ended that was asked to stop, and did not stop as it should."""
+        if code == -signal.SIGTERM:  # a worker takes the signal itself from its first step on
+            return "was ended by SIGTERM while it was starting: it had processed nothing"
+        words = "it was killed" if worker.killed else self.last_words(worker.partition)
+        return f"did not stop in time ({words}): what it had not committed is processed again"
+
+    def _told(self, worker: WorkerProcess, what: str) -> str:
+        words = self.last_words(worker.partition)
+        return f"worker {worker.partition} {what}{' ' if words.startswith('(') else ': '}{words}"
+
     def last_words(self, partition: int) -> str:
-        """Return the error that ended a worker, from its log."""
+        """Return the error that ended a worker, if it has logged one, and where its log is."""
         return last_words(self._job_directory.worker_log(partition))
 
     def _traceback(self, partition: int) -> str:
@@ -255,7 +265,7 @@ class Supervisor:
     def _halted(self, worker: WorkerProcess, what: str) -> Halted:
         """Return the end of a worker that will not come back, with the fields of its last error."""
         partition = worker.partition
-        text = f"worker {partition} {what}: {self.last_words(partition)}{self._traceback(partition)}"
+        text = f"{self._told(worker, what)}{self._traceback(partition)}"
         return Halted.from_plain(self._last_entry(partition), text)
 
     def _last_entry(self, partition: int) -> dict[str, Any]:
@@ -266,7 +276,13 @@ def _how(worker: WorkerProcess, code: int, event: str | None) -> str:
     """Return how a worker has ended."""
     if worker.was_silent:
         return f"said nothing for {worker.silent_s:.0f} s (is its process stopped?), and was killed"
-    return {LOG_AWAY: "has waited in vain", HUNG: "hung, and was ended"}.get(event or "", f"crashed, code {code}")
+    known = {LOG_AWAY: "has waited in vain", HUNG: "hung, and was ended"}
+    return known.get(event or "", f"was {_code(code)}" if code < 0 else f"crashed, {_code(code)}")
+
+
+def _code(code: int) -> str:
+    """Return an exit code as text; Python has a signal as a negative one."""
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"code {code}"
 
 
 def _takes_input(worker: WorkerProcess) -> bool:

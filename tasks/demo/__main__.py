@@ -106,10 +106,11 @@ def demo(
 
 def _spark() -> ModuleType:
     """Return what needs Spark, before anything is done. Raises ConfigError."""
-    try:
-        from framework.cli.commands import backfill
-    except ImportError as error:
-        raise ConfigError(f"SPARK=1: {error.name} is missing: pip install 'grete[spark]'") from error
+    from framework.spark import require_extra
+
+    require_extra()
+    from framework.cli.commands import backfill
+
     return backfill
 
 

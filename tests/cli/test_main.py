@@ -88,3 +88,20 @@ def test_a_corrupt_log_halts(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
     for arguments in (["run", "tasks.word_count"], ["checkpoints", "tasks.word_count"]):
         assert grete(monkeypatch, *arguments, "--directory", "job") == 4
         assert "job/log.db" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["backfill", "audit"])
+@pytest.mark.parametrize("package", ["numpy", "pyarrow", "pyspark"])
+def test_a_missing_extra_is_named(tmp_path: Path, command: str, package: str) -> None:
+    """Without a package of the extra both commands say what to install, and begin nothing."""
+    code = f"import sys; sys.modules[{package!r}] = None; from framework.cli import command_line; command_line()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, command, "tasks.word_count", "--directory", "job"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, []), done.stderr
+    assert done.stderr == f"grete: {package}: not installed; Spark needs the extra: pip install 'grete[spark]'\n"

@@ -73,6 +73,7 @@ class Shell:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch, self._capfd = monkeypatch, capfd
+        self.errors = ""  # of the last command
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
         """Run a command; return what it printed."""
@@ -80,7 +81,9 @@ class Shell:
         with pytest.raises(SystemExit) as ended:
             command_line()
         assert int(ended.value.code or 0) == code
-        return self._capfd.readouterr().out
+        printed = self._capfd.readouterr()
+        self.errors = printed.err
+        return printed.out
 
 
 @pytest.fixture
@@ -98,8 +101,9 @@ def test_state_can_be_read(shell: Shell) -> None:
 
 
 def test_a_key_that_is_not_there_exits_1(shell: Shell) -> None:
-    """For scripts."""
+    """For scripts; people read on standard error that it is not there."""
     assert shell("state", "get", "tasks.word_count", "counts", "nothing", code=1) == ""
+    assert shell.errors == "grete: store counts has no key 'nothing'\n"
 
 
 def test_outputs_can_be_read(shell: Shell) -> None:
@@ -182,3 +186,27 @@ def test_following_a_folder(
     again = grete("run", "sizes.py", "--input-dir", "docs", cwd=tmp_path)
     assert "read: 1 unchanged" in again or "read: 1 touched" in again
     assert "0 input records" in again
+
+
+TIMED = """
+import time
+from grete import Input, Job, Output, Record, Task, Topic, utf8
+lines = Topic("lines", key=utf8, value=utf8)
+stamped = Topic("stamped", key=utf8, value=utf8)
+class Stamp(Task):
+    mode = "deterministic"
+    lines = Input(lines)
+    out = Output(stamped)
+    def process(self, record: Record[str, str]) -> None:
+        self.out.send("x", f"{time.time()}")
+job = Job("stamping", stages=[Stamp], partitions=2)
+"""
+
+
+def test_a_line_that_may_not_be_deterministic_is_shown_once(tmp_path: Path) -> None:
+    """On the screen, not only in the logs of the workers, and once though two workers look at it."""
+    (tmp_path / "stamping.py").write_text(TIMED)
+    out = grete("run", "stamping.py", "--input", "lines=-", cwd=tmp_path, stdin="a\n")
+    (said,) = [line for line in out.splitlines() if "time.time" in line]
+    assert said.startswith("stamp must be deterministic, and may not be: stamping, line 11: ")
+    assert "; instead: " in said

@@ -121,7 +121,7 @@ def test_a_flag_wins_in_the_workers_too(monkeypatch: pytest.MonkeyPatch) -> None
     ("name", "value", "words"),
     [
         ("restarts_max", "many", "setting restarts_max = 'many': must be an integer"),
-        ("restarts_max", "0", "setting restarts_max = 0: must be positive"),
+        ("restarts_max", "0", "setting restarts_max = 0: must be 1 or more"),
         ("restart_max", "1", "unknown setting 'restart_max': did you mean restarts_max?"),
         ("crashes_max", "1", "setting crashes_max of release 0.1 is called restarts_max now"),
         ("output_delivery", "twice", "setting output_delivery = 'twice': choose transactional or sequenced"),
@@ -143,5 +143,5 @@ def test_a_value_of_the_file_that_cannot_work_names_the_file(monkeypatch: pytest
     """Also beside good values from elsewhere."""
     Path("grete.toml").write_text("restarts_max = 0")
     monkeypatch.setenv("GRETE_CHECKPOINT_INTERVAL_MS", "300")
-    with pytest.raises(ConfigError, match=r"^grete\.toml: setting restarts_max = 0: must be positive"):
+    with pytest.raises(ConfigError, match=r"^grete\.toml: setting restarts_max = 0: must be 1 or more"):
         settings_of(["batch_bytes_max=1000"], None)

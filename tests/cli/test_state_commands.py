@@ -95,7 +95,7 @@ def test_what_cannot_be_rescaled_is_refused_before_anything_is_changed(tmp_path:
     asked = ["rescale", two, "--partitions=3", f"--directory={directory}"]
     assert "no job has run" in grete(*asked, fails=REFUSED)
     run(two, directory, ("k", WORDS))
-    assert "1 keys in 2 partitions do not show that it is keyed as the records are" in grete(*asked, fails=REFUSED)
+    assert "cannot tell from 1 key in 2 partitions whether the keys of store" in grete(*asked, fails=REFUSED)
     log = EmbeddedLog(directory / "log.db")
     job = load_job(two)
     with LocalJob(job, two, JobDirectory(directory), Settings(checkpoint_interval_ms=50)) as local:
@@ -161,10 +161,10 @@ def test_a_fork_goes_on_from_an_older_checkpoint(tmp_path: Path) -> None:
     assert "has run" in grete(*asked, fails=REFUSED)
     assert "both jobs are called 'pair'" in grete("fork", first, first, f"--directory={directory}", fails=REFUSED)
     between = next(v + 1 for v in _versions(job, directory) if v and v + 1 not in _versions(job, directory))
-    assert "the nearest before it that was is" in grete(*asked, f"--checkpoint={between}", fails=REFUSED)
+    assert "nearest committed: " in grete(*asked, f"--checkpoint={between}", fails=REFUSED)
     every = _versions(job, directory)
     never = grete("state", "scan", first, "counts", f"--directory={directory}", "--checkpoint=999999999", fails=REFUSED)
-    assert never.startswith("checkpoint 999999999 was not committed by every task of job 'pair': the nearest before it")
+    assert never.startswith("checkpoint 999999999 was not committed by every task of job 'pair': nearest committed: ")
     assert int(never.rpartition(", the last ")[2]) in every
     log.close()
 

@@ -171,12 +171,12 @@ REFUSED: list[tuple[str, Changes, list[str]]] = [
     (
         "stage renamed",
         (("class Total(", "class Sum("), ("[Total,", "[Sum,")),
-        ["stage number 0 was 'total' and is 'sum'", "the class attribute 'name'"],
+        ["stage 'total' is called 'sum' now: write name = \"total\" in the class; or give the job a new name"],
     ),
     (
         "stages exchanged",
         (("[Total, Other]", "[Other, Total]"),),
-        ["stage number 0 was 'total' and is 'other'"],
+        ["the stages were total, other and are other, total: keep them in their order"],
     ),
 ]
 

@@ -265,7 +265,7 @@ def test_an_external_input_trimmed_beyond_the_position_halts() -> None:
     task = source()
     task.tick(100)
     task.log.start[IN] = 1
-    with pytest.raises(Halted, match=r"resumes at in\[0\] offset 0, but the log starts at 1"):
+    with pytest.raises(Halted, match=r"in\[0\] no longer has offset 0, at which a-0 reads on: the log starts at 1"):
         task.successor().start()
 
 

@@ -326,7 +326,8 @@ def test_an_input_that_begins_after_the_resume_offset_halts() -> None:
     task = committed()
     task.log.start[T] = len(task.log.rows[T]) + 1
     with pytest.raises(
-        Halted, match=r"b-0 resumes at j\.a\.t\.b\[0\] offset \d+, but the log starts at .*retention is too short"
+        Halted,
+        match=r"j\.a\.t\.b\[0\] no longer has offset \d+, at which b-0 reads on: .*retention of the topic is too short",
     ):
         task.successor().start()
 
@@ -384,7 +385,7 @@ def test_a_graph_that_lost_something_is_refused(job: Topology, text: str) -> Non
     with pytest.raises(ConfigError, match=text) as caught:
         Scenario(task.log, wire(job, 1, 0)).start()
     assert "checkpoint 3" in str(caught.value)
-    assert "put the stages back into the order and under the names that they had" in str(caught.value)
+    assert "put the stages back into their order and under their names" in str(caught.value)
     assert "To change the number of partitions: grete rescale" in str(caught.value)
 
 

@@ -13,7 +13,7 @@ PINNED = 1011919140776631292
 
 
 def test_fingerprint_is_pinned() -> None:
-    """It is a non-negative INT64 that never changes between releases: tasks halt on another one (design 1.2)."""
+    """It is a non-negative INT64 that never changes between releases: tasks halt on another one (1.2)."""
     assert TOPOLOGY.fingerprint() == PINNED
     assert 0 <= PINNED < 1 << 63
 
@@ -31,7 +31,7 @@ def test_fingerprint_is_pinned() -> None:
     ],
 )
 def test_fingerprint_covers_stages_edges_and_counts(other: Topology) -> None:
-    """Another job, stage, order, edge or partition count has another fingerprint (design 1.2)."""
+    """Another job, stage, order, edge or partition count has another fingerprint (1.2)."""
     assert other.fingerprint() != TOPOLOGY.fingerprint()
 
 

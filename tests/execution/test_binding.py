@@ -72,7 +72,7 @@ def test_scans_are_in_key_order() -> None:
 
 
 def test_a_scan_sees_the_store_as_it_was_when_it_was_asked_for() -> None:
-    """Writes after the call, even before the first row is taken, do not show in it (design 2.2)."""
+    """Writes after the call, even before the first row is taken, do not show in it."""
     words = Rig(JOB).task.words
     words.put("a", 1)
     words.put("c", 3)

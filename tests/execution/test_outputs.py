@@ -263,7 +263,7 @@ def test_clear_forgets_everything() -> None:
 
 
 def test_bodies_have_no_header() -> None:
-    """take gives bodies: producer, generation, checkpoint id and seq are the core's to put in front (design 1.2)."""
+    """take gives bodies: producer, generation, checkpoint id and seq are the core's to put in front."""
     outputs = outputs_of(1)
     outputs.sender(INNER)("k", b"v")
     [(_, _, body)] = outputs.take()

@@ -113,7 +113,7 @@ def test_known_records_of_a_frame_are_skipped() -> None:
 
 
 def test_a_damaged_frame_halts() -> None:
-    """A frame that cannot be decoded is no task's fault: the error names partition and offset (design 1.2)."""
+    """A frame that cannot be decoded is no task's fault: the error names partition and offset."""
     rig = Rig(WORD_COUNT, 1)
     message = encode_header(Header(MessageType.FRAME, 0, 1, 1, 1)) + b"damaged"
     with pytest.raises(Halted, match=r"word-count\.split-lines\.words\.count-words\[0\] at offset 9"):

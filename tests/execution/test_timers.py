@@ -94,7 +94,7 @@ def test_timers_may_set_timers() -> None:
 
 
 def test_timers_are_durable() -> None:
-    """Timers and stream time that were committed fire after a restart, once (design 1.2: they are state)."""
+    """Timers and stream time that were committed fire after a restart, once: they are state."""
     rig = Rig(JOB)
     run(rig, ("set 200 a", 100), ("set 300 b", 100))
     rig.commit()

@@ -32,7 +32,7 @@ def test_every_type_has_golden_bytes() -> None:
 
 
 def test_sizes_are_those_of_the_design() -> None:
-    """The headers take 25 and 17 bytes (design 1.2)."""
+    """The headers take 25 and 17 bytes."""
     assert (25, 17) == (envelope.HEADER_SIZE, changelog.CHANGELOG_HEADER_SIZE)
 
 

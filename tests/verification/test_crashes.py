@@ -17,13 +17,20 @@ from tests.verification.simulation.world import Cut, Plan, make_plan, with_early
 
 ROOT = Path(__file__).parents[2]
 SMALL = Cut(records=8, tasks=2)
+
+
+def spills(plan: Plan) -> bool:
+    """Whether early records of this world go to disk."""
+    return plan.aligned and plan.settings.early_memory_bytes_max == 0 < plan.settings.early_bytes_max
+
+
 # calls that not every world has
 SHOWS: dict[str, Callable[[Plan], bool]] = {
     "produce": lambda plan: not plan.aligned and bool(plan.out_partitions),
     "send watermark": lambda plan: plan.aligned and plan.timers and bool(plan.topology.streams),
     "send note": lambda plan: plan.timers and len(plan.inputs) > 1,
-    "spill": lambda plan: plan.aligned and plan.settings.early_memory_bytes_max == 0 < plan.settings.early_bytes_max,
-    "unspill": lambda plan: plan.aligned and plan.settings.early_memory_bytes_max == 0 < plan.settings.early_bytes_max,
+    "spill": spills,
+    "read a spilled frame": spills,
 } | {call: lambda plan: bool(plan.files) for call in ("open sink", "begin file", "write file", "name file")}
 
 

@@ -136,11 +136,13 @@ def test_thirty_minutes_without_the_log_use_up_no_restart(tmp_path: Path) -> Non
     supervisor = Supervisor(job_directory, "x", [0], settings)
     worker, log = supervisor.workers[0], job_directory.worker_log(0)
     log.write_text('{"level": "ERROR", "event": "log away", "error": "Kafka at b:1 did not answer for 60 s"}\n')
-    for _ in range(30):  # one a minute
+    supervisor._plan_restart(worker, 1)
+    assert supervisor.news[-1].startswith("worker 0 has waited in vain: Kafka at b:1 did not answer for 60 s (log: ")
+    for _ in range(29):  # one a minute
         supervisor._plan_restart(worker, 1)
     assert (worker.crashes, worker.exit_code) == (0, None)
     assert worker.restart_at - time.monotonic() <= settings.restart_backoff_ms_max / 1000
-    assert supervisor.news[-1].startswith("worker 0 has waited in vain: Kafka at b:1 did not answer for 60 s (log: ")
+    assert supervisor.news[-1] == "worker 0 has waited in vain, as the last time; restart in 10.0 s"
     log.write_text('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n')
     for _ in range(2):
         supervisor._plan_restart(worker, 1)
@@ -179,10 +181,10 @@ def test_a_fenced_worker_ends_alone(tmp_path: Path) -> None:
     ("lines", "words"),
     [
         ('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n', "disk full (log: "),
-        ('{"level": "ERROR", "event": "old"}\n{"level": "INFO", "event": "worker started"}\n', "its log has no error"),
+        ('{"level": "ERROR", "event": "old"}\n{"level": "INFO", "event": "worker started"}\n', "(log: "),
         ('{"level": "INFO", "event": "worker started"}\nSegmentation fault\n', "Segmentation fault"),
         ('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n{"level": "ERROR", "eve', "disk full (log: "),
-        ("", "its log has no error"),
+        ("", "(log: "),
     ],
 )
 def test_last_words_are_those_of_the_last_life(tmp_path: Path, lines: str, words: str) -> None:
@@ -192,3 +194,33 @@ def test_last_words_are_those_of_the_last_life(tmp_path: Path, lines: str, words
     supervisor = Supervisor(job_directory, "x", [0], Settings())
     assert supervisor.last_words(0).startswith(words)
     supervisor.close()
+
+
+def test_a_worker_that_is_killed_again_is_told_of_in_short(tmp_path: Path) -> None:
+    """The signal has its name; what is the same as the last time is not said twice."""
+    supervisor = Supervisor(JobDirectory(tmp_path / "job"), "x", [0], Settings(restarts_max=2))
+    log = tmp_path / "job" / "logs" / "worker-0.log"
+    for _ in range(2):
+        supervisor._plan_restart(supervisor.workers[0], -signal.SIGKILL)
+    assert supervisor.news == [
+        f"worker 0 was killed by SIGKILL (log: {log}); restart in 0.0 s",
+        "worker 0 was killed by SIGKILL, as the last time; restart in 0.2 s",
+    ]
+    with pytest.raises(Halted, match=r"crashed 3 times without a commit between \(killed by SIGKILL\) \(log: "):
+        supervisor._plan_restart(supervisor.workers[0], -signal.SIGKILL)
+    supervisor.close()
+
+
+def test_a_worker_that_is_stopped_while_it_starts_says_so(tmp_path: Path) -> None:
+    """It takes no signals yet, so SIGTERM ends it: it was not slow to stop."""
+    path = tmp_path / "slow.py"
+    path.write_text(PAIR.replace("partitions=2", "partitions=1"))
+    slow = load_job(str(path))
+    reached = "from pathlib import Path; import threading; Path(__file__).with_name('reached').touch()"
+    path.write_text(f"{reached}; threading.Event().wait()\n")
+    with LocalJob(slow, str(path), JobDirectory(tmp_path / "job"), Settings()) as local:
+        poll_until(local, (tmp_path / "reached").exists)
+        local.stop()
+        assert local.supervisor.news == [
+            "worker 0 was ended by SIGTERM while it was starting: it had processed nothing"
+        ]

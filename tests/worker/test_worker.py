@@ -153,7 +153,7 @@ def test_a_worker_that_cannot_work_halts_with_a_reason(tmp_path: Path, options: 
     [
         ("tasks.word_count", ["--stage=nobody"], "no stage 'nobody'"),
         ("tasks.word_count", ["--partition=7"], "partitions 0 to 0, not 7"),
-        ("tasks.word_count", ["--set=checkpoint_interval_ms=0"], "must be positive"),
+        ("tasks.word_count", ["--set=checkpoint_interval_ms=0"], "must be 1 or more"),
         ("tasks.word_count", ["--set=processing_guarantee=maybe"], "choose exactly-once or at-least-once"),
         ("tasks.word_count", ["--log=pulsar"], "write embedded or kafka://host:port"),
         ("no_such_module", [], "no module 'no_such_module'"),
@@ -166,6 +166,7 @@ def test_a_mistake_in_the_command_line_of_a_worker_is_usage(
     with WorkerUnderTest(tmp_path / "job", *options, reference=reference) as worker:
         assert worker.ends() == ExitCode.USAGE
     (entry,) = [json.loads(line) for line in worker.log_path.read_text().splitlines()]
+    assert entry["event"] == "refused"
     assert words in entry["error"]
     assert not (tmp_path / "job" / "log.db").exists()
 

@@ -88,5 +88,5 @@ def new(name: str) -> None:
     for path, text in files.items():
         (root / path).write_text(text, encoding="utf-8")
     print(f"Wrote {root}/: {', '.join(files)}")
-    print(f"  cd {root} && pytest")
+    print(f"  cd {root} && pip install -e '.[dev]' && pytest")
     print(f"  echo 'so it goes' | grete run {module}.py --input sentences=-")

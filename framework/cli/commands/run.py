@@ -23,6 +23,7 @@ from framework.cli.feeding import (
     options_of,
     step,
     tell,
+    warn,
 )
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
@@ -59,6 +60,7 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
         started_s = time.monotonic()
         ready_s: float | None = None  # when all tasks took input: a start is no part of a rate
         with screen:
+            warn(found.job, screen)
             while not stop.asked:
                 step(local, feeding, screen)
                 if ready_s is None and local.supervisor.takes_input:

@@ -1,6 +1,7 @@
 """Commands that only read: state, checkpoints, changelogs, external topics."""
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +39,8 @@ def state_get(
         values = [value for _, value in reader.find(declared, from_text(declared.key, key))]
     for value in values:
         print(to_text(value))
+    if not values:
+        print(f"grete: store {store} has no key {key!r}", file=sys.stderr)
     return ExitCode.DONE if values else ExitCode.FAILED
 
 

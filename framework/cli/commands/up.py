@@ -4,7 +4,7 @@ from functools import partial
 
 from rich.console import Console
 
-from framework.cli.feeding import Feeding, StopSignal, step, tell
+from framework.cli.feeding import Feeding, StopSignal, step, tell, warn
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
 from framework.logs.patience import Patience
@@ -24,6 +24,7 @@ def up(found: JobTarget) -> None:
         screen.say(
             f"{found.job.name}: {found.job.partitions} workers in {found.job_directory.directory}; Ctrl-C stops them"
         )
+        warn(found.job, screen)
         feeding = Feeding(local, None, [], follow=True)
         while not stop.asked:
             step(local, feeding, screen)

@@ -7,7 +7,7 @@ from framework.cli.job_target import target
 from framework.cli.settings_file import settings_of
 from framework.errors import ConfigError, ExitCode
 from framework.logs.address import LogAddress
-from framework.worker.lifetime import log_end, run_worker
+from framework.worker.lifetime import log_refused, run_worker
 from framework.worker.process_main import open_worker
 from framework.worker.worker import Worker, stages_of
 from framework.worker.worker_log import configure_logs
@@ -31,7 +31,7 @@ def work(
         found = target(reference, directory, address, settings_of(sets, settings_file), state)
         stages_of(found.job, partition, stage)
     except ConfigError as error:
-        log_end(error)
+        log_refused(error)
         return ExitCode.USAGE
     whose.job = found.job.name
 

@@ -1,4 +1,4 @@
-"""TaskCore: the life of one task, aligned or at least once. Events in, actions out (design 1.3-1.5).
+"""TaskCore: the life of one task, aligned or at least once. Events in, actions out.
 
 Theory of operation. A task is STARTING (startup.py), then announces its generation (R2), then RUNNING: the driver feeds
 messages while ``wants_input``; the core answers with Process, at most one at a time, and closes checkpoints. Closing

@@ -1,4 +1,4 @@
-"""DeterministicCore: the life of one task whose output is a function of its input log alone (design 1.6, D1-D5).
+"""DeterministicCore: the life of one task whose output is a function of its input log alone (D1-D5).
 
 Theory of operation. No checkpoints span tasks, there are no markers and no rollback: each task commits by its own timer
 (closing.py), and what is lost in a crash is made again, the same. A source writes to the log first: it appends which

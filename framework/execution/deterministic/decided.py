@@ -104,7 +104,7 @@ class DecidedRows:
         to = "" if decision.rows is None else f" to {decision.rows.last_offset}"
         return Halted(
             f"{self._name}: {decision.count} records of {partition}, from offset {first}{to}, were taken in after the "
-            f"last commit and must be read again (D2), but the topic has changed: {found}. Outputs made of them may be "
+            f"last commit and must be read again, but the topic has changed: {found}. Outputs made of them may be "
             "visible already, so the task cannot go on without them. Restore the records; or start the job under "
             f"another name, after setting cleanup.policy=delete for {partition.topic} and a retention.ms far above "
             f"checkpoint_interval_ms = {self._settings.checkpoint_interval_ms}",

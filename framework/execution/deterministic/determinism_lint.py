@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Iterator
 
 from framework.api.job import Job
 from framework.api.task import Task
@@ -23,18 +24,24 @@ def check_worker(job: Job) -> None:
             f"job {job.name!r} is deterministic, and this process hashes texts with a seed of its own, so that a set "
             "of texts has another order in each process: start the worker with PYTHONHASHSEED=0 in its environment"
         )
-    for stage in stages:
-        for finding in suspicious_lines(stage.task):
-            logger.warning(
-                "may not be deterministic",
-                extra={
-                    "stage": stage.name,
-                    "file": finding.module,
-                    "line": finding.line,
-                    "what": finding.what,
-                    "instead": finding.instead,
-                },
-            )
+    for stage, finding in findings(job):
+        logger.warning(
+            "may not be deterministic",
+            extra={
+                "stage": stage,
+                "file": finding.module,
+                "line": finding.line,
+                "what": finding.what,
+                "instead": finding.instead,
+            },
+        )
+
+
+def findings(job: Job) -> Iterator[tuple[str, Finding]]:
+    """Yield the suspicious lines of deterministic tasks, each with the name of its stage."""
+    for stage in job.stages:
+        if stage.mode == "deterministic":
+            yield from ((stage.name, finding) for finding in suspicious_lines(stage.task))
 
 
 def suspicious_lines(task: type[Task]) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""The embedded log: one SQLite file a job, written and read by all of its processes on one machine (design 2.3)."""
+"""The embedded log: one SQLite file a job, written and read by all of its processes on one machine."""
 
 from framework.logs.embedded.log import EmbeddedLog
 from framework.logs.embedded.reader import EmbeddedReader

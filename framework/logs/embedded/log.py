@@ -1,4 +1,4 @@
-"""The log of a job in one SQLite file (design 2.3): one WAL, so a power loss leaves a prefix of everything at once.
+"""The log of a job in one SQLite file: one WAL, so a power loss leaves a prefix of everything at once.
 
 Speed comes from three things: whatever is queued goes in one transaction, a row is found by its id alone, and rows
 leave SQLite as the tuples that the port wants.
@@ -124,7 +124,7 @@ class EmbeddedLog(EmbeddedReader):
     def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
         """Queue plain records; one delivery for all (offset: of the last, -1 if there are none).
 
-        They leave the job, so they are on disk before anybody sees them (design 2.3); bulk loads: produce_with_meta.
+        They leave the job, so they are on disk before anybody sees them; bulk loads: produce_with_meta.
         """
         placed = [(self._id(record.partition), record) for record in records]
         self._queue.append((owner, token, _NO_PARTITION, None, None, placed))

@@ -1,4 +1,4 @@
-"""Apache Kafka as the log (design 2.3)."""
+"""Apache Kafka as the log."""
 
 from framework.logs.kafka.log import KafkaLog
 from framework.logs.kafka.reader import KafkaReader

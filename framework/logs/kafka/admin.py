@@ -32,11 +32,11 @@ WATCH_S = 10.0  # topics are looked at again this often: one that was created ag
 _REQUIRED = {
     "cleanup.policy": (
         "delete",
-        "compaction keeps the newest value of a key, committed or not (K1)",
+        "compaction keeps the newest value of a key, committed or not",
     ),
-    "retention.ms": ("-1", "only its one reader knows what is no longer needed (K1, K3)"),
-    "retention.bytes": ("-1", "only its one reader knows what is no longer needed (K1, K3)"),
-    "message.timestamp.type": ("LogAppendTime", "versions are made from the log's clock, not from a host's (A1)"),
+    "retention.ms": ("-1", "only its one reader knows what is no longer needed"),
+    "retention.bytes": ("-1", "only its one reader knows what is no longer needed"),
+    "message.timestamp.type": ("LogAppendTime", "checkpoint ids are made from the log's clock, not from a host's"),
 }
 _UNCLEAN = "unclean.leader.election.enable"  # not set by us, as some services refuse it: false by default
 _IN_SYNC = "min.insync.replicas"
@@ -127,7 +127,7 @@ class Topics:
             raise ConfigError(
                 f"stage {stage} is deterministic and reads topic {topic}, which has cleanup.policy = {policy}: after a "
                 "crash the stage must read again each record that it took since its last commit, and compaction may "
-                f"have removed some of them (D2). Set it: kafka-configs.sh --alter --topic {topic} --add-config "
+                f"have removed some of them. Set it: kafka-configs.sh --alter --topic {topic} --add-config "
                 "cleanup.policy=delete; or read a copy of the topic that is not compacted; or, in a job of another "
                 'name, read it in a stage with mode = "aligned"',
                 topic=topic,

@@ -13,17 +13,17 @@ MESSAGE_BYTES_MAX = 2 * MiB  # K1: a frame is 512 KiB; a changelog message of on
 # Option → (its value, why). Another value is refused, not overridden: the person who asked for it must know.
 _FIXED = {
     "producer": {
-        "acks": ("all", "what is acknowledged must survive a broker (A7)"),
+        "acks": ("all", "what is acknowledged must survive a broker"),
         "enable.idempotence": ("true", "a retry must neither repeat nor reorder"),
-        "enable.gapless.guarantee": ("true", "a failed message must stop those behind it (B1)"),
-        "message.timeout.ms": ("0", "a message is given up by the process, never by the client (B1)"),
+        "enable.gapless.guarantee": ("true", "a failed message must stop those behind it"),
+        "message.timeout.ms": ("0", "a message is given up by the process, never by the client"),
     },
     "consumer": {
-        "auto.offset.reset": ("error", "going on elsewhere would be silent loss (K3)"),
+        "auto.offset.reset": ("error", "going on elsewhere would be silent loss"),
         "isolation.level": ("read_committed", "what a transaction took back was never there (S1)"),
-        "enable.auto.commit": ("false", "positions are part of our own commits (A2)"),
-        "enable.auto.offset.store": ("false", "positions are part of our own commits (A2)"),
-        "enable.partition.eof": ("true", "the end of a partition must be known, not guessed (A2b)"),
+        "enable.auto.commit": ("false", "positions are part of our own commits"),
+        "enable.auto.offset.store": ("false", "positions are part of our own commits"),
+        "enable.partition.eof": ("true", "the end of a partition must be known, not guessed"),
     },
 }
 _DEFAULTS: dict[str, dict[str, Any]] = {

@@ -24,7 +24,7 @@ _TOO_LARGE = (
 )
 _KEYLESS = (
     "the topic takes no message without a key, as one whose cleanup.policy is compact. A stream or changelog needs "
-    "delete (K1): kafka-configs.sh --alter --topic TOPIC --add-config cleanup.policy=delete; then start the job again, "
+    "delete: kafka-configs.sh --alter --topic TOPIC --add-config cleanup.policy=delete; then start the job again, "
     "which looks whether anything is missing. Records for a compacted output need keys"
 )
 # What a user needs where the broker says no and the caller has not named it.

@@ -1,4 +1,4 @@
-"""A job's history as rows that its tasks can take: from files, partitioned as live records are (design 2.5).
+"""A job's history as rows that its tasks can take: from files, partitioned as live records are.
 
 Files have columns key, value, timestamp, and if they are a topic's archive partition and offset. Key and value are
 binary or text (a struct becomes JSON), timestamp is a timestamp or ms.

@@ -1,4 +1,4 @@
-"""``df.write.format("changelog")``: state into changelogs, all of it or nothing of it (design 2.5, 1.8).
+"""``df.write.format("changelog")``: state into changelogs, all of it or nothing of it.
 
 The driver claims every task when the query is planned, Spark tasks write data as attempts, the driver commits the
 attempts that Spark names, and decides. What else was written – by retries, by a speculative twin, by an executor that

@@ -1,4 +1,4 @@
-"""A Kafka broker for tests, benchmarks and a first try, wherever one can be had (design 2.3).
+"""A Kafka broker for tests, benchmarks and a first try, wherever one can be had.
 
     >>> with find_broker() as broker:            # doctest: +SKIP
     ...     KafkaLog(broker.bootstrap)

@@ -178,7 +178,7 @@ class StoreContract(Contract):
         assert (store.changelog_position(), rows(store, 0), rows(store, 3)) == (None, [(b"n", b"1")], [])
 
     def test_a_store_may_be_added_at_a_later_start(self, reopen: Opener) -> None:
-        """New stores are empty; the old ones keep their data (design 1.2, Ids)."""
+        """New stores are empty; the old ones keep their data."""
         reopen().write([(0, b"k", b"1")], b"position")
         store = reopen(NAMES | {7: "new"})
         store.write([(7, b"n", b"2")])

@@ -335,8 +335,8 @@ def test_a_commit_of_other_modes_is_refused() -> None:
     """A job keeps the modes of its stages: what a commit says of a channel depends on who writes it."""
     before, _, _ = alone()
     aligned = wire(replace(JOB, deterministic=frozenset()), 3, 0)
-    with pytest.raises(ConfigError, match="is one of other modes"):
+    with pytest.raises(ConfigError, match="ran in another mode"):
         Scenario(before.log, aligned, nonce=b"another process!").start()
     after = Scenario(Log(), aligned).start()
-    with pytest.raises(ConfigError, match="is one of other modes"):
+    with pytest.raises(ConfigError, match="ran in another mode"):
         Scenario(after.log, BEHIND, nonce=b"another process!").start()

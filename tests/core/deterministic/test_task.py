@@ -305,7 +305,7 @@ def test_a_commit_of_the_other_mode_is_refused() -> None:
     aligned, deterministic = Scenario(Log(), INNER).start(), Logical(Log(), INNER).start()
     with pytest.raises(ConfigError, match="is not one of deterministic mode"):
         Logical(aligned.log, INNER, nonce=b"another process!").start()
-    with pytest.raises(ConfigError, match="is one of other modes"):
+    with pytest.raises(ConfigError, match="ran in another mode"):
         Scenario(deterministic.log, INNER, nonce=b"another process!").start()
 
 

@@ -58,7 +58,7 @@ def _headers_changed(lines: MemoryPartition) -> None:
     [
         (_compacted, r"3 of them \(offsets 1, 2, 3\) are gone: it was compacted"),
         (_emptied, r"6 of them \(offsets 0, 1, 2, 3, 4 and 1 more\) are gone: it was compacted"),
-        (_expired, r"resumes at lines\[0\] offset 0, but the log starts at 2"),
+        (_expired, r"lines\[0\] no longer has offset 0, at which .* reads on: the log starts at 2"),
         (_rewritten, "it holds others there: it was rewritten"),
         (_headers_changed, "it holds others there: it was rewritten"),
     ],

@@ -1,4 +1,4 @@
-"""The rare situations that a batch of seeds must have met, or its cleanness means nothing (design 3.4)."""
+"""The rare situations that a batch of seeds must have met, or its cleanness means nothing."""
 
 from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
 from tests.verification.simulation.fault_plan import DAMAGES, KINDS, LOGICAL_DAMAGES, UNKIND

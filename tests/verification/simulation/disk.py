@@ -192,9 +192,9 @@ class SimSpill(MemorySpill):
 
     def get(self, place: tuple[int, int]) -> bytes:
         """Return a payload."""
-        self._boundary.before("unspill")
+        self._boundary.before("read a spilled frame")
         payload = super().get(place)
-        self._boundary.after("unspill")
+        self._boundary.after("read a spilled frame")
         return payload
 
 

@@ -204,7 +204,7 @@ def rare_calls(plan: Plan) -> tuple[str, ...]:
     plain = ("produce",) if plan.out_partitions and not (plan.aligned or plan.deterministic) else ()
     memory, early = plan.settings.early_memory_bytes_max, plan.settings.early_bytes_max
     spills = plan.aligned and memory < early and plan.topology.streams
-    return logical + files + ahead + plain + (("spill", "unspill") if spills else ())
+    return logical + files + ahead + plain + (("spill", "read a spilled frame") if spills else ())
 
 
 def own_rand(draw: int) -> Rand:

@@ -3,7 +3,6 @@
 The recorder lives outside of the crash domain. Of all attempts at a checkpoint the log chooses one: the one whose
 commit is valid (C2). Its steps are replayed on dicts, by the same user code, without failures, checkpoints or layers.
 What a task has sent, written to the outside and stored must be just that: an explicit witness of a failure-free run
-(design 3.2).
 """
 
 from bisect import bisect_right

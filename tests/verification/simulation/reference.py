@@ -1,6 +1,6 @@
 """What deterministic tasks must do, from their sources' valid decisions alone: task after task, record after record.
 
-No process, no frame, no checkpoint: each task gets all of its records in one list, sorted by their keys (design 1.6).
+No process, no frame, no checkpoint: each task gets all of its records in one list, sorted by their keys.
 """
 
 from collections import Counter

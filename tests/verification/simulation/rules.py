@@ -1,4 +1,4 @@
-"""The invariants, each with its name and the rule that it holds (design 3.3)."""
+"""The invariants, each with its name and the rule that it holds."""
 
 INVARIANTS = {
     "ownership": "each message of a changelog was written by the one process that holds its generation (C1, C2)",

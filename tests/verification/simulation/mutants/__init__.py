@@ -1,4 +1,4 @@
-"""Known mistakes that the simulator must find, every one of them: a guard against empty success (design 3.4)."""
+"""Known mistakes that the simulator must find, every one of them: a guard against empty success."""
 
 from tests.verification.simulation.mutants import (
     of_changelog,

@@ -52,7 +52,7 @@ def marker_resent_only_if_last(perform_next: Any) -> Any:
         action = self.parts.todo[0]
         if (
             isinstance(action, do.Send)
-            and _sends(action, "send restore")
+            and _sends(action, "send rollback marker")
             and self.parts.log.bounds(action.partition)[1]
         ):
             start, end = self.parts.log.bounds(action.partition)
