@@ -32,6 +32,7 @@ BITS_MIN = 12
 
 PART_BYTES_MIN = 1 << 19  # of an open write batch: to send less takes some ms, in which no output leaves
 REST = 3  # between two commits, at least this many times as long as one took: input decisions wait for commits
+REST_MS_MAX = 10_000  # of that: a commit may have waited for a log that was away for an hour
 BATCHES_MAX = 8  # on their way: processing need not wait for the log, nor each input decision for an append of its own
 GATHERED = 4  # batches of a sink whose input is full: a transaction costs as much for one batch as for many
 IDLE_US = 1_000_000  # µs without a record, after which a source emits progress messages less often:

@@ -2,7 +2,7 @@
 
 from framework.core.checkpoint_clock import CheckpointClock
 from framework.core.idleness import Idleness
-from framework.core.limits import REST, Limits
+from framework.core.limits import REST, REST_MS_MAX, Limits
 
 
 class Closing:
@@ -80,4 +80,4 @@ class Closing:
 
     def committed(self, mono_ms: int) -> None:
         """Let a commit that took long be followed by a rest."""
-        self._rest_until_ms = mono_ms + REST * (mono_ms - self._frozen_ms)
+        self._rest_until_ms = mono_ms + min(REST * (mono_ms - self._frozen_ms), REST_MS_MAX)
