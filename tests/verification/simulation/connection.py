@@ -68,10 +68,13 @@ class SimLog(MemoryLog):
 
     def _fetch(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         self._check_away()
-        end = self.shared.partition(partition).readable_end(self.shared.clock())
+        into, now = self.shared.partition(partition), self.shared.clock()
+        end = into.readable_end(now)
         if offset > end:
             raise OffsetOutOfRange(f"{partition}: offset {offset} is beyond {end}", partition=partition, offset=offset)
-        rows = [row for row in super().read(partition, offset, max_bytes) if row.offset < end]
+        shown = into.shown_end(now)
+        self.shared.seen["reads that lag behind the end"] += shown < end
+        rows = [row for row in super().read(partition, offset, max_bytes) if row.offset < shown]
         if not is_broadcast(partition):
             return rows
         reader = self.changelog.partition

@@ -1,7 +1,7 @@
 """The rare situations that a batch of seeds must have met, or its cleanness means nothing."""
 
 from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
-from tests.verification.simulation.fault_plan import DAMAGES, KINDS, LOGICAL_DAMAGES, UNKIND
+from tests.verification.simulation.fault_plan import DAMAGES, HOURS, KINDS, LOGICAL_DAMAGES, UNKIND
 
 BATCH = 1_000  # seeds in which each of these happens at least once
 
@@ -78,6 +78,7 @@ SOMETIMES = {
     "transactions that timed out": "a sink is too slow for its broker, which fences it off (S1)",
     "messages refused after a time-out": "the log refuses a message, though no other process has claimed the task (C5)",
     "acknowledged and not readable yet": "a process asks for the end of a changelog that has more (C3)",
+    "reads that lag behind the end": "the log shows fewer messages than its bounds say (C3)",
     "messages read ahead": "a client has fetched more than it was asked for (R4)",
     "messages read ahead and not wanted": "what was fetched is of no use after a seek (A5, R4)",
     "trims that take a while": "a trim is done after its process has gone on, or is dead (K2, K3)",
@@ -87,6 +88,6 @@ SOMETIMES = {
     "twins that claim during a rollback": "two claims of one generation, one of them for a rollback (C1, C6)",
     "questions that the log does not answer": "a process asks during an outage (B1)",
     "halts after a damage": "the log lost or changed what it had acknowledged",
-    **{f"fault: {kind}": "the scheduler's doing" for kind in (*KINDS, *UNKIND, *DAMAGES, *LOGICAL_DAMAGES)},
+    **{f"fault: {kind}": "the scheduler's doing" for kind in (*KINDS, *UNKIND, HOURS, *DAMAGES, *LOGICAL_DAMAGES)},
     **{f"crash {side} {call}": "at an I/O boundary" for call in (*CALLS, *LOGICAL_CALLS) for side in SIDES},
 }

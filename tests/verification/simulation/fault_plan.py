@@ -27,6 +27,7 @@ KINDS = {
 # Drawn apart, so that the other faults of a seed stay: of a share of the worlds, some of these more.
 UNKIND = {"twin in a rollback": 3, "outage": 2}
 UNKIND_SHARE, UNKIND_MAX = 0.4, 3
+HOURS = "idle hours"  # in worlds whose checkpoints are minutes apart
 DAMAGED = 0.06  # of the worlds
 DAMAGES = ("truncated stream", "truncated changelog", "flipped bit in a frame", "flipped bit in data")
 LOGICAL_DAMAGES = ("thinned input", "other outputs")  # of deterministic worlds
@@ -42,6 +43,13 @@ class Fault:
     at: float  # share of the steps
     kind: str
     draw: int
+
+
+def with_hours(seed: int, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """Return the faults with a few times of rest among them, whose numbers follow those of the others."""
+    r = random.Random(f"hours {seed}")
+    more = [Fault(len(faults) + n, FAULTY * r.random(), HOURS, r.getrandbits(32)) for n in range(r.randint(1, 3))]
+    return tuple(sorted((*faults, *more), key=lambda fault: fault.at))
 
 
 def with_unkind(seed: int, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:

@@ -17,7 +17,7 @@ from tests.verification.simulation.damage import (
     truncated_stream,
 )
 from tests.verification.simulation.disk import copy_of
-from tests.verification.simulation.fault_plan import DAMAGES, KINDS, LOGICAL_DAMAGES, UNKIND
+from tests.verification.simulation.fault_plan import DAMAGES, HOURS, KINDS, LOGICAL_DAMAGES, UNKIND
 from tests.verification.simulation.faulty_world import FaultyWorld, Rand
 from tests.verification.simulation.process import Process
 from tests.verification.simulation.world import Plan
@@ -107,6 +107,13 @@ def outage(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
     until = sim.now + int((0.2 + 3.8 * rand() * rand()) * sim.plan.settings.send_timeout_ms)
     sim.log.away_until = max(sim.log.away_until, until)
     return f"until {until} ms"
+
+
+def idle_hours(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
+    """Let hours pass in which no process does anything, and then all go on: a machine that sleeps."""
+    hours = 0.5 + 11.5 * rand()
+    sim.now += int(hours * 3_600_000)
+    return f"for {hours:.1f} hours"
 
 
 def lose_ack(_sim: FaultyWorld, target: Process, _rand: Rand) -> str:
@@ -224,6 +231,7 @@ FAULTS: dict[str, Fault] = {
     "twin": twin,
     "twin in a rollback": twin_in_rollback,
     "outage": outage,
+    HOURS: idle_hours,
     "lost acknowledgement": lose_ack,
     "disk full": full_disk,
     "slow partition": delay,
@@ -240,4 +248,4 @@ FAULTS: dict[str, Fault] = {
     "thinned input": thinned_input,
     "other outputs": other_outputs,
 }
-assert set(FAULTS) == {*KINDS, *UNKIND, *DAMAGES, *LOGICAL_DAMAGES}
+assert set(FAULTS) == {*KINDS, *UNKIND, HOURS, *DAMAGES, *LOGICAL_DAMAGES}

@@ -286,6 +286,9 @@ class SharedLog(MemoryLogData):
             self.append(record.partition, record.key, record.value, record.timestamp_ms, record.headers)
         if sent.sync:
             self._unsynced.clear()
+        unkind = self._behaviour.unkind
+        if unkind.lag and self.rand() < unkind.lag:
+            self.partition(sent.partition).hide(offset, self.clock() + int(self.rand() * unkind.lag_ms), self.clock())
         self.observer.appended(sent.partition, offset, sent.value, sent.outputs)
         if self.rand() < self._behaviour.repeat_rate:
             self.repeats.append(sent._replace(outputs=()))
@@ -320,7 +323,7 @@ class SharedLog(MemoryLogData):
             into.rows.append(row)
         into.leave_out(1)
         if self.rand() < unkind.late:
-            into.late, into.late_until = written[0].offset, self.clock() + 1 + int(self.rand() * unkind.timeout_ms)
+            into.late, into.late_until = written[0].offset, self.clock() + 1 + int(self.rand() * unkind.late_ms)
         outputs = [record for each in written for record in each.outputs]
         for record in outputs:
             self.append(record.partition, record.key, record.value, record.timestamp_ms, record.headers)

@@ -15,7 +15,7 @@ from framework.ports import ExternalRecord
 class SimPartition(MemoryPartition):
     """A partition with offsets that hold no message, and with messages that cannot be read yet."""
 
-    __slots__ = ("late", "late_until", "next")
+    __slots__ = ("hidden", "hidden_until", "late", "late_until", "next")
 
     def __init__(self) -> None:
         """Start empty, at offset 0."""
@@ -23,6 +23,8 @@ class SimPartition(MemoryPartition):
         self.next = 0  # every offset before it is taken, by a message or by none
         self.late: int | None = None  # the first offset that cannot be read yet
         self.late_until = 0  # time
+        self.hidden = 0  # the first offset that reads do not show yet, though the bounds do
+        self.hidden_until = 0  # time
 
     @property
     def end(self) -> int:
@@ -43,11 +45,21 @@ class SimPartition(MemoryPartition):
             self.late = None
         return self.end if self.late is None else self.late
 
+    def hide(self, offset: int, until: int, now: int) -> None:
+        """Let reads show nothing from an offset on for a while, unless they lag already."""
+        if now >= self.hidden_until:
+            self.hidden, self.hidden_until = offset, until
+
+    def shown_end(self, now: int) -> int:
+        """Return the end of what reads show."""
+        end = self.readable_end(now)
+        return min(end, self.hidden) if now < self.hidden_until else end
+
     def truncate(self, end: int) -> int:
         """Lose the messages from ``end`` on; return how many."""
         count = len(self.rows)
         self.rows = [row for row in self.rows if row.offset < end]
-        self.next, self.late = 0, None
+        self.next, self.late, self.hidden_until = 0, None, 0
         self.leave_out(max(0, end - self.end))
         return count - len(self.rows)
 

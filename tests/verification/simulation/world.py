@@ -12,9 +12,18 @@ from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import Stage, Stream, Topology, stream_topic
 from framework.settings import Settings
 from protocol.ids import TopicPartition, split_producer_id
-from tests.verification.simulation.fault_plan import DAMAGED, DAMAGES, LOGICAL_DAMAGES, Fault, draw_faults, with_unkind
+from tests.verification.simulation.fault_plan import (
+    DAMAGED,
+    DAMAGES,
+    LOGICAL_DAMAGES,
+    Fault,
+    draw_faults,
+    with_hours,
+    with_unkind,
+)
 from tests.verification.simulation.feeds import Rows, as_tasks_see, expected_of, rows_of, table_of
-from tests.verification.simulation.unkind import KIND, Unkind, draw_unkind
+from tests.verification.simulation.shapes import SHAPES
+from tests.verification.simulation.unkind import KIND, MINUTES_MS, Unkind, draw_unkind, minutes_apart
 
 World = Literal["aligned", "deterministic", "mixed"]
 WORLDS: tuple[World, ...] = ("aligned", "deterministic", "mixed")  # of each seed; in the first some run at least once
@@ -23,21 +32,9 @@ JOB = "j"
 ROOMY = 1 << 20
 TIGHT_BYTES = 3000  # of a write batch: twice what a batch of 200 bytes makes dirty
 NEVER_IDLE_MS = 1 << 40
-WITHOUT_TABLES = 300  # below, no seed draws a table by itself: known mutants die in these worlds
+WITHOUT_TABLES = 300  # below, no seed draws a table or minutes by itself: known mutants die in these worlds
 WITHOUT_EARLY = 300  # likewise: in deterministic tasks no files get outputs ahead of commits
 SOURCE_KEYS = 3  # times as many keys in a source where layers are tight
-
-# name, edges (producer, consumer) by stage ordinal, how often
-SHAPES: tuple[tuple[str, int, tuple[tuple[int, int], ...], int], ...] = (
-    ("alone", 1, (), 6),
-    ("wide", 2, ((0, 1),), 24),
-    ("chain", 3, ((0, 1), (1, 2)), 18),
-    ("fan-in", 3, ((0, 2), (1, 2)), 16),
-    ("short diamond", 3, ((0, 1), (0, 2), (1, 2)), 16),
-    ("diamond", 4, ((0, 1), (0, 2), (1, 3), (2, 3)), 10),
-    ("long chain", 4, ((0, 1), (1, 2), (2, 3)), 5),
-    ("two arms", 4, ((0, 2), (1, 2), (2, 3)), 5),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +260,8 @@ def make_plan(seed: int, cut: Cut = WHOLE, world: World = "aligned") -> Plan:
     interval_ms = plan.settings.checkpoint_interval_ms
     unkind = draw_unkind(seed, world, interval_ms, compare_and_append=plan.compare_and_append)
     plan = replace(plan, unkind=unkind, faults=with_unkind(seed, plan.faults))
+    if interval_ms >= MINUTES_MS:
+        plan = replace(plan, faults=with_hours(seed, plan.faults))
     has_table = seed >= WITHOUT_TABLES and not plan.damaged and random.Random(f"table {seed}").random() < 0.25
     plan = with_table(plan) if has_table and cut is WHOLE else plan
     has_early = seed >= WITHOUT_EARLY and random.Random(f"early {seed}").random() < 0.4
@@ -340,6 +339,7 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
     if cut.records is not None:
         inputs = {partition: rows[: cut.records] for partition, rows in inputs.items()}
     settings = _settings(r, aligned=aligned, tight_layer=tight_layer, keys=keys)
+    settings = minutes_apart(seed, settings) if seed >= WITHOUT_TABLES else settings
     of_itself = random.Random(f"more {seed}")
     damaged = aligned and of_itself.random() < DAMAGED
     files = frozenset(s for s in sorted(writes) if of_itself.random() < 0.35 and not tight_layer)

@@ -41,7 +41,7 @@ def _crowded(plan: Plan) -> Plan:
 def _many_lives(plan: Plan) -> Plan:
     """Tasks that die and are replaced often, while what they have sent comes late."""
     busy = full_of("crash", "zombie", "twin", "slow partition", "crash of several")(plan)
-    return replace(busy, reluctance=(0.9, 0.0, 0.95, 0.0, 0.9))
+    return replace(busy, reluctance=(0.9, 0.0, 0.95, 0.0, 0.9), unkind=replace(plan.unkind, lag=0.0))
 
 
 def _tight(plan: Plan) -> bool:

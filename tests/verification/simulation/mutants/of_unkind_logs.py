@@ -10,12 +10,25 @@ from framework.errors import Fenced, LogAway
 from framework.execution.aligned_mode import AlignedMode
 from framework.execution.driver import TaskDriver
 from framework.execution.own_changelog import OwnChangelog
+from framework.logs.partition_reader import PartitionReader
 from framework.ports import LogRow
 from protocol.changelog import ChangelogType
 from protocol.ids import TopicPartition
 from tests.verification.simulation.connection import SimLog
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.world import Plan
+
+_OVERLOOKED = (
+    "halted",
+    "restore",
+    "ownership",
+    "generation",
+    "one commit",
+    "order",
+    "fenced",
+    "rollback marker",
+    "error",
+)
 
 
 def _writes_in_transactions(plan: Plan) -> bool:
@@ -35,6 +48,16 @@ def _timed_out(plan: Plan) -> Plan:
     """Transactions that the broker has no patience with, of processes that are often frozen."""
     impatient = replace(plan, unkind=replace(plan.unkind, timeout_ms=2))
     return full_of("freeze", "slow partition")(impatient)
+
+
+def _plain(plan: Plan) -> bool:
+    return plan.aligned and not plan.unkind.transactions
+
+
+def _shown_late(plan: Plan) -> Plan:
+    """Changelogs of which a reader sees the end only some time later, and processes that start all the time."""
+    lagging = replace(plan.unkind, lag=0.4, lag_ms=3 * plan.settings.checkpoint_interval_ms)
+    return replace(full_of("crash", "zombie", "crash in a restore")(plan), unkind=lagging)
 
 
 def _reads_ahead(plan: Plan) -> bool:
@@ -117,6 +140,16 @@ def mark_counted_twice(settle: Any) -> Any:
 def empty_read_is_the_end(_appended: Any) -> Any:
     """A read that shows nothing is the end, though the log has acknowledged a message behind it (C3)."""
     return lambda self, offset: None
+
+
+@mutant(PartitionReader, "read", *_OVERLOOKED, shows=_plain, focus=_shown_late)
+def lagging_read_is_the_end(read: Any) -> Any:
+    """A read of a changelog that shows nothing is the end, whatever the bounds say (C3)."""
+
+    def mistaken(self: PartitionReader, bytes_max: int = 1 << 20) -> Any:
+        return read(self, bytes_max) or []
+
+    return mistaken
 
 
 @mutant(Ownership, "refused", "fenced", shows=_writes_in_transactions, focus=_timed_out)
