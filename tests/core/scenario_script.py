@@ -6,9 +6,10 @@ commands. Tasks that were started run the real core; of all others the script wr
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from framework.core import actions as do
 from framework.core import events as on
@@ -17,7 +18,9 @@ from framework.core.topology import Stage, Stream, Topology
 from framework.errors import FrameworkError
 from protocol.frames import decode_columns
 from protocol.ids import TopicPartition
+from tests.core.deterministic.scenario import Logical, Writer
 from tests.core.scenario import LIMITS, Scenario
+from tests.core.scenario_text import parse
 from tests.core.streams import Log, Producer
 from tests.verification.simulation.step_text import action_text, event_text, history_text
 
@@ -29,61 +32,53 @@ HOLD: dict[str, type[do.Action]] = {
 }
 
 
-@dataclass(slots=True)
-class Block:
-    """Some commands and what followed from them when the file was written; ``head``: the comments before them."""
-
-    head: list[str] = field(default_factory=list)
-    commands: list[str] = field(default_factory=list)
-    expected: list[str] = field(default_factory=list)
-
-    def text(self) -> str:
-        """Return the block as it is written in a file."""
-        return "\n".join([*self.head, *self.commands, "----", *self.expected, ""])
-
-
-def parse(text: str) -> list[Block]:
-    """Return the blocks of a file. Raises ValueError on commands without a line ``----``."""
-    blocks, block, expected = list[Block](), Block(), False
-    for line in [*text.splitlines(), ""]:
-        if not line.strip():
-            if expected:
-                blocks.append(block)
-                block, expected = Block(), False
-            elif block.commands:
-                raise ValueError(f"no line ---- after {block.commands[-1]!r}")
-            elif block.head:
-                block.head.append("")
-        elif expected:
-            block.expected.append(line)
-        elif line == "----":
-            expected = True
-        else:
-            (block.head if line.startswith("#") else block.commands).append(line)
-    if any(block.head):
-        raise ValueError(f"comments without a command: {block.head[0]!r}")
-    return blocks
-
-
-class ToldTask(Scenario):
+class Told(Scenario):
     """One process of a task; each event and each action becomes a line."""
 
-    def __init__(self, log: Log, task: TaskWiring, script: "Script", number: int, *, aligned: bool) -> None:
-        super().__init__(log, task, aligned=aligned, nonce=b"%16d" % number, limits=script.limits)
-        self.script = script
-        self.number = number
-        self.name = task.name if number == 1 else f"{task.name}#{number}"
+    script: "Script"
+    name: str
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.answers = True  # to what it appends to its changelog
+        self.outside_open: list[str] = []  # what a sink of aligned mode holds back
+        self.outside_frozen: list[str] = []
 
     def _tell(self, event: on.Event) -> None:
+        self.script.seen.add(type(event))
         text = event_text(event, self.script.task_name)
         if text is not None:
             self.script.say(self.name, "<", text)
         super()._tell(event)
 
     def _perform(self, action: do.Action) -> None:
+        self.script.seen.add(type(action))
         held = " – held" if type(action) in self.hold else ""
         self.script.say(self.name, ">", action_text(action, self.script.task_name, self._spilled.__getitem__) + held)
         super()._perform(action)
+
+    def _answer(self, action: do.Action) -> None:
+        if isinstance(action, do.Freeze):
+            self.outside_frozen, self.outside_open = self.outside_open, []
+        elif isinstance(action, do.DropOpen):
+            self.outside_open = []
+        elif isinstance(action, do.AppendChangelog):
+            if action.with_outputs and self.outside_frozen:
+                self.script.lines.append(f"outside of the job: {' '.join(self.outside_frozen)}")
+            if not self.answers:
+                self.log.append(self.task.changelog, *action.before, action.value)
+                return
+        super()._answer(action)
+
+
+class ToldLogical(Told, Logical):
+    """A deterministic task. What a sink has sent to topics outside of the job becomes a line, too."""
+
+    def _answer(self, action: do.Action) -> None:
+        before = len(self.outside)
+        super()._answer(action)
+        if self.outside[before:]:
+            self.script.lines.append(f"outside of the job: {' '.join(self.outside[before:])}")
 
 
 class Script:
@@ -94,10 +89,13 @@ class Script:
         self.aligned = True
         self.log = Log()
         self.topology = chain("a*2 -> b*2 -> c*2")
-        self.running: dict[str, ToldTask] = {}
-        self.hosts: dict[str, ToldTask] = {}  # the last process of each task: what it left on its disk
+        self.deterministic = False
+        self.running: dict[str, Told] = {}
+        self.hosts: dict[str, list[Told]] = {}  # the last process of each task on each host: what it left on its disk
         self.by_hand: dict[str, Producer] = {}
+        self.writers: dict[tuple[str, str], Writer] = {}
         self.lines: list[str] = []
+        self.seen: set[type] = set()  # events and actions
         self._processes = 0
 
     def run(self, commands: list[str]) -> list[str]:
@@ -140,6 +138,10 @@ class Script:
         """Choose the mode without alignment."""
         self.aligned = False
 
+    def in_deterministic_mode(self) -> None:
+        """Choose the mode whose outputs leave before the commit."""
+        self.deterministic = True
+
     def wiring(self, task: str) -> TaskWiring:
         """Return the wiring of a task."""
         stage, _, partition = task.partition("#")[0].rpartition("-")
@@ -179,6 +181,29 @@ class Script:
         """Write a checkpoint marker."""
         self._hand(task).mark(int(checkpoint), *self.channel(task, consumer))
 
+    def sends_at(self, task: str, records: str, consumer: str) -> None:
+        """Write a frame of a deterministic task: each record with its logical time."""
+        at = [each.split("@") for each in records.split()]
+        producer = self.wiring(task).producer
+        self._writer(task, consumer).send(*((name, int(t), producer) for name, t in at))
+
+    def has_sent(self, task: str, t: str, consumer: str) -> None:
+        """Write a progress message."""
+        self._writer(task, consumer).progress(int(t))
+
+    def makes_again(self, task: str, consumer: str) -> None:
+        """Begin the next incarnation of a deterministic task, which makes all its records again."""
+        self.writers[task, consumer] = self._writer(task, consumer).again()
+
+    def _writer(self, task: str, consumer: str) -> Writer:
+        if (task, consumer) not in self.writers:
+            self.writers[task, consumer] = Writer(self.log, self.wiring(task).producer, self.channel(task, consumer)[0])
+        return self.writers[task, consumer]
+
+    def trims(self, topic: str, partition: str, offset: str) -> None:
+        """Remove the messages before an offset."""
+        self.log.start[TopicPartition(topic, int(partition))] = int(offset)
+
     def repeats(self, topic: str, partition: str, offset: str) -> None:
         """Append a message once more, as a log that delivers at least once may."""
         where = TopicPartition(topic, int(partition))
@@ -194,16 +219,29 @@ class Script:
 
     # --- processes ---
 
-    def start(self, task: str, elsewhere: str | None) -> None:
+    def start(self, task: str, host: str | None, held: str | None) -> None:
         """Start a process of a task, on the host of the last one unless said otherwise."""
         self._processes += 1
-        name, _, number = task.partition("#")
-        process = ToldTask(self.log, self.wiring(name), self, int(number or 1), aligned=self.aligned)
-        process.nonce = b"%16d" % self._processes
-        before = self.hosts.get(name)
-        if before is not None and elsewhere is None:
+        name = task.partition("#")[0]
+        wiring, nonce = self.wiring(name), b"%16d" % self._processes
+        process = (
+            ToldLogical(self.log, wiring, sink=not wiring.outputs, nonce=nonce, limits=self.limits)
+            if self.deterministic
+            else Told(self.log, wiring, aligned=self.aligned, nonce=nonce, limits=self.limits)
+        )
+        process.script, process.name = self, task
+        hosts = self.hosts.setdefault(name, [])
+        if hosts and host != "another":
+            before = hosts[0] if host == "the first" else hosts[-1]
             process.store, process.changelog_position = dict(before.store), before.changelog_position
-        self.running[task] = self.hosts[name] = process
+            if isinstance(process, ToldLogical) and isinstance(before, ToldLogical):
+                process.mono_ms, process.rows, process.outside = before.mono_ms, before.rows, before.outside
+            hosts[hosts.index(before)] = process
+        else:
+            hosts.append(process)
+        if held is not None:
+            process.hold.add(HOLD[held])
+        self.running[task] = process
         process.start()
 
     def kill(self, task: str) -> None:
@@ -217,7 +255,12 @@ class Script:
 
     def takes(self, task: str, records: str) -> None:
         """Let a source process records of its external input."""
-        self.running[task].take_external(*records.split())
+        process = self.running[task]
+        (process.take if isinstance(process, Logical) else process.take_external)(*records.split())
+
+    def writes_outside(self, task: str, records: str) -> None:
+        """Let the code of a sink in aligned mode send records to a topic outside of the job."""
+        self.running[task].outside_open += records.split()
 
     def ends(self, task: str) -> None:
         """Tell a source that its external input has nothing left."""
@@ -245,6 +288,10 @@ class Script:
         """Do what was held."""
         self.running[task].release()
 
+    def gets_no_answers(self, task: str) -> None:
+        """Let the log take what a process appends to its changelog, and never say so."""
+        self.running[task].answers = False
+
     def acks(self, task: str, no: str) -> None:
         """Say whether sends are acknowledged."""
         process = self.running[task]
@@ -258,8 +305,13 @@ class Script:
     def show(self, task: str) -> None:
         """Say what a task holds."""
         process = self.running[task]
-        core, inputs = process.core, process.core.inputs
+        core = process.core
         self.lines.append(f"{process.name}: {core.status.name.lower()}, generation {core.generation}")
+        if isinstance(process, ToldLogical):
+            seen = " ".join(f"{name}@{t}" for name, t, _ in process.processed)
+            self.lines.append(f"  processed: {seen or 'nothing'}")
+            return
+        inputs = core.inputs
         self.lines.append(f"  open write batch of checkpoint {core.frozen + 1}: {' '.join(process.open) or 'empty'}")
         waiting = sorted(
             (f.header.checkpoint_id, " ".join(self._records(process, f.key, f.value))) for f in inputs.early
@@ -272,7 +324,7 @@ class Script:
         self.lines += [f"  knows of {name}: {history_text(h)}" for name, h in known.items()]
 
     @staticmethod
-    def _records(process: ToldTask, key: int, value: bytes | None) -> Iterator[str]:
+    def _records(process: Told, key: int, value: bytes | None) -> Iterator[str]:
         frame = process._spilled[key] if value is None else value  # the harness's own disk
         yield from ((cell or b"").decode() for cell in decode_columns(frame).values)
 
@@ -300,19 +352,26 @@ COMMANDS: list[tuple[str, Callable[..., None]]] = [
     (r"job: (?P<stages>.+)", Script.job),
     (r"setting (?P<name>\w+) = (?P<number>\d+)", Script.setting),
     (r"at least once", Script.at_least_once),
+    (r"deterministic mode", Script.in_deterministic_mode),
     (rf"{T} is generation {G} from checkpoint {C}(, told to (?P<told>[a-z]+-\d+))?", Script.becomes),
     (rf"{T} tells {TO}", Script.tells),
     (rf"{T} sends {RECORDS} in checkpoint {C}( to {TO})?", Script.sends),
+    (rf"{T} sends {RECORDS} to {TO}", Script.sends_at),
+    (rf"{T} has sent all up to (?P<t>\d+) µs to {TO}", Script.has_sent),
+    (rf"{T} begins again for {TO}", Script.makes_again),
     (rf"{T} marks checkpoint {C}( for {TO})?", Script.marks),
     (rf"the log repeats {AT} @(?P<offset>\d+)", Script.repeats),
     (rf"the log loses {AT} @(?P<offset>\d+)", Script.loses),
+    (rf"the log trims {AT} before @(?P<offset>\d+)", Script.trims),
     (rf"another process claims {T} as generation {G}", Script.claims),
-    (rf"start {T}(?P<elsewhere> on another host)?", Script.start),
+    (rf"start {T}( on (?P<host>another|the first) host)?(, held at (?P<held>\w+))?", Script.start),
     (rf"kill {T}", Script.kill),
     (rf"{T} reads( (?P<count>\d+))?( of {AT})?", Script.reads),
     (rf"{T} takes {RECORDS}", Script.takes),
     (rf"{T} reaches the end of its input", Script.ends),
     (rf"{T} emits {RECORDS} to {TO}", Script.emits),
+    (rf"{T} writes {RECORDS} outside", Script.writes_outside),
+    (rf"{T} gets no answers to its appends", Script.gets_no_answers),
     (rf"{T} waits (?P<ms>\d+) ms", Script.clock),
     (rf"{T} is stopped", Script.stops),
     (rf"hold {T} at (?P<what>\w+)", Script.hold),
@@ -322,10 +381,9 @@ COMMANDS: list[tuple[str, Callable[..., None]]] = [
 ]
 
 
-def rewrite(path: Path) -> str:
-    """Return the file with what follows from its commands now."""
-    text = path.read_text()
-    script, blocks = Script(), parse(text)
+def play(path: Path) -> tuple[str, set[type]]:
+    """Return the file with what follows from its commands now, and the classes of all events and actions in it."""
+    script, blocks = Script(), parse(path.read_text())
     for block in blocks:
         block.expected = script.run(block.commands)
-    return "\n".join(block.text() for block in blocks)
+    return "\n".join(block.text() for block in blocks), script.seen

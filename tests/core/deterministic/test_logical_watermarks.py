@@ -158,6 +158,7 @@ def test_what_comes_of_an_idle_input_waits_for_the_note() -> None:
     assert task.watermarks(MERGED) == [(G, 10, True)]
     notes = [v for _, v in task.log.rows[SOURCE.changelog] if decode_changelog_header(v).type is ChangelogType.NOTE]
     [(_, t)] = task.idle
+    assert task.all(do.ProcessIdle) == [do.ProcessIdle(IN, t)]
     assert [decode_note(note) for note in notes] == [IdleNote(*IN, t)]
     assert t > task.processed[-1][1]
     after = task.successor().start()

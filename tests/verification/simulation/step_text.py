@@ -195,7 +195,8 @@ def _changelog_text(value: bytes, name: TaskName) -> str:
         case ChangelogType.TIME_LEASE:
             return f"time lease of {by}: up to {decode_time_lease(value).t} µs"
         case ChangelogType.OUTPUT_RELEASE:
-            return f"output release of {by}: {dict(decode_output_release(value).seqs)}"
+            seqs = decode_output_release(value).seqs
+            return f"output release of {by}: {', '.join(f'{partition} up to seq {seq}' for partition, seq in seqs)}"
         case _:
             return f"{header.type.name.lower()} of {by}"
 
