@@ -12,6 +12,7 @@
 #                                         WRITE=1 (figures and tables into docs)
 #                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)
 #                                         PEERS=1 (Flink, quixstreams, Kafka Streams beside it; needs Maven and a JDK)
+#                EXPERIMENT=intervals     early outputs, from an interval of 100 ms to one of 10 minutes
 #                EXPERIMENT=backfill      on Spark
 #   make lint    only the checks that run no code
 #   make simulate SEEDS=A..B   the simulator on these seeds   SEED=N (one, with its trace)  MUTANT=name  MUTANTS=1 (all)
@@ -90,7 +91,7 @@ chaos: $(VENV)/.installed
 	$(BIN)/python -m tests.verification.chaos.$(if $(MINUTES),jobs --minutes $(MINUTES),kills --log $(or $(LOG),embedded) \
 		--kills $(or $(KILLS),100))
 
-bench: $(VENV)/.installed $(if $(filter latency,$(EXPERIMENT)),$(VENV)/.installed-bench) \
+bench: $(VENV)/.installed $(if $(filter latency intervals,$(EXPERIMENT)),$(VENV)/.installed-bench) \
 		$(if $(filter backfill,$(EXPERIMENT)),$(VENV)/.installed-spark)
 	$(BIN)/python -m benchmarks$(if $(EXPERIMENT),.$(EXPERIMENT))
 
