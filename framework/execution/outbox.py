@@ -5,12 +5,12 @@ loop, and deleted in a later checkpoint. So the outputs that a sink lacks after 
 knows which it has.
 """
 
-import os
 import struct
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor
 from functools import partial
+from os import urandom
 from typing import Any
 
 import msgspec
@@ -145,7 +145,7 @@ class Outbox:
         self._targets, self._applied, self._closing, self._took = [], [], None, {}
         self._open, self._open_bytes, self._size = [], 0, 0
         self._account = msgspec.json.decode(self._store.get(_ACCOUNT) or b"{}", type=dict[str, int])
-        self._nonce = self._store.get(_NONCE) or os.urandom(8).hex().encode()
+        self._nonce = self._store.get(_NONCE) or urandom(8).hex().encode()
         self._sinks.declare(outputs)
         if self.early is not None:
             self.early.reload()
