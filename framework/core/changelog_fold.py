@@ -1,6 +1,8 @@
 """Reading a changelog: which messages are valid (C2), which data a valid commit closes (R1). A fold in log order.
 
-Used by a task's start, by its check after a commit (C3) and by audits: the one place that knows validity.
+The judge of validity. Two looks from outside judge the little that they need by themselves, because a fold must read
+all data since a commit: for the last commit (``framework/state/commits.py``) and for an outcome
+(``framework/execution/changelog_writer.py``). ``tests/core/test_fold_from_commits.py`` holds that all three agree.
 """
 
 import zlib

@@ -145,18 +145,18 @@ def find_outcome(log: LogReader, outcome_changelog: TopicPartition, bulk_write_i
     Raises Halted if the changelog is damaged.
     """
     top = 0
-    for offset, _, _, _, value, _ in rows_left(log, outcome_changelog, *log.bounds(outcome_changelog)):
+    for row in rows_left(log, outcome_changelog, *log.bounds(outcome_changelog)):
         try:
-            kind, generation, _, _ = decode_changelog_header(value or b"")
+            kind, generation, _, _ = decode_changelog_header(row.value or b"")
             if kind is ChangelogType.OUTCOME and generation >= top:
-                outcome = decode_outcome(value or b"")
+                outcome = decode_outcome(row.value or b"")
                 if outcome.bulk_write_id == bulk_write_id:
                     return outcome.counts
         except DecodeError as error:
             raise Halted(
-                f"{outcome_changelog} offset {offset}: {unreadable(error)}",
+                f"{outcome_changelog} offset {row.offset}: {unreadable(error)}",
                 partition=outcome_changelog,
-                offset=offset,
+                offset=row.offset,
             ) from error
         top = max(top, generation)
     return None

@@ -62,6 +62,6 @@ class OwnChangelog:
             self._reader = None
             self.progress = (reader.end, reader.end)  # there may be no message at the very end
             return on.ChangelogEnd(reader.position)
-        offset, append_time_ms, _, _, value, _ = self._rows.popleft()
-        self.progress = (offset + 1, reader.end)
-        return on.ChangelogRow(offset, append_time_ms, value or b"")
+        row = self._rows.popleft()
+        self.progress = (row.offset + 1, reader.end)
+        return on.ChangelogRow(row.offset, row.append_time_ms, row.value or b"")

@@ -1,4 +1,4 @@
-"""Reading a partition up to a known end: the one place that tells an empty read at the end from one that comes late.
+"""Reading a partition, to a known end or on and on: the one place that knows an empty read from an end.
 
 A log whose reads lag (a broker that has just become leader, a consumer that is behind) returns fewer messages than it
 has acknowledged. To take that for the end would be to miss commits, claims, or inputs.
@@ -74,6 +74,34 @@ class PartitionReader:
                 partition=self.partition,
             )
         return None
+
+
+class Follower:
+    """Reads what comes to a partition behind the end that it had at first; it is asked again and again.
+
+    It takes no read for the end, so it needs no bounds: after an empty read the next call asks again.
+    """
+
+    def __init__(self, log: LogReader, partition: TopicPartition) -> None:
+        """Begin at the end of the partition."""
+        self._log, self._partition = log, partition
+        self._position = log.bounds(partition)[1]
+
+    def new(self) -> Iterator[LogRow]:
+        """Yield the rows that can be read now; what is trimmed meanwhile is left out."""
+        while True:
+            try:
+                found = self._log.read(self._partition, self._position, _READ_BYTES)
+            except OffsetOutOfRange:
+                start = self._log.bounds(self._partition)[0]
+                if start <= self._position:
+                    return  # the position is beyond the end that the log knows of now
+                self._position = start
+                continue
+            if not found:
+                return
+            self._position = found[-1].offset + 1
+            yield from found
 
 
 def rows(

@@ -116,14 +116,15 @@ def made_outside(log: LogReader, topic: str) -> dict[MadeAt, dict[int, MadeOutpu
     found: dict[MadeAt, dict[int, MadeOutput]] = {}
     for number in range(log.partitions(topic) or 0):
         partition = TopicPartition(topic, number)
-        for _, _, timestamp, key, value, cell in rows_of(log, partition):
-            pairs = decode_headers(cell) if cell else ()
+        for row in rows_of(log, partition):
+            pairs = decode_headers(row.headers) if row.headers else ()
             ours = dict(pairs)
             if "grete.seq" not in ours:
                 continue  # another job's
             headers = tuple((name, text) for name, text in pairs if name not in NOT_COMPARED)
             records = found.setdefault((partition, ours["grete.producer"].decode()), {})
-            records.setdefault(int(ours["grete.seq"]), MadeOutput(key, value, timestamp, headers, int(ours["grete.t"])))
+            made = MadeOutput(row.key, row.value, row.timestamp_ms, headers, int(ours["grete.t"]))
+            records.setdefault(int(ours["grete.seq"]), made)
     return found
 
 

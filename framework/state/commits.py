@@ -11,8 +11,8 @@ from framework.core.task_topology import TaskWiring, wire
 from framework.core.topology import Topology
 from framework.errors import Halted
 from framework.execution.changelog_writer import find_outcome
-from framework.ports import LogReader
-from framework.state.log_reader import read_messages
+from framework.logs.partition_reader import rows_left
+from framework.ports import LogReader, LogRow
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_outcome
 from protocol.commit import Commit, decode_commit
 from protocol.envelope import MessageType, decode_header
@@ -22,7 +22,6 @@ from protocol.ids import TopicPartition
 
 _WINDOW = 8  # messages read at first from the end of a partition; grows until what is searched is found
 _BETWEEN = MessageType.MARKER, MessageType.WATERMARK
-_COUNT_STEP = 100  # messages held at once while a whole changelog is read
 
 
 class CommittedAt(NamedTuple):
@@ -54,34 +53,35 @@ class Latest:
         """The commit of a bulk write behind the last one, if no outcome on it was among the messages."""
         return self._run
 
-    def feed(self, offset: int, append_time_ms: int, value: bytes) -> None:
+    def take(self, row: LogRow) -> None:
         """Take the next message."""
+        value = row.value or b""
         header = decode_changelog_header(value)
         if header.generation < self.top:
             return
         self.top = header.generation
         if header.type is ChangelogType.COMMIT:
-            at = CommittedAt(offset, append_time_ms, decode_commit(value))
+            at = CommittedAt(row.offset, row.append_time_ms, decode_commit(value))
             if self.found is not None and at.commit.checkpoint_id <= self.found.commit.checkpoint_id:
                 return  # a repeat of an at-least-once log: checkpoints rise from one valid commit to the next
             if self._run is not None and at.commit.previous == self._run.commit.checkpoint_id:
-                self._take(self._run)  # this one builds on the bulk write's commit: its process knew the outcome
+                self._count(self._run)  # this one builds on the bulk write's commit: its process knew the outcome
             if at.commit.bulk_write_id is None:
-                self._take(at)
+                self._count(at)
             elif self._run is None or self._run.commit.bulk_write_id != at.commit.bulk_write_id:
                 self._run = at
         elif header.type is ChangelogType.OUTCOME and self._run is not None:
             bulk_write_id, counts = decode_outcome(value)
             if bulk_write_id == self._run.commit.bulk_write_id:
                 if counts:
-                    self._take(self._run)
+                    self._count(self._run)
                 self._run = None
 
     def begin_at(self, at: CommittedAt) -> None:
         """Take a commit that is known to be valid: the message to begin with."""
         self.found, self.top = at, at.commit.generation
 
-    def _take(self, at: CommittedAt) -> None:
+    def _count(self, at: CommittedAt) -> None:
         self.found, self._run = at, None
         self.count += 1
 
@@ -121,7 +121,7 @@ def latest_of(log: LogReader, changelog: TopicPartition) -> Latest:
     while True:
         start, end = log.bounds(changelog)
         begin = max(start, end - window)
-        messages = read_messages(log, changelog, begin, end)
+        messages = list(rows_left(log, changelog, begin, end))
         latest = Latest()
         if begin > start:
             proven = _first_proven(messages)
@@ -129,22 +129,22 @@ def latest_of(log: LogReader, changelog: TopicPartition) -> Latest:
                 window *= 8
                 continue
             latest.begin_at(proven)
-            messages = [message for message in messages if message[0] > proven.offset]
+            messages = [message for message in messages if message.offset > proven.offset]
         for message in messages:
-            latest.feed(*message)
+            latest.take(message)
         return latest
 
 
-def _first_proven(messages: Sequence[tuple[int, int, bytes]]) -> CommittedAt | None:
+def _first_proven(messages: Sequence[LogRow]) -> CommittedAt | None:
     """Return the first commit that a later one of these messages, valid or not, says it followed.
 
     A process commits only behind a commit that it has found valid (C1, C3). Of two commits of one checkpoint its
     rollback history tells which.
     """
     commits = [
-        CommittedAt(offset, append_time_ms, decode_commit(value))
-        for offset, append_time_ms, value in messages
-        if decode_changelog_header(value).type is ChangelogType.COMMIT
+        CommittedAt(row.offset, row.append_time_ms, decode_commit(row.value or b""))
+        for row in messages
+        if decode_changelog_header(row.value or b"").type is ChangelogType.COMMIT
     ]
     for place, at in enumerate(commits):
         for later in commits[place + 1 :]:
@@ -171,11 +171,8 @@ def newest_commit(log: LogReader, wiring: TaskWiring) -> CommittedAt | None:
 def count_commits(log: LogReader, changelog: TopicPartition) -> int:
     """Return the number of valid commits (C2) in what is left of a changelog."""
     latest = Latest()
-    position, end = log.bounds(changelog)
-    while position < end and (messages := read_messages(log, changelog, position, min(end, position + _COUNT_STEP))):
-        for message in messages:
-            latest.feed(*message)
-        position = messages[-1][0] + 1
+    for message in rows_left(log, changelog, *log.bounds(changelog)):
+        latest.take(message)
     return latest.count
 
 
@@ -206,12 +203,12 @@ def _belonging_above(
     while True:
         begin = max(start, end - window)
         complete, count = begin == start, 0
-        for _, _, value in read_messages(log, partition, begin, end):
-            header = decode_header(value)
+        for row in rows_left(log, partition, begin, end):
+            header = decode_header(row.value or b"")
             if (header.producer, header.generation) != (producer, generation):
                 continue
             if header.type is MessageType.FRAME and header.checkpoint_id > checkpoint_id:
-                count += frame_count(value)
+                count += frame_count(row.value or b"")
             elif header.type not in _BETWEEN:  # frames of V + 1 may come before marker V (A8)
                 complete = True
         if complete:

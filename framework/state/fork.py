@@ -141,8 +141,8 @@ def _copy_inputs(
         begin_at[partition] = 0
         batch: list[ExternalRecord] = []
         try:
-            for _, _, timestamp_ms, key, value, headers in rows(log, partition, position, log.bounds(partition)[1]):
-                batch.append(ExternalRecord(partition, key, value, timestamp_ms, headers))
+            for row in rows(log, partition, position, log.bounds(partition)[1]):
+                batch.append(ExternalRecord(partition, row.key, row.value, row.timestamp_ms, row.headers))
                 if len(batch) == ROWS:
                     metadata.produce_with_meta(batch, {})
                     batch = []

@@ -49,17 +49,17 @@ def commits(log: LogReader, wiring: TaskWiring) -> Iterator[CommittedAt]:
     start, end = log.bounds(changelog)
     fold = ChangelogFold(str(changelog), start)
     in_doubt: CommittedAt | None = None
-    for offset, append_time_ms, _, _, value, _ in rows(log, changelog, start, end):
-        segment = fold.feed(offset, value or b"")
+    for row in rows(log, changelog, start, end):
+        segment = fold.feed(row.offset, row.value or b"")
         if segment is not None:
             commit = segment.commit
             if in_doubt is not None and in_doubt.commit.checkpoint_id in (commit.checkpoint_id, commit.previous):
                 yield in_doubt
             if in_doubt is None or in_doubt.offset != segment.offset:
-                yield CommittedAt(offset, append_time_ms, commit)
+                yield CommittedAt(row.offset, row.append_time_ms, commit)
             in_doubt = None
         elif fold.in_doubt is not None and (in_doubt is None or in_doubt.commit.bulk_write_id != fold.in_doubt):
-            in_doubt = CommittedAt(offset, append_time_ms, decode_commit(value or b""))
+            in_doubt = CommittedAt(row.offset, row.append_time_ms, decode_commit(row.value or b""))
     if in_doubt is not None and find_outcome(log, wiring.outcome_changelog, in_doubt.commit.bulk_write_id or ""):
         yield in_doubt
 

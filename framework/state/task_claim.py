@@ -160,10 +160,10 @@ def verify(log: Log, task: Claimed, begin: int, own: int) -> int:
 
 def _look(log: Log, task: Claimed, check: TailCheck, begin: int, end: int, *, acknowledged: int = 0) -> None:
     try:
-        for offset, _, _, _, value, _ in rows(log, task.changelog, begin, end, acknowledged=acknowledged):
-            newer = check.row(offset, value or b"")
+        for row in rows(log, task.changelog, begin, end, acknowledged=acknowledged):
+            newer = check.row(row.offset, row.value or b"")
             if newer is not None:
-                raise _fenced(task, f"generation {newer} claimed at offset {offset}")
+                raise _fenced(task, f"generation {newer} claimed at offset {row.offset}")
     except OffsetOutOfRange as error:
         raise _fenced(task, f"its changelog was trimmed: {error}") from error
 

@@ -4,17 +4,14 @@ On Kafka a look back is a seek and several round trips, one forwards costs nothi
 """
 
 from collections import deque
-from collections.abc import Iterator
 
 from framework.core.task_topology import TaskWiring
-from framework.errors import OffsetOutOfRange
-from framework.ports import LogReader, LogRow
+from framework.logs.partition_reader import Follower
+from framework.ports import LogReader
 from framework.state.commits import CommittedAt, Latest, end_of
 from protocol.envelope import MessageType, decode_header
 from protocol.frames import frame_count
 from protocol.ids import TopicPartition
-
-_READ_BYTES = 1 << 20  # at once: some frames
 
 
 class CommitProgress:
@@ -48,31 +45,11 @@ class CommitProgress:
         return self._streams[partition]
 
 
-class _Follower:
-    """One partition from its end on."""
-
-    def __init__(self, log: LogReader, partition: TopicPartition) -> None:
-        self._log, self._partition = log, partition
-        self._position = log.bounds(partition)[1]
-
-    def _new(self) -> Iterator[LogRow]:
-        while True:
-            try:
-                rows = self._log.read(self._partition, self._position, _READ_BYTES)
-            except OffsetOutOfRange:  # trimmed meanwhile: it is of no interest any more
-                self._position = self._log.bounds(self._partition)[0]
-                continue
-            if not rows:
-                return
-            self._position = rows[-1].offset + 1
-            yield from rows
-
-
-class _Changelog(_Follower):
+class _Changelog:
     """The last valid commit of a changelog, and its highest generation."""
 
     def __init__(self, log: LogReader, partition: TopicPartition) -> None:
-        super().__init__(log, partition)
+        self._follower = Follower(log, partition)
         self._latest = Latest()  # may be ahead of the position: nothing changes by reading it twice
         self._latest.found, self._latest.top = end_of(log, partition)
 
@@ -88,28 +65,29 @@ class _Changelog(_Follower):
 
     def catch_up(self) -> None:
         """Take what has come."""
-        for offset, append_time_ms, _, _, value, _ in self._new():
-            self._latest.feed(offset, append_time_ms, value or b"")
+        for row in self._follower.new():
+            self._latest.take(row)
 
 
-class _Stream(_Follower):
+class _Stream:
     """The records in one partition of a stream by producer, of its newest generation and not committed yet."""
 
     def __init__(self, log: LogReader, partition: TopicPartition) -> None:
-        super().__init__(log, partition)
+        self._follower = Follower(log, partition)
         # producer → generation, (checkpoint id, records)s
         self._sent: dict[int, tuple[int, deque[tuple[int, int]]]] = {}
 
     def catch_up(self) -> None:
         """Take what has come."""
-        for _, _, _, _, value, _ in self._new():
-            header = decode_header(value or b"")
+        for row in self._follower.new():
+            value = row.value or b""
+            header = decode_header(value)
             generation, sent = self._sent.get(header.producer, (-1, deque()))
             if header.generation > generation:
                 generation, sent = header.generation, deque()
                 self._sent[header.producer] = generation, sent
             if header.type is MessageType.FRAME and header.generation == generation:
-                sent.append((header.checkpoint_id, frame_count(value or b"")))
+                sent.append((header.checkpoint_id, frame_count(value)))
 
     def above(self, producer: int, generation: int, checkpoint_id: int) -> int:
         """Return the records of a producer whose checkpoint id is above the checkpoint that it has committed."""

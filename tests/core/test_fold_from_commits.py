@@ -7,6 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from framework.core.changelog_fold import ChangelogFold, Segment
+from framework.execution.changelog_writer import find_outcome
+from framework.logs.memory import MemoryLog, MemoryLogData
+from framework.ports import LogRow
 from framework.state.commits import Latest
 from protocol.changelog import (
     ChangelogHeader,
@@ -21,7 +24,7 @@ from protocol.changelog import (
     encode_outcome,
 )
 from protocol.commit import Commit, decode_commit, encode_commit
-from protocol.ids import RollbackEntry
+from protocol.ids import RollbackEntry, TopicPartition
 from tests.core.test_changelog_fold import BASE
 
 NAME = "j.b.changelog[0]"
@@ -241,13 +244,48 @@ def test_who_looks_for_the_last_commit_only_agrees(events: list[tuple[str, int, 
         latest = Latest()
         for offset, message in enumerate(log.messages):
             if offset >= start:
-                latest.feed(offset, 0, message)
+                latest.take(LogRow(offset, 0, 0, None, message, None))
         assert latest.top == into.top
         if into.last is None:
             assert latest.found is None
         else:
             assert latest.found is not None
             assert (latest.found.offset, latest.found.commit) == (into.last_offset, into.last)
+
+
+class _Asked(ChangelogFold):
+    """A fold that keeps each outcome that it takes for valid."""
+
+    def __init__(self) -> None:
+        super().__init__(NAME, 0)
+        self.outcomes: list[Outcome] = []
+
+    def settle(self, bulk_write_id: str, counts: bool) -> Segment | None:
+        """Keep it."""
+        self.outcomes.append(Outcome(bulk_write_id, counts))
+        return super().settle(bulk_write_id, counts)
+
+
+@settings(max_examples=200, deadline=None)
+@given(EVENTS)
+@example([("claim", 0, 1), ("commit", 0, 3), ("outcome", 0, 0)])
+@example([("claim", 0, 1), ("commit", 0, 4), ("claim", 0, 2), ("outcome", 1, 0)])  # behind a higher generation
+def test_who_looks_for_an_outcome_agrees(events: list[tuple[str, int, int]]) -> None:
+    """A look for the outcome of a bulk write finds the first that the fold takes for valid, and else none (C2, 1.8)."""
+    log = written(events)
+    data = MemoryLogData(lambda: 0)
+    connection, changelog = MemoryLog(data), TopicPartition("j.b.changelog", 0)
+    connection.create_topic(changelog.topic, 1)
+    for message in log.messages:
+        data.append(changelog, None, message, 0, None)
+    for bulk_write_id in log.outcomes:
+        into, valid = _Asked(), list[bool]()
+        for offset, message in enumerate(log.messages):
+            into.outcomes = []
+            into.feed(offset, message)
+            if decode_changelog_header(message).type is ChangelogType.OUTCOME:  # a commit only proves one
+                valid += [outcome.counts for outcome in into.outcomes if outcome.bulk_write_id == bulk_write_id]
+        assert find_outcome(connection, changelog, bulk_write_id) is (valid[0] if valid else None)
 
 
 def test_a_losing_attempt_is_rolled_back_behind_the_commit() -> None:

@@ -1,11 +1,14 @@
 """Looking into a job from outside: commits, drained inputs, and what a crash has rolled back."""
 
+from typing import Any
+
 from framework.ports import Log
 from framework.state.commits import all_wirings, count_commits, external_ends, last_commit, uncommitted_records
 from framework.testing import Kit
 from framework.worker.completion import all_committed, reached, used_up
 from framework.worker.progress import CommitProgress
 from tasks.inverted_index import documents, job
+from tests.logs.lagging_log import LaggingLog
 
 TEXTS = {f"doc-{number}": f"it goes on and on {number}" for number in range(8)}
 WORDS_PER_TEXT = 5  # different ones
@@ -115,3 +118,23 @@ def test_a_watch_sees_what_a_look_back_sees() -> None:
     kit.run()
     compare(0)
     assert progress.last_commit(wirings[-1].changelog) is not None
+
+
+def test_a_watch_of_a_log_whose_reads_lag_counts_each_record_once() -> None:
+    """An end that the log does not know of yet is no reason to read the stream again from its start."""
+    kit, log = fed_kit()
+    wirings = all_wirings(job)
+    streams = frozenset(partition for wiring in wirings for partition in wiring.outputs)
+    lagging: Any = LaggingLog(log, 2, streams)
+    progress = CommitProgress(lagging)
+
+    def at_risk() -> int:
+        return sum(progress.uncommitted_records(wiring) for wiring in wirings)
+
+    assert at_risk() == 0
+    for _ in range(2):
+        kit.feed(documents, "more", "text and text")
+        kit.process()
+        counts = [at_risk() for _ in range(200)]
+        assert counts == sorted(counts)
+        assert counts[-1] == at_stake(log) > 0

@@ -23,8 +23,8 @@ def topic_read(reference: str, name: str, count: int, directory: Path | None, ad
         topic = topics[name]
         for partition in range(log.partitions(name) or 0):
             at = TopicPartition(name, partition)
-            for offset, _, _, key, value, _ in _last_rows(log, at, count) if count else rows_from(log, at, 0):
-                print(f"{partition}\t{offset}\t{decoded(topic.key, key)}\t{decoded(topic.value, value)}")
+            for row in _last_rows(log, at, count) if count else rows_from(log, at, 0):
+                print(f"{partition}\t{row.offset}\t{decoded(topic.key, row.key)}\t{decoded(topic.value, row.value)}")
 
 
 def _last_rows(log: LogReader, partition: TopicPartition, count: int) -> list[LogRow]:

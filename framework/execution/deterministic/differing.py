@@ -1,16 +1,13 @@
 """Names the outputs that a task has made differently the second time, with both records where it can read them (D5)."""
 
-from collections.abc import Sequence
-
 from framework.api.reader import PRODUCER, SEQ
 from framework.errors import FrameworkError, Halted, OffsetOutOfRange
 from framework.execution.deterministic.remade import OutputsDiffer
 from framework.execution.limits import ROWS_MAX
+from framework.logs.partition_reader import rows_left
 from framework.ports import ExternalRecord, Log, LogRow
 from protocol.frames import decode_headers
-from protocol.ids import TopicPartition
 
-_BYTES = 1 << 20  # read at once
 _WHAT_TO_DO = (
     "A deterministic task must make the same outputs of the same input: no clock, no randomness, no order of a set; "
     "`grete check-determinism` finds the record. Once its code is deterministic, start the job under another name: "
@@ -46,20 +43,23 @@ def _named(error: OutputsDiffer, producer: bytes, log: Log) -> str:
     rows = _visible(error, producer, log)
     for seq, record in enumerate(error.made, error.last - len(error.made) + 1):
         if seq in rows:
-            offset, _, *was = rows[seq]
-            parts = _parts(was, record)
+            parts = _parts(rows[seq], record)
             if parts:
-                return f"Seq {seq}, at offset {offset}: {'; '.join(parts)}"
+                return f"Seq {seq}, at offset {rows[seq].offset}: {'; '.join(parts)}"
     if not rows:
         return f"The records are not among the last {ROWS_MAX:,} of the partition, so the one that differs has no name"
     return "The records that can still be compared are equal, so it is another one of the range"
 
 
-def _parts(was: Sequence[object], record: ExternalRecord) -> list[str]:
-    """Return in what a record differs: ``was`` is (timestamp, key, value, headers)."""
-    names = ("timestamp", "key", "value", "headers")
-    now = (record.timestamp_ms, record.key, record.value, record.headers)
-    parts = [f"{n} {b!r:.80} is visible, {a!r:.80} was made" for n, b, a in zip(names, was, now, strict=True) if a != b]
+def _parts(was: LogRow, record: ExternalRecord) -> list[str]:
+    """Return in what a record differs from the visible one."""
+    compared = (
+        ("timestamp", was.timestamp_ms, record.timestamp_ms),
+        ("key", was.key, record.key),
+        ("value", was.value, record.value),
+        ("headers", was.headers, record.headers),
+    )
+    parts = [f"{name} {b!r:.80} is visible, {a!r:.80} was made" for name, b, a in compared if a != b]
     return parts[1:] if len(parts) > 1 and parts[0].startswith("timestamp") else parts
 
 
@@ -73,21 +73,10 @@ def _visible(error: OutputsDiffer, producer: bytes, log: Log) -> dict[int, LogRo
     size, stop = 1_000, end
     while stop > start and end - stop < ROWS_MAX and min(found, default=error.last + 1) > error.first:
         begin = max(start, stop - size)
-        for row in _rows(log, partition, begin, stop):
+        for row in rows_left(log, partition, begin, stop):
             seq = seq_of(row.headers, producer)
             if seq is not None and error.first <= seq <= error.last:
                 found.setdefault(seq, row)
         size, stop = 2 * size, begin
     log.leave(partition)
-    return found
-
-
-def _rows(log: Log, partition: TopicPartition, begin: int, stop: int) -> list[LogRow]:
-    found: list[LogRow] = []
-    while begin < stop:
-        rows = log.read(partition, begin, _BYTES)
-        if not rows:
-            break
-        found += [row for row in rows if row.offset < stop]
-        begin = rows[-1].offset + 1
     return found

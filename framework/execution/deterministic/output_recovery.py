@@ -89,7 +89,6 @@ class OutputRecovery:
         return True
 
     def _look_at(self, partition: TopicPartition, row: LogRow) -> None:
-        offset, _, _, key, value, cell = row
-        seq = seq_of(cell, self._code.producer_name)
+        seq = seq_of(row.headers, self._code.producer_name)
         if seq is not None:
-            self._found.setdefault(partition, Visible()).add(seq, offset, key, value, cell)
+            self._found.setdefault(partition, Visible()).add(seq, row.offset, row.key, row.value, row.headers)

@@ -40,15 +40,15 @@ class KafkaMetadataReader:
         metadata: dict[str, bytes] = {}
         partition = TopicPartition(self.topic, number)
         position, end = (0, 0) if self._log.partitions(self.topic) is None else self._log.bounds(partition)
-        for _, _, _, key, entry, _ in rows(self._log, partition, position, end):
-            if key is None:
+        for row in rows(self._log, partition, position, end):
+            if row.key is None:
                 raise ConfigError(
                     f"{partition} holds a record without a key: it is not this job's; rename the job",
                     partition=partition,
                 )
-            metadata.pop(key.decode(), None)
-            if entry is not None:
-                metadata[key.decode()] = entry
+            metadata.pop(row.key.decode(), None)
+            if row.value is not None:
+                metadata[row.key.decode()] = row.value
         self._known[number] = metadata
         return metadata
 

@@ -8,14 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from framework.api.reader import PRODUCER, SEQ
 from framework.errors import Halted
+from framework.execution.deterministic.differing import explained
 from framework.execution.deterministic.remade import Made, OutputsDiffer, Visible, count, pack_released, unpack_released
 from framework.execution.limits import CHECKS_MAX
+from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import ExternalRecord
 from framework.settings import Settings
 from framework.testing import Kit
 from grete import Input, Job, Output, Record, Store, Task, Topic, utf8
+from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
+from tests.logs.lagging_log import LaggingLog
 
 LETTERS = Topic("letters", key=utf8, value=utf8)
 WORDS = Topic("words", key=utf8, value=utf8)
@@ -88,6 +93,20 @@ def test_a_sink_that_draws_at_random_halts(
     assert "Seq 2, at offset 1: value b'ab' is visible, b'ax' was made" in str(halted.value)
     assert "start the job under another name" in str(halted.value)
     assert _texts(kit) == ["a", "ab", "abc"]
+
+
+def test_the_record_that_differs_is_named_from_a_log_whose_reads_lag() -> None:
+    """An empty read in the middle of the visible outputs is not their end: else the halt would not find the record."""
+    data = MemoryLogData(lambda: 0)
+    log = MemoryLog(data)
+    log.create_topic(PLACE.topic, 1)
+    for seq in range(1, 6):
+        cell = encode_headers([(PRODUCER, b"j/join-0"), (SEQ, b"%d" % seq)])
+        data.append(PLACE, None, b"old%d" % seq, 0, cell)
+    made = [ExternalRecord(PLACE, None, b"new%d" % seq, 0) for seq in range(2, 4)]
+    lagging: Any = LaggingLog(log)
+    text = str(explained(OutputsDiffer(PLACE, 2, 3, made, None), "join-0", b"j/join-0", lagging))
+    assert "Seq 2, at offset 1: value b'old2' is visible, b'new2' was made" in text
 
 
 def _record(text: str, seq: int = 0) -> ExternalRecord:
