@@ -6,7 +6,9 @@ The task's code puts each record's name as a key and sends it on; ``Driven.appen
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from framework.core.actions import Action
 from framework.core.aligned.task import TaskCore
+from framework.core.events import Event
 from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring
 from framework.execution.build import TaskIO, aligned_driver
@@ -181,6 +183,16 @@ class KeyRunner(Timeless):
                 self.external.append(ExternalRecord(self.outside, None, value, 0))
 
 
+class _Checked(TaskCore):
+    """A core that checks its state after each step."""
+
+    def step(self, event: Event) -> Sequence[Action]:
+        """Take the event."""
+        actions = super().step(event)
+        self.check_invariants()
+        return actions
+
+
 class Driven:
     """One process of a task. ``disk`` and ``data`` outlive it: hand them to the next."""
 
@@ -214,7 +226,7 @@ class Driven:
             read_cache_bytes_max=1 << 20,
         )
         self.runner = KeyRunner(overlay, wiring.outputs, self.trace)
-        self.core = TaskCore(wiring, limits, aligned=settings.processing_guarantee == "exactly-once")
+        self.core = _Checked(wiring, limits, aligned=settings.processing_guarantee == "exactly-once")
         io = TaskIO(self.log, self.store, overlay, MemorySpill(), settings, lambda: float(self.now_ms))
         self.driver = aligned_driver(0, self.core, self.runner, io)
 

@@ -29,6 +29,7 @@ from protocol.envelope import decode_header
 from protocol.frames import decode_columns, encode_columns
 from protocol.ids import TopicPartition
 from tests.verification.model.world import IN, World
+from tests.verification.simulation.oracle import Violation
 
 OUTSIDE = -1  # instead of a producer id: the record came from the external topic
 
@@ -156,6 +157,10 @@ class Process:
 
     def _do(self, event: on.Event) -> None:
         self._todo.extend(self.core.step(event))
+        try:
+            self.core.check_invariants()
+        except AssertionError as error:
+            raise Violation("core", f"{self.core.task.name}: after {event}: {error}") from error
 
     def _perform(self, action: do.Action) -> None:
         match action:
