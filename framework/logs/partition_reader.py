@@ -76,7 +76,7 @@ class PartitionReader:
         return None
 
 
-class Follower:
+class PartitionFollower:
     """Reads what comes to a partition behind the end that it had at first; it is asked again and again.
 
     It takes no read for the end, so it needs no bounds: after an empty read the next call asks again.

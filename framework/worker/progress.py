@@ -6,7 +6,7 @@ On Kafka a look back is a seek and several round trips, one forwards costs nothi
 from collections import deque
 
 from framework.core.task_topology import TaskWiring
-from framework.logs.partition_reader import Follower
+from framework.logs.partition_reader import PartitionFollower
 from framework.ports import LogReader
 from framework.state.commits import CommittedAt, Latest, end_of
 from protocol.envelope import MessageType, decode_header
@@ -49,7 +49,7 @@ class _Changelog:
     """The last valid commit of a changelog, and its highest generation."""
 
     def __init__(self, log: LogReader, partition: TopicPartition) -> None:
-        self._follower = Follower(log, partition)
+        self._follower = PartitionFollower(log, partition)
         self._latest = Latest()  # may be ahead of the position: nothing changes by reading it twice
         self._latest.found, self._latest.top = end_of(log, partition)
 
@@ -73,7 +73,7 @@ class _Stream:
     """The records in one partition of a stream by producer, of its newest generation and not committed yet."""
 
     def __init__(self, log: LogReader, partition: TopicPartition) -> None:
-        self._follower = Follower(log, partition)
+        self._follower = PartitionFollower(log, partition)
         # producer → generation, (checkpoint id, records)s
         self._sent: dict[int, tuple[int, deque[tuple[int, int]]]] = {}
 

@@ -178,7 +178,7 @@ def test_input_that_expired_unread_halts(kafka_broker: Broker, client: AdminClie
     say(kafka_broker, topic, 3)
     expired = KafkaPartition(topic, 0, 5)
     client.delete_records([expired])[expired].result()
-    with pytest.raises(Halted, match=rf"{topic}\[0\] offset 3, but the log starts at 5 .*retention"):
+    with pytest.raises(Halted, match=rf"{topic}\[0\] no longer has offset 3, .* starts at 5\. .*retention"):
         work(kafka_broker, job, tmp_path, 6)
 
 
@@ -275,7 +275,7 @@ def test_an_input_that_expires_under_a_worker_halts(
         writer.produce(0, 0, [ExternalRecord(TopicPartition(topic, 0), b"k", big, 1 + n) for n in range(60)])
         while not writer.poll():
             writer.wait(1_000)
-    with pytest.raises(Halted, match=rf"expire-0 .*K3.*{topic}\[0\].* 60 .*retention") as caught:
+    with pytest.raises(Halted, match=rf"expire-0 .*{topic}\[0\].* 60: .*retention") as caught:
         work(kafka_broker, Job(f"job-{topic}", stages=[Expire]), tmp_path, 60)
     assert exit_code(caught.value) == ExitCode.HALTED
 

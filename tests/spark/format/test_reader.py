@@ -68,9 +68,9 @@ def test_a_checkpoint_that_not_all_tasks_committed_is_refused_with_the_nearest(p
         *({at.commit.checkpoint_id for at in commits(log, w)} for w in all_wirings(job) if not w.is_source)
     )
     missing = next(version + 1 for version in sorted(common - {0}) if version + 1 not in common)
-    with pytest.raises(ConfigError, match=f"nearest before it that was is {missing - 1}"):
+    with pytest.raises(ConfigError, match=f"nearest committed: {missing - 1} and "):
         snapshots(log, job, missing)
-    with pytest.raises(ConfigError, match="nearest before it that was is 0"):
+    with pytest.raises(ConfigError, match="nearest committed: 0 and "):
         snapshots(log, job, 5)
     log.close()
 
