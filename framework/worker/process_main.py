@@ -7,7 +7,6 @@ worker: it imports everything, opens nothing, and waits for a line with its spec
 import contextlib
 import os
 import sys
-import time
 from pathlib import Path
 
 import msgspec
@@ -21,7 +20,6 @@ from framework.job.key_check import JobKeys
 from framework.job.loader import load_job
 from framework.logs.address import LogAddress
 from framework.logs.patience import Patience
-from framework.ports import LogReader
 from framework.settings import Settings
 from framework.state.prepare import prepare
 from framework.worker.lifetime import run_worker
@@ -29,9 +27,6 @@ from framework.worker.output_file import OutputFile
 from framework.worker.status_pipe import has_reader, report_to, show_life_to
 from framework.worker.worker import Worker, stages_of
 from framework.worker.worker_log import configure_logs
-
-_SPREAD_S_MAX = 30.0  # until every broker knows a topic that was just made: a busy one took 15 s
-_BEHIND_S = 0.05  # between two questions about it
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,8 +66,6 @@ def open_worker(
         patience.meanwhile = lambda: None if has_reader(status_fd) else patience.end_within(0)
     stages = stages_of(job, partition, stage)
     log = job_directory.open_log(group=job.name, patience=patience)
-    if status_fd >= 0:
-        await_inputs(job, log, patience)
     job.count_broadcast(log.partitions)
     tasks = [wire(job.topology(), graph.ordinal, partition) for graph in stages]
     metadata = prepare(job, log, job_directory, settings, tasks=tasks)
@@ -83,20 +76,6 @@ def open_worker(
     if status_fd >= 0:
         worker.report, worker.show_life = report_to(status_fd, worker.stop), show_life_to(status_fd)
     return worker
-
-
-def await_inputs(job: Job, log: LogReader, patience: Patience) -> None:
-    """Wait up to 30 s for the topics that the job reads: its supervisor has seen them all, or has just made them.
-
-    A busy broker may not know them yet. What is missing then is refused by the checks of a start.
-    """
-    topology = job.topology()
-    topics = {topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal)}
-    deadline = time.monotonic() + _SPREAD_S_MAX
-    while any(log.partitions(topic) is None for topic in topics):
-        if patience.ended or time.monotonic() > deadline:
-            return
-        time.sleep(_BEHIND_S)
 
 
 def main(arguments: list[str]) -> ExitCode:

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from framework.logs.address import IN_DIRECTORY, LogAddress
 from framework.ports import Log
 from framework.testing.broker import Broker
 from grete import Job
+from tests.execution.deterministic import words
 from tests.execution.deterministic.reference import expected
 from tests.execution.deterministic.test_kills import run_with_kills, split, the_reference_is_outside
 
@@ -91,5 +93,6 @@ def test_killed_workers_release_each_output_once(tmp_path: Path, sinks: Sinks, c
 def test_the_same_on_kafka(tmp_path: Path, sinks: Sinks, kafka_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """D5: the log is Kafka; the sinks are the same."""
     monkeypatch.setenv("WORDS_RUN", os.urandom(4).hex())
+    monkeypatch.delitem(sys.modules, words.__name__)  # the job's file imports it again, with the names of this run
     job_directory = JobDirectory(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
     run_with_kills(JOB, job_directory, sinks.hold_the_reference, sink_delivery="early")
