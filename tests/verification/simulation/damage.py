@@ -22,7 +22,10 @@ def truncated_stream(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
         return ""
     partition = streams[int(rand() * len(streams))]
     rows = sim.log.partition(partition).rows
-    count = sim.log.truncate(partition, sim.log.partition(partition).end - 1 - int(rand() * min(len(rows), 12)))
+    end = sim.log.partition(partition).end - 1 - int(rand() * min(len(rows), 12))
+    if isinstance(sim.checker, LogicalChecker):
+        sim.checker.loses(partition, end)
+    count = sim.log.truncate(partition, end)
     return f"{partition} loses {count} messages"
 
 

@@ -52,7 +52,7 @@ class Checker:
         """Check an internal message that is now in the log."""
         task = self._changelogs.get(partition)
         if task is None:
-            self._stream(partition, value)
+            self._stream(partition, offset, value)
         else:
             self._changelog(task, offset, value, outputs)
 
@@ -116,7 +116,7 @@ class Checker:
         if self._said.setdefault(key, what) != what:
             raise Violation("generation", f"{text}: {what}, before it was {self._said[key]}")
 
-    def _stream(self, partition: TopicPartition, value: bytes) -> None:
+    def _stream(self, partition: TopicPartition, _offset: int, value: bytes) -> None:
         header = decode_header(value)
         task, generation, checkpoint_id = header.producer, header.generation, header.checkpoint_id
         name = f"{self.plan.wirings[task].name} generation {generation} in {partition}"

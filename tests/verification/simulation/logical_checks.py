@@ -4,7 +4,6 @@ In a mixed world they hold for its deterministic tasks, those of aligned mode fo
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from framework.core.deterministic.logical_watermarks import step_at
 from framework.core.events import Advance
@@ -19,12 +18,13 @@ from protocol.changelog import (
 from protocol.commit import Commit, DeterministicCommit
 from protocol.control import Watermark, decode_progress, decode_watermark
 from protocol.envelope import Header, MessageType, decode_header
-from protocol.frames import decode_columns, decode_headers, digest_records, frame_count
+from protocol.frames import decode_columns, decode_headers, digest_records
 from protocol.ids import TopicPartition
 from protocol.notes import decode_note
 from tests.verification.simulation.early_checks import EarlyFiles
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
+from tests.verification.simulation.made import Made
 from tests.verification.simulation.oracle import Recorder, TaskHistory, Violation
 from tests.verification.simulation.reference import LogicalHistory, Record, reference
 from tests.verification.simulation.sink import EarlyAccount
@@ -33,18 +33,6 @@ from tests.verification.simulation.world import JOB, Plan
 
 Channel = tuple[int, TopicPartition]
 Copy = tuple[int, ExternalRecord, object, bool]  # its offset, its sender, whether a successor had looked before it came
-
-
-@dataclass(slots=True)
-class Made:
-    """What one producer has put into one partition so far, whatever process of it."""
-
-    records: list[Record] = field(default_factory=list)
-    values: list[bytes] = field(default_factory=list)  # of the same
-    digests: list[int] = field(default_factory=lambda: [0])  # before the first record, after each
-    advanced: int = -1  # the time of the greatest progress message
-    told: dict[int, Advance] = field(default_factory=dict)  # watermarks, by their times
-    cut: bool = False  # some of it was lost with the power
 
 
 class LogicalChecker(Checker):
@@ -67,15 +55,16 @@ class LogicalChecker(Checker):
 
     # --- streams ------------------------------------------------------------------------------------------------------
 
-    def _stream(self, partition: TopicPartition, value: bytes) -> None:
+    def _stream(self, partition: TopicPartition, offset: int, value: bytes) -> None:
         header = decode_header(value)
         if header.producer not in self.logical:
-            super()._stream(partition, value)
+            super()._stream(partition, offset, value)
             return
         made = self.made[header.producer, partition]
         name = f"{self.plan.wirings[header.producer].name} generation {header.generation} in {partition}"
         if header.seq > len(made.records) + 1:
             raise Violation("gap", f"{name}: {header.type.name} of seq {header.seq} after {len(made.records)}")
+        made.after_a_damage(offset, value)
         if header.type is MessageType.PROGRESS:
             t, history = decode_progress(value).t, self.logical[header.producer]
             if history.wiring.is_source and t > max(history.leases[-1][1], _last_t(history)):
@@ -235,7 +224,7 @@ class LogicalChecker(Checker):
                 raise Violation(
                     "frontier", f"{name}: has all of {key} up to {frontier.t}, not {made.records[seqs[key]]}"
                 )
-            told = max((t for t in made.told if t <= frontier.t), default=-1)
+            told = made.last_told(frontier.t)
             if isinstance(history, LogicalHistory) and told > history.watermarks.get(key, -1):
                 raise Violation("frontier", f"{name}: has all of {key} up to {frontier.t}, not {made.told[told]}")
 
@@ -273,7 +262,17 @@ class LogicalChecker(Checker):
                     frontiers = {(f.producer, f.topic, f.partition): f.t for f in (time.frontiers if time else ())}
                     theirs = [value for value in left if decode_header(value).producer == producer]
                     gone = [value for value in lost if decode_header(value).producer == producer]
-                    _cut(made, seqs.get(producer, 0), frontiers.get(key, -1), theirs, gone)
+                    made.take_back(seqs.get(producer, 0), frontiers.get(key, -1), theirs, gone)
+
+    def loses(self, partition: TopicPartition, end: int) -> None:
+        """Note that a damage takes what is in a stream from the offset ``end`` on."""
+        rows = [(row.offset, row.value or b"") for row in self._log.partition(partition).rows]
+        for (producer, of), made in self.made.items():
+            if of == partition:
+                theirs = [(offset, value) for offset, value in rows if decode_header(value).producer == producer]
+                left = [value for offset, value in theirs if offset < end]
+                lost = [value for offset, value in theirs if offset >= end]
+                made.lose(left, lost, self._log.partition(partition).end)
 
     def all_at_end(self) -> bool:
         """Tell whether the commits say that the job is at its end, as a supervisor finds out (A2b)."""
@@ -365,22 +364,3 @@ def _check_prefix(name: str, found: Sequence[object], expected: Sequence[object]
 
 def _last_t(history: LogicalHistory) -> int:
     return history.decided[-1][1].last_t if history.decided else 0
-
-
-def _cut(made: Made, committed: int, frontier: int, left: Sequence[bytes], lost: Sequence[bytes]) -> None:
-    """Forget what no message that is left says, and its reader has not committed: then it is trimmed, and not lost."""
-    headers = [(decode_header(value), value) for value in left]
-    ends = [h.seq + frame_count(value) - 1 for h, value in headers if h.type is MessageType.FRAME]
-    end = max(ends, default=0)
-    end = max(end, committed)  # what is left may be old records, sent again behind newer ones that are trimmed
-    del made.records[end:], made.values[end:], made.digests[end + 1 :]
-    made.advanced = max((decode_progress(v).t for h, v in headers if h.type is MessageType.PROGRESS), default=-1)
-    gone = _times(lost) - _times(left)
-    made.cut = True
-    made.told = {t: advance for t, advance in made.told.items() if t <= frontier or t not in gone}
-
-
-def _times(values: Sequence[bytes]) -> set[int]:
-    """Return the times of the watermarks among messages."""
-    marks = [value for value in values if decode_header(value).type is MessageType.WATERMARK]
-    return {t for value in marks for t in decode_watermark(value).times or ()}
