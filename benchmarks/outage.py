@@ -28,7 +28,7 @@ PARTITIONS = 2
 
 
 class Take(Task):
-    """Reads the topic; nobody runs it."""
+    """Declares the topic as an input of a job; the benchmark starts no worker."""
 
     numbers = Input(NUMBERS)
 
