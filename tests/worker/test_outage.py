@@ -267,8 +267,14 @@ def test_a_stop_while_the_network_is_cut_takes_its_time_out(
         assert [line["code"] for line in lines if line["event"] == "worker done"] == [0]
 
 
+def is_ready(found: JobTarget, worker: int) -> bool:
+    """Whether a worker has said that it works. A stop ends one that is still starting without a word of its own."""
+    log = found.job_directory.worker_log(worker)
+    return log.exists() and any(json.loads(line)["event"] == "ready" for line in log.read_text().splitlines())
+
+
 def stopped_while_away(found: JobTarget, leave: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run `grete up` with a broker that leaves once something is committed, and end it by SIGTERM when it says so."""
+    """Run `grete up` with a broker that leaves once all work and something is committed; SIGTERM when it says so."""
     say, bar, left, waited = Screen.say, Screen.bar, list[int](), list[str]()
 
     def said(screen: Screen, text: str) -> None:
@@ -279,7 +285,7 @@ def stopped_while_away(found: JobTarget, leave: Callable[[], None], monkeypatch:
 
     def shown(screen: Screen, name: str, done: int, total: int) -> None:
         bar(screen, name, done, total)
-        if done and not left:
+        if done and not left and all(is_ready(found, number) for number in range(found.job.partitions)):
             left.append(done)
             leave()
 

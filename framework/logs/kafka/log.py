@@ -209,7 +209,7 @@ class KafkaLog(KafkaReader):
         deliveries = [delivery for sender in self._senders() for delivery in sender.poll()]
         if deliveries:
             self._metadata_client.answered()
-        elif any(writer.waits for writer in self._writers):
+        elif any(sender.waits for sender in self._senders()):
             self._metadata_client.waits()
             if self._patience.ended:
                 raise self._metadata_client.no_answer(self._patience.clock_s())
