@@ -19,28 +19,27 @@ JOBS: dict[str, tuple[str, str, list[tuple[str, str]]]] = {
 }
 
 
-def backfills(directory: Path) -> dict[str, Scene]:
-    """Return the jobs, whose code has the troubles in it, ready to be filled or to be looked at."""
-    found = {}
-    for name, (first, second, changes) in JOBS.items():
-        own = directory / f"{name}-backfill"
-        own.mkdir(exist_ok=True)
-        imports = "from grete import DeadLetter"
-        changed = [
-            *changes,
-            (imports, f"from tests.spark.troubles import die, linger\n{imports}"),
-            (SUM, f"        if {SECOND}:\n            {second}({str(own)!r})\n{SUM}"),
-        ]
-        more = f"        if {FIRST}:\n            {first}({str(own)!r})\n"
-        found[name] = Scene(own, f"-{name}", more=more, changes=changed)
-    return found
+def filled(name: str, directory: Path) -> Scene:
+    """Return a job, whose code has the troubles in it, ready to be filled or to be looked at; close its log."""
+    first, second, changes = JOBS[name]
+    own = directory / f"{name}-backfill"
+    own.mkdir(exist_ok=True)
+    imports = "from grete import DeadLetter"
+    changed = [
+        *changes,
+        (imports, f"from tests.spark.troubles import die, linger\n{imports}"),
+        (SUM, f"        if {SECOND}:\n            {second}({str(own)!r})\n{SUM}"),
+    ]
+    more = f"        if {FIRST}:\n            {first}({str(own)!r})\n"
+    return Scene(own, f"-{name}", more=more, changes=changed)
 
 
 def play(spark: "SparkSession", directory: Path) -> None:
     """Fill each job from the same two files."""
     for number in range(2):
         parquet(directory / "past" / f"{number}.parquet", PAST[number * 300 : (number + 1) * 300])
-    for scene in backfills(directory).values():
+    for name in JOBS:
+        scene = filled(name, directory)
         done = scene.backfill(spark, str(directory / "past"))
         good = sum(text != "x" for _, text, _ in PAST)
         counts = [(report.records + report.refused, report.letters) for report in done.reports]

@@ -20,7 +20,7 @@ from framework.stores.sst_snapshot import Builder, publish
 from protocol.changelog import ChangelogType
 from protocol.changelog_position import ChangelogPosition
 from tests.spark.backfill.scene import plain
-from tests.spark.cluster_backfills import JOBS, LIVE, PAST, backfills
+from tests.spark.cluster_backfills import JOBS, LIVE, PAST
 from tests.spark.cluster_scenes import COUNTED, REFERENCE, WORDS, attempts_at, headers_in
 from tests.state.pair_bulk_writes import run
 from tests.state.pair_job import job
@@ -131,7 +131,7 @@ def test_a_backfill_survives_its_executors(played: Path, name: str) -> None:
 
     Workers go on from there, with what the attempts that count have left as files, then from the changelogs alone.
     """
-    scene = backfills(played)[name]
+    scene = filled(name, played)
     own = Path(scene.reference).parent
     assert is_gone(own / "killed")
     exits = [line for line in (played / "cluster.log").read_text().splitlines() if "exitStatus 137" in line]
