@@ -20,7 +20,7 @@ from framework.stores.sst_snapshot import Builder, publish
 from protocol.changelog import ChangelogType
 from protocol.changelog_position import ChangelogPosition
 from tests.spark.backfill.scene import plain
-from tests.spark.cluster_backfills import JOBS, LIVE, PAST
+from tests.spark.cluster_backfills import JOBS, LIVE, PAST, filled
 from tests.spark.cluster_scenes import COUNTED, REFERENCE, WORDS, attempts_at, headers_in
 from tests.state.pair_bulk_writes import run
 from tests.state.pair_job import job
