@@ -187,6 +187,33 @@ def test_each_class_has_a_name_of_its_own() -> None:
     assert {name: at for name, at in places.items() if len(at) > 1} == {}
 
 
+def cores_asked_for(text: str) -> list[int]:
+    """Return the lines of a module that ask an object whether it is the core of one mode."""
+    asked = [
+        (node.lineno, ast.unparse(node.args[1]))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass")
+    ]
+    asked += [
+        (node.cls.lineno, ast.unparse(node.cls))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.MatchClass)
+    ]
+    return [line for line, kinds in asked if re.search(r"\b(TaskCore|DeterministicCore)\b", kinds)]
+
+
+def test_no_code_asks_which_core_it_has() -> None:
+    """What a driver or a worker must know of a core is in its port, framework/core/ports.py, whatever the mode."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in tracked("framework/*.py", "tasks/*.py")
+        for line in cores_asked_for(path.read_text())
+    ]
+    assert found == []
+    asks = "isinstance(a, int | TaskCore)\nisinstance(a, Core)\nmatch a:\n    case task.TaskCore():\n        pass\n"
+    assert cores_asked_for(asks) == [1, 4]
+
+
 def test_tests_say_what_they_hold() -> None:
     """Each test function has a docstring: the property that would be lost."""
     tests = [(at, node) for at, node in functions(tracked("tests/*.py")) if node.name.startswith("test_")]

@@ -8,6 +8,7 @@ from framework.api.graph import StageGraph
 from framework.core.aligned.task import TaskCore
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.limits import Limits
+from framework.core.ports import Core
 from framework.core.task_topology import wire
 from framework.core.topology import Topology
 from framework.errors import ConfigError
@@ -92,7 +93,7 @@ class TaskIO:
     settings: Settings
     mono_ms: Callable[[], float]
 
-    def parts(self, owner: int, core: TaskCore | DeterministicCore, runner: Runner) -> TaskParts:
+    def parts(self, owner: int, core: Core, runner: Runner) -> TaskParts:
         """Return what a driver and its mode work with."""
         return TaskParts(
             owner,

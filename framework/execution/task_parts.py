@@ -5,9 +5,8 @@ from collections.abc import Callable
 
 from framework.core import actions as do
 from framework.core import events as on
-from framework.core.aligned.task import TaskCore
-from framework.core.deterministic.task import DeterministicCore
 from framework.core.lifecycle import StartupPhase
+from framework.core.ports import Core
 from framework.errors import Halted, OffsetOutOfRange
 from framework.execution.backpressure import Backpressure, ReportedPositions
 from framework.execution.input_holes import InputHoles
@@ -29,7 +28,7 @@ class TaskParts:
     def __init__(
         self,
         owner: int,
-        core: TaskCore | DeterministicCore,
+        core: Core,
         *,
         log: Log,
         overlay: Overlay,
@@ -51,14 +50,14 @@ class TaskParts:
         self.pending_sends = PendingSends(self.wiring.name, settings.send_timeout_ms)
         self.internal = dict.fromkeys(partition for _, partition in self.wiring.channels)
         self.inputs: tuple[TopicPartition, ...] = (*self.internal, *self.wiring.external)
-        ordered = self.wiring.external if isinstance(core, TaskCore) or self.wiring.keeps_time else ()
+        ordered = self.wiring.external if self.wiring.keeps_time or not self.wiring.deterministic else ()
         self.input_reader = InputReader(log, self.inputs, settings.batch_bytes_max, ordered=ordered)
         self.holes = InputHoles()
         self.event_time = EventTimeOut(core, runner, self.input_reader, settings)
         self.backpressure = Backpressure(log, self.wiring.outputs, settings.downstream_lag_messages_max)
         producers = Counter(partition for _, partition in self.wiring.channels)
         self.reported = ReportedPositions(
-            log, self.input_reader, core.processed_offset, producers, settings.downstream_lag_messages_max
+            log, self.input_reader, core.inputs.processed_offset, producers, settings.downstream_lag_messages_max
         )
         self.end_due_ms = 0.0  # when to look whether the external inputs have ended
 

@@ -3,9 +3,8 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from framework.core.aligned.task import TaskCore
-from framework.core.deterministic.task import DeterministicCore
 from framework.core.lifecycle import TaskStatus
+from framework.core.ports import Core
 from framework.execution.event_time import BEFORE_ALL
 from framework.execution.input_reader import InputReader
 from framework.execution.limits import EVERY_MS, PER_CHECKPOINT
@@ -23,9 +22,7 @@ class EventTimeOut:
     Watermarks are held back for a moment: each of them goes to every partition.
     """
 
-    def __init__(
-        self, core: TaskCore | DeterministicCore, runner: Runner, input_reader: InputReader, settings: Settings
-    ) -> None:
+    def __init__(self, core: Core, runner: Runner, input_reader: InputReader, settings: Settings) -> None:
         task, self._core, self._runner, self._input_reader = core.task, core, runner, input_reader
         partitions = 0 if task.deterministic else len(task.timed_outputs)  # else the code tells, by logical time
         every_ms = max(EVERY_MS, partitions, settings.checkpoint_interval_ms // PER_CHECKPOINT)
@@ -56,7 +53,7 @@ class EventTimeOut:
     @property
     def all_idle(self) -> bool:
         """Whether no external partition can hold event time back any more, and consumers were told so."""
-        told = self._core.at_rest if isinstance(self._core, DeterministicCore) else not self.has_news
+        told = self._core.at_rest and not self.has_news
         return told and not self._idle.active_partitions and not self._found_idle
 
     @property

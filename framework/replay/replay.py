@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from framework.api.job import Job
 from framework.core.deterministic.logical_watermarks import step_at
-from framework.core.deterministic.task import DeterministicCore
 from framework.core.task_topology import TaskWiring, wire
 from framework.errors import ConfigError, FrameworkError
 from framework.execution.sink_targets import no_sinks
@@ -284,10 +283,10 @@ def _run(job: Job, settings: Settings, data: MemoryLogData, now_ms: list[int], r
 
 
 def _is_through(task: HostedTask, last_t: int) -> bool:
-    core = None if task.process is None else task.process.driver.core
-    if not isinstance(core, DeterministicCore) or task.process is None or not task.process.driver.running:
+    driver = None if task.process is None else task.process.driver
+    if driver is None or not driver.running:
         return False
-    return not core.task.channels or (core.merge.upto >= last_t and not core.merge.bytes)
+    return not driver.wiring.channels or (driver.core.reached_t >= last_t and not driver.core.inputs.holds_input)
 
 
 def _task_name(job: Job, producer: int | str) -> str:

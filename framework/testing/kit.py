@@ -162,18 +162,16 @@ class Kit:
         partitions = self._partitions(topic.name, list(self.job.external_sinks()), "is not written to the outside")
         return [
             Record(
-                key=None if key is None else topic.key.decode(key),  # type: ignore[arg-type]  # a null key is None
-                value=None if value is None else topic.value.decode(value),  # type: ignore[arg-type]  # likewise
-                timestamp=timestamp,
-                headers=() if headers is None else decode_headers(headers),
+                key=None if row.key is None else topic.key.decode(row.key),  # type: ignore[arg-type]  # a null key is None
+                value=None if row.value is None else topic.value.decode(row.value),  # type: ignore[arg-type]  # likewise
+                timestamp=row.timestamp_ms,
+                headers=() if row.headers is None else decode_headers(row.headers),
                 topic=topic.name,
                 partition=partition,
-                offset=offset,
+                offset=row.offset,
             )
             for partition in range(partitions)
-            for offset, _, timestamp, key, value, headers in self._data.partition(
-                TopicPartition(topic.name, partition)
-            ).rows
+            for row in self._data.partition(TopicPartition(topic.name, partition)).rows
         ]
 
     def pairs(self, topic: Topic[K, V]) -> list[tuple[K, V]]:

@@ -3,11 +3,10 @@
 import random
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from framework.api.graph import StageGraph
-from framework.core.aligned.task import TaskCore
 from framework.core.topology import Topology
 from framework.execution.build import assemble, store_names
 from framework.execution.driver import TaskDriver
@@ -115,7 +114,7 @@ class HostedTask:
         core, log = self.process.driver.core, self.process.log
         if core.commits.committed is None or core.commits.pending is not None:
             return False
-        if isinstance(core, TaskCore) and (core.inputs.included or core.inputs.early.bytes):
+        if core.inputs.holds_input:
             return False
         external = {(entry.topic, entry.partition): entry.offset for entry in core.commits.committed.external}
         return all(
@@ -195,12 +194,9 @@ class HostedTask:
         """Return in how many ms there may be something to do."""
         return 0 if self.process is None else int(self.process.driver.due_in_ms())
 
-    def senders(self) -> list[int]:
+    def senders(self) -> Sequence[int]:
         """Return the producer ids of aligned tasks with records that are processed and not committed here."""
-        core = None if self.process is None else self.process.driver.core
-        if not isinstance(core, TaskCore):
-            return []
-        return [producer for producer, _ in core.inputs.included if producer not in core.task.logical]
+        return [] if self.process is None else self.process.driver.core.inputs.rollback_causes()
 
     def rows(self, store: str) -> Iterator[tuple[bytes, bytes]]:
         """Return (key, value) of what a store holds on disk: only what is committed gets there (A9)."""

@@ -5,12 +5,10 @@ the next record in the order of logical time may come in any (D1).
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from framework.core.aligned.task import TaskCore
-from framework.core.deterministic.merge_channel import upto
-from framework.core.deterministic.task import DeterministicCore
+from framework.core.ports import Core
 from framework.execution.driver import TaskDriver
 from protocol.ids import split_producer_id
 
@@ -37,14 +35,14 @@ class TaskWaits:
         found = {}
         for driver in drivers:
             name, core = driver.wiring.name, driver.core
-            reached, since = _reached(core), now
+            reached, since = core.reached_t, now
             if name in self._seen and self._seen[name][0] == reached and _reads(driver):
                 since = self._seen[name][1]
             self._seen[name] = reached, since
-            aligned = isinstance(core, TaskCore)
-            of = self._behind(core) if now - since >= WAIT_MS + self._interval_ms * aligned else {}
+            streams = driver.wiring.deterministic
+            of = self._behind(core) if now - since >= WAIT_MS + (0 if streams else self._interval_ms) else {}
             if of:
-                seconds, what = int((now - since) / 1000), "next checkpoint" if aligned else "stream"
+                seconds, what = int((now - since) / 1000), "stream" if streams else "next checkpoint"
                 last = ", ".join(f"{task} (last: {time})" for task, time in of.items())
                 found[name] = f"for {seconds} s for the {what} of {last}"
                 if now >= self._log_at.get(name, now):
@@ -53,14 +51,13 @@ class TaskWaits:
                     logger.warning("waits for other tasks", extra=fields)
         return found
 
-    def _behind(self, core: TaskCore | DeterministicCore) -> dict[str, str]:
+    def _behind(self, core: Core) -> dict[str, str]:
         """Return the tasks that hold up this one → how far they have come, the longest behind first."""
-        reached, last = _reached(core), dict[int, int]()
-        for producer, come in _channels(core):
-            last[producer] = min(come, last.get(producer, come))
-        behind = sorted((come, producer) for producer, come in last.items() if come <= reached)
-        unit = 1 if isinstance(core, TaskCore) else 1_000  # checkpoint ids are in ms, logical times in µs
-        return {self._task(producer): _time(come // unit) for come, producer in behind[:NAMES_MAX]}
+        last = dict[int, int]()
+        for producer, t in core.inputs.reached_by_channel():
+            last[producer] = min(t, last.get(producer, t))
+        behind = sorted((t, producer) for producer, t in last.items() if t <= core.reached_t)
+        return {self._task(producer): _time(t) for t, producer in behind[:NAMES_MAX]}
 
     def _task(self, producer: int) -> str:
         stage, partition = split_producer_id(producer)
@@ -69,31 +66,11 @@ class TaskWaits:
 
 def _reads(driver: TaskDriver) -> bool:
     """Whether a task would go on if something came: else its sink, its sends or its end hold it up."""
-    core = driver.core
-    waits = core.aligned if isinstance(core, TaskCore) else not core.closing.stopping
-    return waits and driver.running and not driver.mode.held_up
+    return driver.core.waits_for_tasks and driver.running and not driver.mode.held_up
 
 
-def _reached(core: TaskCore | DeterministicCore) -> int:
-    """Return how far a task has come: its checkpoint, or the time up to which nothing is still to come in any stream.
-
-    A task without streams to read waits for no other.
-    """
-    if isinstance(core, TaskCore):
-        return core.idleness.closed(core.frozen)
-    return core.merge.upto if core.task.channels else -1
-
-
-def _channels(core: TaskCore | DeterministicCore) -> Iterator[tuple[int, int]]:
-    """Yield (producer, the checkpoint or the time that it has reached) of each channel."""
-    if isinstance(core, TaskCore):
-        yield from ((channel.producer, channel.marker) for channel in core.inputs.channels.values())
-    else:
-        yield from ((channel.producer, upto(channel.bound)) for channel in core.merge.channels)
-
-
-def _time(time_ms: int) -> str:
-    """Return a checkpoint id or a logical time as a date: both are times of the log's clock."""
-    if time_ms <= 0:
+def _time(t: int) -> str:
+    """Return a time of the log's clock in µs as a date: a logical time, or that of a checkpoint."""
+    if t <= 0:
         return "none yet"
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(t / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from framework.api.job import Job
 from framework.cli.job_target import JobTarget
 from framework.cli.progress import Screen
 from framework.cli.spark_work import of_stages, wanted_of
 from framework.errors import ConfigError
-from framework.job.directory import JobDirectory
+from framework.job.directory import JobDirectory, directory_of
 from framework.spark.backfill.backfill import Done, backfill
 from framework.spark.backfill.ranges import LOG, parse_until
 from framework.spark.session import local_session
@@ -80,9 +81,11 @@ def _tell(screen: Screen, found: JobTarget, done: Done, seconds: float, *, outpu
         screen.say(f"{sent - letters:,} outputs to topics belong to the history, and are not written again")
     for partition, offset in sorted(done.cover.resume.items()):
         screen.say(f"  {partition}: goes on from offset {offset:,}")
-    options = (
-        []
-        if isinstance(found.job_directory, JobDirectory) and found.job_directory.address.embedded
-        else [f"--log {found.job_directory.address.url}"]
-    )
-    screen.say(f"Start it: {Path(sys.argv[0]).name} up {' '.join([found.reference, *options])}")
+    screen.say(f"Start it: {Path(sys.argv[0]).name} up {found.reference}{_options(found.job_directory, job)}")
+
+
+def _options(job_directory: JobDirectory, job: Job) -> str:
+    """Return the options that lead to the same log and directory again, where they are not the default."""
+    address, directory = job_directory.address, job_directory.directory
+    log = "" if address.embedded else f" --log {address.url}"
+    return log if directory == directory_of(job, None, address) else f"{log} --directory {directory}"

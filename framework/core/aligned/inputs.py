@@ -4,7 +4,7 @@ Channels of deterministic producers have rules of their own: deterministic_chann
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from framework.core.actions import DropSpilled, Process, Spill
 from framework.core.aligned.channel import Channel, halted
@@ -285,6 +285,20 @@ class Inputs:
             c.skip_offset for c in self.channels.values() if c.partition == partition and c.skip_checkpoint is not None
         ]
         return self.early.first_offset(partition, min([self.position[partition], *skipped]))
+
+    def reached_by_channel(self) -> Iterator[tuple[int, int]]:
+        """Yield (producer, time in µs of its last checkpoint marker) of each channel of the alignment."""
+        yield from ((channel.producer, 1_000 * channel.marker) for channel in self.channels.values())
+
+    @property
+    def holds_input(self) -> bool:
+        """Whether records are in the open write batch or early: no frozen checkpoint has them."""
+        return bool(self.included or self.early.bytes)
+
+    def rollback_causes(self) -> list[int]:
+        """Return the producers of records in the open write batch that can take them back (R4)."""
+        logical = {producer for producer, _ in self.logical}
+        return [producer for producer, _ in self.included if producer not in logical]
 
     @property
     def skipping(self) -> bool:

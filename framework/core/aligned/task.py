@@ -30,7 +30,7 @@ from framework.core.task_changelog import TaskChangelog
 from framework.core.task_topology import TaskWiring
 from protocol.changelog import ChangelogType
 from protocol.commit import Commit
-from protocol.ids import RollbackEntry, TopicPartition
+from protocol.ids import RollbackEntry
 
 
 class TaskCore:
@@ -74,15 +74,26 @@ class TaskCore:
         """Whether the next message or external batch may be fed."""
         return (
             self.status is TaskStatus.RUNNING
-            and not (self._processing or self.inputs.taken_back)
-            and self._closing is None
+            and self.at_rest
+            and not self.inputs.taken_back
             and not (self._stopping and self.task.is_source)
             and not (self._by_timer and self._open_batch_is_full and self.commits.pending is not None)
         )
 
-    def processed_offset(self, partition: TopicPartition) -> int:
-        """Return the offset of the first message of an internal input that is still to be processed."""
-        return self.inputs.processed_offset(partition)
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is being processed, and no checkpoint is being closed."""
+        return not self._processing and self._closing is None
+
+    @property
+    def waits_for_tasks(self) -> bool:
+        """Whether it waits for the checkpoint markers of other tasks: at least once it never does."""
+        return self.aligned
+
+    @property
+    def reached_t(self) -> int:
+        """The time in µs of the last checkpoint that was closed or left out."""
+        return 1_000 * self.idleness.closed(self.frozen)
 
     def due_in_ms(self, mono_ms: int) -> int:
         """Return in how many ms a Tick can close a checkpoint; a minute if this task closes by its alignment only."""
@@ -159,7 +170,7 @@ class TaskCore:
 
     def _pump(self) -> list[do.Action]:
         """Return what can be done without another message: buffered frames (A4), an alignment or timer, a rollback."""
-        if self._processing or self._closing is not None:
+        if not self.at_rest:
             return []
         if self.inputs.taken_back:
             return self._begin_rollback() if self.commits.pending is None else []
@@ -342,7 +353,7 @@ class TaskCore:
         """Whether a graceful stop has nothing left to commit (R6)."""
         if self._by_timer:
             return self._stop_closed
-        return not self.inputs.included and not self.inputs.early.bytes
+        return not self.inputs.holds_input
 
     def _exit(self) -> list[do.Action]:
         if not self.sender.all_acked:

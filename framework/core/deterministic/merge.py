@@ -7,7 +7,7 @@ Watermarks of logical time t have their place behind all records up to t (E2).
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
@@ -242,6 +242,19 @@ class Merge:
         skipped = [c.skip_offset for c in self.channels if c.partition == partition and c.skip_offset is not None]
         read = min([position, *skipped])
         return min(c.resume(read) for c in self.channels if c.partition == partition)
+
+    def reached_by_channel(self) -> Iterator[tuple[int, int]]:
+        """Yield (producer, time in µs up to which nothing is still to come) of each channel."""
+        yield from ((channel.producer, upto(channel.bound)) for channel in self.channels)
+
+    @property
+    def holds_input(self) -> bool:
+        """Whether frames or watermarks wait for their turn."""
+        return bool(self.bytes)
+
+    def rollback_causes(self) -> tuple[int, ...]:
+        """Return none: a deterministic producer makes its records again, and takes none back (D3)."""
+        return ()
 
     # --- what is committed ---
 

@@ -32,7 +32,6 @@ from framework.core.task_changelog import TaskChangelog
 from framework.core.task_topology import TaskWiring
 from protocol.changelog import ChangelogType
 from protocol.commit import Commit, DeterministicCommit
-from protocol.ids import TopicPartition
 
 
 class DeterministicCore:
@@ -46,7 +45,7 @@ class DeterministicCore:
         self.releases = releases
         self.status = DETERMINISTIC_TASK.first
         self.frozen = 0  # the checkpoint closed last
-        self.merge = Merge(task.name, task.channels, limits.early_memory_bytes_max)
+        self.inputs = self.merge = Merge(task.name, task.channels, limits.early_memory_bytes_max)
         self.seen = self.merge.seen
         self.external = ExternalInputs(task.external, task.bootstrap)
         self.time = LogicalClock(limits.progress_interval_ms, limits.time_lease_ms)
@@ -96,10 +95,6 @@ class DeterministicCore:
         """Whether it matters when sends are acknowledged: only for commits and at the end."""
         return self.closing.stopping or self.commits.pending is not None
 
-    def processed_offset(self, partition: TopicPartition) -> int:
-        """Return the offset of the first message of an internal input that is still to be processed."""
-        return self.merge.processed_offset(partition)
-
     def due_in_ms(self, mono_ms: float) -> float:
         """Return in how many ms a Tick can do something; a minute if nothing depends on time."""
         due = 60_000.0
@@ -119,6 +114,16 @@ class DeterministicCore:
     def at_rest(self) -> bool:
         """Whether nothing is being processed: what is in the write batch was also sent."""
         return not self._processing and self.source.at_rest
+
+    @property
+    def waits_for_tasks(self) -> bool:
+        """Whether it waits for the logical time of its channels: not once it is asked to stop."""
+        return not self.closing.stopping
+
+    @property
+    def reached_t(self) -> int:
+        """The time in µs up to which nothing is still to come in any channel; -1: it has none."""
+        return self.merge.upto if self.task.channels else -1
 
     @property
     def _closes(self) -> bool:

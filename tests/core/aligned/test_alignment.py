@@ -76,16 +76,16 @@ def test_what_is_early_or_skipped_is_not_processed() -> None:
         partition = task.core.task.channels[0][1]
         a0.send(1, "0")
         task.read()
-        assert task.core.processed_offset(partition) == task.core.inputs.position[partition]
+        assert task.core.inputs.processed_offset(partition) == task.core.inputs.position[partition]
         first = a0.send(2, "x")
         a0.send(2, "y")
         task.read()
-        assert task.core.processed_offset(partition) == first < task.core.inputs.position[partition]
+        assert task.core.inputs.processed_offset(partition) == first < task.core.inputs.position[partition]
         a0.mark(1)
         a1.mark(1)
         task.read()
         assert task.open == ["x", "y"]
-        assert task.core.processed_offset(partition) == task.core.inputs.position[partition]
+        assert task.core.inputs.processed_offset(partition) == task.core.inputs.position[partition]
 
 
 def test_a_skipping_channel_skips_even_what_would_fit() -> None:

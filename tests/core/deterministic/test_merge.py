@@ -37,18 +37,18 @@ def test_what_waits_for_other_channels_is_not_processed() -> None:
         task, a0, a1 = inner(early_memory_bytes_max=early_memory_bytes_max)
         partition = task.core.task.channels[0][1]
         task.read()
-        before = task.core.processed_offset(partition)
+        before = task.core.inputs.processed_offset(partition)
         assert before == task.core.merge.position[partition]
         a0.send(("x", 100, A0))
         a0.send(("y", 101, A0))
         task.read()
-        assert task.core.processed_offset(partition) == before < task.core.merge.position[partition]
+        assert task.core.inputs.processed_offset(partition) == before < task.core.merge.position[partition]
         a1.progress(101)
         a0.progress(102)
         task.read()
         task.read()  # what was skipped
         assert task.names == ["x", "y"]
-        assert task.core.processed_offset(partition) == task.core.merge.position[partition]
+        assert task.core.inputs.processed_offset(partition) == task.core.merge.position[partition]
 
 
 def test_much_input_closes_a_checkpoint_before_its_time() -> None:
