@@ -12,7 +12,6 @@ from framework.api.job import Job
 from framework.errors import (
     ConfigError,
     ExitCode,
-    FrameworkError,
     LogAway,
     TransientError,
 )
@@ -31,11 +30,11 @@ from framework.stores.rocksdb_open import open_store
 from framework.stores.spill import FileSpill
 from framework.stores.store_directory import wipe_directory
 from framework.worker.status import log_ready, task_status
+from framework.worker.task_loop import TaskLoop
 from framework.worker.waiting import TaskWaits
 from framework.worker.watchdog import Watchdog
 from protocol.ids import TopicPartition
 
-TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
 STATUS_MS = 100  # between two statuses: what a person sees moves
 DROPPED_LOG_MS = 60_000  # between two lines about records dropped for the same reason
 STATUS_RESTORING_MS = 20  # a restore may be over soon, and a person watches its bar
@@ -78,10 +77,8 @@ class Worker:
         self._broadcast = {topic for topics in job.topology().broadcast.values() for topic in topics}
         self._reported_ms = 0.0
         self._dropped: dict[str, tuple[int, float]] = {}  # by reason: records as last logged, and when more may be
-        self._turn_of: TaskDriver | None = None  # a log line is about this task; after an error, whose it is
         self._told_ready: dict[str, int] = {}  # task → the generation that was last logged as ready
         self._away: dict[str, int] = {}  # task → its commits when the log was last silent: until the next, that is why
-        self._observed = 0  # the last logical time that has reached a task here
         self._stop_by: float | None = None  # set by a signal handler, seen by the loop
         self._stopping = False
         self._turns = 0  # of the loop
@@ -93,9 +90,7 @@ class Worker:
             check_keys = None if keys is None else keys.check_of(graph, partition)
             self._host(owner, graph, job, partition, job_directory, memory, check_keys)
         self._waiting = TaskWaits([graph.name for graph in job.stages], settings.checkpoint_interval_ms)
-        # sources come last in a turn: the records that reached the others let them advance at once
-        self._sources = [driver for driver in self.drivers if driver.wiring.is_source]
-        self._behind = [driver for driver in self.drivers if not driver.wiring.is_source]
+        self._loop = TaskLoop(self.drivers, log, mono_ms)
 
     def _host(
         self,
@@ -134,7 +129,7 @@ class Worker:
     @property
     def logs_for(self) -> TaskDriver | None:
         """The task that a log line is about now; None: all that are here."""
-        return self.drivers[0] if len(self.drivers) == 1 else self._turn_of
+        return self.drivers[0] if len(self.drivers) == 1 else self._loop.turn_of
 
     def watchdog(self) -> Watchdog:
         """Return what ends the process, within a ``with`` block, if this worker hangs or does not stop in time."""
@@ -160,20 +155,14 @@ class Worker:
 
     def _run(self) -> ExitCode:
         for driver in self.drivers:
-            self._turn_of = driver
+            self._loop.turn_of = driver
             driver.start(
                 nonce=os.urandom(16), host=platform.node()[:200], pid=os.getpid(), wall_ms=int(time.time() * 1000)
             )
-        self._turn_of = None
+        self._loop.turn_of = None
         self._status(force=True)
-        while any(driver.exit is None for driver in self.drivers):
-            more = False  # to do before anything else comes: a driver whose ``tick`` is False waits for something
-            for driver in self._behind:
-                more |= self._turn(driver)
-            self._tell()
-            for driver in self._sources:
-                more |= self._turn(driver)
-            more |= self._poll()
+        while not self._loop.over:
+            more = self._round()  # to do before anything else comes: a driver whose ``tick`` is False waits
             self._status()
             if self._stop_by is not None and self._stop_timed_out(self._stop_by):
                 return self._give_up()
@@ -183,47 +172,27 @@ class Worker:
         self._status(force=True)
         return ExitCode.DONE
 
-    def _turn(self, driver: TaskDriver) -> bool:
-        """Let a task do what it can, for a while; return whether there is more to do at once."""
-        more, ends = False, mono_ms() + TURN_MS
-        self._turn_of = driver
+    def _round(self) -> bool:
+        """Give each task a turn; return whether there is more to do at once."""
         try:
-            while driver.tick():
-                if driver.urgent:
-                    driver.urgent = False
-                    more |= self._poll()
-                if mono_ms() > ends:
-                    more = True
-                    break
-        except FrameworkError as error:
-            error.task = error.task or driver.wiring.name  # below, a log or a store does not know whose turn it is
-            if type(error) is TransientError and self._away.get(driver.wiring.name) == driver.counters["commits"]:
+            more = self._loop.go_round()
+        except TransientError as error:
+            failed = self._loop.turn_of
+            silent = failed is not None and self._away.get(failed.wiring.name) == failed.counters["commits"]
+            if type(error) is TransientError and silent:
                 raise LogAway.from_plain(error.plain(), f"after an outage of the log: {error}") from error
             raise
-        if driver.running and self._told_ready.get(driver.wiring.name) != driver.core.generation:
-            self._told_ready[driver.wiring.name] = driver.core.generation
-            log_ready(driver)
-        self._turn_of = None
+        for driver in self.drivers:
+            if driver.running and self._told_ready.get(driver.wiring.name) != driver.core.generation:
+                self._told_ready[driver.wiring.name] = driver.core.generation
+                self._loop.turn_of = driver
+                log_ready(driver)
+                self._loop.turn_of = None
         return more
 
     def _awaits_answers(self) -> bool:
         """Whether a task can go on when the log has answered: of aligned ones each commit waits for its frames."""
         return any(driver.mode.awaits_answers for driver in self.drivers)
-
-    def _tell(self) -> None:
-        """Tell the sources here the last logical time: a task waits for them."""
-        observed = max(driver.mode.observed for driver in self.drivers)
-        if observed > self._observed:
-            self._observed = observed
-            for driver in self.drivers:
-                driver.mode.observe(observed)
-
-    def _poll(self) -> bool:
-        """Push out the sends, and report the deliveries; return whether a task can do something about it."""
-        more = False
-        for delivery in self._log.poll():
-            more |= self.drivers[delivery.owner].delivered(delivery)
-        return more
 
     def stop(self) -> None:
         """Begin a graceful stop (R6); safe to call from a signal handler."""
