@@ -10,10 +10,12 @@ import pytest
 
 from tests.verification.simulation.boundary import CALLS, EARLY_CALLS, LOGICAL_CALLS, SIDES, Ambush
 from tests.verification.simulation.fault_plan import DAMAGES, Fault
+from tests.verification.simulation.forms import with_early_sinks
 from tests.verification.simulation.mutants.registry import unchanged
+from tests.verification.simulation.plan import Cut, Plan, with_settings
 from tests.verification.simulation.run import small_world
 from tests.verification.simulation.scheduler import Simulation
-from tests.verification.simulation.world import Cut, Plan, make_plan, with_early_sinks, with_settings
+from tests.verification.simulation.world import make_plan
 
 ROOT = Path(__file__).parents[2]
 SMALL = Cut(records=8, tasks=2)

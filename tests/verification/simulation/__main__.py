@@ -22,9 +22,9 @@ from tests.verification.simulation.batch import HUNTS, Batch, Kill, hunt_all, ru
 from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
 from tests.verification.simulation.counters import BATCH, SOMETIMES
 from tests.verification.simulation.mutants import MUTANTS
+from tests.verification.simulation.plan import WORLDS, Cut, World
 from tests.verification.simulation.run import Result, run_seed
 from tests.verification.simulation.shrink import repeat_command, shrink
-from tests.verification.simulation.world import WORLDS, Cut, World
 
 FAILURES_SHOWN = 3
 LINES = 40  # of a trace

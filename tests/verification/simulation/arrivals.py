@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from framework.ports import LogRow
 from protocol.ids import TopicPartition
 from tests.verification.simulation.log import SharedLog
+from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.usercode import stamp
-from tests.verification.simulation.world import Plan
 
 REPEATED = 0.2  # of the records of an input that brings some twice
+REORDERED_MS = 40  # of the records' own time, by which one may be behind others: up to a dozen of them
 
 
 class Arrivals:
@@ -24,6 +25,8 @@ class Arrivals:
         due.sort()
         if plan.timers:  # by number, not by its digits: in order, unless the world is to have disorder
             due.sort(key=lambda arrival: (*arrival[:2], stamp(arrival[2], 0)))
+        if plan.reordered:
+            _reorder(plan, due)
         self._due = deque(due)
         self._plan, self._log, self._rand, self._seen = plan, log, rand, seen
 
@@ -49,6 +52,13 @@ class Arrivals:
         if holes and self._rand() < holes:
             self._log.partition(partition).leave_out(1 + int(self._rand() * 3))
             self._seen["offsets of inputs without a message"] += 1
+
+
+def _reorder(plan: Plan, due: list[tuple[int, TopicPartition, bytes]]) -> None:
+    """Let records of inputs that bring some twice come behind others that were made later."""
+    r, topics = random.Random(f"order {plan.seed}"), {f"in.{stage}" for stage in plan.once}
+    late = {arrival: r.random() * REORDERED_MS for arrival in due if arrival[1].topic in topics}
+    due.sort(key=lambda arrival: (*arrival[:2], stamp(arrival[2], 0) + late.get(arrival, 0.0)))
 
 
 def _repeats(plan: Plan) -> list[tuple[int, TopicPartition, bytes]]:

@@ -10,8 +10,9 @@ from itertools import count, islice
 from pathlib import Path
 
 from tests.verification.simulation.mutants import MUTANTS
+from tests.verification.simulation.plan import WORLDS
 from tests.verification.simulation.run import Result, run_seed
-from tests.verification.simulation.world import WORLDS, make_plan
+from tests.verification.simulation.world import make_plan
 
 CHUNK = 8  # seeds handed to a process at a time
 AHEAD = 3  # chunks of a process that wait or run

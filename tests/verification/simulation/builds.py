@@ -10,7 +10,7 @@ from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError, FrameworkError
 from tests.verification.simulation.fault_plan import FAULTY
 from tests.verification.simulation.oracle import TaskHistory, Violation
-from tests.verification.simulation.world import Plan
+from tests.verification.simulation.plan import Plan
 
 if TYPE_CHECKING:
     from tests.verification.simulation.process import Process

@@ -12,17 +12,19 @@ from tests.verification.simulation.log import Plain, Queue, Sent, SharedLog
 
 
 class SimLog(MemoryLog):
-    """framework.ports.Log of one process."""
+    """framework.ports.Log of one process, whose tasks share it."""
 
-    def __init__(self, shared: SharedLog, boundary: Boundary, changelog: TopicPartition) -> None:
+    def __init__(self, shared: SharedLog, boundary: Boundary, number: int) -> None:
+        """``number``: of the tasks that share it, in their stages."""
         super().__init__(shared)
         self.shared = shared
-        self.changelog = changelog
+        self._number = number
         self.deliveries: list[Delivery] = []
         self.lost_acks: list[tuple[Sent, Delivery]] = []
         self.stalled = False  # the process is paused, and its client's thread with it
         self.lose_ack = False  # the next acknowledgement gets lost
-        self.taken_over = False  # another process has its transactional id, or the broker has lost patience
+        # changelogs whose transactional id another process has, or with which the broker has lost patience
+        self.taken_over: set[TopicPartition] = set()
         self._boundary = boundary
         self._queued: dict[TopicPartition, Queue] = {}
         self._asked: dict[TopicPartition, int] = {}  # the offset that is read next
@@ -40,13 +42,13 @@ class SimLog(MemoryLog):
             end = asked  # what nobody can read at the end does not count, once it was read up to
         if partition not in self._looked:
             lookers = self.shared.lookers
-            self._looked[partition] = lookers[self.changelog, partition] = lookers[self.changelog, partition] + 1
+            self._looked[partition] = lookers[self._number, partition] = lookers[self._number, partition] + 1
         self._boundary.after("ask for bounds")
         return into.start, end
 
     def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
         """Return messages from ``offset`` on. Raises OffsetOutOfRange."""
-        call = "read changelog" if partition == self.changelog else "read input"
+        call = "read changelog" if partition.topic.endswith(".changelog") else "read input"
         self._boundary.before(call)
         fetched = self._ahead.pop(partition, [])
         if fetched and offset == self._asked[partition]:
@@ -77,8 +79,7 @@ class SimLog(MemoryLog):
         rows = [row for row in super().read(partition, offset, max_bytes) if row.offset < shown]
         if not is_broadcast(partition):
             return rows
-        reader = self.changelog.partition
-        return [row._replace(value=value_for(reader, partition, row.value or b"")) for row in rows]
+        return [row._replace(value=value_for(self._number, partition, row.value or b"")) for row in rows]
 
     def leave(self, partition: TopicPartition) -> None:
         """Forget what was fetched."""
@@ -104,11 +105,11 @@ class SimLog(MemoryLog):
         """Queue one internal message."""
         call = name_of(value)
         self._boundary.before(call)
-        if self.taken_over and partition in self.shared.coordinators:
+        if partition in self.taken_over:
             raise TransientError(f"{partition}: simulated: the transactional id was taken over", partition=partition)
         if partition in self.shared.coordinators and partition not in self._queued:
             self._put(Sent(0, partition, b"", None, (), writer=self, takes_over=True), partition)
-        self._put(Sent(token, partition, value, fence, tuple(outputs), sync, writer=self), partition)
+        self._put(Sent(token, partition, value, fence, tuple(outputs), sync, writer=self, owner=owner), partition)
         self._boundary.after(call)
 
     def produce(self, owner: int, token: int, records: Sequence[ExternalRecord]) -> None:
@@ -116,12 +117,12 @@ class SimLog(MemoryLog):
         self._boundary.before("produce")
         plain = Plain(len(records), self)
         for record in records:
-            self._put(Sent(token, None, b"", None, (record,), plain=plain), record.partition)
+            self._put(Sent(token, None, b"", None, (record,), plain=plain, owner=owner), record.partition)
         self._boundary.after("produce")
 
     def is_succeeded(self, partition: TopicPartition) -> bool:
         """Whether another process of its task has looked into a partition since this one did first."""
-        return self.shared.lookers[self.changelog, partition] > self._looked.get(partition, 0)
+        return self.shared.lookers[self._number, partition] > self._looked.get(partition, 0)
 
     def poll(self) -> list[Delivery]:
         """Return what became known since the last call."""

@@ -15,6 +15,8 @@ from tests.verification.simulation.boundary import Boundary
 from tests.verification.simulation.usercode import PANES
 
 _SEEN = {STREAM_TIME, TURN}  # of what the runtime keeps in META
+LARGE = 20  # slices of a checkpoint: of 1,000 keys each where sizes are not scaled
+HOSTS = 2  # of a task; more when all are in use
 UNSYNCED = 40  # writes that the operating system may hold back at most
 
 
@@ -48,6 +50,29 @@ class Host:
             store.write(reversed(before))
             self.disk.changelog_position = changelog_position
         self.written.clear()
+
+
+class Hosts(dict[int, list[Host]]):
+    """The machines that each task may run on, by task."""
+
+    def __init__(self, tasks: Iterable[int], rand: Callable[[], float]) -> None:
+        super().__init__({task: [Host(number) for number in range(HOSTS)] for task in tasks})
+        self._last = dict.fromkeys(self, 0)
+        self._rand = rand
+
+    def take(self, task: int) -> Host:
+        """Return one that is free; in half of the cases the last one, if it is."""
+        hosts = self[task]
+        free = [host for host in hosts if not host.in_use]
+        if not free:
+            free = [Host(len(hosts))]
+            hosts += free
+        host = free[int(self._rand() * len(free))]
+        last = hosts[self._last[task]]
+        if not last.in_use and self._rand() < 0.5:
+            host = last
+        self._last[task] = host.number
+        return host
 
 
 def copy_of(disk: MemoryDisk) -> MemoryDisk:
@@ -202,10 +227,25 @@ class SimOverlay(Overlay):
     """The real overlay, with slices and chunks so small that a checkpoint has several."""
 
     chunk_keys = 1000
+    slices = 0  # of the frozen write batch that were sent
+    large = 0  # checkpoints of LARGE slices or more
+
+    def freeze_part(self) -> None:
+        """Freeze what is dirty."""
+        super().freeze_part()
+        self.slices = 0
 
     def next_frozen(self, keys_max: int) -> list[Write]:
         """Return the next few frozen writes."""
-        return super().next_frozen(min(keys_max, self.chunk_keys))
+        writes = super().next_frozen(min(keys_max, self.chunk_keys))
+        self.slices += bool(writes)
+        self.large += self.slices == LARGE
+        return writes
+
+    @property
+    def half_sent(self) -> bool:
+        """Whether some slices of a large frozen write batch were sent, and some were not."""
+        return 0 < self.unsent_count and self.slices > 0 and self.slices + self.unsent_count // self.chunk_keys >= LARGE
 
     def rewrite(
         self, cursor: bytes, bytes_max: float, keys_max: int = 1000

@@ -8,9 +8,9 @@ from framework.sinks.sink import Released
 from protocol.ids import TopicPartition
 from tests.verification.simulation.oracle import Violation
 from tests.verification.simulation.outside import Outside
+from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.sink import EarlyAccount
 from tests.verification.simulation.usercode import FILES
-from tests.verification.simulation.world import Plan
 
 
 class EarlyFiles:

@@ -19,8 +19,8 @@ from tests.verification.simulation.damage import (
 from tests.verification.simulation.disk import copy_of
 from tests.verification.simulation.fault_plan import DAMAGES, HOURS, KINDS, LOGICAL_DAMAGES, UNKIND
 from tests.verification.simulation.faulty_world import FaultyWorld, Rand
+from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.process import Process
-from tests.verification.simulation.world import Plan
 
 Fault = Callable[[FaultyWorld, Process, Rand], str]  # the text is empty if nothing was there to hit
 
@@ -71,13 +71,13 @@ def zombie(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Pause a process, start a successor, let the old one go on later."""
     pause(sim, target, 150, rand)
     sim.restart(target.task, int(rand() * 20))
-    return f"{target.name} until step {target.wake_at}"
+    return f"{target.name} until step {target.worker.wake_at}"
 
 
 def freeze(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Pause a process for a while; no other process notices."""
     pause(sim, target, 40, rand)
-    return f"{target.name} until step {target.wake_at}"
+    return f"{target.name} until step {target.worker.wake_at}"
 
 
 def twin(sim: FaultyWorld, target: Process, rand: Rand) -> str:
@@ -183,23 +183,23 @@ def power_loss(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
     for task, hosts in sim.hosts.items():
         for host in hosts:
             host.lose_power(rand())
-        sim.restart(task, int(rand() * 10))
+        delay = int(rand() * 10)
+        if task == sim.plan.together_with(task)[0]:
+            sim.restart(task, delay)
     return f"of {len(running)} processes, {lost} messages"
 
 
 def stop(sim: FaultyWorld, target: Process, _rand: Rand) -> str:
     """Ask a process to stop (R6)."""
-    if not target.started or target.stop_by:
+    if not target.worker.started or target.worker.stop_by:
         return ""
-    target.driver.stop()
-    target.stop_by = sim.now + 6 * sim.plan.settings.checkpoint_interval_ms
+    target.worker.stop(sim.now + 6 * sim.plan.settings.checkpoint_interval_ms)
     return target.name
 
 
 def pause(sim: FaultyWorld, target: Process, steps: int, rand: Rand) -> None:
     """Let a process do nothing for up to that many steps; what it has sent may or may not go on."""
-    target.paused = True
-    target.wake_at = sim.step + 1 + int(rand() * steps)
+    target.worker.pause(sim.step + 1 + int(rand() * steps))
     target.log.stalled = rand() < 0.5
 
 

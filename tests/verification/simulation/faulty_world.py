@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tests.verification.simulation.boundary import Ambush
-from tests.verification.simulation.disk import Host
+from tests.verification.simulation.disk import Hosts
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
+from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.process import Process
-from tests.verification.simulation.world import Plan
 
 Rand = Callable[[], float]
 
@@ -22,7 +22,7 @@ class FaultyWorld(Protocol):
     log: SharedLog
     checker: Checker
     ambush: Ambush
-    hosts: dict[int, list[Host]]  # by task
+    hosts: Hosts
 
     @property
     def processes(self) -> list[Process]:

@@ -16,13 +16,13 @@ from tests.verification.simulation.first_checks import StartEnds, check_first
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.oracle import Recorder, TaskHistory, Violation
 from tests.verification.simulation.outside import Outside
+from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.resume_checks import check_resume
 from tests.verification.simulation.sink import EarlyAccount
 from tests.verification.simulation.steps import OUTSIDE, TOLD, Step
 from tests.verification.simulation.store_checks import check_restore, check_stored
 from tests.verification.simulation.time_checks import check_watermark, late_records
 from tests.verification.simulation.usercode import stage_code, stamp
-from tests.verification.simulation.world import Plan
 
 
 class Checker:

@@ -13,9 +13,9 @@ from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import Delivery, ExternalRecord, LogRow
 from protocol.changelog import decode_changelog_header
 from protocol.ids import TopicPartition, split_producer_id
+from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.transactions import Coordinator, SimPartition, Written
 from tests.verification.simulation.unkind import Unkind
-from tests.verification.simulation.world import Plan
 
 
 class SendingProcess(Protocol):
@@ -23,7 +23,7 @@ class SendingProcess(Protocol):
 
     stalled: bool  # the process is paused, and its client's thread with it
     lose_ack: bool  # the next acknowledgement gets lost
-    taken_over: bool  # another process has its transactional id, or the broker has lost patience
+    taken_over: set[TopicPartition]  # changelogs of which another has the transactional id, or that took too long
     deliveries: list[Delivery]
     lost_acks: "list[tuple[Sent, Delivery]]"
 
@@ -56,6 +56,7 @@ class Sent(NamedTuple):
     plain: Plain | None = None
     writer: SendingProcess | None = None
     takes_over: bool = False  # nothing but that: the first thing that a writer of transactions does
+    owner: int = 0  # the task of the process that it is of
 
 
 class Queue:
@@ -136,7 +137,7 @@ class SharedLog(MemoryLogData):
         self.away_until = 0  # time until which the log answers nothing
         self.repeats: list[Sent] = []  # may be appended once more
         self.seen: Counter[str] = Counter()
-        self.lookers: Counter[tuple[TopicPartition, TopicPartition]] = Counter()  # processes by (changelog, asked for)
+        self.lookers: Counter[tuple[int, TopicPartition]] = Counter()  # processes by (number of their tasks, asked for)
         self.rand = rand
         self.hit: Callable[[], None] = lambda: None  # told of each acknowledgement that got lost
         self._behaviour = behaviour
@@ -269,7 +270,7 @@ class SharedLog(MemoryLogData):
         self.observer.produced(record, offset, plain.sender, late=plain.sender.is_succeeded(record.partition))
         plain.left -= 1
         plain.ends[record.partition] = offset + 1
-        return None if plain.left else Delivery(0, sent.token, offset, time_ms, ends=tuple(plain.ends.items()))
+        return None if plain.left else Delivery(sent.owner, sent.token, offset, time_ms, ends=tuple(plain.ends.items()))
 
     def _apply(self, sent: Sent) -> Delivery | None:
         if sent.plain is not None:
@@ -280,7 +281,7 @@ class SharedLog(MemoryLogData):
         if not self._admits(sent):
             kind = decode_changelog_header(sent.value).type.name.lower().replace("_", " ")
             self.seen[f"{kind} messages refused by the fence"] += 1
-            return Delivery(0, sent.token, -1, self.clock(), True)
+            return Delivery(sent.owner, sent.token, -1, self.clock(), True)
         offset, time_ms = self.append(sent.partition, None, sent.value, None, None)
         for record in sent.outputs:
             self.append(record.partition, record.key, record.value, record.timestamp_ms, record.headers)
@@ -294,7 +295,7 @@ class SharedLog(MemoryLogData):
             self.repeats.append(sent._replace(outputs=()))
             if self.rand() < 0.3:  # the sender's own retry: the second one is acknowledged
                 offset, time_ms = self.repeat(-1) or (offset, time_ms)
-        return Delivery(0, sent.token, offset, time_ms)
+        return Delivery(sent.owner, sent.token, offset, time_ms)
 
     def _apply_in_transaction(self, sent: Sent, partition: TopicPartition) -> Delivery | None:
         """Take a message of a transaction; with its last one all of it is in the log."""
@@ -307,12 +308,12 @@ class SharedLog(MemoryLogData):
             self.seen[f"{kind} messages refused by the fence"] += 1
             self.seen["messages refused after a time-out"] += coordinator.holder is None
             assert sent.writer is not None
-            sent.writer.taken_over = True
-            return Delivery(0, sent.token, -1, now, True)
+            sent.writer.taken_over.add(partition)
+            return Delivery(sent.owner, sent.token, -1, now, True)
         into = self.partition(partition)
         time_ms = into.append_time_ms = max(into.append_time_ms, now + self.skew.get(partition, 0))
         coordinator.write(Written(into.end, time_ms, sent.token, sent.value, sent.outputs), now)
-        return self._end(coordinator, partition) if sent.sync else None
+        return self._end(coordinator, partition)._replace(owner=sent.owner) if sent.sync else None
 
     def _end(self, coordinator: Coordinator, partition: TopicPartition) -> Delivery:
         """Commit the open transaction: its messages and outputs are there at once, each with a mark behind it."""

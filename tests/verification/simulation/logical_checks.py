@@ -26,10 +26,10 @@ from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.made import Made
 from tests.verification.simulation.oracle import Recorder, TaskHistory, Violation
+from tests.verification.simulation.plan import JOB, Plan
 from tests.verification.simulation.reference import LogicalHistory, Record, reference
 from tests.verification.simulation.sink import EarlyAccount
 from tests.verification.simulation.usercode import stage_code
-from tests.verification.simulation.world import JOB, Plan
 
 Channel = tuple[int, TopicPartition]
 Copy = tuple[int, ExternalRecord, object, bool]  # its offset, its sender, whether a successor had looked before it came

@@ -117,8 +117,9 @@ class PlainWindow:
 class PlainOutput:
     """An output that hands each record on. ``turns`` are the task's, in its state."""
 
-    def __init__(self, partitions: Sequence[TopicPartition], run: "PlainRun") -> None:
-        self._partitions, self._run = partitions, run
+    def __init__(self, partitions: Sequence[TopicPartition], run: "PlainRun", *, copied: bool = False) -> None:
+        """``copied``: each of the partitions gets each record (A2d)."""
+        self._partitions, self._run, self._copied = partitions, run, copied
 
     def send(
         self, key: bytes | None, value: bytes, *, timestamp: int | None = None, partition: int | None = None
@@ -129,7 +130,9 @@ class PlainOutput:
             partition = self._run.turn % count
             self._run.turn += 1
         at = partition_of(key, count) if partition is None else partition
-        self._run.send(self._partitions[at], key, value, timestamp)
+        for each in self._partitions if self._copied else (self._partitions[at],):
+            self._run.send(each, key, value, timestamp)
+        self._run.seen["records of broadcast streams"] += self._copied
 
 
 class PlainFiles:
@@ -200,12 +203,13 @@ class PlainRun:
         self._sent = sent
         self._unsent: list[tuple[TopicPartition, bytes | None, bytes, int]] = []
         self._known: set[bytes] = set()  # idents from the outside
+        self._highest: dict[tuple[bytes, ...], int] = {}  # (stage, partition) → number of its records from the outside
         self.seen: Counter[str] = Counter()
         self._letters = PlainOutput(code.external, self)
         task: Any = task_class(code)()
         task.counts, task.chains = PlainStore(COUNTS, content), PlainStore(CHAINS, content)
-        for attribute, partitions in zip(code.outputs, code.streams, strict=True):
-            setattr(task, attribute, PlainOutput(partitions, self))
+        for attribute, partitions, copied in zip(code.outputs, code.streams, code.copied, strict=True):
+            setattr(task, attribute, PlainOutput(partitions, self, copied=copied))
         setattr(task, OUTSIDE_OUTPUT, PlainOutput(code.external, self))
         setattr(task, FILES_OUTPUT, PlainFiles(self))
         self._timers = PlainTimers(content)
@@ -255,7 +259,15 @@ class PlainRun:
         new = ident not in self._known
         self._known.add(ident)
         self.seen["duplicates dropped"] += not new
+        if self.code.numbered:
+            self._count_numbers(*ident.split(b"."), new=new)
         return new
+
+    def _count_numbers(self, *place: bytes, new: bool) -> None:
+        number, highest = int(place[2]), self._highest.get(place[:2], -1)
+        self.seen["repeats known by their numbers"] += not new
+        self.seen["numbers out of order"] += new and number < highest
+        self._highest[place[:2]] = max(number, highest)
 
     def _keep(self) -> tuple[Content, set[Due]]:
         return dict(self.content), self._timers.set.copy()

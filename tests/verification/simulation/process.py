@@ -1,10 +1,10 @@
-"""One simulated process: the real core, driver and overlay of one task over a simulated log, store and spill."""
+"""A task in a simulated process: the real core, driver and overlay over a simulated log, store and spill."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from framework.core.deterministic.task import DeterministicCore
@@ -14,18 +14,20 @@ from framework.execution.build import TaskIO, aligned_driver, deterministic_driv
 from framework.execution.driver import TaskDriver
 from framework.ports import Write
 from protocol.changelog_position import decode_changelog_position
-from tests.verification.simulation.boundary import Ambush, Boundary
-from tests.verification.simulation.connection import SimLog
+from tests.verification.simulation.boundary import Ambush
 from tests.verification.simulation.core import SimCore, check_steps
 from tests.verification.simulation.disk import Host, SimOverlay, SimSpill, SimStore
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.oracle import Recorder
+from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.runners import Keeper, aligned_processor, logical_processor
 from tests.verification.simulation.sink import SimEarlySink, SimSink, SlowSteps
 from tests.verification.simulation.step_text import tell_steps
 from tests.verification.simulation.usercode import StageCode, stage_code, stage_graph
-from tests.verification.simulation.world import Plan
+
+if TYPE_CHECKING:
+    from tests.verification.simulation.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Surroundings:
 
 
 class Process:
-    """A task's process on a host. Its monotonic clock starts elsewhere than those of others.
+    """A task in a process, on a host. Its monotonic clock starts elsewhere than those of others.
 
     ``wiring``: the task's in the graph that the process has; ``refused``: it is one that a start must refuse.
     """
@@ -57,10 +59,14 @@ class Process:
         number: int,
         host: Host,
         wiring: TaskWiring,
+        worker: "Worker",
         *,
         refused: bool = False,
     ) -> None:
         plan = around.plan
+        self.worker = worker
+        self.owner = len(worker.tasks)
+        worker.tasks.append(self)
         self.task = task
         self.nonce = crc32(b"%d" % number).to_bytes(16, "big")
         self.number = number
@@ -68,16 +74,11 @@ class Process:
         self.wiring = wiring
         self.refused = refused
         self.name = f"{self.wiring.name}#{number}"
-        self.boundary = Boundary(around.ambush)
-        self.log = SimLog(around.log, self.boundary, self.wiring.changelog)
-        self.started = False
-        self.paused = False
+        self.boundary, self.log = worker.boundary, worker.log
         self.recorded = False  # its counters were added up
         self.lurks = False  # it makes its claim when another process of its task claims for a rollback
         self.sink_steps = SlowSteps(around.now, around.draw, around.plan.unkind.sink_ms)
         self._seen: Counter[str] = Counter()
-        self.stop_by = 0  # time at which a graceful stop is given up; 0: none was asked for
-        self.wake_at = 0  # step at which a paused process goes on
         self._around = around
         self._disk = host.disk
         self._born = around.now() - number * 1000
@@ -108,7 +109,7 @@ class Process:
         executor = self.sink_steps if code.files and plan.unkind.sink_ms else None
         runner = aligned_processor(plan, self.task, code, self.overlay, sink, executor)
         runner.keeper = self._keeper
-        return core, aligned_driver(0, core, runner, self._io())
+        return core, aligned_driver(self.owner, core, runner, self._io())
 
     def _deterministic(self, code: StageCode) -> tuple[DeterministicCore, TaskDriver]:
         plan = self._around.plan
@@ -119,7 +120,7 @@ class Process:
         executor = self.sink_steps if code.files and plan.unkind.sink_ms else None
         runner = logical_processor(plan, self.task, code, self.overlay, sink, executor)
         runner.keeper = self._keeper
-        return core, deterministic_driver(0, core, runner, self._io())
+        return core, deterministic_driver(self.owner, core, runner, self._io())
 
     @property
     def _keeper(self) -> Keeper:
@@ -144,7 +145,6 @@ class Process:
 
     def start(self, wall_ms: int) -> None:
         """Begin as a real process does."""
-        self.started = True
         if self._around.plan.in_transactions(self.task):
             position = self.store.changelog_position()
             committed = -1 if position is None else decode_changelog_position(position).offset
@@ -157,12 +157,23 @@ class Process:
         """Return what core, driver and start have counted."""
         counted = Counter(self.core.seen) + Counter(self.driver.counters)
         counted += self._seen
+        counted["checkpoints of many slices"] = self.overlay.large
         counted["wipes of what was there"] += self.store.wiped_content
         if self.core.status not in (TaskStatus.STARTING, TaskStatus.GENESIS):
             start = self.core.start_up
             counted["redos over later commits"] += not start.restored and start.segments > 0
             counted["restores from within the log"] += start.restored and start.fold.start > 0
         return counted
+
+    @property
+    def rolls_back(self) -> bool:
+        """Whether a producer has taken back some of what the task has read."""
+        return isinstance(self.core, SimCore) and self.core.inputs.taken_back
+
+    @property
+    def paused(self) -> bool:
+        """Whether its process does nothing."""
+        return self.worker.paused
 
     @property
     def about_to_claim(self) -> bool:

@@ -20,9 +20,9 @@ from protocol.notes import IdleNote
 from tests.verification.simulation.feeds import value_for
 from tests.verification.simulation.oracle import TaskHistory
 from tests.verification.simulation.plain import Content, PlainRun, PlainTime
+from tests.verification.simulation.plan import JOB, Plan
 from tests.verification.simulation.steps import OUTSIDE, LogicalStep, TimeStep
 from tests.verification.simulation.usercode import FILES, StageCode, stage_code, stamp
-from tests.verification.simulation.world import JOB, Plan
 
 Channel = tuple[int, TopicPartition]
 Record = tuple[int, int, bytes | None, bytes]  # t, source, key, value

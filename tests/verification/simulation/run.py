@@ -17,8 +17,9 @@ from protocol.commit import decode_commit
 from tests.verification.simulation import invariants
 from tests.verification.simulation.mutants import MUTANTS, applied
 from tests.verification.simulation.oracle import Violation
+from tests.verification.simulation.plan import WHOLE, Cut, Knobs, World
 from tests.verification.simulation.scheduler import Simulation
-from tests.verification.simulation.world import WHOLE, Cut, Knobs, World, make_plan
+from tests.verification.simulation.world import make_plan
 
 DECODE = "decode_commit"
 Tell = Callable[[str], None] | None

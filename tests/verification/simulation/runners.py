@@ -18,10 +18,10 @@ from protocol.control import decode_watermark
 from protocol.envelope import MessageType, decode_header
 from protocol.ids import TopicPartition, split_producer_id
 from protocol.record_batch import RecordBatch
+from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.sink import DIRECTORY, SimSink, SlowSteps
 from tests.verification.simulation.steps import NOWHERE, QUIET, TIME, TOLD, LogicalStep, Step, TimeStep
 from tests.verification.simulation.usercode import StageCode, draws_of, stage_graph
-from tests.verification.simulation.world import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,30 +8,28 @@ from framework.core.deterministic.task import DeterministicCore
 from framework.core.task_topology import TaskWiring
 from framework.errors import Fenced, FrameworkError, Halted, OffsetOutOfRange, StoreCorrupted, TransientError
 from framework.execution.driver import TaskDriver
-from framework.execution.pending_sends import CHANGELOG
 from framework.ports import ExternalRecord, LogRow
 from framework.stores.memory import MemoryDisk
-from protocol.changelog import ChangelogType, decode_changelog_header
-from protocol.ids import TopicPartition
+from protocol.ids import TopicPartition, split_producer_id
 from tests.verification.simulation.arrivals import Arrivals
 from tests.verification.simulation.boundary import Ambush, Crashed
 from tests.verification.simulation.builds import Builds, check_refused, is_refusal
-from tests.verification.simulation.disk import Host, copy_of
+from tests.verification.simulation.disk import Hosts, copy_of
 from tests.verification.simulation.fault_plan import DAMAGES, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault
 from tests.verification.simulation.faults import FAULTS, WAITING, own_rand
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog, behaviour_of
 from tests.verification.simulation.logical_checks import LogicalChecker
 from tests.verification.simulation.oracle import Recorder, Violation
+from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.process import Process, Surroundings
 from tests.verification.simulation.trace import Trace
 from tests.verification.simulation.twins import Twins
-from tests.verification.simulation.world import Plan
+from tests.verification.simulation.worker import Worker
 
 REST = 100  # times the steps, at most, until all is committed: without room for early records it is read again for each
 SETTLE = 60  # steps for what is late
 RESTARTED = 0.2  # of the worlds are killed and started once more when all is done
-HOSTS = 2  # of a task; more when all are in use
 EPOCH_MS = 1_000_000
 TOLD = 0.2  # of the turns of a deterministic task it is told which time others have observed
 
@@ -72,12 +70,13 @@ class Simulation:
         self.log.hit = self._hit
         self._create_topics()
         self._arrivals = Arrivals(plan, self.log, self.rand, self.seen)
-        self.hosts = {task: [Host(n) for n in range(HOSTS)] for task in plan.wirings}
-        self._last_host = dict.fromkeys(plan.wirings, 0)
+        self.hosts = Hosts(plan.wirings, self.rand)
         self._processes: list[Process] = []
         self._number = 0
         # step, task, crash at this crossing, lurks
-        self._restarts: list[tuple[int, int, int, bool]] = [(0, task, 0, False) for task in plan.wirings]
+        self._restarts: list[tuple[int, int, int, bool]] = [
+            (0, task, 0, False) for task in plan.wirings if task == plan.together_with(task)[0]
+        ]
         self._idle = 0
         self._late = 0.0
         self._twins = Twins()
@@ -139,12 +138,12 @@ class Simulation:
             self._arrivals.feed(self.step)
         self._start_due()
         if wrong := self._builds.due(self.step, () if self.damaged else self.checker.histories.values()):
-            self._started(*wrong, refused=True)
+            self._started(wrong[0], lambda _: wrong[1], refused=True)
         while self._faults and self._faults[0].at * self.plan.steps <= self.step:
             self._fault(self._faults.popleft())
         busy, awake = False, self.awake()
         if awake:
-            busy = self._turn(awake[int(self.rand() * len(awake))])
+            busy = self._turn(awake[int(self.rand() * len(awake))].worker)
         for _ in range(int(self.rand() * 8)):
             busy = self.log.pump() or busy
         if self.log.repeats and self.rand() < 0.03:
@@ -172,52 +171,54 @@ class Simulation:
         """Return the processes that are not paused."""
         return [process for process in self._processes if not process.paused]
 
-    def _turn(self, process: Process) -> bool:
+    def _turn(self, worker: Worker) -> bool:
         """Let a process do a few things; True if it did any."""
-        driver, busy = process.driver, False
         try:
-            if not process.started:
-                process.start(self.now)
+            if not worker.started:
+                worker.start(self.now)
                 return True
-            if process.stop_by and self.now > process.stop_by:
-                self.kill(process, "stop timed out")
+            if worker.stop_by and self.now > worker.stop_by:
+                self.kill(worker.tasks[0], "stop timed out")
                 return True
-            self._tell(driver)
-            busy = process.sink_steps.work()
-            for _ in range(1 + int(self.rand() * 12)):
-                if not driver.tick():
-                    break
-                busy = True
+            for process in worker.tasks:
+                self._tell(process.driver)
+            worker.turn()
+            for process in worker.tasks:
+                self.seen["rollbacks asked for between two slices of many"] += (
+                    process.overlay.half_sent and process.rolls_back
+                )
                 if process.lurks and process.about_to_claim:
                     self._twins.lurk(process, self.step)
-                    return True
-            if self.rand() < 0.7:
-                for delivery in process.log.poll():
-                    driver.delivered(delivery)
-                    busy = True
-            check_refused(process)
-            if driver.exit is not None:
+                check_refused(process)
+            if worker.over:
                 self.seen["graceful stops"] += 1
-                self.kill(process, "exit 0")
+                self.kill(worker.tasks[0], "exit 0")
         except Crashed:
-            self.seen[f"crash {process.boundary.where}"] += 1
-            self.kill(process, f"crashed {process.boundary.where}")
-        except Fenced as error:
-            self.seen["fenced"] += 1
-            self.checker.fenced(process.task, process.core.generation, process.nonce, str(error))
-            self.kill(process, "exit 3")
-        except (TransientError, OffsetOutOfRange, StoreCorrupted) as error:
-            self.seen[f"exit 1 by {type(error).__name__}"] += 1
-            if isinstance(error, StoreCorrupted):
-                process.host.replace(MemoryDisk())  # as a worker does: the changelog is the truth
-            self.kill(process, f"exit 1: {error}")
-        except FrameworkError as error:
-            self._halt(process, error)
+            self.seen[f"crash {worker.boundary.where}"] += 1
+            self.kill(worker.tasks[0], f"crashed {worker.boundary.where}")
         except Violation:
             raise
-        except Exception as error:
-            raise Violation("error", f"{process.name}: {error!r}") from error
-        return busy
+        except Exception as error:  # noqa: BLE001  # whatever it is, it ends the process
+            self._failed(worker, worker.whose(error), error)
+        return worker.busy
+
+    def _failed(self, worker: Worker, process: Process, error: Exception) -> None:
+        """End a process by an error of one of its tasks, or raise Violation: it is one that must not be."""
+        self.seen["tasks that end by the error of another"] += len(worker.tasks) - 1
+        match error:
+            case Fenced():
+                self.seen["fenced"] += 1
+                self.checker.fenced(process.task, process.core.generation, process.nonce, str(error))
+                self.kill(process, "exit 3")
+            case TransientError() | OffsetOutOfRange() | StoreCorrupted():
+                self.seen[f"exit 1 by {type(error).__name__}"] += 1
+                for each in worker.tasks if isinstance(error, StoreCorrupted) else ():
+                    each.host.replace(MemoryDisk())  # as a worker does: the changelog is the truth
+                self.kill(process, f"exit 1: {error}")
+            case FrameworkError():
+                self._halt(process, error)
+            case _:
+                raise Violation("error", f"{process.name}: {error!r}") from error
 
     def _halt(self, process: Process, error: FrameworkError) -> None:
         """End a process that was right to refuse its graph, or to halt; else that is a violation."""
@@ -253,69 +254,71 @@ class Simulation:
     def _start_due(self) -> None:
         self._twins.wake(self._processes, self.step, self.seen)
         for process in self._processes:
-            if process.paused and process.wake_at <= self.step:
-                process.paused = process.log.stalled = False
+            if process.paused and process.worker.wake_at <= self.step:
+                process.worker.paused = process.log.stalled = False
                 self.trace.note(self.step, self.now, f"{process.name} goes on")
         if not self._restarts:
             return
         due = [entry for entry in self._restarts if entry[0] <= self.step]
         self._restarts = [entry for entry in self._restarts if entry[0] > self.step]
         for _, task, crash_at, lurks in due:
-            self._started(task, self._builds.wiring(self.plan.wirings[task]), crash_at, lurks=lurks)
+            self._started(task, self._builds.wiring, crash_at, lurks=lurks)
 
     def _started(
-        self, task: int, wiring: TaskWiring, crash_at: int = 0, *, refused: bool = False, lurks: bool = False
+        self,
+        task: int,
+        wiring: Callable[[TaskWiring], TaskWiring],
+        crash_at: int = 0,
+        *,
+        refused: bool = False,
+        lurks: bool = False,
     ) -> None:
-        self._number += 1
-        process = Process(self._around, task, self._number, self._host(task), wiring, refused=refused)
-        self.checker.ended_before[process.nonce] = self._arrivals.over
-        process.lurks = lurks
-        self._processes.append(process)
-        self.trace.note(self.step, self.now, f"{process.name} starts on host {process.host.number}")
+        """Start a process of a task, and of those that it hosts together with it. ``wiring``: as its build has it."""
+        hosted = (task,) if refused or lurks else self.plan.together_with(task)
+        worker = Worker(self.log, self.ambush, split_producer_id(task)[1], self.rand)
+        for each in hosted:
+            self._number += 1
+            wired = wiring(self.plan.wirings[each])
+            process = Process(self._around, each, self._number, self.hosts.take(each), wired, worker, refused=refused)
+            self.checker.ended_before[process.nonce] = self._arrivals.over
+            process.lurks = lurks
+            self._processes.append(process)
+            self.trace.note(self.step, self.now, f"{process.name} starts on host {process.host.number}")
+        self.seen["processes of several tasks"] += len(hosted) > 1
         if crash_at:
-            process.boundary.arm_crash(crash_at)
-
-    def _host(self, task: int) -> Host:
-        hosts = self.hosts[task]
-        free = [host for host in hosts if not host.in_use]
-        if not free:
-            free = [Host(len(hosts))]
-            hosts += free
-        host = free[int(self.rand() * len(free))]
-        last = hosts[self._last_host[task]]
-        if not last.in_use and self.rand() < 0.5:
-            host = last
-        self._last_host[task] = host.number
-        return host
+            worker.boundary.arm_crash(crash_at)
 
     def kill(self, process: Process, how: str, *, restart: bool = True) -> None:
-        """End a process; it is started again if no other one of its task is awake or about to start."""
-        self.trace.note(self.step, self.now, f"{process.name} {how}")
-        if process.restoring:
-            self.seen["crashes in a restore"] += 1
-        if process.overlay.half_applied:
-            self.seen["crashes between two chunks of a checkpoint"] += 1
-        self._count(process)
-        self._count_unacknowledged(process)
-        self._processes.remove(process)
-        process.log.die()
-        process.close(self.rand)
-        task = process.task
-        others = any(p.task == task for p in self.awake()) or any(entry[1] == task for entry in self._restarts)
-        if restart and not others:
-            self.restart(task, int(self.rand() * 25))
+        """End a task's process; it is started again if no other one of its tasks is awake or about to start."""
+        if process not in self._processes:
+            return  # it went with another task
+        worker = process.worker
+        for each in worker.tasks:
+            self.trace.note(self.step, self.now, f"{each.name} {how}")
+            if each.restoring:
+                self.seen["crashes in a restore"] += 1
+            self.seen["crashes between two slices of many"] += each.overlay.half_sent
+            if each.overlay.half_applied:
+                self.seen["crashes between two chunks of a checkpoint"] += 1
+            self._count(each)
+            self._processes.remove(each)
+        self.seen += worker.unacknowledged(self.checker.histories)
+        worker.log.die()
+        for each in worker.tasks:
+            each.close(self.rand)
+        if restart and not self._has_other(self.plan.together_with(process.task)):
+            self.restart(process.task, int(self.rand() * 25))
+
+    def _has_other(self, tasks: tuple[int, ...]) -> bool:
+        """Tell whether a process that hosts all of these is awake, or about to start."""
+        if any(task in tasks and not (lurks and len(tasks) > 1) for _, task, _, lurks in self._restarts):
+            return True
+        return any(p.task == tasks[0] and len(p.worker.tasks) == len(tasks) for p in self.awake())
 
     def _count(self, process: Process) -> None:
         if not process.recorded:
             process.recorded = True
             self.seen += process.counted()
-
-    def _count_unacknowledged(self, process: Process) -> None:
-        answers = [(sent, delivery) for sent, delivery in process.log.lost_acks if sent.token == CHANGELOG]
-        for sent, delivery in answers:
-            if decode_changelog_header(sent.value).type is ChangelogType.COMMIT:
-                won = not delivery.fenced and delivery.offset in self.checker.histories[process.task].offsets.values()
-                self.seen[f"lost acknowledgements of a commit that {'won' if won else 'lost'}"] += 1
 
     def _hit(self) -> None:
         self.hits += 1
@@ -367,7 +370,7 @@ class Simulation:
             process.boundary.disarm()
             process.log.lose_ack = process.store.corrupt = False
             process.sink_steps.sink_ms = 0
-            process.wake_at = min(process.wake_at, self.step + 40)
+            process.worker.wake_at = min(process.worker.wake_at, self.step + 40)
         self._restarts = [(step, task, 0, False) for step, task, _, _ in self._restarts]
         self.log.away_until = 0
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from tests.verification.simulation.plan import WHOLE, Cut
 from tests.verification.simulation.run import Result, run_seed
-from tests.verification.simulation.world import WHOLE, Cut
 
 RUNS_MAX = 150  # tries; a run takes a fraction of a second
 

@@ -2,9 +2,9 @@
 
 from tests.verification.simulation.claims import Claims
 from tests.verification.simulation.oracle import TaskHistory, Violation
+from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan
 from tests.verification.simulation.steps import Step
 from tests.verification.simulation.usercode import COUNTS, LATE
-from tests.verification.simulation.world import NEVER_IDLE_MS, Plan
 
 
 def check_watermark(name: str, step: Step, record: int, producer: TaskHistory, claims: Claims) -> None:
@@ -23,7 +23,7 @@ def check_watermark(name: str, step: Step, record: int, producer: TaskHistory, c
 def late_records(name: str, plan: Plan, history: TaskHistory) -> int:
     """Return how many records were late; none is where no input is out of order or idle, and nothing repeated."""
     late = int(history.state((COUNTS, LATE)) or 0) if history.time is not None else 0
-    in_order = (plan.aligned or plan.deterministic) and not plan.disorder
+    in_order = (plan.aligned or plan.deterministic) and not plan.disorder and not plan.reordered
     if late and in_order and plan.settings.event_time_idle_ms == NEVER_IDLE_MS:
         raise Violation("event time", f"{name}: {late} records are late, but no input was out of order")
     return late

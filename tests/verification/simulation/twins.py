@@ -16,7 +16,8 @@ class Twins:
 
     def lurk(self, process: Process, step: int) -> None:
         """Let a process wait that is about to claim; not for ever."""
-        process.lurks, process.paused, process.wake_at = False, True, step + LURKED
+        process.lurks = False
+        process.worker.pause(step + LURKED)
         self._lurking.append(process)
 
     def wake(self, processes: Collection[Process], step: int, seen: Counter[str]) -> None:
@@ -24,5 +25,5 @@ class Twins:
         self._lurking = [each for each in self._lurking if each.paused and each in processes]
         rolling_back = {each.task for each in processes if each.reclaiming} if self._lurking else set()
         for process in [each for each in self._lurking if each.task in rolling_back]:
-            process.wake_at = step
+            process.worker.wake_at = step
             seen["twins that claim during a rollback"] += 1

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 from zlib import crc32
 
-from framework.api.deduplicate import ById
+from framework.api.deduplicate import ById, BySequence, Deduplicate
 from framework.api.files import Files
 from framework.api.graph import FIRST_USER_STORE, StageGraph, describe
 from framework.api.record import Record
@@ -23,14 +23,15 @@ from framework.api.topic import DeadLetter, Input, Output, Topic
 from framework.api.windows import TumblingWindow, Window
 from protocol.ids import TopicPartition, split_producer_id
 from tests.verification.simulation.feeds import BROADCAST
+from tests.verification.simulation.plan import SOURCE_KEYS, Plan, out_topic
 from tests.verification.simulation.sink import DIRECTORY
-from tests.verification.simulation.world import SOURCE_KEYS, Plan, out_topic
 
 COUNTS, CHAINS, PANES = FIRST_USER_STORE, FIRST_USER_STORE + 1, FIRST_USER_STORE + 2  # store ids
 LATE = b"~late"  # in COUNTS: records whose window was closed
 ORDER = b"~order"  # in COUNTS of a deterministic task: a hash of all that was processed, in its order
 WINDOW_MS = 16
 FOR_EVER_MS = 1 << 40
+OF_A_SESSION = 9  # records, of who feeds a partition
 IN, TABLE = "in.", "table."  # begin the names of external inputs; a table is read first
 OF_TIMER = b"~"  # begins the ident of what a timer or a window sends; then comes its time
 OUTSIDE_OUTPUT, FILES_OUTPUT = "outside", "files"  # attributes of a task
@@ -52,9 +53,13 @@ class StageCode:
     letters: bool  # it fails on some records, which go to its external topic as they came
     batch: bool  # it takes batches
     once: bool  # it drops what comes a second time from the outside
+    wide: bool  # some records change all keys, and most change the same one
+    numbered: bool  # and knows it by its number in a session
     deterministic: bool
     disorder: int
     topics: tuple[str, ...]  # that it reads, as its declarations name them
+    whole: frozenset[str]  # of those from stages, the ones that each task reads whole
+    copied: tuple[bool, ...]  # whether a stream that it writes is broadcast
     sends_to: tuple[str, ...]  # of each stream, the topic as its declarations name it
 
     @cached_property
@@ -101,7 +106,12 @@ class SimTask(Task):
             raise Unwanted
 
     def _count(self, number: int, value: bytes, draw: int) -> tuple[int, int]:
-        counts, chains, key = self.counts, self.chains, b"k%02d" % number
+        counts, chains = self.counts, self.chains
+        if self.code.wide:
+            number = 0 if draw & 3 else number
+            for each in range(self.code.keys) if draw % 6 == 1 else ():
+                counts.put(b"k%02d" % each, b"%d" % (draw + each))
+        key = b"k%02d" % number
         count = int(counts.get(key) or 0) + 1
         counts.put(key, b"%d" % count)
         chain = crc32(value, int(chains.get(key) or 0))
@@ -202,9 +212,13 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
         stage in plan.letters,
         stage in plan.batches,
         stage in plan.once,
+        plan.wide,
+        stage in plan.numbered,
         stage in plan.topology.deterministic,
         plan.disorder,
         tuple(dict.fromkeys([*read, *plan.topology.externals_of(stage)])),
+        frozenset(stream.user_topic for stream in plan.topology.streams_into(stage) if stream.broadcast),
+        tuple(stream.broadcast for stream in streams),
         tuple(stream.user_topic for stream in streams),
     )
 
@@ -213,14 +227,16 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
 def task_class(code: StageCode) -> type[SimTask]:
     """Return the class of a stage, with its inputs and outputs."""
     errors: Any = DeadLetter(_topic(code.external[0].topic)) if code.letters else "fail"
-    once = ById[bytes | None, bytes](ident_of, FOR_EVER_MS) if code.once else None
+    once: Deduplicate[bytes | None, bytes] | None = None
+    if code.once:
+        once = BySequence(session_of, number_of, FOR_EVER_MS) if code.numbered else ById(ident_of, FOR_EVER_MS)
     declared: dict[str, object] = {
         f"input{index}": Input(
             _topic(name),
             errors,
             deduplicate=once if name.startswith(IN) else None,
             bootstrap=name.startswith(TABLE),
-            broadcast=name.startswith(BROADCAST),
+            broadcast=name.startswith(BROADCAST) or name in code.whole,
         )
         for index, name in enumerate(code.topics)
     }
@@ -247,6 +263,17 @@ def _topic(name: str) -> Topic[Any, Any]:
 def ident_of(record: Record[bytes | None, bytes]) -> bytes:
     """Return what a record has in common with those that are made of it."""
     return record.value.partition(b";")[0]
+
+
+def session_of(record: Record[bytes | None, bytes]) -> bytes:
+    """Return who has sent a record: each session of who feeds a partition sends a few."""
+    stage, partition, number = ident_of(record).split(b".")
+    return b"%s.%s.%d" % (stage, partition, int(number) // OF_A_SESSION)
+
+
+def number_of(record: Record[bytes | None, bytes]) -> int:
+    """Return a record's number in its session."""
+    return int(ident_of(record).split(b".")[2]) % OF_A_SESSION
 
 
 def stamp(value: bytes, disorder: int) -> int:

@@ -7,6 +7,7 @@ from tests.verification.simulation.mutants import (
     of_event_time,
     of_execution,
     of_inputs,
+    of_large_checkpoints,
     of_logical_event_time,
     of_losses,
     of_modes,
@@ -17,6 +18,7 @@ from tests.verification.simulation.mutants import (
     of_time,
     of_unkind_logs,
     of_unkind_sinks,
+    of_workers,
 )
 from tests.verification.simulation.mutants.registry import MUTANTS, Mutant, applied
 
@@ -30,6 +32,7 @@ __all__ = [
     "of_event_time",
     "of_execution",
     "of_inputs",
+    "of_large_checkpoints",
     "of_logical_event_time",
     "of_losses",
     "of_modes",
@@ -40,4 +43,5 @@ __all__ = [
     "of_time",
     "of_unkind_logs",
     "of_unkind_sinks",
+    "of_workers",
 ]

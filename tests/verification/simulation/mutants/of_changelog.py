@@ -20,7 +20,7 @@ from framework.stores.overlay_store import OverlayStore
 from framework.stores.rewrite_slice import BEGUN
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.mutants.registry import busier, full_of, mutant
-from tests.verification.simulation.world import Plan, with_settings
+from tests.verification.simulation.plan import Plan, with_settings
 
 
 def _unfenced(plan: Plan) -> bool:

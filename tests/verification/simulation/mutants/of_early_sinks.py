@@ -5,9 +5,10 @@ from typing import Any
 from framework.execution.early_plan import EarlyPlan
 from framework.execution.early_release import EarlyReleases
 from framework.sinks.sink import Released
+from tests.verification.simulation.forms import with_early_sinks
 from tests.verification.simulation.mutants.registry import full_of, mutant
+from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.sink import EarlyAccount
-from tests.verification.simulation.world import Plan, with_early_sinks
 
 
 def _has_outputs(plan: Plan) -> bool:

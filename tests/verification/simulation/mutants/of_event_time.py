@@ -7,7 +7,7 @@ from framework.core.aligned.inputs import Inputs
 from framework.core.aligned.task import TaskCore
 from framework.execution.event_time import BEFORE_ALL, EventTime
 from tests.verification.simulation.mutants.registry import mutant
-from tests.verification.simulation.world import NEVER_IDLE_MS, Plan, with_settings
+from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan, with_settings
 
 
 def _timed(plan: Plan) -> bool:

@@ -1,7 +1,9 @@
 """Mistakes in what runs a task's code: what a failed record leaves behind, and what is no state (A1, D3, E1)."""
 
+from dataclasses import replace
 from typing import Any
 
+from framework.execution import deduplication as module
 from framework.execution.deduplication import Deduplicator
 from framework.execution.deterministic.outputs import LogicalOutputs
 from framework.execution.deterministic.processor import CALLS
@@ -11,9 +13,10 @@ from framework.execution.reserved_stores import TURN
 from framework.execution.timers import TimerQueue
 from framework.stores.overlay import Overlay
 from tests.verification.simulation.mutants.registry import full_of, mutant
-from tests.verification.simulation.world import Plan
+from tests.verification.simulation.plan import Plan
 
 _STATE = ("uncommitted", "store", "restore")
+_AGAIN = ("again", "prefix", "halted", "exactly once", "release", "outside twice")
 _killed = full_of("crash", "crash at a boundary", "crash of several", "zombie")
 
 
@@ -31,6 +34,15 @@ def _takes_batches(plan: Plan) -> bool:
 
 def _remembers(plan: Plan) -> bool:
     return bool(plan.once) and plan.aligned
+
+
+def _remembers_in_order(plan: Plan) -> bool:
+    return bool(plan.once & plan.topology.deterministic)
+
+
+def _numbered(plan: Plan) -> Plan:
+    """Inputs that repeat and reorder, of tasks that know records by their numbers and are often killed."""
+    return _killed(replace(plan, numbered=plan.once, reordered=True))
 
 
 def _timed(plan: Plan) -> bool:
@@ -76,6 +88,31 @@ def ids_in_memory(_is_new_id: Any) -> Any:
     def mistaken(self: Deduplicator, record: Any) -> bool:
         known: set[Any] = vars(self).setdefault("known", set())
         new = (found := self._by_id.id(record)) not in known
+        known.add(found)
+        return new
+
+    return mistaken
+
+
+@mutant(module, "with_number", "output", "liveness", *_STATE, shows=_remembers, focus=_numbered)
+def lower_numbers_known(with_number: Any) -> Any:
+    """A number below the highest of its session counts as seen, though the record comes for the first time."""
+
+    def mistaken(ranges: Any, number: int) -> Any:
+        return None if ranges and number <= ranges[-1][1] else with_number(ranges, number)
+
+    return mistaken
+
+
+@mutant(
+    Deduplicator, "_is_new_number", *_AGAIN, *_STATE, shows=_remembers_in_order, focus=_numbered, world="deterministic"
+)
+def numbers_in_memory(is_new_number: Any) -> Any:
+    """The numbers that a session has brought are forgotten with the process: a replay takes a repeat for new."""
+
+    def mistaken(self: Deduplicator, record: Any) -> bool:
+        declared, known = self._by_sequence, vars(self).setdefault("known", set())
+        new = (found := (declared.session(record), declared.number(record))) not in known
         known.add(found)
         return new
 

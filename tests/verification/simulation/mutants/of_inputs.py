@@ -17,7 +17,7 @@ from protocol.control import RollbackMarker
 from protocol.ids import RollbackEntry, TopicPartition
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.mutants.registry import full_of, mutant
-from tests.verification.simulation.world import Plan, with_settings
+from tests.verification.simulation.plan import Plan, with_settings
 
 
 def _aligned(plan: Plan) -> bool:

@@ -13,7 +13,7 @@ from framework.execution.deterministic.announced_time import AnnouncedTime
 from framework.execution.event_time import EventTime
 from protocol.notes import IdleNote
 from tests.verification.simulation.mutants.registry import full_of, mutant
-from tests.verification.simulation.world import Plan, with_settings
+from tests.verification.simulation.plan import Plan, with_settings
 
 _WRONG = ("again", "prefix", "halted", "time", "event time", "exactly once", "frontier", "store")
 

@@ -5,7 +5,7 @@ from typing import Any
 from framework.core.deterministic.merge import Merge
 from protocol.ids import TopicPartition
 from tests.verification.simulation.mutants.registry import full_of, mutant
-from tests.verification.simulation.world import Plan
+from tests.verification.simulation.plan import Plan
 
 _truncated = full_of("truncated stream", "crash", "truncated stream", damaged=True)
 

@@ -12,7 +12,7 @@ from framework.core.events import DataWritten
 from protocol.envelope import HEADER_SIZE
 from protocol.frames import last_logical
 from tests.verification.simulation.mutants.registry import busier, full_of, mutant
-from tests.verification.simulation.world import Plan
+from tests.verification.simulation.plan import Plan
 
 _killed = full_of("crash", "crash at a boundary", "crash of several", "zombie")
 

@@ -11,7 +11,7 @@ from framework.execution.deterministic.output_recovery import OutputRecovery
 from framework.execution.deterministic.outputs import LogicalOutputs
 from protocol.ids import split_producer_id
 from tests.verification.simulation.mutants.registry import full_of, mutant
-from tests.verification.simulation.world import Plan, with_settings
+from tests.verification.simulation.plan import Plan, with_settings
 
 _killed = full_of("crash", "crash at a boundary", "crash of several")
 

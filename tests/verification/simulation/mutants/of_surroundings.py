@@ -18,7 +18,7 @@ from protocol.envelope import decode_header
 from protocol.ids import TopicPartition
 from tests.verification.simulation.boundary import name_of
 from tests.verification.simulation.mutants.registry import busier, full_of, mutant
-from tests.verification.simulation.world import Plan
+from tests.verification.simulation.plan import Plan
 
 
 def _aligned(plan: Plan) -> bool:

@@ -1,11 +1,14 @@
 """Mistakes with tables beside a stream: inputs that are read first (A2c), or whole by each task (A2d)."""
 
+from dataclasses import replace
 from typing import Any
 
 from framework.core.external_inputs import Bounds, ExternalInputs
+from framework.execution.outputs import Outputs
 from protocol.commit import Commit, ExternalInput
+from tests.verification.simulation.forms import with_broadcast, with_table
 from tests.verification.simulation.mutants.registry import mutant
-from tests.verification.simulation.world import Plan, with_table
+from tests.verification.simulation.plan import Plan
 
 
 def _with_table(plan: Plan) -> Plan:
@@ -17,12 +20,26 @@ def _of_several_partitions(plan: Plan) -> bool:
     return max(counts, default=0) > 1
 
 
+def _copies(plan: Plan) -> bool:
+    return plan.aligned and any(stream.partitions > 1 for stream in plan.topology.streams)
+
+
 @mutant(ExternalInputs, "commit", "position", "error", shows=_of_several_partitions, focus=_with_table)
 def broadcast_position_of_one(commit: Any) -> Any:
     """A commit has the position in one partition of each topic, though the task reads all of a broadcast one (A2d)."""
 
     def mistaken(self: ExternalInputs) -> tuple[ExternalInput, ...]:
         return tuple({entry.topic: entry for entry in commit(self)}.values())
+
+    return mistaken
+
+
+@mutant(Outputs, "_stream_append", "lost", "seq", "halted", "liveness", shows=_copies, focus=with_broadcast)
+def broadcast_by_key(stream_append: Any) -> Any:
+    """A record of a broadcast stream goes to the task of its key alone (A2d)."""
+
+    def mistaken(self: Outputs, streams: Any) -> Any:
+        return stream_append(self, [replace(stream, broadcast=False) for stream in streams])
 
     return mistaken
 

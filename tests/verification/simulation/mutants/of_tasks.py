@@ -15,7 +15,7 @@ from framework.execution.pending_sends import PendingSends
 from protocol.control import encode_marker
 from protocol.ids import TopicPartition
 from tests.verification.simulation.mutants.registry import mutant
-from tests.verification.simulation.world import Plan
+from tests.verification.simulation.plan import Plan
 
 
 def _aligned(plan: Plan) -> bool:

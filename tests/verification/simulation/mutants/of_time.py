@@ -17,7 +17,7 @@ from framework.core.ownership import Ownership
 from framework.execution.deterministic.outputs import LogicalOutputs
 from protocol.changelog import ChangelogType, decode_changelog_header, decode_input_decision
 from tests.verification.simulation.mutants.registry import full_of, mutant
-from tests.verification.simulation.world import Plan, with_settings
+from tests.verification.simulation.plan import Plan, with_settings
 
 _WRONG = ("again", "prefix", "halted", "time", "exactly once", "decision")  # what is made again is not what it was
 _killed = full_of("crash", "crash at a boundary", "crash of several", "zombie")

@@ -6,7 +6,7 @@ from typing import Any
 from framework.core.events import ChangelogAppended
 from framework.core.ownership import Ownership
 from framework.core.task_changelog import TaskChangelog
-from framework.errors import Fenced, LogAway
+from framework.errors import Fenced, LogAway, OffsetOutOfRange
 from framework.execution.aligned_mode import AlignedMode
 from framework.execution.driver import TaskDriver
 from framework.execution.own_changelog import OwnChangelog
@@ -16,7 +16,7 @@ from protocol.changelog import ChangelogType
 from protocol.ids import TopicPartition
 from tests.verification.simulation.connection import SimLog
 from tests.verification.simulation.mutants.registry import full_of, mutant
-from tests.verification.simulation.world import Plan
+from tests.verification.simulation.plan import Plan, with_settings
 
 _OVERLOOKED = (
     "halted",
@@ -66,6 +66,14 @@ def _reads_ahead(plan: Plan) -> bool:
 
 def _reads_streams(plan: Plan) -> bool:
     return plan.aligned and bool(plan.topology.streams)
+
+
+def _trims_late(plan: Plan) -> Plan:
+    """Changelogs that are trimmed soon and some time later, and processes that die one by one: a task has one alone."""
+    settings = with_settings(plan, changelog_retention_ms=0, batch_bytes_max=1)
+    knobs = replace(plan.knobs, rewrite_share=8.0, data_bytes=1, tail=1)
+    unkind = replace(plan.unkind, trim_ms=8 * plan.settings.checkpoint_interval_ms)
+    return full_of("crash in a restore")(replace(settings, knobs=knobs, unkind=unkind))
 
 
 _claimed_twice = full_of("twin in a rollback", "crash", "twin in a rollback")
@@ -148,6 +156,20 @@ def lagging_read_is_the_end(read: Any) -> Any:
 
     def mistaken(self: PartitionReader, bytes_max: int = 1 << 20) -> Any:
         return read(self, bytes_max) or []
+
+    return mistaken
+
+
+@mutant(PartitionReader, "read", "halted", "restore", "store", "uncommitted", focus=_trims_late)
+def trimmed_is_left_out(read: Any) -> Any:
+    """A task that reads its changelog goes on behind what is trimmed meanwhile, and keeps what it has read (K2, R1)."""
+
+    def mistaken(self: PartitionReader, bytes_max: int = 1 << 20) -> Any:
+        try:
+            return read(self, bytes_max)
+        except OffsetOutOfRange:
+            self.position = self._log.bounds(self.partition)[0]
+            return read(self, bytes_max)
 
     return mistaken
 

@@ -6,7 +6,7 @@ from typing import Any
 from framework.execution.outbox import Outbox
 from framework.execution.outbox_executor import Background
 from tests.verification.simulation.mutants.registry import full_of, mutant
-from tests.verification.simulation.world import Plan, with_settings
+from tests.verification.simulation.plan import Plan, with_settings
 
 
 def _writes_files(plan: Plan) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.verification.simulation.fault_plan import draw_faults
-from tests.verification.simulation.world import Plan, World
+from tests.verification.simulation.plan import Plan, World
 
 Make = Callable[[Any], Any]  # from the original method, property or function to the mistaken one
 

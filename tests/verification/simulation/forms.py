@@ -1,0 +1,98 @@
+"""Forms that the job of a world may have on top: event time, tables, early sinks, what tasks do with records."""
+
+import random
+from dataclasses import replace
+
+from framework.core.task_topology import wire
+from protocol.ids import split_producer_id
+from tests.verification.simulation.feeds import as_tasks_see, expected_of, table_of
+from tests.verification.simulation.plan import NEVER_IDLE_MS, Plan, with_settings
+
+KEYS_MANY = 150
+
+
+def with_early_sinks(plan: Plan) -> Plan:
+    """Return the same job with files instead of topics, which get outputs ahead of commits (D5).
+
+    Of deterministic tasks only, and but for some stages.
+    """
+    r = random.Random(f"early sinks {plan.seed}")
+    written = sorted((plan.out_partitions.keys() & plan.topology.deterministic) - plan.letters)
+    early = {stage for stage in written if r.random() < 0.7}
+    left = {stage: count for stage, count in plan.out_partitions.items() if stage not in early}
+    return replace(with_settings(plan, sink_delivery="early"), files=plan.files | early, out_partitions=left)
+
+
+def with_table(plan: Plan) -> Plan:
+    """Return the same job with a table from outside beside a stage's inputs (A2c, A2d)."""
+    topology, rows = table_of(plan.seed, plan.topology)
+    edges = tuple((stream.producer, stream.consumer) for stream in topology.streams)
+    return replace(
+        plan,
+        topology=topology,
+        wirings={task: wire(topology, *split_producer_id(task)) for task in plan.wirings},
+        inputs={**plan.inputs, **rows},
+        expected=plan.expected | expected_of(edges, as_tasks_see(topology, rows), {*plan.out_partitions, *plan.files}),
+    )
+
+
+def with_broadcast(plan: Plan) -> Plan:
+    """Return the same job with a stage each task of which gets all that others send to it (A2d)."""
+    streams = plan.topology.streams
+    consumers = sorted({stream.consumer for stream in streams if stream.partitions > 1})
+    if not consumers:
+        return plan
+    chosen = random.Random(f"broadcast {plan.seed}").choice(consumers)
+    topology = replace(
+        plan.topology,
+        streams=tuple(replace(stream, broadcast=stream.consumer == chosen) for stream in streams),
+    )
+    wirings = {task: wire(topology, *split_producer_id(task)) for task in plan.wirings}
+    return replace(plan, topology=topology, wirings=wirings)
+
+
+def with_many_keys(plan: Plan) -> Plan:
+    """Return the same job with checkpoints that change hundreds of keys, in slices of a few, and with a hot key."""
+    knobs = replace(plan.knobs, chunk_keys=5, data_bytes=1 << 18)
+    return plan if plan.tight_layer else replace(plan, wide=True, keys=KEYS_MANY, knobs=knobs)
+
+
+def with_workers(plan: Plan) -> Plan:
+    """Return the same job with the tasks of one number, of all stages, in one process, as a worker hosts them."""
+    return replace(plan, together=not plan.damaged)
+
+
+def with_event_time(plan: Plan) -> Plan:
+    """Return the same job with event time in the tasks that set timers: all of them, or the last stage's (E1)."""
+    if not plan.timers:
+        return plan
+    r = random.Random(f"event time {plan.seed}")
+    stages = [stage.ordinal for stage in plan.topology.stages]
+    timed = frozenset(stages[-1:] if r.random() < 0.2 else stages)
+    topology = replace(plan.topology, timed=timed)
+    wirings = {task: wire(topology, *split_producer_id(task)) for task in plan.wirings}
+    interval = plan.settings.checkpoint_interval_ms
+    idle_ms = r.choice((2 * interval, 10 * interval, NEVER_IDLE_MS, NEVER_IDLE_MS))
+    plan = with_settings(plan, event_time_idle_ms=idle_ms)
+    return replace(plan, topology=topology, wirings=wirings, disorder=r.choice((0, 0, 9)))
+
+
+def with_forms(plan: Plan) -> Plan:
+    """Return the same job with stages that use the forms which an input and its task may have."""
+    r, topology = random.Random(f"forms {plan.seed}"), plan.topology
+    stages = [stage.ordinal for stage in topology.stages]
+    batches = frozenset(s for s in stages if r.random() < 0.3) - topology.deterministic
+    once = frozenset(s for s in stages if r.random() < 0.5 and s in topology.timed and s in topology.external_inputs)
+    letters = frozenset(s for s in stages if r.random() < 0.3 and s in plan.out_partitions) - once
+    return replace(plan, letters=letters, batches=batches, once=once)
+
+
+def with_numbers(plan: Plan) -> Plan:
+    """Return the same job with inputs that come out of order, too, where they bring some records twice.
+
+    Half of the stages that drop repeats know them by their numbers.
+    """
+    r = random.Random(f"numbers {plan.seed}")
+    return replace(
+        plan, numbered=frozenset(s for s in sorted(plan.once) if r.random() < 0.5), reordered=r.random() < 0.7
+    )
