@@ -132,6 +132,28 @@ def test_all_links_lead_somewhere() -> None:
     assert [f"{path.relative_to(ROOT)}: {to}" for path, to in links if to and not (path.parent / to).exists()] == []
 
 
+def headings(path: Path) -> set[str]:
+    """Return the headings of a document as the site and code hosts name them in links."""
+    titles = re.findall(r"^#+ (.*)$", path.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_all_links_into_a_page_lead_to_a_heading() -> None:
+    """Those of the rows of a seed, too: no row points to a page that does not hold it."""
+    links = [
+        (path, to, heading)
+        for path in documents()
+        for to, heading in re.findall(r"\]\(([^)\s#]*\.md|)#([^)\s]+)\)", path.read_text("utf-8"))
+        if "://" not in to
+    ]
+    assert len(links) > 50
+    assert [
+        f"{path.relative_to(ROOT)}: {to}#{heading}"
+        for path, to, heading in links
+        if heading not in headings(path.parent / to if to else path)
+    ] == []
+
+
 def test_lines_fit_on_a_screen() -> None:
     """No line of a document is longer than 120 characters; tables, which cannot be broken, are left out."""
     lines = [
