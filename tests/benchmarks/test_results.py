@@ -117,3 +117,25 @@ def test_a_table_on_the_terminal_is_the_one_in_the_docs(capsys: pytest.CaptureFi
     printed.add_row("a", "1,234")
     assert show(printed) == Table("Counting", ["", "n"], [["a", "1,234"]])
     assert "1,234" in capsys.readouterr().out
+
+
+def test_the_costs_of_both_techniques_are_those_of_the_latency_run() -> None:
+    """The table of the page on effectively once repeats figures: each is what docs/results/latency.json has."""
+    page = (results.ROOT / "docs" / "explanation" / "effectively-once.md").read_text("utf-8")
+    modes = ["at-least-once", "exactly-once", "deterministic", "deterministic, sequenced"]
+    cells = [cell for cell in read("latency").cells if cell["log"] == "Kafka" and cell["mode"] in modes]
+    found = {
+        (cell["kind"], cell["tasks"], cell["mode"]): cell for cell in cells if cell["checkpoint_interval_ms"] == 1_000
+    }
+    for label, kind, tasks, shown in (
+        ("CPU ms a document, 2 tasks a stage", "steady", 2, "{cpu_ms_a_document}"),
+        ("CPU ms a document, 4 tasks a stage", "steady", 4, "{cpu_ms_a_document}"),
+        ("latency p50 / p99, 2 tasks a stage", "steady", 2, "{p50_ms:,} / {p99_ms:,}"),
+        ("latency p50 / p99, 4 tasks a stage", "steady", 4, "{p50_ms:,} / {p99_ms:,}"),
+        ("first output after a kill, s", "kills", 2, "{first}"),
+        ("p99 with three kills, ms", "kills", 2, "{p99_ms:,}"),
+        ("records twice after three kills", "kills", 2, "{records_again:,}"),
+    ):
+        of = [found[kind, tasks, mode] for mode in modes]
+        row = [shown.format(**each, first=", ".join(f"{s:.2f}" for s in each.get("first_output_s", []))) for each in of]
+        assert f"| {label} | {' | '.join(row)} |" in page
