@@ -23,7 +23,8 @@ REWRITE_IDLE_BYTES = 64 * 1024  # of commit messages alone, after which a checkp
 EVERY_MS = 5  # between two watermarks, or a ms for each partition: more often costs more than it brings
 PER_CHECKPOINT = 20  # watermarks at most: what they lead to leaves the job with its checkpoint
 
-GONE_TIMERS_MIN = 1_000  # in the heap: fewer of them cost 100 KB, and each look through the heap some of a freeze
+GONE_TIMERS_MIN = 1_000  # in the heap: fewer of them cost 100 KB, and a new heap for them some of each batch
+MOVED_TIMERS = 1_000  # to a new heap, behind a batch or before a freeze: less than a millisecond
 
 # --- what inputs remember to drop duplicates ---
 

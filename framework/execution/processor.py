@@ -243,7 +243,7 @@ class Processor:
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
         self._outbox.close_checkpoint(checkpoint_id)
-        self._timers.before_freeze()
+        self._timers.settle()
         self._pins.save()
         time = () if self._time is None else self._time.save()
         self._entries.save([(STREAM_TIME, self._timers.now), (TURN, self._outputs.turn), *time])

@@ -1,18 +1,17 @@
 """The timers of one task: durable in a reserved store, in memory a heap of what may be due.
 
 The store is the truth. The heap may hold more (timers cancelled or undone): what is not in the store is passed over.
-A timer is in the heap once, however often it is set, and a freeze drops from the heap what is not in the store once
-that is most of it: between two freezes the heap grows no further than the open write batch does (A9).
+A timer is in the heap once, however often it is set. Once most of the heap is not in the store, what is goes to a new
+heap, a few timers behind each batch: no call goes through all of them (A8), and they stay as few as they were (A9).
 """
 
 import struct
-from collections.abc import Iterable
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from framework.errors import TaskError
 from framework.execution.event_time import BEFORE_ALL
-from framework.execution.limits import GONE_TIMERS_MIN
+from framework.execution.limits import GONE_TIMERS_MIN, MOVED_TIMERS
 from framework.stores.overlay_store import OverlayStore
 
 _AT = struct.Struct(">Q")  # with the sign bit flipped: sorts as the numbers do
@@ -36,19 +35,15 @@ class TimerQueue:
         self.due = NEVER
         self._store = store
         self._heap: list[bytes] = []
-        self._in_heap: set[bytes] = set()
+        self._left: list[bytes] = []  # the heap before, of which the timers that are still set go to the other
+        self._in_heap: set[bytes] = set()  # in either
         self._touched: set[bytes] = set()  # set or cancelled since ``settle``
         self._gone: set[bytes] = set()  # in the heap and, when last settled, not in the store
 
     def reload(self, now: int) -> None:
         """Start from the restored state; ``now`` is its event time."""
         self.now = now
-        self._keep(key for key, _ in self._store.scan())
-
-    def _keep(self, timers: Iterable[bytes]) -> None:
-        """Make the heap of these timers."""
-        self._heap = list(timers)
-        heapify(self._heap)
+        self._heap, self._left = [key for key, _ in self._store.scan()], []  # sorted: that is a heap
         self._in_heap = set(self._heap)
         self._touched, self._gone = set(), set()
         self._set_due()
@@ -74,21 +69,31 @@ class TimerQueue:
     def settle(self) -> None:
         """Note which timers of the last records are gone; no record is at work. Behind each batch: it takes as long."""
         if self._touched:
-            for raw in self._touched & self._in_heap:
+            touched, self._touched = self._touched, set()
+            for raw in touched & self._in_heap:
                 (self._gone.add if self._store.get(raw) is None else self._gone.discard)(raw)
-            self._touched = set()
+            self._move(2 * len(touched))  # faster than timers come
+        if self._left:
+            self._move(MOVED_TIMERS)
+        elif len(self._gone) > max(GONE_TIMERS_MIN, len(self._in_heap) // 2):
+            self._left, self._heap = self._heap, []
 
-    def before_freeze(self) -> None:
-        """Drop from the heap what is not in the store, if that is most of it; no record is at work."""
-        self.settle()
-        if len(self._gone) > max(GONE_TIMERS_MIN, len(self._heap) // 2):
-            self._keep(self._in_heap - self._gone)
+    def _move(self, count: int) -> None:
+        """Move timers that are set to the new heap, and drop the others."""
+        left, gone = self._left, self._gone
+        for _ in range(min(count, len(left))):
+            raw = left.pop()  # of a heap the last one: the others still are a heap
+            if raw in gone:
+                gone.remove(raw)
+                self._in_heap.remove(raw)
+            else:
+                heappush(self._heap, raw)
+        self._set_due()
 
     def pop(self) -> Due | None:
         """Remove and return the first timer that is due, or None."""
-        heap = self._heap
         while self.due <= self.now:
-            raw = heappop(heap)
+            raw = heappop(self._first())
             self._in_heap.discard(raw)
             self._gone.discard(raw)
             self._set_due()
@@ -97,8 +102,14 @@ class TimerQueue:
                 return _decode(raw)
         return None
 
+    def _first(self) -> list[bytes]:
+        """Return the heap with the first timer; an empty one if there is none."""
+        heap, left = self._heap, self._left
+        return left if left and not (heap and heap[0] < left[0]) else heap
+
     def _set_due(self) -> None:
-        self.due = _AT.unpack_from(self._heap[0])[0] - _SIGN if self._heap else NEVER
+        first = self._first()
+        self.due = _AT.unpack_from(first[0])[0] - _SIGN if first else NEVER
 
 
 def _encode(owner: str, at: int, key: str) -> bytes:

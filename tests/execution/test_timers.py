@@ -1,5 +1,7 @@
 """Timers and windows: fired in event time, once, as part of the state."""
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -7,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framework.errors import ConfigError, TaskError
+from framework.execution import timers as module
+from framework.execution.limits import MOVED_TIMERS
 from grete import (
     DeadLetter,
     Input,
@@ -142,7 +146,7 @@ def test_a_timer_that_is_set_again_and_again_is_kept_once(later_ms: int) -> None
             at += later_ms
             queue.schedule("", at)
         rig.commit()
-    assert len(queue._heap) <= 2_000
+    assert len(queue._in_heap) <= 2_000
     assert run(rig, ("", at)) == [("", at)]
 
 
@@ -154,8 +158,33 @@ def test_what_failed_records_set_does_not_stay_in_memory() -> None:
     for first in range(1_000_000, 1_005_000, 1_000):
         run(rig, *((f"set {at} gone fail", 1) for at in range(first, first + 1_000)), ("cancel 5000000 kept fail", 1))
         rig.commit()
-    assert len(queue._heap) <= 2_000
+    assert len(queue._in_heap) <= 2_000
     assert run(rig, ("", 5_000_000)) == [("kept", 5_000_000)]
+
+
+def test_a_large_heap_loses_what_was_cancelled_in_slices() -> None:
+    """No freeze goes through all timers (A8): a few leave the heap with each, and those that are set fire in order."""
+    rig = Rig(JOB)
+    queue, count = rig.processor._timers, 30_000
+    for at in range(count):
+        queue.schedule("", at, "kept" if at % 10 == 0 else "gone")
+    rig.commit()
+    left, steps = [len(queue._in_heap)], range(0, count, 500)
+    for first in steps:
+        for at in range(first, first + 500):
+            if at % 10:
+                queue.cancel("", at, "gone")
+        rig.commit()
+        left.append(len(queue._in_heap))
+    for _ in range(count // MOVED_TIMERS):
+        rig.commit()
+        left.append(len(queue._in_heap))
+    assert max(before - after for before, after in pairwise(left)) <= MOVED_TIMERS + 2 * 500
+    assert left[-1] <= 2 * (count // 10)
+    kept = range(0, count, 10)
+    assert run(rig, ("set 15 late", 1), ("", count)) == [("kept", 0), ("kept", 10), ("late", 15)] + [
+        ("kept", at) for at in kept[2:]
+    ]
 
 
 class Looks:
@@ -196,7 +225,17 @@ COMMANDS = st.lists(
 )
 
 
+@pytest.fixture(scope="module")
+def few() -> Iterator[None]:
+    """Let a heap be left for the next one whenever half of it is gone, and timers move one by one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "GONE_TIMERS_MIN", 0)
+        patch.setattr(module, "MOVED_TIMERS", 1)
+        yield
+
+
 @given(COMMANDS, st.sets(st.integers(0, 30)))
+@pytest.mark.usefixtures("few")
 def test_timers_agree_with_a_model(commands: list[tuple[str, int, str]], restarts: set[int]) -> None:
     """Whatever is set and cancelled, and wherever the task restarts, what fires is what a sorted set would give."""
     rig, model, now = Rig(JOB), set[tuple[int, str]](), 0
@@ -206,6 +245,7 @@ def test_timers_agree_with_a_model(commands: list[tuple[str, int, str]], restart
         due = sorted(timer for timer in model if timer[0] <= now)
         model.difference_update(due)
         assert run(rig, (f"{command} {at} {key}", now)) == [(key, at) for at, key in due]
+        rig.processor.take_frames()
         if step in restarts:
             rig.commit()
             rig = Rig(JOB, disk=rig.disk)

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,30 @@ def test_the_file_does_not_grow_when_trimmed(log: EmbeddedLog) -> None:
         if each >= 5:
             pages.append(log._sql.execute("PRAGMA page_count").fetchone()[0])
     assert pages[-1] <= pages[0] * 1.1
+
+
+@pytest.mark.parametrize(("count", "size", "most"), [(5_000, 1, 1_000), (30, MiB, 4)])
+def test_a_large_trim_goes_in_slices(log: EmbeddedLog, path: Path, count: int, size: int, most: int) -> None:
+    """One slice at once and one with each poll, by rows and by bytes (A8); a close leaves the rest to the next trim."""
+    for _ in range(count // 10):
+        append(log, *[bytes(size)] * 10)
+    before = count - 5
+    log.trim(A0, before)
+    starts = [0, log.bounds(A0)[0]]
+    while starts[-1] < before:
+        log.wait(60_000)  # there is something to do: it returns at once
+        log.poll()
+        starts.append(log.bounds(A0)[0])
+        if len(starts) == 4:
+            log.close()
+            log = EmbeddedLog(path)
+            assert log.bounds(A0) == (starts[-1], count)
+            assert log.read(A0, starts[-1], 1)[0].offset == starts[-1]
+            log.trim(A0, before)
+            starts.append(log.bounds(A0)[0])
+    assert {after - start for start, after in pairwise(starts[:-1])} == {most}
+    assert [row.offset for row in log.read(A0, before, 64 * MiB)] == list(range(before, count))
+    log.close()
 
 
 def test_the_wal_is_bounded(log: EmbeddedLog, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

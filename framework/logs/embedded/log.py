@@ -23,10 +23,12 @@ from protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 WAL_BYTES_MAX = 64 << 20  # a WAL that reached this is emptied: disk space and recovery time stay bounded
 CHECKPOINT_BYTES = 4 << 20  # written here since the last copying back: little each time, so no long stall (20 ms)
 CHECKPOINT_WAIT_MS = 20  # for readers of old pages: one that is stopped in mid-read must not stop all writers
-TRIM_ROWS = 1_000  # deleted in one transaction: other writers get their turn in between
+TRIM_ROWS = 1_000  # deleted in one transaction: other writers, and other work of the caller, get their turn in between
+TRIM_BYTES = 4 << 20  # of values in it: the pages of large ones take the longest to be freed (3 ms)
 
 _APPEND = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)"
 _TAIL = "SELECT next, fence, append_time_ms FROM partition WHERE id = ?"
+_SIZES = "SELECT coalesce(length(value), 0) FROM message WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
 _MOVE = "UPDATE partition SET next = ?, fence = ?, append_time_ms = ? WHERE id = ?"
 
 _NO_PARTITION = -1  # partition id of a queued item that has outputs only
@@ -55,6 +57,7 @@ class EmbeddedLog(EmbeddedReader):
         self._queue: list[_Queued] = []
         self._queue_sync = False
         self._processed: dict[TopicPartition, int] = {}  # reported, to be written with the next poll
+        self._trims: dict[TopicPartition, int] = {}  # partition → the offset before which it is being trimmed
         self._version = -1  # PRAGMA data_version when wait() returned last
         self._committed = True  # here, since wait() returned, to what is read here: data_version shows only the others'
         self._written = 0  # bytes of WAL since the last checkpoint of this process, about
@@ -133,8 +136,10 @@ class EmbeddedLog(EmbeddedReader):
     def poll(self) -> list[Delivery]:
         """Write all that is queued in one transaction and return its deliveries. If it fails, all stays queued.
 
-        Raises TransientError (disk full, busy), Halted (corrupt).
+        Before that a slice of a trim, if one is under way. Raises TransientError (disk full, busy), Halted (corrupt).
         """
+        if self._trims:
+            self._trim_slice(next(iter(self._trims)))
         if not self._queue and not self._processed:
             return []
         with self._transaction(sync=self._queue_sync):
@@ -163,20 +168,40 @@ class EmbeddedLog(EmbeddedReader):
     def trim(self, partition: TopicPartition, before: int) -> None:
         """Delete messages with offset < ``before`` (K3); their pages are used again. Raises OffsetOutOfRange.
 
-        In several transactions: a crash in between leaves a smaller trim.
+        A slice at once, and one with each ``poll``, each in a transaction: no call takes as long as a large trim (A8).
+        A close or a crash in between leaves a smaller trim; the start of the partition says how far it came.
         """
-        start, end = self.bounds(partition)
+        _, end = self.bounds(partition)
         if before > end:
             raise OffsetOutOfRange(
                 f"{partition}: cannot trim before {before}: the log ends at {end}", partition=partition, offset=before
             )
-        first = (number := self._id(partition)) << OFFSET_BITS
-        while start < before:
-            until = min(before, start + TRIM_ROWS)
+        self._trims[partition] = max(before, self._trims.pop(partition, 0))
+        self._trim_slice(partition)
+
+    def _trim_slice(self, partition: TopicPartition) -> None:
+        """Do the next slice of a trim; forget the trim if that is its last."""
+        start, before = self.bounds(partition)[0], self._trims[partition]
+        if start < before:
+            first = (number := self._id(partition)) << OFFSET_BITS
+            until = min(before, start + self._slice_rows(first + start, first + before))
             with self._transaction(sync=False):
                 self._sql.execute("DELETE FROM message WHERE id >= ? AND id < ?", (first, first + until))
                 self._sql.execute("UPDATE partition SET start = max(start, ?) WHERE id = ?", (until, number))
             start = until
+        if start >= before:
+            del self._trims[partition]
+
+    def _slice_rows(self, begin: int, end: int) -> int:
+        """Return how many of these messages, given by their ids, are deleted in one slice."""
+        held = 0
+        with self._guard:
+            sizes = self._sql.execute(_SIZES, (begin, end, TRIM_ROWS)).fetchall()
+        for rows, (size,) in enumerate(sizes):
+            if rows and held + size > TRIM_BYTES:
+                return rows
+            held += size
+        return TRIM_ROWS
 
     def report_processed(self, positions: Mapping[TopicPartition, int]) -> None:
         """Tell producers how far their reader is, in the transaction of the next poll."""
@@ -190,13 +215,16 @@ class EmbeddedLog(EmbeddedReader):
     # --- waiting ---
 
     def wait(self, timeout_ms: float, *, answers: bool = True) -> None:
-        """Return when any process has committed since the last return, or something is queued; else at the time-out."""
+        """Return when any process has committed since the last return, or there is something to do; or at the time-out.
+
+        To do is what is queued, or trimmed.
+        """
         deadline = time.monotonic() + timeout_ms / 1000
         with self._guard:
             self._notifier.reset()
             while True:
                 version = self._sql.execute(VERSION_SQL).fetchone()[0]
-                if version != self._version or self._committed or self._queue:
+                if version != self._version or self._committed or self._queue or self._trims:
                     self._version, self._committed = version, False
                     return
                 left = deadline - time.monotonic()

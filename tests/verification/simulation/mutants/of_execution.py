@@ -139,7 +139,9 @@ def timers_in_memory(reload: Any) -> Any:
     """A restart does not look for the timers that are set."""
 
     def mistaken(self: TimerQueue, now: int) -> None:
-        self.now = now
-        self._keep(())
+        reload(self, now)
+        self._heap.clear()
+        self._in_heap.clear()
+        self._set_due()
 
     return mistaken
