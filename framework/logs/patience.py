@@ -61,8 +61,13 @@ class Patience:
         self._end_s = min(self._end_s, self.clock_s() + seconds)
 
     def over(self, began_s: float, *, connecting: bool = False) -> bool:
-        """Tell whether what began then has waited for long enough."""
-        return self.ended or self.clock_s() - began_s > (self.connect_seconds if connecting else self.seconds)
+        """Tell whether what began then has waited for long enough.
+
+        An owner that is to stop and only asks by the way waits for nothing more: it has its workers to tell.
+        """
+        if self.ended or (self.brief and self._end_s < math.inf):
+            return True
+        return self.clock_s() - began_s > (self.connect_seconds if connecting else self.seconds)
 
     @contextlib.contextmanager
     def briefly(self, seconds: float) -> Iterator[None]:

@@ -2,9 +2,12 @@
 
 import gc
 import logging
+import os
 import signal
+import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import NoReturn
 
 from framework.errors import (
     ConfigError,
@@ -25,7 +28,10 @@ logger = logging.getLogger("grete")
 
 
 def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
-    """Make and run a worker with signals, logs and exit codes; ``whose`` gets to know which task a line is about."""
+    """Make and run a worker with signals, logs and exit codes; ``whose`` gets to know which task a line is about.
+
+    A stop that has timed out ends the process here.
+    """
     worker: Worker | None = None
     gc.freeze()  # what is imported stays: no collection need look at it
     gc.set_threshold(50_000, 20, 50)  # ours makes no cycles, but thousands of tuples that a checkpoint holds on to
@@ -48,9 +54,18 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
         if isinstance(error, StoreCorrupted) and worker is not None:
             worker.wipe()
         code = exit_code(error, worker=True)
+    if worker is not None and worker.gave_up:
+        _end(code)
     if code is ExitCode.DONE and worker is not None:
         worker.close()
     return code
+
+
+def _end(code: ExitCode) -> NoReturn:
+    """End the process at once: librdkafka's clients would wait for brokers that do not answer, and the time is over."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)
 
 
 def log_refused(error: ConfigError) -> None:

@@ -81,6 +81,7 @@ class Worker:
         self._away: dict[str, int] = {}  # task → its commits when the log was last silent: until the next, that is why
         self._stop_by: float | None = None  # set by a signal handler, seen by the loop
         self._stopping = False
+        self.gave_up = False  # a stop has timed out
         self._turns = 0  # of the loop
         self._stores: list[RocksStore] = []
         self._directories: list[Path] = []
@@ -214,6 +215,7 @@ class Worker:
         Without a log nothing could be committed; with one, something has held the last commit up.
         """
         assert self._stop_by is not None
+        self.gave_up = True
         waited_ms = self._settings.shutdown_timeout_ms
         logger.warning("stop timed out", extra={"waited_ms": waited_ms})
         away = self.patience.silent or self.patience.unanswered_since((self._stop_by - waited_ms) / 1000)

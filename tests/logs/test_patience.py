@@ -76,6 +76,9 @@ def test_the_bounds_of_waiting() -> None:
     assert not patience.over(13)
     patience.end_within(10)
     patience.end_within(60)  # a later, longer one changes nothing
+    with patience.briefly(2):
+        assert patience.over(clock.now)  # who is to stop tells its workers, and asks nothing by the way
+    assert not patience.over(clock.now)
     ended = []
     for clock.now in (25.9, 26):
         ended.append((patience.ended, patience.over(25)))
