@@ -15,7 +15,7 @@ WAITS_S = 60.0  # between two lines about a task that waits for others
 
 
 LATE = (
-    "{count:,} records came too late for their windows and were dropped ({parts}): "
+    "records dropped, too late for their windows: {count:,} ({parts}): "
     "raise grace_ms of the window, or event_time_idle_ms (docs/explanation/event-time.md)"
 )
 DUPLICATES = "duplicates dropped: {count:,} ({parts}): see deduplicate= (docs/guides/duplicates.md)"
@@ -108,6 +108,11 @@ class Screen:
     ) -> None:
         """Stop, and leave the bars on the screen."""
         self._progress.stop()
+
+
+def counted(count: int, noun: str) -> str:
+    """Return the count with its noun: "1 record", "2,000 records"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def printable(text: str) -> str:

@@ -2,9 +2,10 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
-from framework.cli.progress import LATE, Screen, printable
+from framework.cli.progress import LATE, Screen, counted, printable
 
 
 def shown(*, terminal: bool) -> tuple[Screen, io.StringIO]:
@@ -75,11 +76,17 @@ def test_late_records_are_told_at_once_then_once_a_minute_and_at_the_end() -> No
     screen.late({"count-0": 3, "count-1": 1_000, "other-0": 0}, finally_=True)
     lines = out.getvalue().splitlines()
     assert [line.split(" (")[0] for line in lines] == [
-        "1,002 records came too late for their windows and were dropped",
-        *["1,003 records came too late for their windows and were dropped"] * 2,
+        "records dropped, too late for their windows: 1,002",
+        *["records dropped, too late for their windows: 1,003"] * 2,
     ]
     assert "(count-0: 2, count-1: 1,000): raise grace_ms" in lines[0]
     screen.duplicates({"count-0": 7})
     assert out.getvalue().splitlines()[3:] == [
         "duplicates dropped: 7 (count-0: 7): see deduplicate= (docs/guides/duplicates.md)"
     ]
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 records"), (1, "1 record"), (2_000, "2,000 records")])
+def test_one_is_no_plural(count: int, text: str) -> None:
+    """A run that has taken one record does not say "1 input records"."""
+    assert counted(count, "record") == text

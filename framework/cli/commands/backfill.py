@@ -9,7 +9,7 @@ from rich.console import Console
 
 from framework.api.job import Job
 from framework.cli.job_target import JobTarget
-from framework.cli.progress import Screen
+from framework.cli.progress import Screen, counted
 from framework.cli.spark_work import of_stages, wanted_of
 from framework.errors import ConfigError
 from framework.job.directory import JobDirectory, directory_of
@@ -65,8 +65,8 @@ def _tell(screen: Screen, found: JobTarget, done: Done, seconds: float, *, outpu
     first = sum(report.records + report.refused for report in done.reports)
     keys = sum(report.keys for report in done.reports)
     screen.say(
-        f"{job.name}: {first:,} records{of_stages(job)}, {keys:,} keys in {seconds:.1f} s, checkpoint "
-        f"{done.run.checkpoint_id}"
+        f"{job.name}: {counted(first, 'record')}{of_stages(job)}, {counted(keys, 'key')} in {seconds:.1f} s, "
+        f"checkpoint {done.run.checkpoint_id}"
     )
     repeats = sum(report.repeats for report in done.reports)
     letters = sum(report.letters for report in done.reports)
@@ -76,7 +76,7 @@ def _tell(screen: Screen, found: JobTarget, done: Done, seconds: float, *, outpu
     if outputs:
         screen.say(f"{sent:,} outputs to topics, {letters:,} of them dead letters, are written")
     elif letters:
-        screen.say(f"{letters:,} records went to no store: they would be dead letters, which a backfill does not write")
+        screen.say(f"records that went to no store, since a backfill writes no dead letters: {letters:,}")
     if sent - letters and not outputs:
         screen.say(f"{sent - letters:,} outputs to topics belong to the history, and are not written again")
     for partition, offset in sorted(done.cover.resume.items()):

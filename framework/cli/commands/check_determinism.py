@@ -5,6 +5,7 @@ from pathlib import Path
 
 from framework.api.job import Job
 from framework.cli.job_target import existing_log
+from framework.cli.progress import counted
 from framework.errors import ExitCode
 from framework.execution.deterministic.determinism_lint import suspicious_lines
 from framework.job.directory import directory_of
@@ -21,7 +22,7 @@ def check_determinism(
     """Replay here and then elsewhere, compare, print; return FAILED if something differs."""
     with existing_log(reference, directory, address) as (job, log):
         found = replay(job, log, settings, since)
-    print(f"{found.records:,} input records replayed, {found.compared:,} outputs compared")
+    print(f"{counted(found.records, 'input record')} replayed, {counted(found.compared, 'output')} compared")
     if _is_same(found):
         found = _elsewhere(found, job, reference, directory, address, settings)
     if _is_same(found):
@@ -57,8 +58,8 @@ def _elsewhere(
         )
     )
     print(
-        f"from checkpoint {restart}, in another process: {again.records:,} input records replayed, "
-        f"{again.compared:,} outputs compared"
+        f"from checkpoint {restart}, in another process: {counted(again.records, 'input record')} replayed, "
+        f"{counted(again.compared, 'output')} compared"
     )
     return again
 

@@ -26,7 +26,7 @@ from framework.cli.feeding import (
     warn,
 )
 from framework.cli.job_target import JobTarget
-from framework.cli.progress import Screen
+from framework.cli.progress import Screen, counted
 from framework.client.pipe import spool_lines
 from framework.client.writer import Writer
 from framework.errors import ConfigError
@@ -126,7 +126,7 @@ def _summary(
         say(f"read: {described(report)}")
     how = "stopped" if stopped else "all input is used up"
     say(
-        f"{found.job.name}: {how}; {records:,} input records committed in {seconds:.1f} s "
+        f"{found.job.name}: {how}; {counted(records, 'input record')} committed in {seconds:.1f} s "
         f"({records / max(seconds, 0.001):,.0f}/s), after a start of {start:.1f} s"
     )
     options = options_of(found)

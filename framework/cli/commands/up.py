@@ -6,7 +6,7 @@ from rich.console import Console
 
 from framework.cli.feeding import Feeding, StopSignal, step, tell, warn
 from framework.cli.job_target import JobTarget
-from framework.cli.progress import Screen
+from framework.cli.progress import Screen, counted
 from framework.logs.patience import Patience
 from framework.worker.local_job import LocalJob
 
@@ -22,7 +22,8 @@ def up(found: JobTarget) -> None:
         screen,
     ):
         screen.say(
-            f"{found.job.name}: {found.job.partitions} workers in {found.job_directory.directory}; Ctrl-C stops them"
+            f"{found.job.name}: {counted(found.job.partitions, 'worker')} in {found.job_directory.directory}; "
+            "Ctrl-C stops them"
         )
         warn(found.job, screen)
         feeding = Feeding(local, None, [], follow=True)
