@@ -43,6 +43,9 @@ def often_idle(plan: Plan) -> Plan:
 
 OFTEN: dict[str, Callable[[Plan], Plan]] = {"send note": often_idle, **dict.fromkeys(EARLY_CALLS, with_early_sinks)}
 
+# Seeds that show a call that few worlds have. They come first: to find them takes ten seconds each.
+KNOWN = {"begin file": 81, "write file": 297, "name file": 297}
+
 
 def rows() -> list[list[str]]:
     """Return the cells of the table's rows."""
@@ -75,7 +78,7 @@ def lay_next(ambush: Ambush, sides: Iterator[str], call: str) -> None:
 def test_a_crash_at_each_call_is_recovered(call: str) -> None:
     """Processes are killed before a call and after one; no invariant breaks, and everything is committed in the end."""
     before, after = (f"crash {side} {call}" for side in SIDES)
-    for seed in range(400):
+    for seed in (KNOWN.get(call, 0), *range(400)):
         plan = SMALL.of(make_plan(seed, SMALL, "aligned" if call in CALLS else "deterministic"))
         plan = OFTEN.get(call, unchanged)(plan)
         if plan.damaged or (call in SHOWS and not SHOWS[call](plan)):

@@ -1,0 +1,129 @@
+"""What a fork server starts is a process as any other."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import forking
+
+JOB = """
+import json, os, sys, threading
+from grete import Input, Job, Record, Task, Topic, utf8
+
+told = {"pid": os.getpid(), "parent": os.getppid(), "directory": os.getcwd(), "session": os.getsid(0)}
+told |= {"group": os.getpgid(0), "arguments": sys.argv[1:], "path": sys.path, "hash": hash("grete")}
+told |= {"environment": dict(os.environ), "files": sorted(map(int, os.listdir("/proc/self/fd")))[:-1]}
+told |= {"threads": threading.active_count(), "main": sys.modules["__main__"].__spec__.name}
+told |= {"tests": [name for name in sys.modules if name.startswith("tests")]}
+told |= {"ignored": open("/proc/self/status").read().split("SigIgn:")[1].split()[0]}
+print(json.dumps(told), flush=True)
+sys.stderr.write("an error\\n")
+os.write(int(os.environ["PIPE"]), b"through the pipe")
+sys.stdin.read()
+raise SystemExit(5)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with a job's file that tells of its process, and stops it."""
+    (tmp_path / "job.py").write_text(JOB)
+    return tmp_path
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """Return the ends of a pipe."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def start(folder: Path, pipe: tuple[int, int], **variables: str) -> "subprocess.Popen[str]":
+    """Start a command that imports the job's file."""
+    variables = {**os.environ, "PIPE": str(pipe[1]), "PYTHONPATH": str(folder / "x"), **variables}
+    return subprocess.Popen(
+        [sys.executable, "-m", "framework.cli", "checkpoints", "job.py", "--directory", "there"],
+        cwd=folder,
+        env=variables,
+        pass_fds=[pipe[1]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session="SESSION" in variables,
+    )
+
+
+def told(folder: Path, pipe: tuple[int, int], **variables: str) -> dict[str, Any]:
+    """Return what the process tells of itself, and how it ended."""
+    process = start(folder, pipe, **variables)
+    out, err = process.communicate("end")
+    found: dict[str, Any] = json.loads(out)
+    assert found.pop("pid") == process.pid
+    assert found.pop("session") == (process.pid if "SESSION" in variables else os.getsid(0))
+    assert found.pop("group") == (process.pid if "SESSION" in variables else os.getpgid(0))
+    assert os.read(pipe[0], 100) == b"through the pipe"
+    return {**found, "code": process.returncode, "error": err}
+
+
+def until_gone(pid: int) -> None:
+    """Wait until no process has the id."""
+    while Path(f"/proc/{pid}").exists():
+        pass
+
+
+@pytest.mark.parametrize("variables", [{"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "0", "SESSION": "its own"}])
+def test_it_gets_what_a_start_by_exec_gives(
+    folder: Path, pipe: tuple[int, int], variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arguments, environment, directory, files, group, search path, hashes and exit code; only the parent differs."""
+    forked = told(folder, pipe, **variables)
+    monkeypatch.setattr(subprocess, "Popen", forking.BY_EXEC)
+    by_exec = told(folder, pipe, **variables)
+    assert forked.pop("parent") != os.getpid() == by_exec.pop("parent")
+    assert forked == by_exec
+    assert (forked["code"], forked["error"]) == (5, "an error\n")
+
+
+def test_it_is_killed_for_real(folder: Path, pipe: tuple[int, int]) -> None:
+    """By its own id, which no other process gets until its end is known."""
+    with start(folder, pipe) as process:
+        assert os.read(pipe[0], 100) == b"through the pipe"
+        assert process.poll() is None
+        process.kill()
+        assert process.wait(60) == process.poll() == -signal.SIGKILL
+        until_gone(process.pid)
+
+
+@pytest.mark.parametrize("variable", ["PYTHONHASHSEED=7", "PYTHONUTF8=1", "LC_ALL=C"])
+def test_what_no_server_has_read_as_it_started_is_by_exec(folder: Path, pipe: tuple[int, int], variable: str) -> None:
+    """A hash seed, and all that only a new interpreter reads."""
+    name, _, text = variable.partition("=")
+    assert told(folder, pipe, **{name: text})["parent"] == os.getpid()
+
+
+def test_what_is_left_is_killed(folder: Path, pipe: tuple[int, int]) -> None:
+    """The processes of a session of tests end with it, however it ends."""
+    script = """
+import os, sys, tests.support.test_forking as here
+from pathlib import Path
+from tests.support import forking
+with forking.installed():
+    process = here.start(Path(sys.argv[1]), (-1, int(sys.argv[2])))
+    print(process.stdout.readline(), flush=True)
+    os._exit(0)
+"""
+    arguments = [sys.executable, "-c", script, str(folder), str(pipe[1])]
+    done = subprocess.run(
+        arguments, cwd=forking.ROOT, pass_fds=[pipe[1]], stdout=subprocess.PIPE, text=True, check=True
+    )
+    until_gone(json.loads(done.stdout)["pid"])
