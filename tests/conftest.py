@@ -2,12 +2,14 @@
 
 import gc
 import os
+import subprocess
 from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
 
 from framework.testing.broker import Broker, NoBroker, find_broker
+from tests.support import forking
 from tests.support.postgres import NoPostgres, Postgres, find_postgres
 
 pytest_plugins = ["pytester"]
@@ -101,6 +103,19 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _refuse_skip(report)
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _programs_are_forked() -> Iterator[None]:
+    """Start workers and commands without their imports."""
+    with forking.installed():
+        yield
+
+
+@pytest.fixture
+def started_by_exec(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start them with their imports: for a test of the start itself, or of what is above it or in /proc."""
+    monkeypatch.setattr(subprocess, "Popen", forking.BY_EXEC)
 
 
 @pytest.fixture(scope="session")

@@ -102,6 +102,7 @@ def test_repeated_lines_are_logged_once(caplog: pytest.LogCaptureFixture) -> Non
     assert [record.getMessage() for record in caplog.records] == ["FAIL [producer-0] after 0 ms: ***"]
 
 
+@pytest.mark.usefixtures("started_by_exec")  # /proc shows what they were started with
 def test_a_job_runs_and_shows_no_secret(guarded: SecureBroker, tmp_path: Path) -> None:
     """A supervised worker runs with the options of a file, and one fails with a wrong password in it.
 

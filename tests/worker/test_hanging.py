@@ -108,6 +108,7 @@ def is_there(path: Path) -> None:
     until(path.exists, lambda: time.sleep(0.01), lambda: f"no {path}")
 
 
+@pytest.mark.usefixtures("started_by_exec")  # its whole stack is logged
 @pytest.mark.parametrize(
     ("hang", "mode"),
     [

@@ -50,6 +50,7 @@ def test_a_run_that_ends_soon_prewarms_no_worker(tmp_path: Path, monkeypatch: py
         assert local.supervisor._spawner._prewarmed is None
 
 
+@pytest.mark.usefixtures("started_by_exec")  # likewise
 def test_the_prewarmed_worker_takes_the_place_of_a_killed_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +74,7 @@ def test_the_prewarmed_worker_takes_the_place_of_a_killed_worker(
     assert waiting.returncode is not None  # the prewarmed worker ends with its supervisor
 
 
+@pytest.mark.usefixtures("started_by_exec")  # likewise
 def test_a_prewarmed_worker_whose_supervisor_is_gone_ends() -> None:
     """However the supervisor ended, the kernel closes its end of the pipe."""
     command = [sys.executable, "-m", "framework.worker.process_main"]
@@ -80,6 +82,7 @@ def test_a_prewarmed_worker_whose_supervisor_is_gone_ends() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.usefixtures("started_by_exec")  # the start itself
 @pytest.mark.parametrize("prewarmed", ["none", "waits", "dead"])
 def test_a_worker_starts_with_or_without_a_prewarmed_worker(prewarmed: str, spec: WorkerSpec) -> None:
     """A prewarmed worker saves time and nothing else: output, exit code and status pipe are the same."""
