@@ -31,8 +31,8 @@ comma := ,
 VENV := .venv
 BIN := $(VENV)/bin
 PINS := pyproject.toml constraints.txt
-# Two more than cores: much of a test is waiting, for processes that start and for brokers.
-PYTEST_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# Four more than cores: much of a test is waiting, for processes that start and for brokers.
+PYTEST_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 4)
 PYTEST = $(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal
 COVERED := tests/protocol tests/core
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
