@@ -64,7 +64,7 @@ def backfilling(directory: Path, records: int, cores: int) -> Result:
     os.environ["BENCH_JOB"] = "process"
     from benchmarks.counting import job
 
-    history(directory / "past", records)
+    history(directory / "history", records)
     job_directory, settings = JobDirectory(directory / "job"), Settings()
     log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
@@ -72,7 +72,7 @@ def backfilling(directory: Path, records: int, cores: int) -> Result:
     where = Where("embedded", "", str(job_directory.directory / "log.db"))
     result: Result = {}
     for round_ in ("first", "second"):  # the first one also warms Spark up
-        sources = sources_of(job, [str(directory / "past")])
+        sources = sources_of(job, [str(directory / "history")])
         wanted = Wanted(job, JOB, where, settings, sources, str(directory / "work"))
         begun, cpu = time.perf_counter(), tree_cpu_s()
         done = backfill(spark, wanted, parse_until(None, job), log, Silent())
@@ -116,7 +116,7 @@ def executing(_directory: Path, records: int) -> Result:
         outside,
         1,
         outputs=False,
-        run=None,
+        bulk_write=None,
         snapshots=None,
         where=nowhere,
         tails={},

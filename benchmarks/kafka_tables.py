@@ -13,9 +13,9 @@ RESTART_INTERVAL_MS = 100
 BARE, AT_LEAST = "bare loop", "at least once"
 STARTS = {
     "cold": "kill -9, new process",
-    "spare": "kill -9, prewarmed worker",
+    "prewarmed": "kill -9, prewarmed worker",
     "cold_deleted": "no state, new process",
-    "spare_deleted": "no state, prewarmed worker",
+    "prewarmed_deleted": "no state, prewarmed worker",
 }
 
 

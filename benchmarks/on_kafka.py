@@ -292,9 +292,9 @@ def restart(bootstrap: str, keys: int, **settings: int | str) -> Result:
         restarts = Restarts(bootstrap, keys, Path(name), **settings)
         for label, prewarmed, delete in (
             ("cold", False, False),
-            ("spare", True, False),
+            ("prewarmed", True, False),
             ("cold_deleted", False, True),
-            ("spare_deleted", True, True),
+            ("prewarmed_deleted", True, True),
         ):
             result |= {
                 f"{label}_{n}": figure for n, figure in restarts.again(prewarmed=prewarmed, delete=delete).items()

@@ -59,7 +59,7 @@ def described(took: Sequence[float]) -> dict[str, float]:
     return {"records": len(took), **found, "max_us": round(ordered[-1] * 1e6)}
 
 
-def read_back(bootstrap: str) -> tuple[int, int, int]:
+def recount(bootstrap: str) -> tuple[int, int, int]:
     """Return (records in the topic, of them new to a reader, different keys)."""
     once, new, found, keys = Once(), 0, 0, set[bytes | None]()
     log = KafkaLog(bootstrap)
@@ -90,7 +90,7 @@ def main(seconds: float, rate: int) -> dict[str, object]:
             after = write(writer, len(before) + len(away), BESIDE_S, rate)
             writer.flush()
             drained_s = time.perf_counter() - back_s
-        found, new, keys = read_back(cluster.bootstrap)
+        found, new, keys = recount(cluster.bootstrap)
     return {
         "seconds": seconds, "rate": rate, "before": described(before), "away": described(away),
         "after": described(after), "waiting": waiting, "spool_bytes": size, "drained_s": round(drained_s, 1),

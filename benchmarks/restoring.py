@@ -62,20 +62,20 @@ def restoring(directory: Path, keys: int, cores: int, log: str = "embedded") -> 
     from framework.spark.format.options import Where
     from framework.spark.session import local_session
 
-    history(directory / "past", keys)
+    history(directory / "history", keys)
     job_directory, settings = JobDirectory(directory / "job", address=LogAddress(log)), Settings()
     opened = job_directory.open_log()
     prepare(job, opened, job_directory, settings, [INPUT.name])
     spark = local_session(f"local[{cores}]")
     where = Where(log, "", str(job_directory.directory / "log.db"))
-    sources = {INPUT.name: str(directory / "past")}
+    sources = {INPUT.name: str(directory / "history")}
     wanted = Wanted(job, REFERENCE, where, settings, sources, str(directory / "work"))
     begun = time.perf_counter()
     backfill(spark, wanted, parse_until(None, job), opened, Silent())
     result = {"backfill_s": time.perf_counter() - begun}
     opened.close()
     spark.stop()
-    shutil.rmtree(directory / "past")
+    shutil.rmtree(directory / "history")
     result["files_mib"] = _mib(job_directory.directory / "prebuilt")
     if log == "embedded":
         result["log_mib"] = _mib(job_directory.directory, "log.db*")

@@ -96,7 +96,7 @@ def test_stores_have_their_numbers_and_families() -> None:
 
 def test_the_outbox_has_its_keys_and_rows() -> None:
     """Outputs that an earlier build has committed are applied by this one."""
-    assert (outbox._BLOCK, outbox._VERSION, outbox._ACCOUNT, outbox._NONCE) == (b"b", b"v", b"account", b"nonce")
+    assert (outbox._BLOCK, outbox._CLOSED, outbox._ACCOUNT, outbox._NONCE) == (b"b", b"v", b"account", b"nonce")
     assert (sink_targets.FILES, sink_targets.TABLE) == ("files:", "table:")
     assert msgspec.json.encode(outbox._Closed(5, 1, 2, 3, ["files:out"])) == b'[5,1,2,3,["files:out"]]'
 

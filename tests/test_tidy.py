@@ -25,66 +25,6 @@ PRIVATE = re.compile(
 )
 IGNORE = re.compile(r"# ?(noqa|type: ignore)")
 IGNORE_REASON = re.compile(r"# ?(noqa: [A-Z0-9, ]+|type: ignore\[[^]]+\]) *(#|-) ?\w+")
-# Word that must not be in code, comments, docstrings, errors and help texts → the word of docs/GLOSSARY.md.
-BANNED = {
-    r"snapshot[ _]checkpoint|checkpoint[ _]checkpoint": "checkpoint",
-    r"checkpoint[ _]command": "checkpoint marker or rollback marker",
-    r"commit[ _]marker": "checkpoint marker (in a channel) or commit (in the changelog)",
-    r"abort[ _]message": "nothing: an abort is a claim, see docs/decisions/0004-superseded-formats.md",
-    r"restore[ _](marker|message)": "rollback marker",
-    r"\bepoch[ _](id|number)": "generation (of a task) or checkpoint (of the job)",
-    r"processing node": "task",
-    r"sequence_number": "seq",
-    r"(exactly|at[ -]least)[ -]ones|exaclty|excatly|atleast": "exactly once, at least once",
-    r"\b(master|slave|whitelist|blacklist)\b": "a word that says what it does",
-    # the words before the field's words: docs/decisions/0027
-    r"\b(closed?|closes|open|snapshot) versions?\b|\bversion of (a|the) cut\b": "checkpoint",
-    r"\blabels?\b|\blabelled\b": "checkpoint id (of a record)",
-    r"(?<![\"'])\blineages?\b(?![\"']| array)": "rollback history",
-    r"\bvoid(s|ed|ing)?\b(?!\",\))": "rolled back (a record), invalid (a message), does not count (a bulk write)",
-    r"\bsweep(s|ing)?\b|\bswept\b": "changelog rewrite, rewrite round",
-    r"\b(open|frozen|fresh|newest) layers?\b|(?<!\")\blayer_bytes": "write batch",
-    r"(?<!b\")(?<!=\")(?<!`)\bpointers?\b": "changelog position",
-    r"\b(its|no|has|each|channel's) fronts?\b|\bcheck_fronts?\b|\bFront\b": "frontier",
-    r"\bheart ?beats?\b|\bbeats?\b": "progress message",
-    r"\bcalm\b": "idle",
-    r"\b(hears?|heard)\b": "observe",
-    r"\bpromis(e|es|ed|ing)\b": "advance",
-    r"\bbarriers?\b": "alignment",
-    r"\bbootstrap(s|ped|ping)\b|\b(must|to|or|and) bootstrap\b": "restore",
-    r"\b(read|reads|reading) back\b|\bread_back|\breads_back|\breading_back": "verify the tail; output recovery",
-    r"\bverdicts?\b": "outcome",
-    r"\bundecided\b|\bdecider\b": "in doubt, outcome changelog",
-    r"\bspares?\b": "prewarmed worker",
-    r"\b(worker's|with(out)?|its|takes?) orders\b": "worker spec",
-    r"\bask(er|ers)\b|\bbells?\b|\bkeepers?\b|\binbox\b": "metadata client, notifier, daemon, input reader",
-    r"\b(the|its|a|put|many) notes\b|metadata\w* notes?\b|\bnote under\b": "job metadata, and an entry of it",
-    r"(?<!\")\b(history_ms|(clean_bytes|layer_bytes|sink_bytes|lag_messages)_max|unacked_ms_max)\b": "a setting",
-    r"\bGRETE_GUARANTEE\b|setting guarantee\b|release = (read-back|transaction)": "the setting",
-    r"--by-key\b|--lines\b|\bgrete verify\b(?! past)": "--assume-keyed, --input, grete check-determinism",
-    r"\b(anew|nobody|whoever)\b|\bso many\b": "a plain word, and who acts",
-    r"\b(it|that|which|what|task|job|rewrite|markers?|messages?|records?|nothing|nobody) (stands|stood)\b": "is",
-    r"\b(stands|stood) (before|behind|between)\b": "is",
-    r"\b(outputs?|says|what) (is|are) out\b(?! of)": "visible",
-    r"\b(a|its|the|job's|task's|recorded) past\b(?!\.\")": "history",
-    # what a blind replacement left
-    r"\b(will|did not|to|must|then|can) (rolled back|rollback)\b": "roll back",
-    r"\b(the the|a a|an an|is is|of of|to to)\b": "once",
-}
-
-
-# In the documents these also mean other things: quotations of the design texts, a customer's orders, the past.
-NOT_IN_DOCUMENTS = {
-    "checkpoint marker or rollback marker",
-    "nothing: an abort is a claim, see docs/decisions/0004-superseded-formats.md",
-    "frontier",
-    "worker spec",
-    "history",
-}
-# The words of others are right on these pages, and on a line that names the system.
-OTHERS_WORDS = {"GLOSSARY.md", "TRACEABILITY.md"}
-OTHERS = re.compile(r"Flink|Kafka Streams|^\| exactly once between stages by")
-QUOTED = re.compile(r"`[^`]*`|\]\([^)]*\)")  # code, and where a link leads to
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -118,7 +58,7 @@ def functions(paths: list[Path]) -> Iterator[tuple[str, ast.FunctionDef | ast.As
 
 
 def skips_quietly(node: ast.AST) -> bool:
-    """Whether the node skips a test, or expects it to fail, without a reason of some words that stands beside it."""
+    """Whether the node skips a test, or expects it to fail, without a reason of some words beside it."""
     names = {"skip", "skipif", "xfail"}
     if (
         isinstance(node, ast.Call)
@@ -175,16 +115,6 @@ def test_each_number_has_its_reason() -> None:
     ]
     assert found == []
     assert numbers_without_reason("A = 1 << 20\nB = 2  # two\n# three\nC = -3\n\nD = 4 * A\nE = ()\n") == [1, 6]
-
-
-def test_each_class_has_a_name_of_its_own() -> None:
-    """No two classes of the shipped packages have one name: a name in a log, an error or a question means one thing."""
-    places: dict[str, list[str]] = {}
-    for path in tracked("framework/*.py", "protocol/*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
-    assert {name: at for name, at in places.items() if len(at) > 1} == {}
 
 
 def cores_asked_for(text: str) -> list[int]:
@@ -272,37 +202,6 @@ def test_each_document_has_one_title() -> None:
         for path in tracked("*.md")
     }
     assert [f"{path.relative_to(ROOT)}: {len(found)} titles" for path, found in titles.items() if len(found) != 1] == []
-
-
-@pytest.mark.parametrize("word", BANNED)
-def test_one_name_for_each_thing(word: str) -> None:
-    """The code uses the words of docs/GLOSSARY.md and no second word for the same thing."""
-    pattern = re.compile(word, re.IGNORECASE)
-    paths = tracked("protocol/*.py", "framework/*.py", "tasks/*.py", "tasks/*.md", "protocol/*.md", "grete.py")
-    assert matches(pattern, paths) == [], f"say: {BANNED[word]}"
-
-
-def test_documents_use_the_same_words() -> None:
-    """No page for readers has a word that a word of the field has replaced. Decisions are history, and keep theirs."""
-    paths = [path for path in tracked("*.md") if not {"decisions", "scenarios"} & set(path.parts)]
-    paths = [path for path in paths if path.name not in OTHERS_WORDS | {"CHANGELOG.md"}]
-    assert {"README.md", "PROTOCOL.md", "deploy.md", "recovery.md"} <= {path.name for path in paths}
-    pattern = re.compile("|".join(word for word, say in BANNED.items() if say not in NOT_IN_DOCUMENTS), re.IGNORECASE)
-    found = [
-        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
-        for path in paths
-        for number, line in enumerate(lines(path), 1)
-        if not OTHERS.search(line) and (match := pattern.search(QUOTED.sub("", line)))
-    ]
-    assert found == []
-
-
-def test_tests_are_written_plainly() -> None:
-    """Names and docstrings of tests and benchmarks have none of the words that hide who acts."""
-    paths = [path for path in tracked("tests/*.py", "benchmarks/*.py") if path != Path(__file__)]
-    assert (
-        matches(re.compile(r"(?<![a-z])(anew|whoever|(stands|stood)[ _](before|behind|between))(?![a-z])"), paths) == []
-    )
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from framework.logs.address import EMBEDDED, KAFKA
 from framework.testing.broker import find_broker
 
 INTERVALS_MS = (100, 500, 1_000, 5_000)
-CALM_S = 5.0  # after the last kill
+QUIET_S = 5.0  # after the last kill
 OUT = Path("benchmarks/out")
 
 
@@ -50,7 +50,7 @@ def plan(
         if not quick and log != EMBEDDED:
             yield from (Cell("wide", log, mode, 1_000, 4, seconds) for mode in modes if MODES[mode].checkpoints)
         if not quick or log != EMBEDDED:
-            length = (QUICK_KILLS_S if quick else KILLS_S)[-1] + CALM_S
+            length = (QUICK_KILLS_S if quick else KILLS_S)[-1] + QUIET_S
             yield from (Cell("kills", log, mode, 1_000, 2, length) for mode in modes if MODES[mode].checkpoints)
 
 

@@ -29,7 +29,7 @@ WARM_S = 2.0  # of documents whose latency does not count: code, caches and conn
 PEERS_WARM_S = 10.0  # a JVM compiles its code while it runs
 START_S_MAX = 60.0
 RUN_S_MAX = 120.0  # beyond the documents' own time
-CALM_S = 3.0  # before an idle job is measured, and after its start
+QUIET_S = 3.0  # before an idle job is measured, and after its start
 Child = subprocess.Popen[str]
 Result = dict[str, Any]
 
@@ -121,7 +121,7 @@ class Stage:
 
     def idle(self, seconds: float) -> float:
         """Return the share of a core that a task takes which has nothing to do, in %."""
-        self.job.supervise(time.monotonic() + CALM_S)
+        self.job.supervise(time.monotonic() + QUIET_S)
         before = self.job.cpu_s()
         self.job.supervise(time.monotonic() + seconds)
         tasks = 2 * self.plan.partitions

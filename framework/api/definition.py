@@ -17,7 +17,9 @@ from framework.errors import ConfigError
 FORMAT = 1  # of a stored definition: a reader refuses a higher one
 
 Definition = dict[str, Any]  # the JSON value: docs/decisions/0026 has its keys
-Entry = dict[str, Any]  # of a store or a window: id, name, key, value; of a window also kind, size_ms, grace_ms
+DefinitionEntry = dict[
+    str, Any
+]  # of a store or a window: id, name, key, value; of a window also kind, size_ms, grace_ms
 
 _NEW_NAME = "give the changed one another name, under which it begins empty, and keep the old declaration beside it"
 _DEFAULT = "give the field a default"
@@ -147,15 +149,15 @@ def changes_of_state(definition: Definition, job: Job) -> list[Change]:
     return changes
 
 
-def _entries(stage: dict[str, Any]) -> list[Entry]:
+def _entries(stage: dict[str, Any]) -> list[DefinitionEntry]:
     return [*stage["stores"], *stage["windows"]]
 
 
-def _kind(entry: Entry) -> str:
+def _kind(entry: DefinitionEntry) -> str:
     return "window" if "kind" in entry else "store"
 
 
-def _entry_changes(where: str, before: Entry, now: Entry | None) -> list[Change]:
+def _entry_changes(where: str, before: DefinitionEntry, now: DefinitionEntry | None) -> list[Change]:
     """Return the changes of one store or window."""
     if now is None:
         was = f"key {shown(before['key'])}, value {shown(before['value'])}"

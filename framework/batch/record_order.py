@@ -42,7 +42,7 @@ class Piece(NamedTuple):
         return list(accumulate(islice(self.batch.timestamps, 1, None), max, initial=self.start))
 
 
-Taken = tuple[int, int, int, Piece, int]  # order, channel, number in the channel, where the record is
+RecordPlace = tuple[int, int, int, Piece, int]  # order, channel, number in the channel, where the record is
 
 
 class InputPieces:
@@ -123,7 +123,7 @@ def merged(pieces: Iterable[Piece], channels: int) -> Iterator[Piece]:
     if channels == 1:
         yield from pieces
         return
-    held: list[Taken] = []
+    held: list[RecordPlace] = []
     before: Piece | None = None
     for piece in pieces:
         if before is not None:
@@ -133,7 +133,7 @@ def merged(pieces: Iterable[Piece], channels: int) -> Iterator[Piece]:
         yield from _released(held, before, None)
 
 
-def _released(held: list[Taken], piece: Piece, until: int | None) -> Iterator[Piece]:
+def _released(held: list[RecordPlace], piece: Piece, until: int | None) -> Iterator[Piece]:
     """Take a piece in, yield what comes before ``until``, the start of the next one: None is the end."""
     orders = piece.orders()
     if not held and (until is None or orders[-1] < until):
@@ -153,13 +153,13 @@ def _released(held: list[Taken], piece: Piece, until: int | None) -> Iterator[Pi
             yield _piece(together[start : start + RECORDS_MAX])
 
 
-def _together(taken: Taken) -> tuple[object, ...]:
+def _together(taken: RecordPlace) -> tuple[object, ...]:
     """Return what records have in common that can be in one piece; a watermark has a piece of its own."""
     _, channel, number, piece, _ = taken
     return piece.batch.source if piece.watermark is None else (channel, number)
 
 
-def _piece(taken: list[Taken]) -> Piece:
+def _piece(taken: list[RecordPlace]) -> Piece:
     order, channel, number, piece, _ = taken[0]
     if piece.watermark is not None:
         return piece

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from framework.cli.main_state import fork, replay, rescale, state_app
-from framework.cli.options import Directory, JobName, KafkaConfig, Log, Set, SettingsPath
+from framework.cli.options import Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
 from framework.cli.settings_file import address_of, settings_of
 from framework.errors import ConfigError, ExitCode
 
@@ -60,7 +60,7 @@ def run(
         bool, typer.Option("--follow", help="Go on until Ctrl-C, and feed each change in the folder.")
     ] = False,
     directory: Directory = None,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
     set: Set = None,
@@ -77,7 +77,7 @@ def run(
 def up(
     job: JobName,
     directory: Directory = None,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
     set: Set = None,
@@ -99,7 +99,7 @@ def worker(
         Path | None, typer.Option(help="Keep the local stores in this directory instead of the job's.")
     ] = None,
     stage: Annotated[str | None, typer.Option(help="Run the task of this stage only.")] = None,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
     set: Set = None,
@@ -174,7 +174,7 @@ def backfill(
     cluster: Cluster = "local[*]",
     work: Work = None,
     directory: Directory = None,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
     set: Set = None,
@@ -201,7 +201,7 @@ def audit(
     cluster: Cluster = "local[*]",
     work: Work = None,
     directory: Directory = None,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
     set: Set = None,
@@ -221,7 +221,7 @@ def audit(
 def checkpoints(
     job: JobName,
     directory: Directory = None,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
 ) -> None:
@@ -242,7 +242,7 @@ def check_determinism(
         ),
     ] = 0,
     directory: Directory = None,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
     set: Set = None,
@@ -263,7 +263,7 @@ def changelog_tail(
     count: Annotated[int, typer.Option("-n", help="Print this many messages.")] = 20,
     *,
     directory: Directory = None,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
 ) -> None:
@@ -277,7 +277,7 @@ def changelog_tail(
 def changelog_verify(
     job: JobName,
     directory: Directory = None,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
 ) -> None:
@@ -295,7 +295,7 @@ def topic_read(
         int, typer.Option("-n", min=0, help="Print only this many last records of each partition; 0: all.")
     ] = 0,
     directory: Directory = None,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
 ) -> None:

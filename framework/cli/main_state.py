@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from framework.cli.options import Checkpoint, Directory, JobName, KafkaConfig, Log, SettingsPath
+from framework.cli.options import Checkpoint, Directory, JobName, KafkaConfig, LogOption, SettingsPath
 from framework.cli.settings_file import address_of, settings_of
 
 AssumeKeyed = Annotated[
@@ -29,7 +29,7 @@ def state_get(
     *,
     checkpoint_id: Checkpoint = None,
     directory: Directory = None,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
 ) -> None:
@@ -48,7 +48,7 @@ def state_scan(
     limit: Annotated[int, typer.Option(help="Print at most this many entries.")] = 1000,
     checkpoint_id: Checkpoint = None,
     directory: Directory = None,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
 ) -> None:
@@ -64,7 +64,7 @@ def rescale(
     partitions: Annotated[int, typer.Option(help="The new number of partitions, higher than the present one.")],
     assume_keyed: AssumeKeyed = False,
     directory: Directory = None,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
 ) -> None:
@@ -97,7 +97,7 @@ def fork(
         Path | None, typer.Option(help="The directory of the new job. Default: as for --directory.")
     ] = None,
     assume_keyed: AssumeKeyed = False,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
 ) -> None:
@@ -126,7 +126,7 @@ def replay(
         Path | None, typer.Option(help="Write the state into this directory instead of the job's own.")
     ] = None,
     directory: Directory = None,
-    log: Log = None,
+    log: LogOption = None,
     kafka_config: KafkaConfig = None,
     settings: SettingsPath = None,
 ) -> None:

@@ -24,7 +24,7 @@ SettingsPath = Annotated[
         help="A TOML file with settings and the log. Default: grete.toml in the current folder, if it is there.",
     ),
 ]
-Log = Annotated[
+LogOption = Annotated[
     str | None,
     typer.Option(
         envvar="GRETE_LOG",

@@ -9,7 +9,7 @@ from framework.core.lifecycle import TaskStatus
 from framework.execution.changelog_writer import DataSlices, RewriteBudget
 from framework.execution.early_frames import SpilledFrames
 from framework.execution.limits import LATE_MS
-from framework.execution.modes import Mode
+from framework.execution.modes import TaskMode
 from framework.execution.own_changelog import OwnChangelog
 from framework.execution.pending_sends import CHANGELOG, PRODUCED
 from framework.execution.restorer import Restorer
@@ -22,7 +22,7 @@ from protocol.ids import TopicPartition
 class TaskDriver:
     """One task of this process: its core, its store, its user code, and the mode of all three."""
 
-    def __init__(self, parts: TaskParts, mode: Mode, *, store: StateStore, early: SpilledFrames) -> None:
+    def __init__(self, parts: TaskParts, mode: TaskMode, *, store: StateStore, early: SpilledFrames) -> None:
         """``early`` holds frames that came before their checkpoint."""
         self.parts = parts
         self.mode = mode

@@ -6,7 +6,7 @@ from typing import Any
 
 from framework.errors import Halted
 from framework.execution.early_release import Bundle, EarlyReleases
-from framework.execution.outbox_executor import Plan, Step
+from framework.execution.outbox_executor import Step, StepPlan
 from framework.execution.sink_targets import TargetSinks
 from framework.sinks.sink import EarlySink, Released, Sink
 
@@ -37,7 +37,7 @@ class EarlyPlan:
         """Return what leaves next, None if nothing may: no further than one of the sinks is, if it is ahead."""
         return self._early.next_bundle([at.seq for at in self._at.values()])
 
-    def release(self, bundle: Bundle, opened: Callable[[Sink], Plan]) -> Plan:
+    def release(self, bundle: Bundle, opened: Callable[[Sink], StepPlan]) -> StepPlan:
         """Release a bundle to each sink that lacks it. Raises Halted if a sink has had another one.
 
         ``opened`` opens a sink that is new: one of files that the code does not declare any more.

@@ -20,7 +20,7 @@ from framework.sinks.sink import Released
 from framework.stores.overlay_store import OverlayStore
 from protocol.frames import digest_outputs
 
-Output = tuple[int, str, bytes]  # logical time in µs, target, encoded value
+EarlyOutput = tuple[int, str, bytes]  # logical time in µs, target, encoded value
 
 _KEPT, _ACCOUNT = b"e", b"released"  # keys in the state: of outputs by the seq of the first one; of the account
 _NUMBER = struct.Struct(">Q")
@@ -44,7 +44,7 @@ class Bundle(NamedTuple):
 
     after: int
     upto: Released
-    outputs: Sequence[Output]
+    outputs: Sequence[EarlyOutput]
 
 
 class EarlyReleases:
@@ -57,7 +57,7 @@ class EarlyReleases:
         self.targets: dict[str, int] = {}  # target → the seq up to which its sink is known to have its outputs
         self._store = store
         self._now = now
-        self._outputs: list[Output] = []  # behind seq ``_seq``
+        self._outputs: list[EarlyOutput] = []  # behind seq ``_seq``
         self._out = 0  # the number of these that may leave: of times that are whole, and of valid input decisions
         self._seq, self._digest = 0, 0  # up to here all sinks have all outputs
         self._let_out_t = -1
@@ -76,7 +76,7 @@ class EarlyReleases:
         account = self._saved or _Account(0, 0, -1, {})
         self._seq, self._digest, self.targets = account.seq, account.digest, dict(account.targets)
         for key, block in self._store.scan(_KEPT, b"f"):
-            outputs = msgspec.msgpack.decode(block, type=list[Output])
+            outputs = msgspec.msgpack.decode(block, type=list[EarlyOutput])
             first = _NUMBER.unpack(key[1:])[0]
             self._kept.append((first, first + len(outputs) - 1))
             for output in outputs[max(0, self._end + 1 - first) :]:
@@ -127,7 +127,7 @@ class EarlyReleases:
         self.bytes -= size
         self.waiting_bytes += size
 
-    def _append(self, output: Output) -> None:
+    def _append(self, output: EarlyOutput) -> None:
         self._outputs.append(output)
         self.bytes += _size(output)
 
@@ -165,7 +165,7 @@ class EarlyReleases:
         while self._kept and self._kept[0][1] <= self._seq:
             self._store.delete(_KEPT + _NUMBER.pack(self._kept.popleft()[0]))
         first = max(self._seq, self._kept[-1][1] if self._kept else 0) + 1
-        block: list[Output] = []
+        block: list[EarlyOutput] = []
         size = 0
         for output in islice(self._outputs, first - 1 - self._seq, None):
             block.append(output)
@@ -184,12 +184,12 @@ class EarlyReleases:
         """The state saved last is committed: outputs may leave."""
         self._is_committed = self._is_committed or self._saved is not None
 
-    def _keep(self, first: int, block: list[Output]) -> int:
+    def _keep(self, first: int, block: list[EarlyOutput]) -> int:
         """Put a block into the state; return the seq behind it."""
         self._store.put(_KEPT + _NUMBER.pack(first), msgspec.msgpack.encode(block))
         self._kept.append((first, first + len(block) - 1))
         return first + len(block)
 
 
-def _size(output: Output) -> int:
+def _size(output: EarlyOutput) -> int:
     return len(output[2]) + _HELD_BYTES

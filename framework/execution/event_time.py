@@ -12,7 +12,7 @@ from framework.core.task_topology import TaskWiring
 from framework.execution.reserved_stores import EVENT_TIME
 from protocol.ids import TopicPartition
 
-Source = tuple[int, TopicPartition]  # producer id, or OUTSIDE
+TimeSource = tuple[int, TopicPartition]  # producer id, or OUTSIDE
 
 OUTSIDE = -1  # the producer of an external partition
 BEFORE_ALL = -(1 << 63)  # what a source has reached before its first record or watermark
@@ -27,7 +27,7 @@ class EventTime:
     timestamp, up to ``ceiling``: what the other sources have reached.
     """
 
-    def __init__(self, watermarked: Iterable[Source], read: Iterable[Source], *, logged: bool = False) -> None:
+    def __init__(self, watermarked: Iterable[TimeSource], read: Iterable[TimeSource], *, logged: bool = False) -> None:
         """``watermarked``: sources that send watermarks; ``read``: those whose records say how far they are.
 
         ``logged``: which of these are idle is not the clock's word but the log's, and so state.
@@ -36,7 +36,7 @@ class EventTime:
         self.ceiling = self.highest = BEFORE_ALL
         self._read = dict.fromkeys(read)  # in their order: the saved bytes must not depend on a hash
         self._reached = dict.fromkeys([*watermarked, *self._read], BEFORE_ALL)
-        self._idle: set[Source] = set()
+        self._idle: set[TimeSource] = set()
         self._logged = logged
 
     @property
@@ -44,7 +44,7 @@ class EventTime:
         """Whether every source is idle."""
         return len(self._idle) == len(self._reached)
 
-    def begin(self, source: Source) -> None:
+    def begin(self, source: TimeSource) -> None:
         """Records of ``source`` follow: it is not idle. Those of a channel do not move time, its watermarks do."""
         self._idle.discard(source)
         if source in self._read:
@@ -52,17 +52,17 @@ class EventTime:
         else:
             self.highest, self.ceiling = BEFORE_ALL, BEFORE_ALL
 
-    def end(self, source: Source) -> None:
+    def end(self, source: TimeSource) -> None:
         """The records of ``source`` are processed."""
         if source in self._read:
             self._reached[source] = max(self._reached[source], self.highest)
             self._advance()
 
-    def watermark(self, source: Source, watermark: int, *, idle: bool) -> None:
+    def watermark(self, source: TimeSource, watermark: int, *, idle: bool) -> None:
         """Take a watermark of a channel; one that is lower than a former one changes nothing."""
         self.watermarks([(source, watermark, idle)])
 
-    def watermarks(self, marks: Iterable[tuple[Source, int, bool]]) -> None:
+    def watermarks(self, marks: Iterable[tuple[TimeSource, int, bool]]) -> None:
         """Take watermarks of several channels, which are true at one time, as one."""
         for source, watermark, idle in marks:
             if watermark >= self._reached[source]:
@@ -70,7 +70,7 @@ class EventTime:
                 (self._idle.add if idle else self._idle.discard)(source)
         self._advance()
 
-    def set_idle(self, source: Source) -> None:
+    def set_idle(self, source: TimeSource) -> None:
         """Note that nothing comes from ``source`` for now: it holds event time back no more until its next record."""
         self._idle.add(source)
         self._advance()
@@ -106,7 +106,7 @@ class EventTime:
                     if idle:
                         self._idle.add(source)
 
-    def _least(self, besides: Source | None = None) -> int:
+    def _least(self, besides: TimeSource | None = None) -> int:
         """Return what every source that is not idle has reached, ``besides`` aside; AFTER_ALL if there is none."""
         reached = self._reached
         if not self._idle:

@@ -7,7 +7,7 @@ from itertools import accumulate
 from protocol.frames import encode_columns, encode_headers
 from protocol.ids import TopicPartition
 
-Headers = Sequence[tuple[str, bytes]]
+AnyHeaders = Sequence[tuple[str, bytes]]
 
 _RECORD_BYTES = 24  # of a frame: lengths and timestamp; a null key or value costs no more
 
@@ -24,7 +24,7 @@ class Buffer:
         self.timestamps: list[int] = []
         self.headers: list[bytes | None] = []  # empty, or shorter than the others: the rest has none
 
-    def add_headers(self, headers: Headers) -> None:
+    def add_headers(self, headers: AnyHeaders) -> None:
         """Give the record appended last its headers."""
         self.headers.extend([None] * (len(self.keys) - 1 - len(self.headers)))
         self.headers.append(encode_headers(headers))

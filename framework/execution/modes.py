@@ -6,7 +6,7 @@ from framework.core import actions as do
 from framework.ports import Delivery
 
 
-class Mode(Protocol):
+class TaskMode(Protocol):
     """The mode of one task, over its TaskParts. ``AlignedMode`` and ``DeterministicMode`` are the two."""
 
     held_up: bool  # by its sends, its sink or its consumers: it reads no input for now

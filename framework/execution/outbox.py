@@ -20,8 +20,8 @@ from framework.api.table import Table
 from framework.errors import ConfigError, Halted
 from framework.execution.early_plan import EarlyPlan
 from framework.execution.early_release import EarlyReleases
-from framework.execution.outbox_executor import AtOnce, Background, Plan, Step
-from framework.execution.sink_targets import TABLE, MakeSinks, Outputs, TargetSinks, sinks_of, target_of
+from framework.execution.outbox_executor import AtOnce, Background, Step, StepPlan
+from framework.execution.sink_targets import TABLE, MakeSinks, SinkOutputs, TargetSinks, sinks_of, target_of
 from framework.settings import Settings
 from framework.sinks.files import line_encoder
 from framework.sinks.sink import EarlySink, Entry, Owner, Sink
@@ -29,7 +29,7 @@ from framework.sinks.sql import row_encoder
 from framework.stores.overlay_store import OverlayStore
 
 _NUMBER = struct.Struct(">Q")  # checkpoints and block numbers: never negative
-_BLOCK, _VERSION = b"b", b"v"  # first byte of a key: a block by its number, or what a checkpoint holds
+_BLOCK, _CLOSED = b"b", b"v"  # first byte of a key: a block by its number, or what a checkpoint holds
 # output → last checkpoint applied and deleted here; an id that tells us from a namesake
 _ACCOUNT, _NONCE = b"account", b"nonce"
 _BLOCK_BYTES = 256 * 1024  # about; one step of an application
@@ -132,13 +132,13 @@ class Outbox:
 
         return send
 
-    def reload(self, outputs: Outputs) -> None:
+    def reload(self, outputs: SinkOutputs) -> None:
         """Start from the restored state: apply what its checkpoints hold and the sinks may lack (S2).
 
         Raises ConfigError for a table's url that is unusable, and if outputs were released early and would not be now;
         nothing is opened yet.
         """
-        rows = self._store.scan(_VERSION, b"w")
+        rows = self._store.scan(_CLOSED, b"w")
         self._pending = deque(msgspec.json.decode(row, type=_Closed) for _, row in rows)
         self._first = self._next = self._pending[-1].end if self._pending else 0
         self._waiting_bytes = sum(closed.size for closed in self._pending)
@@ -164,7 +164,7 @@ class Outbox:
         for closed in self._applied:
             for number in range(closed.first, closed.end):
                 self._store.delete(_BLOCK + _NUMBER.pack(number))
-            self._store.delete(_VERSION + _NUMBER.pack(closed.checkpoint_id))
+            self._store.delete(_CLOSED + _NUMBER.pack(closed.checkpoint_id))
         if self._applied and self._took:
             self._account |= self._took
             self._store.put(_ACCOUNT, msgspec.json.encode(self._account))
@@ -177,7 +177,7 @@ class Outbox:
             if any(target.startswith(TABLE) for target in self._targets):
                 self._keep_nonce()
             self._closing = _Closed(checkpoint_id, self._first, self._next, self._size, self._targets)
-            self._store.put(_VERSION + _NUMBER.pack(checkpoint_id), msgspec.json.encode(self._closing))
+            self._store.put(_CLOSED + _NUMBER.pack(checkpoint_id), msgspec.json.encode(self._closing))
             self._first, self._size = self._next, 0
 
     def committed(self) -> None:
@@ -232,7 +232,7 @@ class Outbox:
 
     # --- Applying ---
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> StepPlan:
         """Open the sinks, then apply each committed checkpoint, to one sink after the other."""
         opened: set[int] = set()
         for sink in self._sinks.each:
@@ -246,7 +246,7 @@ class Outbox:
             else:
                 yield None
 
-    def _apply_next(self, opened: set[int]) -> Plan:
+    def _apply_next(self, opened: set[int]) -> StepPlan:
         closed, took = self._pending[0], list[str]()
         for sink, names in self._sinks.destinations(closed.targets):
             yield from self._opened(sink, opened)
@@ -269,7 +269,7 @@ class Outbox:
             yield sink.commit
         return begun
 
-    def _opened(self, sink: Sink, opened: set[int]) -> Plan:
+    def _opened(self, sink: Sink, opened: set[int]) -> StepPlan:
         """Open a sink once in a plan. Raises Halted if it lacks what it had."""
         if id(sink) in opened:
             return

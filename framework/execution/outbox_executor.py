@@ -13,7 +13,9 @@ from framework.execution.limits import WAIT_MS_MAX
 T = TypeVar("T")
 
 Step = Callable[[], Any]
-Plan = Generator[Step | None, Any, None]  # yields a step and is sent its result, or None while there is nothing to do
+StepPlan = Generator[
+    Step | None, Any, None
+]  # yields a step and is sent its result, or None while there is nothing to do
 
 
 logger = logging.getLogger("grete")
@@ -62,7 +64,7 @@ def _run(future: "Future[Any]", step: Step) -> None:
 class Background:
     """Runs a plan on an executor. After a TransientError it makes a new plan and waits, longer and longer."""
 
-    def __init__(self, plan: Callable[[], Plan], executor: Executor, backoff_ms: int, backoff_ms_max: int) -> None:
+    def __init__(self, plan: Callable[[], StepPlan], executor: Executor, backoff_ms: int, backoff_ms_max: int) -> None:
         self.idle = False  # the plan has nothing to do
         self.trouble: str | None = None  # the last error, until a step succeeds
         self._make = plan

@@ -12,15 +12,15 @@ from framework.api.serdes import encode_error, functions_of
 from framework.api.topic import Topic
 from framework.core.topology import Stream, Topology
 from framework.errors import ConfigError, TaskError
-from framework.execution.frame_buffer import Buffer, Headers
+from framework.execution.frame_buffer import AnyHeaders, Buffer
 from framework.ports import ExternalRecord
 from framework.settings import Settings
 from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 
-Send = Callable[..., None]  # Output.send
-Append = Callable[[Any, bytes | None, bytes | None, int, Headers], None]  # target, key, value, timestamp, headers
+SendFunction = Callable[..., None]  # Output.send
+Append = Callable[[Any, bytes | None, bytes | None, int, AnyHeaders], None]  # target, key, value, timestamp, headers
 P = TypeVar("P")
 
 _INT64_MAX = (1 << 63) - 1  # the wire's timestamps are INT64
@@ -162,7 +162,7 @@ class Outputs:
         if self._mode is not None:
             self._mode.rollback()
 
-    def sender(self, topic: Topic[Any, Any]) -> Send:
+    def sender(self, topic: Topic[Any, Any]) -> SendFunction:
         """Return Output.send for the topic: to every stage that reads it, or outside; if it is public, to both."""
         streams = [s for s in self._topology.streams_out_of(self._stage.ordinal) if s.user_topic == topic.name]
         ends: list[tuple[Append, Sequence[Any]]] = []
@@ -173,12 +173,12 @@ class Outputs:
             ends.append((self._drop_one if self._drop else append, targets))
         return self._encoding(topic, *(ends[0] if len(ends) == 1 else _both(*ends)))
 
-    def dead_letter(self, topic: str) -> Callable[[bytes | None, bytes | None, int, Headers], None]:
+    def dead_letter(self, topic: str) -> Callable[[bytes | None, bytes | None, int, AnyHeaders], None]:
         """Return what writes a record of bytes, (key, value, timestamp, headers), to an external topic."""
         append, targets = self._external_append(topic)
         target_of, count, next_turn = _Targets(targets), len(targets), self._next_turn
 
-        def write(key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+        def write(key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders) -> None:
             append(targets[next_turn(count)] if key is None else target_of[key], key, value, timestamp, headers)
 
         return write
@@ -196,7 +196,7 @@ class Outputs:
         buffer.clear()
         return frames
 
-    def _encoding(self, topic: Topic[Any, Any], append: Append, targets: Sequence[Any]) -> Send:
+    def _encoding(self, topic: Topic[Any, Any], append: Append, targets: Sequence[Any]) -> SendFunction:
         """Return the sender that encodes, chooses a partition and appends to its target."""
         encode_key, encode_value = functions_of(topic.key)[0], functions_of(topic.value)[0]
         outputs, name, target_of, count = self, topic.name, _Targets(targets), len(targets)
@@ -204,7 +204,12 @@ class Outputs:
         named = getattr(targets, "common", count)  # partitions that a sender may name
 
         def send(
-            key: Any, value: Any, *, timestamp: int | None = None, headers: Headers = (), partition: int | None = None
+            key: Any,
+            value: Any,
+            *,
+            timestamp: int | None = None,
+            headers: AnyHeaders = (),
+            partition: int | None = None,
         ) -> None:
             try:
                 raw_key = None if key is None else encode_key(key)
@@ -238,7 +243,7 @@ class Outputs:
         targets = [(*(buffers[p] for buffers in keyed), *whole) for p in range(streams[0].partitions)]
 
         def append(
-            target: tuple[Buffer, ...], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+            target: tuple[Buffer, ...], key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders
         ) -> None:
             for buffer in target:
                 if not buffer.keys:
@@ -264,7 +269,7 @@ class Outputs:
             return self._mode.external_append(self, add, partitions)
 
         def append(
-            target: TopicPartition, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+            target: TopicPartition, key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders
         ) -> None:
             add(_new(ExternalRecord, (target, key, value, timestamp, encode_headers(headers) if headers else None)))
             outputs.external_bytes += HELD_BYTES + len(key or b"") + len(value or b"")
@@ -304,7 +309,7 @@ def _both(
     append_inside, append_outside = inside[0], outside[0]
 
     def append(
-        target: tuple[Any, Any], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+        target: tuple[Any, Any], key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders
     ) -> None:
         append_inside(target[0], key, value, timestamp, headers)
         append_outside(target[1], key, value, timestamp, headers)

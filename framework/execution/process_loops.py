@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 Loop = Callable[[RecordBatch], None]
-Process = Callable[[Any], object]
+ProcessFunction = Callable[[Any], object]
 
 
 class TimerError(TaskError):
@@ -76,7 +76,7 @@ class Site:
             self.fire()
 
 
-def compile_loop(site: Site, declared: Input[Any, Any], process: Process, *, batch: bool) -> Loop:
+def compile_loop(site: Site, declared: Input[Any, Any], process: ProcessFunction, *, batch: bool) -> Loop:
     """Return the loop for an input. ``process`` takes a record, or with ``batch`` a list of them."""
     if isinstance(declared.errors, DeadLetter):
         if not batch:
@@ -102,7 +102,7 @@ def compile_refusal(site: Site, declared: Input[Any, Any]) -> Callable[[RecordBa
     return fail
 
 
-def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
+def _plain(site: Site, declared: Input[Any, Any], process: ProcessFunction) -> Loop:
     """Return the loop of a task without timers of event time: decode and call."""
     outputs, records_of, timed = site.outputs, _paced(site, declared), site.time is not None
     begin = site.reading.begin
@@ -122,7 +122,7 @@ def _plain(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     return loop
 
 
-def _timed(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
+def _timed(site: Site, declared: Input[Any, Any], process: ProcessFunction) -> Loop:
     """Return the loop of a task with timers or windows: event time may move with each record."""
     outputs, records_of, advance = site.outputs, _paced(site, declared), site.advance
     begin = site.reading.begin
@@ -141,7 +141,7 @@ def _timed(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     return loop
 
 
-def _batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
+def _batches(site: Site, declared: Input[Any, Any], process: ProcessFunction) -> Loop:
     """Return the loop, of one turn, of a task with process_batch."""
     outputs, records_of, clock = site.outputs, decoder(declared), site.clock
     begin = site.reading.begin
@@ -165,7 +165,7 @@ def _batches(site: Site, declared: Input[Any, Any], process: Process) -> Loop:
     return loop
 
 
-def _guarded(site: Site, declared: Input[Any, Any], process: Process, method: str = "process") -> Loop:
+def _guarded(site: Site, declared: Input[Any, Any], process: ProcessFunction, method: str = "process") -> Loop:
     """Return the loop of an input with a dead-letter topic: a record that fails leaves nothing but its letter."""
     overlay, outputs, clock = site.overlay, site.outputs, site.clock
     topic, (key_of, value_of) = declared.topic.name, decoders(declared)
@@ -195,7 +195,7 @@ def _guarded(site: Site, declared: Input[Any, Any], process: Process, method: st
     return loop
 
 
-def _guarded_batches(site: Site, declared: Input[Any, Any], process: Process, one_by_one: Loop) -> Loop:
+def _guarded_batches(site: Site, declared: Input[Any, Any], process: ProcessFunction, one_by_one: Loop) -> Loop:
     """Return the loop of batches with a dead-letter topic: one that fails is undone and goes record by record."""
     outputs, records_of, begin = site.outputs, decoder(declared), site.reading.begin
 

@@ -17,7 +17,7 @@ from framework.core.topology import Topology
 from framework.errors import ConfigError, FrameworkError, Halted, SerdeError, TaskError
 from framework.execution.binding import bind_store, bind_window, bound
 from framework.execution.deduplication import deduplicators_of
-from framework.execution.event_time import BEFORE_ALL, OUTSIDE, Source, event_time_of
+from framework.execution.event_time import BEFORE_ALL, OUTSIDE, TimeSource, event_time_of
 from framework.execution.outbox import Outbox
 from framework.execution.outputs import Outputs
 from framework.execution.own_entries import OwnEntries
@@ -193,7 +193,7 @@ class Processor:
             return None
         return max(BEFORE_ALL, self._time.now - self._grace_ms), self._time.idle
 
-    def take_watermark(self, source: Source, watermark: int, *, idle: bool) -> None:
+    def take_watermark(self, source: TimeSource, watermark: int, *, idle: bool) -> None:
         """Take what the producer of a channel has told of its event time, in ms (E2)."""
         if self._time is not None:
             self._time.watermark(source, watermark, idle=idle)

@@ -14,11 +14,11 @@ from framework.sinks.sink import Sink
 
 FILES, TABLE = "files:", "table:"  # how a target begins
 
-Outputs = dict[str, Files[Any] | Table[Any]]  # attribute of the task → where it goes
-MakeSinks = Callable[[Outputs], dict[str, Sink]]  # returns target → sink: the one place where a task gets its sinks
+SinkOutputs = dict[str, Files[Any] | Table[Any]]  # attribute of the task → where it goes
+MakeSinks = Callable[[SinkOutputs], dict[str, Sink]]  # returns target → sink: the one place where a task gets its sinks
 
 
-def sinks_of(outputs: Outputs) -> dict[str, Sink]:
+def sinks_of(outputs: SinkOutputs) -> dict[str, Sink]:
     """Return target → sink; nothing is opened. Raises ConfigError."""
     tables = {name: target for name, target in outputs.items() if isinstance(target, Table)}
     sinks: dict[str, Sink] = {TABLE + name: sink for name, sink in sql_sinks(tables).items()}
@@ -26,7 +26,7 @@ def sinks_of(outputs: Outputs) -> dict[str, Sink]:
     return sinks | {FILES + directory: FilesSink(directory) for directory in sorted(directories)}
 
 
-def no_sinks(outputs: Outputs) -> dict[str, Sink]:
+def no_sinks(outputs: SinkOutputs) -> dict[str, Sink]:
     """Return target → a sink that opens and keeps nothing: for code that replays history, and only reads."""
     return {target: DiscardSink(target) for target in map(target_of, outputs, outputs.values())}
 
@@ -45,7 +45,7 @@ class TargetSinks:
         self._task = task
         self._make = make
 
-    def declare(self, outputs: Outputs) -> None:
+    def declare(self, outputs: SinkOutputs) -> None:
         """Make the sinks of these outputs, once. Raises ConfigError for a table's url that is unusable."""
         if not self.by_target:
             self.by_target = self._make(outputs)

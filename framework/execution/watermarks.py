@@ -13,7 +13,7 @@ from framework.settings import Settings
 from protocol.ids import TopicPartition
 
 NEVER_MS = float("inf")  # later than any clock
-Watermark = tuple[int, bool]  # event time in ms, whether the task is idle
+TimeAndIdle = tuple[int, bool]  # event time in ms, whether the task is idle
 
 
 class EventTimeOut:
@@ -29,7 +29,7 @@ class EventTimeOut:
         self._every_ms = every_ms if partitions else NEVER_MS
         self._told_ms = -NEVER_MS
         self._found_idle: deque[TopicPartition] = deque()  # the task is still to be told of
-        self._told: Watermark = BEFORE_ALL, False
+        self._told: TimeAndIdle = BEFORE_ALL, False
         self._idle = IdleInputs(task.external if task.keeps_time else (), settings.event_time_idle_ms)
 
     def reset(self) -> None:
@@ -66,7 +66,7 @@ class EventTimeOut:
         """How many records windows have dropped as late since the process started (E5)."""
         return self._runner.late_records
 
-    def take(self, now_ms: float, *, at_once: bool = False) -> Watermark | None:
+    def take(self, now_ms: float, *, at_once: bool = False) -> TimeAndIdle | None:
         """Return the event time if consumers are to be told of it now (E2), and take it for told."""
         if not self.has_news or self._core.status is not TaskStatus.RUNNING:
             return None

@@ -34,7 +34,7 @@ BINARY = "binary"
 HUGE = "too large"
 
 
-class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class FolderEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What the manifest knows of a path. ``digest`` is empty when the file gave no document, ``reason`` says why."""
 
     mtime_ns: int  # -1: read it again, it was changing
@@ -63,7 +63,7 @@ class _Batch:
     """The records and metadata that the next transaction appends."""
 
     records: list[tuple[bytes, ExternalRecord]] = field(default_factory=list)  # with the digests of their files
-    entries: dict[str, Entry | None] = field(default_factory=dict)  # None: no such file any more
+    entries: dict[str, FolderEntry | None] = field(default_factory=dict)  # None: no such file any more
     size_bytes: int = 0
     names_bytes: int = 0
 
@@ -120,7 +120,7 @@ class FolderFeed:
             )
         if before is None:
             log.produce_with_meta([], {root_key: root_value})
-        decode = msgspec.msgpack.Decoder(Entry).decode
+        decode = msgspec.msgpack.Decoder(FolderEntry).decode
         items = log.meta_items(self._prefix)
         self._manifest = {key[len(self._prefix) :]: decode(value) for key, value in items}
         self._plan_key = f"feed-plan/{topic}"
@@ -220,7 +220,7 @@ class FolderFeed:
         if reason:
             skipped[reason] += 1
         racy = not stable or abs(self._clock_ns() - status.st_mtime_ns) < RACY_NS
-        entry = Entry(-1 if racy else status.st_mtime_ns, status.st_size, digest, reason)
+        entry = FolderEntry(-1 if racy else status.st_mtime_ns, status.st_size, digest, reason)
         known, doubtful = before is not None and bool(before.digest), name in self._doubtful
         if digest and (doubtful or before is None or before.digest != digest):
             counts["changed" if known else "new"] += 1

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from framework.errors import Halted
 from framework.ports import JobLog, JobMetadata, MetadataReader
 
-MADE_ANEW = (
+CREATED_AGAIN = (
     "offsets in it begin from 0, so the job cannot tell which records it has read. Bring the topic back, or "
     "begin from the start yourself: give the job another name, or delete all of its topics"
 )
@@ -50,6 +50,6 @@ def check_topics(log: JobLog, metadata: MetadataReader, topics: Sequence[str]) -
             fresh[f"topic {topic}"] = identity.encode()
         elif pinned != identity.encode():
             raise Halted(
-                f"topic {topic} was deleted and created again since the job first ran: {MADE_ANEW}", topic=topic
+                f"topic {topic} was deleted and created again since the job first ran: {CREATED_AGAIN}", topic=topic
             )
     return fresh

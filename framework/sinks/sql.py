@@ -20,7 +20,7 @@ ACCOUNT_DDL = (
 _ROW_CHARS_MAX = 500  # of a row in an error
 _NONE_YET = -1  # the checkpoint in the account of a task that has applied nothing: no checkpoint is negative
 
-Row = Sequence[Any]
+SqlRow = Sequence[Any]
 
 
 def row_encoder(target: Table[Any]) -> Callable[[object], bytes]:
@@ -40,12 +40,12 @@ def row_encoder(target: Table[Any]) -> Callable[[object], bytes]:
     return encoded
 
 
-def _row_of(target: Table[Any]) -> Callable[[Any], Row]:
+def _row_of(target: Table[Any]) -> Callable[[Any], SqlRow]:
     """Return decoded value → its values in the order of the columns. It raises SerdeError."""
     fields = list(target.mapping())
     names = set(fields)
 
-    def row_of(value: Any) -> Row:
+    def row_of(value: Any) -> SqlRow:
         if isinstance(value, Mapping):
             if value.keys() != names:
                 raise SerdeError(
@@ -68,7 +68,7 @@ class _Writer(NamedTuple):
     columns: list[str]
     statement: str
     decode: Callable[[bytes], Any]
-    row_of: Callable[[Any], Row]
+    row_of: Callable[[Any], SqlRow]
     adapt: Callable[[str, Any], Any]
 
     def row(self, raw: bytes) -> list[Any]:
@@ -234,7 +234,7 @@ class SqlSink:
             raise self._blamed(writer, rows, failure) from error
         self._execute("RELEASE SAVEPOINT rows", doing=f"writing {writer.table}")
 
-    def _blamed(self, writer: _Writer, rows: Sequence[Row], failure: FrameworkError) -> FrameworkError:
+    def _blamed(self, writer: _Writer, rows: Sequence[SqlRow], failure: FrameworkError) -> FrameworkError:
         """Return the failure with the row that causes it: found by writing them one by one."""
         self._execute("ROLLBACK TO SAVEPOINT rows", doing=f"writing {writer.table}")
         for row in rows:

@@ -35,7 +35,7 @@ class Written:
 
 
 class Attempt:
-    """Writes the data of one task. ``number`` > 0 tells attempts of one run apart; only the one committed counts."""
+    """Writes the data of one task. ``number`` > 0 tells attempts at it apart; only the one committed counts."""
 
     def __init__(self, log: Log, bulk_write: BulkWrite, task: int, number: int, reset: Sequence[int] = ()) -> None:
         """Write nothing yet; the stores in ``reset`` start empty."""

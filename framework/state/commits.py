@@ -46,12 +46,12 @@ class Latest:
         self.found: CommittedAt | None = None
         self.top = 0
         self.count = 0
-        self._run: CommittedAt | None = None  # of a bulk write without an outcome
+        self._in_doubt: CommittedAt | None = None  # of a bulk write without an outcome
 
     @property
     def in_doubt(self) -> CommittedAt | None:
         """The commit of a bulk write behind the last one, if no outcome on it was among the messages."""
-        return self._run
+        return self._in_doubt
 
     def take(self, row: LogRow) -> None:
         """Take the next message."""
@@ -64,25 +64,25 @@ class Latest:
             at = CommittedAt(row.offset, row.append_time_ms, decode_commit(value))
             if self.found is not None and at.commit.checkpoint_id <= self.found.commit.checkpoint_id:
                 return  # a repeat of an at-least-once log: checkpoints rise from one valid commit to the next
-            if self._run is not None and at.commit.previous == self._run.commit.checkpoint_id:
-                self._count(self._run)  # this one builds on the bulk write's commit: its process knew the outcome
+            if self._in_doubt is not None and at.commit.previous == self._in_doubt.commit.checkpoint_id:
+                self._count(self._in_doubt)  # this one builds on the bulk write's commit: its process knew the outcome
             if at.commit.bulk_write_id is None:
                 self._count(at)
-            elif self._run is None or self._run.commit.bulk_write_id != at.commit.bulk_write_id:
-                self._run = at
-        elif header.type is ChangelogType.OUTCOME and self._run is not None:
+            elif self._in_doubt is None or self._in_doubt.commit.bulk_write_id != at.commit.bulk_write_id:
+                self._in_doubt = at
+        elif header.type is ChangelogType.OUTCOME and self._in_doubt is not None:
             bulk_write_id, counts = decode_outcome(value)
-            if bulk_write_id == self._run.commit.bulk_write_id:
+            if bulk_write_id == self._in_doubt.commit.bulk_write_id:
                 if counts:
-                    self._count(self._run)
-                self._run = None
+                    self._count(self._in_doubt)
+                self._in_doubt = None
 
     def begin_at(self, at: CommittedAt) -> None:
         """Take a commit that is known to be valid: the message to begin with."""
         self.found, self.top = at, at.commit.generation
 
     def _count(self, at: CommittedAt) -> None:
-        self.found, self._run = at, None
+        self.found, self._in_doubt = at, None
         self.count += 1
 
 

@@ -16,7 +16,7 @@ from framework.state.snapshots import Snapshot, contents, live, segments
 ROWS = 10_000  # written or copied at once
 
 
-Row = tuple[int, bytes, bytes]  # store id, key, value
+EntryRow = tuple[int, bytes, bytes]  # store id, key, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Moved:
     entries: Counter[str]
 
 
-def entries_of(log: LogReader, graph: StageGraph, snapshot: Snapshot) -> Iterator[Row]:
+def entries_of(log: LogReader, graph: StageGraph, snapshot: Snapshot) -> Iterator[EntryRow]:
     """Yield all state of one task at a checkpoint, store by store. One task's state is in memory."""
     stores = contents(segments(log, snapshot), frozenset(store_names(graph)))
     for store, entries in stores.items():
@@ -36,7 +36,7 @@ def entries_of(log: LogReader, graph: StageGraph, snapshot: Snapshot) -> Iterato
             yield store, key, value
 
 
-def chunks(found: Iterator[Row]) -> Iterator[tuple[list[int], list[bytes], list[bytes | None]]]:
+def chunks(found: Iterator[EntryRow]) -> Iterator[tuple[list[int], list[bytes], list[bytes | None]]]:
     """Yield entries as columns, at most ROWS of them at once."""
     stores: list[int] = []
     keys: list[bytes] = []

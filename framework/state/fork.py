@@ -15,7 +15,7 @@ from framework.settings import Settings
 from framework.state.bulk_write import begin, check_used_up, commit
 from framework.state.bulk_write_attempt import Attempt, Written
 from framework.state.commits import all_wirings
-from framework.state.entries import ROWS, Moved, Row, chunks, entries_of, give_up
+from framework.state.entries import ROWS, EntryRow, Moved, chunks, entries_of, give_up
 from framework.state.rescale import check_inputs, check_keys, spread_state
 from framework.state.snapshots import Snapshot, fold_to_end
 from protocol.ids import TopicPartition
@@ -85,7 +85,7 @@ def _has_run(target: Job, wiring: TaskWiring) -> ConfigError:
     )
 
 
-def _stays(row: Row) -> bool:
+def _stays(row: EntryRow) -> bool:
     """Tell whether an entry counts outputs of the first job: the second one begins to count from 1."""
     store, key, _ = row
     return store == OUTBOX or (store == META and is_of_outputs(key))

@@ -143,7 +143,7 @@ class Overlay:
         return taken
 
     def _settle(self, taken: list[tuple[int, Frozen, list[Item]]], count: int) -> None:
-        """Let the state store answer for a chunk. The last ones, as many as fit, are kept as clean reads, too."""
+        """Let the state store answer for a chunk. The last ones, as many as fit, go into the read cache, too."""
         size = sum(len(key) + len(value or b"") + ENTRY_BYTES for _, _, writes in taken for key, value in writes)
         keep = bool(count) and size * self._frozen_count // count <= self._cache_half and self.make_room(size)
         for store_id, part, writes in taken:
@@ -204,7 +204,7 @@ class Overlay:
         self.recount_bytes = max(self._uncommitted_bytes_max, self.open_bytes + self._uncommitted_bytes_max // 16)
 
     def make_room(self, size: int) -> bool:
-        """Account for a clean read, or return False if it is too large to keep.
+        """Account for a value of the read cache, or return False if it is too large to keep.
 
         When the recent ones fill their half of the cache they become the old ones, and those go.
         """

@@ -7,7 +7,7 @@ from typing import Protocol
 from framework.ports import StateStore, Write
 from framework.stores.sorted_view import Item, SortedView
 
-Row = tuple[bytes, bytes]
+KeyAndValue = tuple[bytes, bytes]
 WriteBatch = dict[bytes, bytes | None]  # None = deleted
 
 ENTRY_BYTES = 120  # what a key and a value cost beyond their own bytes: two object headers and a slot of the dict
@@ -26,7 +26,7 @@ class Account(Protocol):
         ...
 
     def make_room(self, size: int) -> bool:
-        """Account for a clean read, or return False if it is too large to keep."""
+        """Account for a value of the read cache, or return False if it is too large to keep."""
         ...
 
 
@@ -123,7 +123,7 @@ class OverlayStore:
         if overlay.open_bytes > overlay.recount_bytes:
             overlay.recount()
 
-    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[Row]:
+    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[KeyAndValue]:
         """Return (key, value) with start <= key < end in key order, as of the call, whatever is written meanwhile."""
         if self._view is None:
             self._view = SortedView(self._open)
@@ -198,7 +198,7 @@ class OverlayStore:
         return [(key, next(batch[key] for batch in batches if key in batch)) for key, _ in writes]
 
     def settle(self, part: Frozen, writes: list[Item], *, keep: bool) -> None:
-        """Let the state store answer for the ``newest`` writes of a part, which it has; ``keep``: as clean reads."""
+        """Let the state store answer for the ``newest`` writes of a part, which it has; ``keep``: in the read cache."""
         if keep:
             self._cache.update(writes)
         else:
@@ -233,7 +233,7 @@ def _bytes_of(write_batch: WriteBatch) -> int:
     )
 
 
-def _merge(upper: Iterable[Item], lower: Iterator[Row]) -> Iterator[Row]:
+def _merge(upper: Iterable[Item], lower: Iterator[KeyAndValue]) -> Iterator[KeyAndValue]:
     """Yield what is alive when ``upper`` hides ``lower``: both sorted by key."""
     row = next(lower, None)
     for key, value in upper:

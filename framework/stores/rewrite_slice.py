@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from framework.errors import Halted
 from framework.ports import StateStore
 
-Entry = tuple[int, bytes, bytes]  # store id, key, value
+StoredEntry = tuple[int, bytes, bytes]  # store id, key, value
 
 ROW_BYTES = 10  # of a row in a data message, beside key and value: store id and two lengths
 
@@ -22,7 +22,7 @@ def slice_of(
     *,
     keys_max: int,
     bytes_max: float,
-) -> tuple[list[Entry], bytes, bool]:
+) -> tuple[list[StoredEntry], bytes, bool]:
     """Return (live keys after ``cursor`` as (store id, key, value), next cursor, whether the round is done) (K2).
 
     Keys for which ``is_frozen`` are left out, because the commit's own data hold them. So what remains is what the
@@ -36,7 +36,7 @@ def slice_of(
         raise Halted(
             f"rewrite cursor {cursor!r}: need {_CURSOR.size} bytes of store id and a key; the commit is damaged"
         )
-    rewritten: list[Entry] = []
+    rewritten: list[StoredEntry] = []
     size = 0
     if bytes_max <= 0:
         return rewritten, cursor or BEGUN, False
@@ -55,7 +55,7 @@ def row_bytes(key: bytes, value: bytes | None) -> int:
     return ROW_BYTES + len(key) + len(value or b"")
 
 
-def _rows_after(base: StateStore, last_keys: Mapping[int, bytes | None], cursor: bytes) -> Iterator[Entry]:
+def _rows_after(base: StateStore, last_keys: Mapping[int, bytes | None], cursor: bytes) -> Iterator[StoredEntry]:
     first = _CURSOR.unpack_from(cursor)[0] if cursor else -1
     for store_id, last in last_keys.items():
         if store_id >= first and last is not None:

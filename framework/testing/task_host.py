@@ -59,7 +59,7 @@ class HostedTask:
     hosts: int = 1
     starts: int = 0
     process: TaskProcess | None = None
-    past: Counter[str] = field(default_factory=Counter)  # counters of processes that are gone
+    ended: Counter[str] = field(default_factory=Counter)  # counters of processes that are gone
     connect: Callable[[MemoryLogData], MemoryLog] = MemoryLog
     sinks: MakeSinks = sinks_of
 
@@ -77,8 +77,8 @@ class HostedTask:
     def counters(self) -> Counter[str]:
         """What all processes of this task have counted."""
         if self.process is None:
-            return self.past
-        return self.past + self.process.driver.counters + self.process.driver.core.seen
+            return self.ended
+        return self.ended + self.process.driver.counters + self.process.driver.core.seen
 
     @property
     def checkpoint_id(self) -> int:
@@ -146,7 +146,7 @@ class HostedTask:
 
     def crash(self, *, other_host: bool = False) -> None:
         """End the process between two steps; with ``other_host`` the next one finds an empty disk."""
-        self.past = self.counters
+        self.ended = self.counters
         if self.process is not None:
             self.process.driver.abandon()
         self.process = None

@@ -188,10 +188,10 @@ def _prove(
         f"{result.postings:,} postings; {work.commits:,} checkpoints committed by {len(job.stages) * job.partitions} "
         f"tasks"
     )
-    return _verdict(screen, result, settings)
+    return _outcome(screen, result, settings)
 
 
-def _verdict(screen: Screen, result: Audit, settings: Settings) -> bool:
+def _outcome(screen: Screen, result: Audit, settings: Settings) -> bool:
     say = screen.say
     if not result.differences:
         say("The index is identical.")

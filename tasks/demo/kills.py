@@ -74,7 +74,7 @@ class Chaos:
         self._phase = _Phase.WAITING
         self._next = 0
         self._victim = -1
-        self._version = 0  # the greatest that a task had committed at the last kill
+        self._committed = 0  # the greatest that a task had committed at the last kill
         self._tries = 0
         self._armed_s = self._fed_s = 0.0
 
@@ -113,7 +113,7 @@ class Chaos:
                 self._phase, self._armed_s = _Phase.ARMED, time.monotonic()
             case _Phase.ARMED:
                 self._strike()
-            case _Phase.RECOVERING if min(self._local.checkpoint_ids().values()) > self._version:
+            case _Phase.RECOVERING if min(self._local.checkpoint_ids().values()) > self._committed:
                 self._phase = _Phase.WAITING
             case _Phase.RESTORING:
                 self._strike_restore()
@@ -142,7 +142,7 @@ class Chaos:
         """Note a kill and go on; at the moment of the restore, the victim's state goes, too."""
         self.done.append(Kill(partition, rolled_back, restoring=False))
         self._victim = partition
-        self._version = max(self._local.checkpoint_ids().values())
+        self._committed = max(self._local.checkpoint_ids().values())
         text = f"killed worker {partition}: {rolled_back:,} uncommitted records "
         text += "rolled back" if self._local.aligned else "to be sent again"
         if self._next == self._restore_at:

@@ -24,7 +24,7 @@ job = Job("word-count", stages=[CountWords])
 
 
 def test_the_designs_word_count_runs() -> None:
-    """Design 2.2's first example, line by line, counts words (and mypy --strict reads it here)."""
+    """The first example of the API, line by line, counts words (and mypy --strict reads it here)."""
     rig = Rig(job)
     rig.rows("sentences", [(None, b"to be or not to be", 5), (None, b"be", 6)])
     sent = [(key, int64.decode(value or b""), timestamp) for _, key, value, timestamp in rig.external()]

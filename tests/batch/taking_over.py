@@ -25,7 +25,7 @@ from protocol.ids import RollbackEntry, TopicPartition
 from tests.support.local_batch import TaskResult, run_job
 
 Headers = tuple[tuple[str, bytes], ...]
-VERSION = 1_600_000_000_000  # before the kit's time
+CHECKPOINT_ID = 1_600_000_000_000  # before the kit's time
 ROLLBACKS = (RollbackEntry(1, 0),)
 
 
@@ -71,11 +71,11 @@ def taken_over(kit: Kit, cut: dict[TopicPartition, int], settings: Settings | No
     def history(source: TopicPartition) -> Iterator[LogRow]:
         return (row for row in kit._data.partition(source).rows if row.offset < cut.get(source, 0))
 
-    results = run_job(kit.job, history, settings, checkpoint_id=VERSION)
+    results = run_job(kit.job, history, settings, checkpoint_id=CHECKPOINT_ID)
     for (stage, partition), result in results.items():
         for message in commit_of(kit.job, stage, partition, result, cut):
             kit._data.append(
-                TopicPartition(kit.job.topology().changelog(stage), partition), None, message, VERSION, None
+                TopicPartition(kit.job.topology().changelog(stage), partition), None, message, CHECKPOINT_ID, None
             )
     for result in results.values():
         for record in result.external:
@@ -95,7 +95,7 @@ def commit_of(
     commit = Commit(
         producer=wiring.producer,
         generation=1,
-        checkpoint_id=VERSION,
+        checkpoint_id=CHECKPOINT_ID,
         previous=-1,
         rollback_history=ROLLBACKS,
         outputs=tuple(OutputCommit(p.topic, p.partition, 1) for p in wiring.outputs),
@@ -112,7 +112,7 @@ def commit_of(
                 source.topic,
                 source.partition,
                 0,
-                tuple(ChannelCommit(p, 1, VERSION, 0, 0) for p, read in wiring.channels if read == source),
+                tuple(ChannelCommit(p, 1, CHECKPOINT_ID, 0, 0) for p, read in wiring.channels if read == source),
             )
             for source in sorted(sources)
         ),

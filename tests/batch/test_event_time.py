@@ -16,7 +16,7 @@ records = st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 9), st.in
 @settings(max_examples=8, deadline=None)
 @given(records, st.data())
 def test_out_of_order_stages_give_in_batch_what_they_give_live(
-    past: list[tuple[str, int, int]], data: st.DataObject
+    history: list[tuple[str, int, int]], data: st.DataObject
 ) -> None:
     """Partitions of unequal length and time, each cut where it likes: batch, then live, is live over all.
 
@@ -25,7 +25,7 @@ def test_out_of_order_stages_give_in_batch_what_they_give_live(
     both = [Kit(delays.job), Kit(delays.job)]
     for kit in both:
         at = [0, 300, 1_000]  # of the partitions, far apart
-        for key, value, gap in past:
+        for key, value, gap in history:
             partition = partition_of(key.encode(), 3)
             at[partition] += gap
             kit.feed(delays.events, key, value, timestamp=at[partition])

@@ -1,4 +1,4 @@
-"""The order in which a task takes a recorded past."""
+"""The order in which a task takes a recorded history."""
 
 from collections import defaultdict
 from random import Random

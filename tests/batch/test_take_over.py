@@ -81,17 +81,17 @@ records = st.lists(
 
 @settings(max_examples=40, deadline=None)
 @given(records, st.data())
-def test_batch_then_live_is_live_over_all(past: list[tuple[str, str, int]], data: st.DataObject) -> None:
+def test_batch_then_live_is_live_over_all(history: list[tuple[str, str, int]], data: st.DataObject) -> None:
     """State and outputs are the same, wherever the history is cut: timers, windows, turns, letters.
 
     Nothing is late: whether a record is depends, live, on the moment at which another task's watermark comes (E5).
     """
-    times = accumulate(row[2] for row in past)
-    past = [(key, value, timestamp) for (key, value, _), timestamp in zip(past, times, strict=True)]
-    cut = data.draw(st.integers(0, len(past)))
+    times = accumulate(row[2] for row in history)
+    history = [(key, value, timestamp) for (key, value, _), timestamp in zip(history, times, strict=True)]
+    cut = data.draw(st.integers(0, len(history)))
     both = [Kit(job), Kit(job)]
     for kit in both:
-        for key, value, timestamp in past:
+        for key, value, timestamp in history:
             kit.feed(events, key, value, timestamp=timestamp)
     expected = live(both[0])
     sizes = Settings(batch_bytes_max=data.draw(st.sampled_from([60, 300, 1 << 16])))
@@ -132,7 +132,7 @@ def test_what_waits_for_files_is_handed_over(tmp_path: Path) -> None:
 
 
 def test_without_outputs_nothing_waits_for_files(tmp_path: Path) -> None:
-    """A past whose outputs were written long ago leaves the outbox out, and nothing else."""
+    """A history whose outputs were written long ago leaves the outbox out, and nothing else."""
     rows = [LogRow(n, 0, n, b"k", b"v", None) for n in range(5)]
     with_, without = (
         run_job(keep_in(tmp_path), lambda _: iter(rows), outbox=outbox)[0, 0].state for outbox in (True, False)

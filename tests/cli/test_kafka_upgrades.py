@@ -78,7 +78,7 @@ MODES = {
     "aligned": ("", {}),
     "at least once": ("", {"GRETE_PROCESSING_GUARANTEE": "at-least-once"}),
     "deterministic": (', mode="deterministic"', {}),
-    "deterministic, read back": (', mode="deterministic"', {"GRETE_OUTPUT_DELIVERY": "sequenced"}),
+    "deterministic, sequenced": (', mode="deterministic"', {"GRETE_OUTPUT_DELIVERY": "sequenced"}),
 }
 
 

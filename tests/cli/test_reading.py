@@ -70,7 +70,7 @@ job = Job("NAMEwriting", [Split, Write], partitions=2, mode="MODE")
 READING = [
     ["checkpoints", "job.py"],
     ["state", "get", "job.py", "counts", "be"],
-    ["state", "get", "job.py", "counts", "be", "--checkpoint", "VERSION"],
+    ["state", "get", "job.py", "counts", "be", "--checkpoint", "CHECKPOINT"],
     ["state", "scan", "job.py", "counts"],
     ["changelog", "tail", "job.py", "write", "0"],
     ["changelog", "verify", "job.py"],
@@ -120,7 +120,7 @@ def unchanged(folder: Path) -> Iterator[None]:
 
 def filled(command: Sequence[str], name: str, checkpoint_id: str) -> list[str]:
     """Return a command with its names."""
-    return [word.replace("NAME", name).replace("VERSION", checkpoint_id) for word in command]
+    return [word.replace("NAME", name).replace("CHECKPOINT", checkpoint_id) for word in command]
 
 
 KILLED = """

@@ -160,9 +160,9 @@ def test_a_fork_goes_on_from_an_older_checkpoint(tmp_path: Path) -> None:
     assert counts(job, directory / "state") == new
     assert "has run" in grete(*asked, fails=REFUSED)
     assert "both jobs are called 'pair'" in grete("fork", first, first, f"--directory={directory}", fails=REFUSED)
-    between = next(v + 1 for v in _versions(job, directory) if v and v + 1 not in _versions(job, directory))
+    between = next(v + 1 for v in _checkpoint_ids(job, directory) if v and v + 1 not in _checkpoint_ids(job, directory))
     assert "nearest committed: " in grete(*asked, f"--checkpoint={between}", fails=REFUSED)
-    every = _versions(job, directory)
+    every = _checkpoint_ids(job, directory)
     never = grete("state", "scan", first, "counts", f"--directory={directory}", "--checkpoint=999999999", fails=REFUSED)
     assert never.startswith("checkpoint 999999999 was not committed by every task of job 'pair': nearest committed: ")
     assert int(never.rpartition(", the last ")[2]) in every
@@ -192,7 +192,7 @@ def test_a_fork_has_fewer_partitions_or_more(tmp_path: Path, partitions: int) ->
     assert run(first, directory, *lines) == {word: 2 * count for word, count in before.items()}
 
 
-def _versions(job: Job, directory: Path) -> list[int]:
+def _checkpoint_ids(job: Job, directory: Path) -> list[int]:
     log = JobDirectory(directory).open_log()
     found = [at.commit.checkpoint_id for at in commits(log, all_wirings(job)[2])]
     log.close()

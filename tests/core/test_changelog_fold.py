@@ -197,7 +197,7 @@ def test_a_damaged_commit_halts_with_its_place() -> None:
 def test_a_new_generation_makes_invalid_the_open_tail() -> None:
     """What the old one had not committed, and all that it still writes, is rolled back (C2)."""
     old, new = Writer(1), Writer(2, rollback_history=(RollbackEntry(1, 0), RollbackEntry(2, 1)))
-    messages = [old.claim(), old.data(), old.commit(1), old.data(b"void")]
+    messages = [old.claim(), old.data(), old.commit(1), old.data(b"lost")]
     messages += [new.claim(), new.data(b"new"), old.commit(2), new.commit(3)]
     into, segments = fold(messages)
     assert [(s.commit.generation, s.commit.checkpoint_id) for s in segments] == [(1, 1), (2, 3)]

@@ -1,4 +1,4 @@
-"""Starting: what is committed, redo or bootstrap (R1), the announcement (R2), and what refuses to start (K3, 1.2)."""
+"""Starting: what is committed, redo or restore (R1), the announcement (R2), and what refuses to start (K3, 1.2)."""
 
 from collections.abc import Callable
 from dataclasses import replace

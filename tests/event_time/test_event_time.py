@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framework.core.task_topology import wire
-from framework.execution.event_time import BEFORE_ALL, OUTSIDE, EventTime, Source
+from framework.execution.event_time import BEFORE_ALL, OUTSIDE, EventTime, TimeSource
 from framework.execution.limits import EVERY_MS
 from framework.execution.watermarks import IdleInputs
 from protocol.control import decode_watermark
@@ -18,10 +18,10 @@ from tests.execution.driving import Driven
 P, Q, S = TopicPartition("p", 0), TopicPartition("q", 0), TopicPartition("s", 3)
 A, B = (1, S), (2, S)
 FROM_P, FROM_Q = (OUTSIDE, P), (OUTSIDE, Q)
-SOURCES: tuple[Source, ...] = (A, B, FROM_P, FROM_Q)
+SOURCES: tuple[TimeSource, ...] = (A, B, FROM_P, FROM_Q)
 
 
-def read(time: EventTime, source: Source, *timestamps: int) -> int:
+def read(time: EventTime, source: TimeSource, *timestamps: int) -> int:
     """Process records as the loops do; return the time after them."""
     time.begin(source)
     for timestamp in timestamps:
@@ -116,10 +116,10 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_time_agrees_with_a_model(steps: list[tuple[str, Source, object]]) -> None:
+def test_time_agrees_with_a_model(steps: list[tuple[str, TimeSource, object]]) -> None:
     """Whatever comes, time is the minimum of a plain reading of the rule, never goes back, and survives a restart."""
     time = EventTime([A, B], [FROM_P, FROM_Q])
-    reached, idle, now = dict.fromkeys(SOURCES, BEFORE_ALL), set[Source](), BEFORE_ALL
+    reached, idle, now = dict.fromkeys(SOURCES, BEFORE_ALL), set[TimeSource](), BEFORE_ALL
     for kind, source, value in steps:
         if kind == "read":
             assert isinstance(value, list)

@@ -33,11 +33,11 @@ if __name__ == "__main__":
     vars(rocksdb)["hand_over"] = deadly(hand_over, steps)
     write = rocksdb.RocksStore.write
 
-    def write_pointer(self: rocksdb.RocksStore, writes: Any, changelog_position: bytes | None = None) -> None:
+    def write_position(self: rocksdb.RocksStore, writes: Any, changelog_position: bytes | None = None) -> None:
         """Count it as a step."""
         deadly(write, steps)(self, writes, changelog_position)
 
-    rocksdb.RocksStore.write = write_pointer
+    rocksdb.RocksStore.write = write_position
     vars(sst_install)["remove"] = deadly(remove, steps)
     sys.argv = ["grete", *sys.argv[2:]]
     command_line()

@@ -149,7 +149,7 @@ class Job:
         return self.log.bounds(self.stream)[1]
 
     def process(self, messages: int) -> None:
-        """Read and process so many messages, and report as the task does before it reads."""
+        """Read and process that number of messages, and report as the task does before it reads."""
         for _ in range(messages):
             self.reported.look(self.now)
             if self.reader.next_batch() is not None:

@@ -24,7 +24,7 @@ def test_the_predecessor_is_fenced() -> None:
 
 
 def test_a_gap_that_was_trimmed_is_a_newer_generations() -> None:
-    """Only an owner trims: what cannot be read back was trimmed by a successor, so the process gives up (C3, C5)."""
+    """Only an owner trims: what cannot be read again was trimmed by a successor, so the process gives up (C3, C5)."""
     task, a0, a1 = driven()
     task.append(INNER.changelog, encode_data(ChangelogHeader(ChangelogType.DATA, 0, 1, 0), [], [], []))
     a0.mark(1)

@@ -51,17 +51,17 @@ class _Unfenced(LaggingLog):
 @pytest.mark.parametrize("taken", range(4))
 @pytest.mark.parametrize("bounds_lag", [False, True])
 def test_a_claim_that_cannot_be_read_yet_fences_a_bulk_write(log: EmbeddedLog, taken: int, bounds_lag: bool) -> None:
-    """Nothing of the run counts: an empty read before the own commit is no proof that nothing else is there (C3)."""
+    """It does not count: an empty read before the own commit is no proof that nothing else is there (C3)."""
     whole(log, {b"a": b"1"})
     wirings = all_wirings(job)
     lagging: Any = _Unfenced(log, 5, frozenset(wiring.changelog for wiring in wirings) if bounds_lag else frozenset())
-    run = begin(lagging, job, SETTINGS)
-    written = [write(lagging, run, task, {b"b": b"2"}) for task in range(4)]
-    newer = ChangelogHeader(ChangelogType.CLAIM, run.tasks[taken].generation + 1, 0, 0)
+    bulk_write = begin(lagging, job, SETTINGS)
+    written = [write(lagging, bulk_write, task, {b"b": b"2"}) for task in range(4)]
+    newer = ChangelogHeader(ChangelogType.CLAIM, bulk_write.tasks[taken].generation + 1, 0, 0)
     log.send(0, 1, wirings[taken].changelog, encode_claim(newer, Claim(bytes(16), "elsewhere", 1, 1)))
     log.poll()
     with pytest.raises(Fenced, match=r"claimed at offset \d+; the bulk write .* stop the job's workers"):
-        commit(lagging, run, written, settings=SETTINGS, full=True)
+        commit(lagging, bulk_write, written, settings=SETTINGS, full=True)
     settle(log, job, counts=False)
     assert state(log) == everywhere({b"a": b"1"})
 
@@ -79,17 +79,17 @@ def test_a_claim_goes_on_from_what_cannot_be_read_yet(log: EmbeddedLog) -> None:
 
 def test_every_reader_to_an_end_waits_for_what_is_there(log: EmbeddedLog) -> None:
     """Commits, the last one, folds, outcomes, inputs: as on a log that does not lag (R1, 1.8)."""
-    run = whole(log, {b"a": b"1"})
+    bulk_write = whole(log, {b"a": b"1"})
     log.produce_with_meta([ExternalRecord(OBSERVED, b"k", b"%d" % number, 1) for number in range(5)], {})
     wiring = all_wirings(job)[0]
 
     def late() -> Any:
         return LaggingLog(log)
 
-    assert [at.commit.checkpoint_id for at in commits(late(), wiring)] == [run.checkpoint_id]
+    assert [at.commit.checkpoint_id for at in commits(late(), wiring)] == [bulk_write.checkpoint_id]
     assert last_commit(late(), wiring.changelog) == last_commit(log, wiring.changelog)
     assert settled_fold(late(), wiring).last == settled_fold(log, wiring).last
-    assert find_outcome(late(), wiring.outcome_changelog, run.bulk_write_id) is True
+    assert find_outcome(late(), wiring.outcome_changelog, bulk_write.bulk_write_id) is True
     assert [row.value for row in rows(late(), OBSERVED, 0, 5)] == [b"0", b"1", b"2", b"3", b"4"]
     assert [row.offset for row in rows_left(late(), OBSERVED, 1, 3)] == [1, 2]
     assert state(late()) == everywhere({b"a": b"1"})

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from itertools import count
 
-from framework.execution.outbox_executor import Background, OwnThread, Plan
+from framework.execution.outbox_executor import Background, OwnThread, StepPlan
 
 BOUND_S = 60
 
@@ -33,7 +33,7 @@ def test_a_step_under_way_at_a_rollback_ends_first_and_its_result_is_dropped() -
 
     steps: list[Callable[[], str]] = [old, new]
 
-    def plan() -> Plan:
+    def plan() -> StepPlan:
         attempt = next(attempts)
         given.append((attempt, (yield steps[attempt])))
         yield None
@@ -61,7 +61,7 @@ def test_a_step_that_fails_after_a_rollback_is_no_trouble_of_the_new_plan() -> N
         assert go_on.wait(BOUND_S)
         raise ValueError("the old plan's")
 
-    def plan() -> Plan:
+    def plan() -> StepPlan:
         yield old if next(attempts) == 0 else None
 
     background = Background(plan, OwnThread(), 1, 1)

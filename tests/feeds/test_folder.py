@@ -24,7 +24,7 @@ from protocol.partitioner import partition_of
 
 PARTITIONS = 3
 LATER_NS = 10**10  # far enough from a file's time stamp for it to be trusted
-NOBODY = 65534
+OTHER_USER = 65534
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def ordinary_user() -> Iterator[None]:
     """Give up the superuser's right to read everything."""
     superuser = os.geteuid() == 0
     if superuser:
-        os.seteuid(NOBODY)
+        os.seteuid(OTHER_USER)
     try:
         yield
     finally:

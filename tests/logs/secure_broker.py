@@ -85,7 +85,7 @@ def listed(
 ) -> list[Entry]:
     """Return what docs/guides/kafka.md lists as the access that a worker needs, for the job in guarded_job.py.
 
-    ``name``, ``stages``: of another job of two stages; so many of them, the last ones, are ``transactional``.
+    ``name``, ``stages``: of another job of two stages; ``transactional`` of them, the last ones, use transactions.
     """
     first, second = stages
     changelogs = [f"{name}.{stage}.changelog" for stage in stages]

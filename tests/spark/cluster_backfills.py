@@ -9,7 +9,7 @@ from tests.spark.test_deterministic import MODE
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAST, LIVE = made(600, 31), made(100, 32)
+HISTORY, LIVE = made(600, 31), made(100, 32)
 # In the middle of one task of each stage: of the first by the number of its row, of the second by what it has added up.
 FIRST, SECOND = "record.partition == 1 and record.offset == 100", "record.partition == 1 and total > 100"
 SUM = "        self.sums.put(record.key, total)\n"
@@ -37,11 +37,13 @@ def filled(name: str, directory: Path) -> Scene:
 def play(spark: "SparkSession", directory: Path) -> None:
     """Fill each job from the same two files."""
     for number in range(2):
-        parquet(directory / "past" / f"{number}.parquet", PAST[number * 300 : (number + 1) * 300])
+        parquet(directory / "history" / f"{number}.parquet", HISTORY[number * 300 : (number + 1) * 300])
     for name in JOBS:
         scene = filled(name, directory)
-        done = scene.backfill(spark, str(directory / "past"))
-        good = sum(text != "x" for _, text, _ in PAST)
+        done = scene.backfill(spark, str(directory / "history"))
+        good = sum(text != "x" for _, text, _ in HISTORY)
         counts = [(report.records + report.refused, report.letters) for report in done.reports]
-        assert [sum(column) for column in zip(*counts, strict=True)] == [len(PAST) + good, len(PAST) - good], counts
+        assert [sum(column) for column in zip(*counts, strict=True)] == [len(HISTORY) + good, len(HISTORY) - good], (
+            counts
+        )
         scene.log.close()

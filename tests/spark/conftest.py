@@ -24,7 +24,7 @@ FILES = 30
 State = dict[tuple[int, str], Any]  # (partition, key) → value
 
 
-class TopicHistory(NamedTuple):
+class FinishedJob(NamedTuple):
     """A job that ran, changed its documents, and ran on; the state of ``Index.words`` at both moments."""
 
     directory: Path
@@ -34,9 +34,9 @@ class TopicHistory(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def past(tmp_path_factory: pytest.TempPathFactory) -> TopicHistory:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
     """Run the job over a small folder, then again after two changes and a deletion."""
-    root = tmp_path_factory.mktemp("past")
+    root = tmp_path_factory.mktemp("finished")
     folder, directory = root / "docs", root / "job"
     folder.mkdir()
     for number in range(FILES):
@@ -46,7 +46,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> TopicHistory:
     (folder / "2.txt").write_text("")
     (folder / "3.txt").unlink()
     _, at_last = _run(folder, directory)
-    return TopicHistory(directory, first, at_first, at_last)
+    return FinishedJob(directory, first, at_first, at_last)
 
 
 def _run(folder: Path, directory: Path) -> tuple[int, State]:

@@ -20,7 +20,7 @@ from framework.stores.sst_snapshot import Builder, publish
 from protocol.changelog import ChangelogType
 from protocol.changelog_position import ChangelogPosition
 from tests.spark.backfill.scene import plain
-from tests.spark.cluster_backfills import JOBS, LIVE, PAST, filled
+from tests.spark.cluster_backfills import HISTORY, JOBS, LIVE, filled
 from tests.spark.cluster_scenes import COUNTED, REFERENCE, WORDS, attempts_at, headers_in
 from tests.state.pair_bulk_writes import run
 from tests.state.pair_job import job
@@ -142,9 +142,9 @@ def test_a_backfill_survives_its_executors(played: Path, name: str) -> None:
     scene.feed(LIVE)
     scene.run()
     assert (scene.prebuilt(), scene.taken()) == (0, 4)
-    assert scene.state() == plain(PAST, LIVE)
+    assert scene.state() == plain(HISTORY, LIVE)
     assert scene.sent("told") == sum(text != "x" for _, text, _ in LIVE)
     shutil.rmtree(scene.job_directory.state_directory)
     scene.run()
-    assert scene.state() == plain(PAST, LIVE)
+    assert scene.state() == plain(HISTORY, LIVE)
     scene.log.close()

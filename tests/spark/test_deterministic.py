@@ -28,8 +28,8 @@ MODE = ("partitions=2", 'partitions=2, mode="deterministic"')
 def test_a_deterministic_job_goes_live_from_its_history(spark: "SparkSession", tmp_path: Path) -> None:
     """Live records are later than all that the run covers; a killed worker makes the same again; an audit agrees."""
     scene = Scene(tmp_path, changes=[MODE])
-    past, live, more = made(400, 21), made(200, 22), made(100, 23)
-    path = parquet(tmp_path / "past" / "0.parquet", past)
+    history, live, more = made(400, 21), made(200, 22), made(100, 23)
+    path = parquet(tmp_path / "history" / "0.parquet", history)
     scene.backfill(spark, path)
     done = scene.backfill(spark, path)  # no process has gone on from the first one
     scene.feed(live)
@@ -39,14 +39,14 @@ def test_a_deterministic_job_goes_live_from_its_history(spark: "SparkSession", t
         scene.feed(more)
         drain(local)
         local.stop()
-    assert scene.state() == plain(past, live, more)
+    assert scene.state() == plain(history, live, more)
     assert scene.sent("told") == sum(text != "x" for _, text, _ in [*live, *more])
     for wiring in all_wirings(scene.job):
         last = last_commit(scene.log, wiring.changelog)
         assert last is not None
         assert last.commit.deterministic is not None
         times = [frontier.t for frontier in last.commit.deterministic.frontiers] or [last.commit.deterministic.last_t]
-        assert min(times) > done.run.checkpoint_id * 1_000
+        assert min(times) > done.bulk_write.checkpoint_id * 1_000
     audited = scene.audit(spark, path)
     assert (audited.wrong, audited.differences) == (0, [])
     with pytest.raises(ConfigError, match=r"deterministic and has run .*: give the job another name"):
@@ -60,7 +60,7 @@ def test_what_goes_by_logical_time_is_not_recomputed(spark: "SparkSession", tmp_
     """A task that asks its context ends the backfill, whatever its errors' policy; timers are refused before."""
     scene = Scene(tmp_path, changes=[MODE], more="        self.ctx.now()\n")
     with pytest.raises(ConfigError, match="cannot be recomputed in batch"):
-        scene.backfill(spark, parquet(tmp_path / "past.parquet", made(9, 24)))
+        scene.backfill(spark, parquet(tmp_path / "history.parquet", made(9, 24)))
     scene.log.close()
     timed = SUMS.read_text().replace(*MODE).replace("    sums = Store(", "    timers = Timers()\n    sums = Store(")
     timed = timed.replace("import DeadLetter,", "import DeadLetter, Timer, Timers,")
@@ -78,7 +78,7 @@ def write(spark: "SparkSession", scene: Scene, mode: str, value: int, keys: str,
 
 
 def test_spark_writes_into_a_deterministic_job_before_it_has_run(spark: "SparkSession", tmp_path: Path) -> None:
-    """A table, then another one added to it, go live: read back, added to, made again by a killed worker, verified.
+    """A table, then another one added to it, go live: read, added to, made again by a killed worker, verified.
 
     What the offsets cover is not read. Once the job has run it is refused, and a worker at work notices nothing.
     """

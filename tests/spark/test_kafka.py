@@ -1,4 +1,4 @@
-"""On a real Kafka broker, Spark writes and reads state, and a backfill of the log's own past sends its outputs once."""
+"""On a real Kafka broker, Spark writes and reads state, a backfill of the log's own history sends outputs once."""
 
 import random
 import time
@@ -50,15 +50,15 @@ def told(scene: Scene, count: int) -> int:
 
 def test_the_history_of_a_topic_sends_its_outputs_once(spark: "SparkSession", scene: Scene) -> None:
     """They go out with the outcome, though the stage that carries it has no outputs of its own; the job goes on."""
-    past, live = numbers(200, 11), numbers(80, 12)
-    scene.feed(past)
+    history, live = numbers(200, 11), numbers(80, 12)
+    scene.feed(history)
     done = scene.backfill(spark, "kafka", outputs=True)
-    assert sum(done.cover.resume.values()) == len(past)
-    assert told(scene, len(past)) == len(past)
+    assert sum(done.cover.resume.values()) == len(history)
+    assert told(scene, len(history)) == len(history)
     scene.feed(live)
     scene.run()
-    assert scene.state() == plain(past, live)
-    assert told(scene, len(past) + len(live)) == len(past) + len(live)
+    assert scene.state() == plain(history, live)
+    assert told(scene, len(history) + len(live)) == len(history) + len(live)
     assert scene.audit(spark, "kafka").wrong == 0
 
 
@@ -76,7 +76,7 @@ def test_a_bulk_write_whose_outputs_died_with_it_cannot_count(scene: Scene, monk
 
 
 def test_spark_writes_state_that_workers_go_on_from(spark: "SparkSession", scene: Scene) -> None:
-    """A table into the changelogs of a job whose outputs are in transactions, read back, and counted on."""
+    """A table into the changelogs of a job whose outputs are in transactions, read again, and counted on."""
     where = {"job": scene.reference, "log": scene.where.url, "store": "sum/sums"}
     frame = partitioned(spark.createDataFrame([(str(n), 1000) for n in range(10)], "key string, value bigint"), **where)
     frame.write.format("changelog").mode("overwrite").options(**where).save()
@@ -90,15 +90,15 @@ def test_spark_writes_state_that_workers_go_on_from(spark: "SparkSession", scene
 
 
 def test_a_deterministic_job_on_a_broker_goes_live(spark: "SparkSession", kafka_broker: Broker, tmp_path: Path) -> None:
-    """Its state from the topic's own past, then live: outputs of the live records, each once (decision 0020)."""
+    """Its state from the topic's own history, then live: outputs of the live records, each once (decision 0020)."""
     suffix = f"-{random.randrange(1 << 40):x}"
     scene = Scene(tmp_path, suffix, f"kafka://{kafka_broker.bootstrap}", changes=[MODE])
-    past, live = made(150, 14), made(80, 15)
-    scene.feed(past)
+    history, live = made(150, 14), made(80, 15)
+    scene.feed(history)
     scene.backfill(spark, "kafka")
     scene.feed(live)
     scene.run()
-    assert scene.state() == plain(past, live)
+    assert scene.state() == plain(history, live)
     wanted = sum(text != "x" for _, text, _ in live)
     assert told(scene, wanted) == wanted
     assert scene.audit(spark, "kafka").wrong == 0

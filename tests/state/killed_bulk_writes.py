@@ -1,7 +1,7 @@
-"""Does one run over and over, each time in a process that is killed before its next durable append: a script.
+"""Does one bulk write over and over, each time in a process that is killed before its next durable append: a script.
 
-killed_bulk_writes.py TEMPLATE DIRECTORY: copies the log of TEMPLATE to DIRECTORY/1, 2, … and prints each once its run
-is over.
+killed_bulk_writes.py TEMPLATE DIRECTORY: copies the log of TEMPLATE to DIRECTORY/1, 2, … and prints each once its bulk
+write is over.
 """
 
 import os
@@ -47,18 +47,18 @@ def rewrite(directory: Path, kill_before: int, value: int) -> None:
     """Give all tasks one entry."""
     log = Deadly(directory / "log.db")
     log.left = kill_before
-    run = begin(log, job, Settings())
+    bulk_write = begin(log, job, Settings())
     written = []
-    for task in range(len(run.tasks)):
-        attempt = Attempt(log, run, task, 1, (10,))
+    for task in range(len(bulk_write.tasks)):
+        attempt = Attempt(log, bulk_write, task, 1, (10,))
         attempt.add([10], [b"key"], [value.to_bytes(8, "big")])
         written.append(attempt.close())
-    commit(log, run, written, settings=Settings(), full=True)
+    commit(log, bulk_write, written, settings=Settings(), full=True)
     log.close()
 
 
 def main(template: Path, directory: Path) -> None:
-    """Until a run is over before it is killed."""
+    """Until a bulk write is over before it is killed."""
     for kill_before in range(1, 100):
         copy = directory / str(kill_before)
         shutil.copytree(template, copy)

@@ -1,4 +1,4 @@
-"""A run counts as a whole or not at all: with repeats, with others at work, and killed at every step (1.8, 2.5)."""
+"""A bulk write counts as a whole or not at all: with repeats, others at work, and killed at every step (1.8, 2.5)."""
 
 import subprocess
 import sys
@@ -49,7 +49,7 @@ def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
 
 def write(
     log: Log,
-    run: BulkWrite,
+    bulk_write: BulkWrite,
     task: int,
     cells: dict[bytes, bytes],
     *,
@@ -57,7 +57,7 @@ def write(
     reset: tuple[int, ...] = (STORE,),
 ) -> Written:
     """Write entries of one task as one attempt."""
-    attempt = Attempt(log, run, task, number, reset)
+    attempt = Attempt(log, bulk_write, task, number, reset)
     attempt.add([STORE] * len(cells), list(cells), list(cells.values()))
     return attempt.close()
 
@@ -78,9 +78,9 @@ def everywhere(cells: dict[bytes, bytes]) -> State:
 
 def whole(log: Log, cells: dict[bytes, bytes]) -> BulkWrite:
     """Give each task this state and no other."""
-    run = begin(log, job, SETTINGS)
-    commit(log, run, [write(log, run, task, cells) for task in range(4)], settings=SETTINGS, full=True)
-    return run
+    bulk_write = begin(log, job, SETTINGS)
+    commit(log, bulk_write, [write(log, bulk_write, task, cells) for task in range(4)], settings=SETTINGS, full=True)
+    return bulk_write
 
 
 def test_a_bulk_write_gives_all_tasks_one_checkpoint(log: Log) -> None:
@@ -108,13 +108,13 @@ def test_a_bulk_write_gives_all_tasks_one_checkpoint(log: Log) -> None:
 
 def test_only_the_attempt_that_is_named_counts(log: Log) -> None:
     """Two attempts of a task write at once, as after a retry or by speculation, one goes on when all is over (2.5)."""
-    run = begin(log, job, SETTINGS)
-    slow, quick = (Attempt(log, run, 2, number, (STORE,)) for number in (7, 8))
+    bulk_write = begin(log, job, SETTINGS)
+    slow, quick = (Attempt(log, bulk_write, 2, number, (STORE,)) for number in (7, 8))
     for attempt, value in ((slow, b"slow"), (quick, b"quick"), (slow, b"slow"), (quick, b"quick")):
         attempt.add([STORE], [b"key" + value], [value])
         attempt._flush()
-    written = [write(log, run, task, {b"x": b"x"}) for task in (0, 1, 3)] + [quick.close()]
-    commit(log, run, written, settings=SETTINGS, full=True)
+    written = [write(log, bulk_write, task, {b"x": b"x"}) for task in (0, 1, 3)] + [quick.close()]
+    commit(log, bulk_write, written, settings=SETTINGS, full=True)
     slow.add([STORE], [b"late"], [b"late"])
     slow.close()
     assert state(log)["count-0"] == {b"keyquick": b"quick"}
@@ -122,12 +122,18 @@ def test_only_the_attempt_that_is_named_counts(log: Log) -> None:
 
 def test_a_commit_that_the_log_repeats_counts_once(log: Log) -> None:
     """As-of reads, a look back and the fold agree if a bulk write's commit comes twice before its outcome (C2)."""
-    run = begin(log, job, SETTINGS)
+    bulk_write = begin(log, job, SETTINGS)
     repeating: Any = _Repeating(log)
-    commit(repeating, run, [write(log, run, task, {b"a": b"1"}) for task in range(4)], settings=SETTINGS, full=True)
-    assert state(log) == state(log, run.checkpoint_id) == everywhere({b"a": b"1"})
+    commit(
+        repeating,
+        bulk_write,
+        [write(log, bulk_write, task, {b"a": b"1"}) for task in range(4)],
+        settings=SETTINGS,
+        full=True,
+    )
+    assert state(log) == state(log, bulk_write.checkpoint_id) == everywhere({b"a": b"1"})
     for wiring in all_wirings(job):
-        assert [at.commit.checkpoint_id for at in commits(log, wiring)] == [run.checkpoint_id]
+        assert [at.commit.checkpoint_id for at in commits(log, wiring)] == [bulk_write.checkpoint_id]
         last = last_commit(log, wiring.changelog)
         assert last is not None
         assert (last.offset, last.commit) == (settled_fold(log, wiring).last_offset, settled_fold(log, wiring).last)
@@ -150,11 +156,11 @@ class _Repeating:
 
 def test_two_attempts_of_one_task_are_not_both_committed(log: Log) -> None:
     """Rows of one partition from two Spark tasks: a commit names one attempt, so it is refused, and nothing counts."""
-    run = begin(log, job, SETTINGS)
-    both = [write(log, run, 1, {b"a": b"1"}, number=number) for number in (1, 2)]
+    bulk_write = begin(log, job, SETTINGS)
+    both = [write(log, bulk_write, 1, {b"a": b"1"}, number=number) for number in (1, 2)]
     with pytest.raises(ConfigError, match=r"two attempts, 1 and 2, have written task split-1"):
-        commit(log, run, both, settings=SETTINGS, full=True)
-    abort(log, run)
+        commit(log, bulk_write, both, settings=SETTINGS, full=True)
+    abort(log, bulk_write)
     assert all(settled_fold(log, wiring).last is None for wiring in all_wirings(job))
 
 
@@ -162,12 +168,12 @@ def test_two_attempts_of_one_task_are_not_both_committed(log: Log) -> None:
 def test_a_task_that_is_claimed_meanwhile_makes_the_bulk_write_invalid(log: Log, taken: int) -> None:
     """After a later claim of any task nothing of the bulk write counts, or stays in doubt at an abort (C2, C3, 1.8)."""
     before = whole(log, {b"a": b"1"})
-    run = begin(log, job, SETTINGS)
-    written = [write(log, run, task, {b"b": b"2"}) for task in range(4)]
+    bulk_write = begin(log, job, SETTINGS)
+    written = [write(log, bulk_write, task, {b"b": b"2"}) for task in range(4)]
     claim(log, all_wirings(job)[taken])
     with pytest.raises(Fenced, match="stop the job's workers"):
-        commit(log, run, written, settings=SETTINGS, full=True)
-    abort(log, run)
+        commit(log, bulk_write, written, settings=SETTINGS, full=True)
+    abort(log, bulk_write)
     assert state(log) == everywhere({b"a": b"1"})
     assert all(
         (at := settled_fold(log, w).last) is not None and at.checkpoint_id == before.checkpoint_id
@@ -189,31 +195,31 @@ def test_without_a_fence_a_claim_before_the_commit_is_found_by_reading(tmp_path:
     log = UnfencedLog(JobDirectory(tmp_path / "job").directory / "log.db")
     create_topics(job, log)
     whole(log, {b"a": b"1"})
-    run = begin(log, job, SETTINGS)
-    written = [write(log, run, task, {b"b": b"2"}) for task in range(4)]
+    bulk_write = begin(log, job, SETTINGS)
+    written = [write(log, bulk_write, task, {b"b": b"2"}) for task in range(4)]
     claim(log, all_wirings(job)[taken])
     with pytest.raises(Fenced, match=r"generation \d+ claimed at offset"):
-        commit(log, run, written, settings=SETTINGS, full=True)
-    abort(log, run)
+        commit(log, bulk_write, written, settings=SETTINGS, full=True)
+    abort(log, bulk_write)
     assert state(log) == everywhere({b"a": b"1"})
     log.close()
 
 
 def test_an_attempt_is_refused_once_the_task_is_claimed(log: Log) -> None:
-    """An executor that wakes up late learns from the log that its run is over (C3)."""
-    run = begin(log, job, SETTINGS)
+    """An executor that wakes up late learns from the log that its bulk write is over (C3)."""
+    bulk_write = begin(log, job, SETTINGS)
     begin(log, job, SETTINGS)
     with pytest.raises(Fenced, match="split-0: the log refuses its messages"):
-        write(log, run, 0, {b"a": b"1"})
+        write(log, bulk_write, 0, {b"a": b"1"})
 
 
 def test_aborting_leaves_an_invalid_tail(log: Log) -> None:
     """Data without a commit belongs to no task: the next start reads on as if it were not there (R1)."""
     whole(log, {b"a": b"1"})
-    run = begin(log, job, SETTINGS)
-    write(log, run, 0, {b"b": b"2"})
+    bulk_write = begin(log, job, SETTINGS)
+    write(log, bulk_write, 0, {b"b": b"2"})
     ends = [log.bounds(wiring.changelog)[1] for wiring in all_wirings(job)]
-    abort(log, run)
+    abort(log, bulk_write)
     assert ends == [log.bounds(wiring.changelog)[1] for wiring in all_wirings(job)]
     assert state(log) == everywhere({b"a": b"1"})
 
@@ -254,14 +260,14 @@ def test_a_bulk_write_that_is_killed_at_any_step_counts_as_a_whole_or_not_at_all
 
 
 def test_doing_it_again_makes_invalid_what_was_left_in_doubt(tmp_path: Path) -> None:
-    """The next run need not be told of a dead one: its process can no longer decide it (C2, 1.8)."""
+    """The next bulk write need not be told of a dead one: its process can no longer decide it (C2, 1.8)."""
     directory = JobDirectory(tmp_path / "job").directory
     log = EmbeddedLog(directory / "log.db")
     create_topics(job, log)
-    run = begin(log, job, SETTINGS)
+    bulk_write = begin(log, job, SETTINGS)
     with pytest.raises(RuntimeError):
-        commit(_Breaking(log, 3), run, [], settings=SETTINGS, full=True)  # type: ignore[arg-type]  # acts as a log
-    assert fold_to_end(log, all_wirings(job)[0]).in_doubt == run.bulk_write_id
+        commit(_Breaking(log, 3), bulk_write, [], settings=SETTINGS, full=True)  # type: ignore[arg-type]  # acts as a log
+    assert fold_to_end(log, all_wirings(job)[0]).in_doubt == bulk_write.bulk_write_id
     again = whole(log, {b"a": b"1"})
     assert state(log) == everywhere({b"a": b"1"})
     for wiring in all_wirings(job):
@@ -286,12 +292,12 @@ class _Breaking:
 
 
 def test_what_is_not_used_up_is_not_rewritten(log: Log) -> None:
-    """A run is at the ends of all streams: records that a producer has committed must not be passed over (A4)."""
-    run = begin(log, job, SETTINGS)
-    base = run.tasks[0]
+    """It is at the ends of all streams: records that a producer has committed must not be passed over (A4)."""
+    bulk_write = begin(log, job, SETTINGS)
+    base = bulk_write.tasks[0]
     partition = TopicPartition(job.topology().streams[0].topic, 0)
     assert partition in base.wiring.outputs
-    commit(log, run, [], settings=SETTINGS, full=True)
+    commit(log, bulk_write, [], settings=SETTINGS, full=True)
     last = settled_fold(log, base.wiring).last
     assert last is not None
     sent = tuple(replace(o, next_seq=o.next_seq + 5) for o in last.outputs)
@@ -302,7 +308,7 @@ def test_what_is_not_used_up_is_not_rewritten(log: Log) -> None:
 
 
 def test_messages_of_a_bulk_write_are_valid_for_every_reader(log: Log) -> None:
-    """No message of a changelog is of a generation below one that is before it, when one run follows another."""
+    """No message of a changelog is of a generation below one that is before it, when one bulk write follows another."""
     whole(log, {b"a": b"1"})
     whole(log, {b"a": b"2"})
     for wiring in all_wirings(job):
@@ -334,15 +340,15 @@ def test_two_claims_of_one_generation_are_told_apart(log: Log) -> None:
     log.poll()
     three = claim(log, wiring)
     assert (one.generation, two.generation, three.generation) == (1, 2, 3)
-    run = whole(log, {b"a": b"1"})
-    assert run.tasks[0].generation == 4
+    bulk_write = whole(log, {b"a": b"1"})
+    assert bulk_write.tasks[0].generation == 4
     assert state(log) == everywhere({b"a": b"1"})
 
 
 def test_a_commit_of_a_newer_build_is_not_guessed(log: Log) -> None:
     """A schema version that this build does not know: the error names it, and says what to do."""
-    run = whole(log, {b"a": b"1"})
-    task = run.tasks[1]
+    bulk_write = whole(log, {b"a": b"1"})
+    task = bulk_write.tasks[1]
     header = ChangelogHeader(ChangelogType.COMMIT, task.generation, task.next_seq + 2, 0)
     log.send(0, 1, task.changelog, encode_changelog_header(header) + (9).to_bytes(2, "big"))
     log.poll()

@@ -1,4 +1,4 @@
-"""Runs and real workers, on both logs: who is at work is fenced, who comes later goes on from the run (1.8)."""
+"""Bulk writes and real workers, on both logs: who is at work is fenced, who comes later goes on from it (1.8)."""
 
 import os
 import time
@@ -65,7 +65,7 @@ class Scene:
         self.orders, self.totals = (TopicPartition(f"{name}-{topic}", 0) for topic in ("orders", "totals"))
 
     def open(self) -> JobLog:
-        """Return a log of its own for a run: on Kafka, a process takes a task over from the one before."""
+        """Return a log of its own for a bulk write: on Kafka, a process takes a task over from the one before."""
         self._opened.append(self.job_directory.open_log())
         return self._opened[-1]
 
@@ -107,9 +107,9 @@ class Scene:
             position = rows[-1].offset + 1
         return found
 
-    def attempt(self, run: BulkWrite, number: int, **sums: int) -> Attempt:
+    def attempt(self, bulk_write: BulkWrite, number: int, **sums: int) -> Attempt:
         """Write sums, as one attempt that is not over."""
-        attempt = Attempt(self.log, run, 0, number, (STORE,))
+        attempt = Attempt(self.log, bulk_write, 0, number, (STORE,))
         attempt.add([STORE] * len(sums), [key.encode() for key in sums], [n.to_bytes(8, "big") for n in sums.values()])
         return attempt
 
@@ -120,9 +120,12 @@ class Scene:
         return {key: int.from_bytes(value, "big") for key, value in zip(keys, values, strict=True)}
 
 
-def is_fenced(local: LocalJob, run: BulkWrite) -> bool:
+def is_fenced(local: LocalJob, bulk_write: BulkWrite) -> bool:
     """Watch the worker until it has ended as fenced; False if it has crashed instead, and taken its task back."""
-    while local.supervisor.workers[0].status.get("total-0", {"generation": 0})["generation"] <= run.tasks[0].generation:
+    while (
+        local.supervisor.workers[0].status.get("total-0", {"generation": 0})["generation"]
+        <= bulk_write.tasks[0].generation
+    ):
         try:
             local.poll(20)
         except Fenced as error:
@@ -142,7 +145,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
 
 
 def test_workers_go_on_from_a_bulk_write(scene: Scene) -> None:
-    """On a fresh job, then over what workers have committed: only what the run covers is passed over (1.8, R1)."""
+    """On a fresh job, then over what workers have committed: only what it covers is passed over (1.8, R1)."""
     scene.order(1, 2)
     log = scene.open()
     first = begin(log, scene.job, SETTINGS)
@@ -164,7 +167,7 @@ def test_workers_go_on_from_a_bulk_write(scene: Scene) -> None:
 
 
 def test_a_worker_at_work_is_fenced_and_says_so(scene: Scene) -> None:
-    """It sends nothing more, not even in the transaction that it has open; the run counts (C3, C5, S1)."""
+    """It sends nothing more, not even in the transaction that it has open; the bulk write counts (C3, C5, S1)."""
     scene.order(1)
     scene.work(1)
     with scene.started() as local:
@@ -173,25 +176,25 @@ def test_a_worker_at_work_is_fenced_and_says_so(scene: Scene) -> None:
         while local.supervisor.workers[0].status["total-0"]["status"] != "running":
             local.poll(20)
         log = scene.open()
-        run = begin(log, scene.job, SETTINGS)
-        while not is_fenced(local, run):  # it took its own transaction for an expired one, just before the claim
+        bulk_write = begin(log, scene.job, SETTINGS)
+        while not is_fenced(local, bulk_write):  # it took its own transaction for an expired one, just before the claim
             log = scene.open()
-            run = begin(log, scene.job, SETTINGS)
+            bulk_write = begin(log, scene.job, SETTINGS)
     scene.order(10)
     assert scene.sent() == [1]
-    commit(log, run, [scene.attempt(run, 1, a=7).close()], settings=SETTINGS, full=True)
+    commit(log, bulk_write, [scene.attempt(bulk_write, 1, a=7).close()], settings=SETTINGS, full=True)
     scene.work(1, 17)
 
 
 def test_a_worker_that_starts_meanwhile_makes_the_bulk_write_invalid(scene: Scene) -> None:
-    """Its claim is before the run's commit: the run says so, and the worker has lost nothing (C2, C3)."""
+    """Its claim is before the bulk write's commit: the bulk write says so, and the worker has lost nothing (C2, C3)."""
     scene.order(1)
     log = scene.open()
-    run = begin(log, scene.job, SETTINGS)
-    written = scene.attempt(run, 1, a=7).close()
+    bulk_write = begin(log, scene.job, SETTINGS)
+    written = scene.attempt(bulk_write, 1, a=7).close()
     scene.work(1)
     with pytest.raises(Fenced, match=r"total-0: .*stop the job's workers"):
-        commit(log, run, [written], settings=SETTINGS, full=True)
+        commit(log, bulk_write, [written], settings=SETTINGS, full=True)
     scene.order(2)
     scene.work(1, 3)
 
@@ -206,13 +209,13 @@ def test_a_worker_does_not_guess_what_becomes_of_a_bulk_write(tmp_path: Path) ->
     assert run_pair(reference, directory, ("a", "x")) == {"x": 1}
     for counts, expected in ((False, {"x": 2}), (True, {"x": 1})):
         log = EmbeddedLog(directory / "log.db")
-        run = begin(log, job, SETTINGS)
-        written = [Attempt(log, run, task, 1, (STORE,)).close() for task in range(4)]
+        bulk_write = begin(log, job, SETTINGS)
+        written = [Attempt(log, bulk_write, task, 1, (STORE,)).close() for task in range(4)]
         with pytest.raises(RuntimeError):  # all four are committed, and its owner dies before the outcome
-            commit(_Breaking(log, 5), run, written, settings=SETTINGS, full=True)  # type: ignore[arg-type]  # acts as a log
+            commit(_Breaking(log, 5), bulk_write, written, settings=SETTINGS, full=True)  # type: ignore[arg-type]  # acts as a log
         with pytest.raises(Halted, match=r"the bulk write .* is in doubt.*grete backfill JOB --resume or --abort"):
             run_pair(reference, directory)
-        assert settle(log, job, counts=counts) == (run.bulk_write_id, counts)
+        assert settle(log, job, counts=counts) == (bulk_write.bulk_write_id, counts)
         assert all(settled_fold(log, wiring).in_doubt is None for wiring in all_wirings(job))
         log.close()
         assert run_pair(reference, directory, ("a", "x")) == expected

@@ -97,7 +97,7 @@ def test_undo_takes_back_several_writes_of_one_key(base: MemoryStore) -> None:
 
 
 def test_undo_takes_back_a_delete(base: MemoryStore) -> None:
-    """A key that the record only deleted is there again, whichever layer it was in."""
+    """A key that the record only deleted is there again, whichever write batch it was in."""
     base.write([(1, b"base", b"1")])
     overlay = overlay_of(base)
     store = overlay.store(1)
@@ -124,7 +124,7 @@ def test_a_write_batch_larger_than_the_cache_leaves_no_outdated_reads(base: Memo
 
 
 def test_a_scan_merges_all_write_batches(base: MemoryStore) -> None:
-    """Each layer hides the ones below it, deletes included, also while chunks are half applied."""
+    """Each write batch hides those below it, deletes included, also while chunks are half applied."""
     base.write([(1, key, b"base") for key in (b"a", b"b", b"c", b"d", b"e")])
     overlay = overlay_of(base)
     store = overlay.store(1)
@@ -161,7 +161,7 @@ def test_chunks_are_as_large_as_asked() -> None:
     assert sizes == [5, 5]
 
 
-def test_clean_reads_stay_within_their_bound() -> None:
+def test_cached_reads_stay_within_their_bound() -> None:
     """Reads and applied write batches are kept up to read_cache_bytes_max, whichever way they come."""
     asked = []
 

@@ -23,7 +23,7 @@ Flat = dict[tuple[int, bytes], bytes]  # (store id, key) → value: the state of
 Row = tuple[bytes, bytes]
 
 ids = st.sampled_from(IDS)
-KEYS = [b"", b"\0", b"a", b"a\0", b"b", b"\xff"]  # few, so that the layers hold the same ones
+KEYS = [b"", b"\0", b"a", b"a\0", b"b", b"\xff"]  # few, so that the write batches hold the same ones
 keys = st.sampled_from(KEYS)
 values = st.binary(max_size=2)
 changes = st.lists(st.tuples(ids, keys, st.none() | values), min_size=1, max_size=8)
@@ -102,7 +102,7 @@ class OverlayMachine(RuleBasedStateMachine):
 
     @rule(store=ids, key=keys)
     def get(self, store: int, key: bytes) -> None:
-        """Read one key, which may then be kept as a clean read."""
+        """Read one key, which may then be kept in the read cache."""
         assert self.overlay.store(store).get(key) == self.current.get((store, key))
 
     @rule()

@@ -1,4 +1,4 @@
-"""A whole job over a recorded past in this process, all of it in memory: what Spark does is compared with it."""
+"""A whole job over a recorded history in this process, all of it in memory: what Spark does is compared with it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from protocol.ids import TopicPartition
 
 @dataclass
 class TaskResult:
-    """What became of one task's past."""
+    """What became of one task's history."""
 
     state: list[StateRow] = field(default_factory=list)
     external: list[ExternalRecord] = field(default_factory=list)

@@ -96,7 +96,7 @@ from grete import Input, Job, Record, Task, Topic, utf8
 class Talk(Task):
     lines = Input(Topic("lines", key=utf8, value=utf8))
     def process(self, record: Record[str, str]) -> None:
-        print("heard", record.value)
+        print("read", record.value)
 
 job = Job("talk", stages=[Talk])
 """
@@ -108,6 +108,6 @@ def test_what_a_task_prints_is_on_the_screen(tmp_path: Path) -> None:
     process = start("run", "talk.py", "--input", "lines=-", cwd=tmp_path, stdin=subprocess.PIPE)
     out, err = process.communicate("to be\nor not\n", timeout=2 * LIMIT_S)
     assert process.returncode == 0, err
-    assert [line for line in out.splitlines() if line.startswith("heard")] == ["heard to be", "heard or not"]
+    assert [line for line in out.splitlines() if line.startswith("read ")] == ["read to be", "read or not"]
     assert "worker started" not in out
     assert re.search(r"2 input records committed in [\d.]+ s \([\d,]+/s\), after a start of [\d.]+ s", out)

@@ -68,7 +68,7 @@ def until(local: LocalJob, condition: Callable[[], bool]) -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize("mode", ["aligned", "deterministic"])
 def test_ends_of_transactions_are_not_counted(kafka_broker: Broker, tmp_path: Path, mode: str) -> None:
-    """Nor what was taken back, also behind a crash: of so and so many records of this run, all at the end."""
+    """Nor what was taken back, also behind a crash: of some of the records of this run, all at the end."""
     name = f"counted{os.urandom(4).hex()}"
     ticks, file = Ticks(kafka_broker.bootstrap, f"{name}-ticks"), tmp_path / f"{name}.py"
     file.write_text(COUNT.replace("NAME", name).replace("MODE", mode))

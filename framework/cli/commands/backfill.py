@@ -66,7 +66,7 @@ def _tell(screen: Screen, found: JobTarget, done: Done, seconds: float, *, outpu
     keys = sum(report.keys for report in done.reports)
     screen.say(
         f"{job.name}: {counted(first, 'record')}{of_stages(job)}, {counted(keys, 'key')} in {seconds:.1f} s, "
-        f"checkpoint {done.run.checkpoint_id}"
+        f"checkpoint {done.bulk_write.checkpoint_id}"
     )
     repeats = sum(report.repeats for report in done.reports)
     letters = sum(report.letters for report in done.reports)

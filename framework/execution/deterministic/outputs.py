@@ -15,14 +15,14 @@ from framework.execution.deterministic.remade import (
     unpack_digest,
     unpack_released,
 )
-from framework.execution.frame_buffer import Buffer, Headers
+from framework.execution.frame_buffer import AnyHeaders, Buffer
 from framework.execution.outputs import HELD_BYTES, Append, Held
 from framework.ports import ExternalRecord
 from framework.stores.overlay_store import OverlayStore
 from protocol.frames import digest_records, encode_columns, encode_headers
 from protocol.ids import TopicPartition
 
-Key = tuple[int, int]  # logical time: t in µs, id of the source (D1)
+TimeAndSource = tuple[int, int]  # logical time: t in µs, id of the source (D1)
 
 AT = b"logical time"  # in META: the key of what was processed last
 _KEY = struct.Struct(">qi")
@@ -43,7 +43,7 @@ class LogicalBuffer(Buffer):
     def __init__(self, partition: TopicPartition) -> None:
         super().__init__(partition)
         self.digest = 0
-        self.logical: list[Key] = []
+        self.logical: list[TimeAndSource] = []
 
     def drop_last(self) -> None:
         """Take back the record appended last."""
@@ -99,7 +99,7 @@ class LogicalOutputs:
     _state: OverlayStore
 
     def __init__(self, job: str, task: TaskWiring) -> None:
-        self.at: Key = (0, task.producer)
+        self.at: TimeAndSource = (0, task.producer)
         self.released: dict[TopicPartition, int] = {}
         self._checks: dict[TopicPartition, list[Check]] = {}  # of what is released
         self._made: dict[TopicPartition, Made] = {}
@@ -197,7 +197,11 @@ class LogicalOutputs:
         """Return what appends a record with the logical time to frames; ``append`` appends its other columns."""
 
         def append_timed(
-            target: tuple[LogicalBuffer, ...], key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+            target: tuple[LogicalBuffer, ...],
+            key: bytes | None,
+            value: bytes | None,
+            timestamp: int,
+            headers: AnyHeaders,
         ) -> None:
             append(target, key, value, timestamp, headers)
             at = self.at
@@ -213,7 +217,7 @@ class LogicalOutputs:
         before, only = self._before_seq, _ONLY_OURS + self._before_seq
         before_time, lengths = _name(TIME), _LENGTHS
 
-        def append(place: Outside, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+        def append(place: Outside, key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders) -> None:
             place.seq = seq = (place.seq if place.seq >= 0 else self._sent(place.partition)) + 1
             t = self.at[0]
             if t != self._time:  # what one record has made has one time

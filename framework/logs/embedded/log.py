@@ -32,7 +32,7 @@ _SIZES = "SELECT coalesce(length(value), 0) FROM message WHERE id >= ? AND id < 
 _MOVE = "UPDATE partition SET next = ?, fence = ?, append_time_ms = ? WHERE id = ?"
 
 _NO_PARTITION = -1  # partition id of a queued item that has outputs only
-_Queued = tuple[int, int, int, bytes | None, int | None, list[tuple[int, ExternalRecord]]]
+_QueuedMessage = tuple[int, int, int, bytes | None, int | None, list[tuple[int, ExternalRecord]]]
 
 
 class _Tail:
@@ -54,7 +54,7 @@ class EmbeddedLog(EmbeddedReader):
         """
         super().__init__(path, partial(self._connect, create))
         self._full = False  # the present PRAGMA synchronous
-        self._queue: list[_Queued] = []
+        self._queue: list[_QueuedMessage] = []
         self._queue_sync = False
         self._processed: dict[TopicPartition, int] = {}  # reported, to be written with the next poll
         self._trims: dict[TopicPartition, int] = {}  # partition → the offset before which it is being trimmed
@@ -246,7 +246,7 @@ class EmbeddedLog(EmbeddedReader):
         opened.callback(self._notifier.close)
         return open_file(self.path, self._lock, create=create)
 
-    def _append_all(self, queue: Sequence[_Queued]) -> list[Delivery]:
+    def _append_all(self, queue: Sequence[_QueuedMessage]) -> list[Delivery]:
         """Append in the order of the sends, within a transaction."""
         tails: dict[int, _Tail] = {}
         rows: list[tuple[int, int, int, bytes | None, bytes | None, bytes | None, int]] = []

@@ -21,7 +21,7 @@ from framework.logs.kafka.config import MESSAGE_BYTES_MAX
 from framework.logs.kafka.errors import AWAY, Troubles, failed, logger
 from framework.logs.kafka.metadata_client import BEHIND_S, SLICE_S
 from framework.logs.patience import Patience
-from framework.logs.topic_identity import MADE_ANEW, more_partitions
+from framework.logs.topic_identity import CREATED_AGAIN, more_partitions
 from framework.settings import MiB
 from protocol.ids import TopicPartition
 
@@ -224,7 +224,7 @@ class Topics:
             self._watching = self._describe(tuple(self._watched))
 
     def _compare(self, topic: str, future: Future[Any]) -> None:
-        advice = self._written.get(topic, MADE_ANEW)
+        advice = self._written.get(topic, CREATED_AGAIN)
         try:
             found = _identity(future.result())
         except KafkaException as error:

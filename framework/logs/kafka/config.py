@@ -63,7 +63,7 @@ BATCH_LINGER_MS = 1  # many records at once, one by one: larger batches, and no 
 _SECRET = re.compile(r"password|secret|\.key|\.pem|token|jaas|oauthbearer\.config|sasl\.username", re.IGNORECASE)
 _HIDDEN = "***"
 
-Options = Mapping[str, str | int | float | bool]
+ClientOptions = Mapping[str, str | int | float | bool]
 
 
 class Secret(str):
@@ -81,7 +81,7 @@ def hidden(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def split_options(
-    bootstrap: str, group: str, options: Options
+    bootstrap: str, group: str, options: ClientOptions
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return the configurations of (producer, consumer, admin client). Raises ConfigError on a contradiction.
 
@@ -146,7 +146,7 @@ def _refuse_contradiction(name: str, plain: str, value: object) -> bool:
     return False
 
 
-def scrubber(options: Options) -> Callable[[str], str]:
+def scrubber(options: ClientOptions) -> Callable[[str], str]:
     """Return what hides the values of secret options in a text."""
     secrets = sorted((str(value) for name, value in options.items() if _SECRET.search(name)), key=len, reverse=True)
 

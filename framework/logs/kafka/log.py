@@ -6,7 +6,7 @@ from operator import itemgetter
 
 from framework.errors import ConfigError, OffsetOutOfRange, TransientError
 from framework.logs.kafka.admin import COMPACTED, STREAM, Topics
-from framework.logs.kafka.config import Options, batching, scrubber, split_options
+from framework.logs.kafka.config import ClientOptions, batching, scrubber, split_options
 from framework.logs.kafka.errors import Troubles
 from framework.logs.kafka.group_positions import GroupPositions
 from framework.logs.kafka.job_metadata import KafkaJobMetadata
@@ -36,7 +36,7 @@ class KafkaLog(KafkaReader):
     def __init__(
         self,
         bootstrap: str,
-        options: Options | None = None,
+        options: ClientOptions | None = None,
         *,
         group: str = "grete",
         patience: Patience | None = None,

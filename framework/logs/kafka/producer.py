@@ -33,7 +33,7 @@ _numbered = re.compile(
 _GIVEN_UP = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 
 Callback = Callable[[KafkaError | None, Message], None]
-_Queued = tuple[Sequence[ExternalRecord], Sequence[Callback | None]]
+_QueuedRecords = tuple[Sequence[ExternalRecord], Sequence[Callback | None]]
 
 
 class _Group:
@@ -52,7 +52,7 @@ class KafkaWriter:
     def __init__(self, config: dict[str, Any], troubles: Troubles) -> None:
         """Connect in the background."""
         self._producer: Producer = troubles.made(Producer, config)
-        self._queue: deque[_Queued] = deque()
+        self._queue: deque[_QueuedRecords] = deque()
         self._deliveries: list[Delivery] = []
         self._failure: FrameworkError | None = None
         self._vague = False  # the failure is that of a message given up because of another one

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from framework.errors import ConfigError
-from framework.logs.kafka.config import Options, scrubber, split_options
+from framework.logs.kafka.config import ClientOptions, scrubber, split_options
 from framework.logs.kafka.consumer import Reader
 from framework.logs.kafka.errors import Troubles
 from framework.logs.kafka.job_metadata import KafkaMetadataReader
@@ -44,7 +44,7 @@ class KafkaReader:
             raise
 
     @classmethod
-    def connect(cls, bootstrap: str, options: Options | None = None, *, group: str = "grete") -> Self:
+    def connect(cls, bootstrap: str, options: ClientOptions | None = None, *, group: str = "grete") -> Self:
         """Connect to ``host:port[,host:port…]`` with librdkafka's ``options``. The group is only a name: none is made.
 
         Raises ConfigError (an option, who we are), LogAway (no broker answers).

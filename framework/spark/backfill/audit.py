@@ -50,23 +50,23 @@ def audit(spark: "SparkSession", wanted: Wanted, log: JobLogReader, telling: Tel
     Raises ConfigError: there is no such checkpoint, or its inputs are not there any more; TaskError.
     """
     job = wanted.job
-    pasts = histories_of(spark, job, wanted.sources)
+    histories = histories_of(spark, job, wanted.sources)
     found = snapshots(log, job, aligned=aligned)
     if "deterministic" in job.modes:  # no checkpoint spans its tasks: they are of one moment when all is used up
         check_used_up([(wiring, each.commit) for wiring, each in zip(all_wirings(job), found, strict=True)])
     at_checkpoint = Until(now=False, offsets=_positions(found))
-    ends = {topic: past.ends for topic, past in pasts.items()}
+    ends = {topic: history.ends for topic, history in histories.items()}
     covered = cover(log, [(wiring, None) for wiring in all_wirings(job)], ends, at_checkpoint)
     check_whole(log, wanted, covered.resume)
     check_placed(log, job, covered, ends)
     checkpoint_id = max(snapshot.commit.checkpoint_id for snapshot in found)
     work = f"{wanted.work}/audit-{uuid.uuid4().hex}"
-    files = {topic: past.until(covered.resume, topic) for topic, past in pasts.items()}
+    files = {topic: history.until(covered.resume, topic) for topic, history in histories.items()}
     plans = Plans(wanted, files, covered, output_counts(job, log))
     differences: list[StateDifference] = []
     wrong = 0
     try:
-        stages = Stages(spark, job, plans.pasts(), work)
+        stages = Stages(spark, job, plans.histories(), work)
         with Watching(spark, telling):
             reports = stages.run(
                 lambda stage: plans.of(stage, checkpoint_id, snapshots=_of_stage(found, job.partitions, stage)),

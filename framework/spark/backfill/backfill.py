@@ -54,7 +54,7 @@ class Wanted(NamedTuple):
 class Done(NamedTuple):
     """What was done."""
 
-    run: BulkWrite
+    bulk_write: BulkWrite
     cover: Cover
     reports: list[TaskReport]
 
@@ -75,38 +75,39 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
     """Do it. The topics must be there. Raises ConfigError, TaskError, Fenced, Halted; then nothing has changed."""
     if wanted.outputs and "deterministic" in wanted.job.modes:
         raise ConfigError("--outputs: outputs of a deterministic job have numbers and times that only a live one gives")
-    pasts = histories_of(spark, wanted.job, wanted.sources)
-    run = begin(log, wanted.job, wanted.settings, outputs=wanted.outputs)
+    histories = histories_of(spark, wanted.job, wanted.sources)
+    bulk_write = begin(log, wanted.job, wanted.settings, outputs=wanted.outputs)
     telling.say(f"every task of {wanted.job.name} is claimed: workers that were running are fenced")
-    ends = {topic: past.ends for topic, past in pasts.items()}
-    covered = cover(log, [(task.wiring, task.base) for task in run.tasks], ends, until)
+    ends = {topic: history.ends for topic, history in histories.items()}
+    covered = cover(log, [(task.wiring, task.base) for task in bulk_write.tasks], ends, until)
     check_placed(log, wanted.job, covered, ends)
     for remark in covered.remarks:
         telling.say(remark)
-    work = f"{wanted.work}/{run.bulk_write_id}"
+    work = f"{wanted.work}/{bulk_write.bulk_write_id}"
     plans = Plans(
-        wanted, {t: p.until(covered.resume, t) for t, p in pasts.items()}, covered, output_counts(wanted.job, log)
+        wanted, {t: p.until(covered.resume, t) for t, p in histories.items()}, covered, output_counts(wanted.job, log)
     )
     try:
-        stages = Stages(spark, wanted.job, plans.pasts(), work)
+        stages = Stages(spark, wanted.job, plans.histories(), work)
         with Watching(spark, telling):
             reports = stages.run(
-                lambda stage: plans.of(stage, run.checkpoint_id, run=run), lambda name: telling.say(f"stage {name} …")
+                lambda stage: plans.of(stage, bulk_write.checkpoint_id, bulk_write=bulk_write),
+                lambda name: telling.say(f"stage {name} …"),
             )
         written = [report.written for report in reports if report.written is not None]
         sent = list(outputs_of(stages, wanted)) if wanted.outputs else []
         changelog_positions = commit(
-            log, run, written, settings=wanted.settings, full=True, external=covered.resume, outputs=sent
+            log, bulk_write, written, settings=wanted.settings, full=True, external=covered.resume, outputs=sent
         )
-        _publish(wanted, run, changelog_positions, reports, telling)
+        _publish(wanted, bulk_write, changelog_positions, reports, telling)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return Done(run, covered, reports)
+    return Done(bulk_write, covered, reports)
 
 
 def _publish(
     wanted: Wanted,
-    run: BulkWrite,
+    bulk_write: BulkWrite,
     changelog_positions: list[ChangelogPosition],
     reports: list[TaskReport],
     telling: Telling,
@@ -118,7 +119,7 @@ def _publish(
             continue
         number = report.written.task
         stores = store_names(wanted.job.stages[number // wanted.job.partitions])
-        name = run.tasks[number].wiring.name
+        name = bulk_write.tasks[number].wiring.name
         try:
             publish(Path(report.built), job_directory.prebuilt(name), changelog_positions[number], stores, report.files)
         except OSError as error:
@@ -157,7 +158,7 @@ class Plans(NamedTuple):
         stage: StageGraph,
         checkpoint_id: int,
         *,
-        run: BulkWrite | None = None,
+        bulk_write: BulkWrite | None = None,
         snapshots: tuple[Snapshot, ...] | None = None,
     ) -> StagePlan:
         """Return the plan of a stage whose state a bulk write writes, or compared with snapshots."""
@@ -169,17 +170,19 @@ class Plans(NamedTuple):
             outside=self.outside,
             checkpoint_id=checkpoint_id,
             outputs=wanted.outputs,
-            run=run,
+            bulk_write=bulk_write,
             snapshots=snapshots,
             where=wanted.where,
             tails=self.covered.tails,
             files=frozenset(self.files),
             from_rows=has_one_channel(wanted.job, stage),
             definition=encode_definition(define(wanted.job, self.outside)),
-            built="" if run is None or "://" in wanted.work else f"{wanted.work}/{run.bulk_write_id}/_files",
+            built=""
+            if bulk_write is None or "://" in wanted.work
+            else f"{wanted.work}/{bulk_write.bulk_write_id}/_files",
         )
 
-    def pasts(self) -> dict[int, dict[str, TopicHistory]]:
+    def histories(self) -> dict[int, dict[str, TopicHistory]]:
         """Return stage → topic → what its external inputs have in files."""
         topology = self.wanted.job.topology()
         return {

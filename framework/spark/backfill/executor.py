@@ -45,8 +45,8 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
             recorded = Recorded(plan, plan.snapshots[partition], job)
         yield from _sent(plan, job, report, task.finish(recorded.event_time_ms if recorded else None))
         state = counted(report, task.state(plan.checkpoint_id, outbox=plan.outputs))
-        if plan.run is not None:
-            write(plan, plan.run, job, partition, attempt, state, report)
+        if plan.bulk_write is not None:
+            write(plan, plan.bulk_write, job, partition, attempt, state, report)
         elif recorded is not None:
             yield from recorded.differences(partition, state)
         else:

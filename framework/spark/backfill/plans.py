@@ -28,7 +28,7 @@ class StagePlan(NamedTuple):
     outside: dict[str, int]  # partition counts of the topics that the job writes
     checkpoint_id: int
     outputs: bool  # wanted: to topics, and in the outbox
-    run: BulkWrite | None  # writes the state to the changelogs
+    bulk_write: BulkWrite | None  # writes the state to the changelogs
     snapshots: tuple[Snapshot, ...] | None  # compares the state with these, of the stage's tasks
     where: Where
     tails: dict[TopicPartition, Tail]

@@ -14,7 +14,7 @@ from protocol.commit import Commit
 from protocol.ids import TopicPartition
 
 NOW = "now"
-LOG = "kafka"  # where history may come from, beside files: the log's own past
+LOG = "kafka"  # where history may come from, beside files: the log's own history
 
 
 class Until(NamedTuple):

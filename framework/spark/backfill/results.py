@@ -43,7 +43,7 @@ def _chunks(state: Iterator[StateRow]) -> Iterator[list[StateRow]]:
 
 def write(
     plan: StagePlan,
-    run: BulkWrite,
+    bulk_write: BulkWrite,
     job: Job,
     partition: int,
     number: int,
@@ -57,7 +57,7 @@ def write(
     builder = Builder(Path(report.built)) if report.built else None
     log = plan.where.open_to_write()
     try:
-        attempt = Attempt(log, run, task, number, stores)
+        attempt = Attempt(log, bulk_write, task, number, stores)
         for taken in _chunks(state):
             columns = list(zip(*taken, strict=True))
             attempt.add(*columns)

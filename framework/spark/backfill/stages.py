@@ -35,7 +35,7 @@ class Stages(NamedTuple):
 
     spark: "SparkSession"
     job: Job
-    pasts: Histories
+    histories: Histories
     work: str  # a directory that all executors share
 
     def run(self, plan_of: Callable[[StageGraph], StagePlan], done: Callable[[str], None]) -> list[TaskReport]:
@@ -74,20 +74,20 @@ class Stages(NamedTuple):
         """Return what the tasks of a stage read from Spark: a partition each, in order."""
         from pyspark.sql import functions as f
 
-        job, pasts, number = self.job, self.pasts.get(stage.ordinal, {}), self.job.partitions
-        if plan.from_rows and not pasts:
+        job, histories, number = self.job, self.histories.get(stage.ordinal, {}), self.job.partitions
+        if plan.from_rows and not histories:
             return self.spark.range(0, number, 1, number).where(
                 "id < 0"
             )  # the log's records are read where they are used
         if plan.from_rows:
-            (past,) = pasts.values()
-            return past.by_partition(number)
+            (history,) = histories.values()
+            return history.by_partition(number)
         parts = [
-            past.by_partition(number)
+            history.by_partition(number)
             .mapInArrow(_cutter(plan, topic), DDL)
             .where(f"kind = {PIECE}")
             .select(*_PIECE_COLUMNS)
-            for topic, past in pasts.items()
+            for topic, history in histories.items()
         ]
         for stream in job.topology().streams_into(stage.ordinal):
             frames = self.rows(job.stages[stream.producer], FRAME).where(f.col("topic") == stream.topic)

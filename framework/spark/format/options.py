@@ -88,7 +88,7 @@ def checkpoint_of(text: str | None) -> int | None:
         return int(text)
     except ValueError as error:
         raise ConfigError(
-            f"option version = {text!r}: a checkpoint is a number, as grete checkpoints shows it"
+            f"option checkpoint = {text!r}: a checkpoint is a number, as grete checkpoints shows it"
         ) from error
 
 

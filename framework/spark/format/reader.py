@@ -17,7 +17,7 @@ from framework.spark.format.latest_values import Newest
 from framework.spark.format.options import Where
 from framework.state.commits import all_wirings, last_commit
 from framework.state.snapshots import Snapshot, commits, segments
-from protocol.commit import SCHEMA_NAMES, Commit
+from protocol.commit import Commit
 from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.frames import decode_columns
@@ -63,7 +63,7 @@ def state(where: Where, plan: StatePlan, snapshot: Snapshot) -> Iterator[pa.Reco
                 generations.take(by).cast(pa.int32()),
                 offsets.take(by),
             ],
-            names=["key", "value", "store", "partition", "version", "written", "generation", "offset"],
+            names=["key", "value", "store", "partition", "checkpoint_id", "written", "generation", "offset"],
         )
 
 
@@ -76,14 +76,14 @@ def _noting(parts: Iterator[Any], written: list[tuple[int, int, int]]) -> Iterat
 # --- commits ---
 
 COMMITS_DDL = (
-    "stage string, partition int, offset bigint, append_time timestamp, generation int, version bigint, previous "
-    "bigint, data_count int, base bigint, round_start bigint, at_end boolean, fingerprint bigint, run_id string, "
-    "nonce binary, lineage array<struct<generation:int,restored:bigint>>, inputs "
+    "stage string, partition int, offset bigint, append_time timestamp, generation int, checkpoint_id bigint, "
+    "previous bigint, data_count int, base bigint, round_start bigint, at_end boolean, fingerprint bigint, "
+    "bulk_write_id string, nonce binary, rollback_history array<struct<generation:int,checkpoint_id:bigint>>, inputs "
     "array<struct<topic:string,partition:int,resume:bigint>>, external "
     "array<struct<topic:string,partition:int,offset:bigint>>, outputs "
     "array<struct<topic:string,partition:int,next_seq:bigint>>"
 )
-_ROLLBACK_HISTORY = pa.list_(pa.struct([("generation", pa.int32()), ("restored", pa.int64())]))
+_ROLLBACK_HISTORY = pa.list_(pa.struct([("generation", pa.int32()), ("checkpoint_id", pa.int64())]))
 _PLACE = [("topic", pa.string()), ("partition", pa.int32())]
 _COMMITS = pa.schema(
     [
@@ -92,16 +92,16 @@ _COMMITS = pa.schema(
         ("offset", pa.int64()),
         ("append_time", pa.timestamp("us", "UTC")),
         ("generation", pa.int32()),
-        ("version", pa.int64()),
+        ("checkpoint_id", pa.int64()),
         ("previous", pa.int64()),
         ("data_count", pa.int32()),
         ("base", pa.int64()),
         ("round_start", pa.int64()),
         ("at_end", pa.bool_()),
         ("fingerprint", pa.int64()),
-        ("run_id", pa.string()),
+        ("bulk_write_id", pa.string()),
         ("nonce", pa.binary()),
-        ("lineage", _ROLLBACK_HISTORY),
+        ("rollback_history", _ROLLBACK_HISTORY),
         ("inputs", pa.list_(pa.struct([*_PLACE, ("resume", pa.int64())]))),
         ("external", pa.list_(pa.struct([*_PLACE, ("offset", pa.int64())]))),
         ("outputs", pa.list_(pa.struct([*_PLACE, ("next_seq", pa.int64())]))),
@@ -129,17 +129,15 @@ def commits_of(where: Where, stage: str, wiring: TaskWiring) -> Iterator[pa.Reco
 
 
 def _fields(commit: Commit) -> dict[str, Any]:
-    named = {SCHEMA_NAMES.get(field, field): field for field in commit.__struct_fields__}
-    return {name: _plain(getattr(commit, field)) for name, field in named.items() if name in _COMMITS.names}
+    return {name: _plain(getattr(commit, name)) for name in commit.__struct_fields__ if name in _COMMITS.names}
 
 
 def _plain(value: Any) -> Any:
     """Return tuples of the protocol's records as lists of dicts with the fields that the table has."""
     if not isinstance(value, tuple):
         return value
-    names = {name: name for name in ("generation", "topic", "partition", "resume", "offset", "next_seq")}
-    names |= {"restored": "checkpoint_id"}
-    return [{name: getattr(entry, field) for name, field in names.items() if hasattr(entry, field)} for entry in value]
+    names = "generation", "checkpoint_id", "topic", "partition", "resume", "offset", "next_seq"
+    return [{name: getattr(entry, name) for name in names if hasattr(entry, name)} for entry in value]
 
 
 # --- streams ---
@@ -242,5 +240,5 @@ class _Frames:
                 pa.repeat(pa.scalar(header.checkpoint_id, pa.int64()), count),
                 pa.array(range(known, known + count), pa.int64()),
             ],
-            names=["key", "value", "timestamp", "partition", "producer", "version", "seq"],
+            names=["key", "value", "timestamp", "partition", "producer", "checkpoint_id", "seq"],
         )

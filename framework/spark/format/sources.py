@@ -57,8 +57,8 @@ class _Reader(DataSourceReader):
 class ChangelogSource(DataSource):
     """Committed state of one store: key, value, and where each entry was written.
 
-    Options: job, store (``stage/store`` where several stages have one), version (None: the newest checkpoint
-    that all tasks have committed), directory or log, kafkaConfig. A filter ``version = …`` is the same as the option.
+    Options: job, store (``stage/store`` where several stages have one), checkpoint (None: the newest that
+    all tasks have committed), directory or log, kafkaConfig. A filter ``checkpoint_id = …`` is the same as the option.
     """
 
     @classmethod
@@ -68,16 +68,16 @@ class ChangelogSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns; key and value as their serdes say, JSON as its text."""
-        options = read_options(self.options, self.name(), {"store", "version"})
+        options = read_options(self.options, self.name(), {"store", "checkpoint"})
         _, store = find_store(options)
         columns = (column("key", store.key), column("value", store.value))
         return ", ".join(c.ddl for c in columns) + (
-            ", store string, partition int, version bigint, written bigint, generation int, offset bigint"
+            ", store string, partition int, checkpoint_id bigint, written bigint, generation int, offset bigint"
         )
 
     def reader(self, schema: Any) -> "_StateReader":
         """Return the reader of one query."""
-        return _StateReader(read_options(self.options, self.name(), {"store", "version"}), "version")
+        return _StateReader(read_options(self.options, self.name(), {"store", "checkpoint"}), "checkpoint_id")
 
     def writer(self, schema: Any, overwrite: bool) -> StateWriter:
         """Claim every task of the job, and return what writes (framework.spark.format.writer)."""
@@ -88,7 +88,7 @@ class _StateReader(_Reader):
     def partitions(self) -> Sequence[Part]:
         """Plan: every task of the store's stage, at one checkpoint."""
         options = self.options
-        wanted = self.equal.get("version", checkpoint_of(options.own.get("version")))
+        wanted = self.equal.get("checkpoint_id", checkpoint_of(options.own.get("checkpoint")))
         log = options.where.open()
         try:
             check_readable(options.job, log)
@@ -181,7 +181,8 @@ class StreamSource(DataSource):
         """Return the columns; key and value as their serdes say."""
         key, value = _topic_columns(read_options(self.options, self.name(), {"topic"}))[1:]
         return (
-            f"{key.ddl}, {value.ddl}, timestamp timestamp, partition int, producer string, version bigint, seq bigint"
+            f"{key.ddl}, {value.ddl}, timestamp timestamp, partition int, producer string, checkpoint_id bigint, "
+            "seq bigint"
         )
 
     def reader(self, schema: Any) -> "_StreamReader":

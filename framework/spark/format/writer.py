@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
     key: Column
     value: Column
-    store: tuple[int, int] | None  # (first task of the stage in Run.tasks, store id)
+    store: tuple[int, int] | None  # (first task of the stage in BulkWrite.tasks, store id)
     stages: dict[str, tuple[int, dict[str, int]]]  # name → (first task, store name → id)
     resets: tuple[tuple[int, ...], ...]  # by task: the stores that start empty
     partitions: int
@@ -53,7 +53,7 @@ class TaskWrites(WriterCommitMessage):
 
 
 class StateWriter(DataSourceArrowWriter):
-    """One run. Made and ended on the driver; ``write`` runs in the executors."""
+    """One bulk write. Made and ended on the driver; ``write`` runs in the executors."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class StateWriter(DataSourceArrowWriter):
         *,
         full: bool,
     ) -> None:
-        self._where, self._run, self._target, self._full = where, bulk_write, target, full
+        self._where, self._bulk_write, self._target, self._full = where, bulk_write, target, full
         self._settings, self._external = settings, external
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWrites:
@@ -79,7 +79,7 @@ class StateWriter(DataSourceArrowWriter):
             for batch in iterator:
                 for task, stores, keys, values in rows_of(self._target, batch):
                     if task not in attempts:
-                        attempts[task] = Attempt(log, self._run, task, number, self._target.resets[task])
+                        attempts[task] = Attempt(log, self._bulk_write, task, number, self._target.resets[task])
                     attempts[task].add(stores, keys, values)
             return TaskWrites(tuple(attempt.close() for attempt in attempts.values()))
         finally:
@@ -92,9 +92,9 @@ class StateWriter(DataSourceArrowWriter):
         try:
             resets = self._target.resets
             silent = {task for task, reset in enumerate(resets) if reset} - {each.task for each in written}
-            attempts = (Attempt(log, self._run, task, _OF_DRIVER, resets[task]) for task in sorted(silent))
+            attempts = (Attempt(log, self._bulk_write, task, _OF_DRIVER, resets[task]) for task in sorted(silent))
             written += [attempt.close() for attempt in attempts]  # nothing of the new state is there: that is said, too
-            commit(log, self._run, written, settings=self._settings, full=self._full, external=self._external)
+            commit(log, self._bulk_write, written, settings=self._settings, full=self._full, external=self._external)
         finally:
             log.close()
 
@@ -102,7 +102,7 @@ class StateWriter(DataSourceArrowWriter):
         """Leave nothing but an invalid tail."""
         log = self._where.open_to_write()
         try:
-            abort(log, self._run)
+            abort(log, self._bulk_write)
         finally:
             log.close()
 

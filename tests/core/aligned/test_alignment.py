@@ -152,19 +152,19 @@ def test_the_seek_back_is_to_the_positions_of_the_commit() -> None:
 
 @settings(max_examples=50)
 @given(
-    labels=st.tuples(*[st.lists(st.integers(1, 4), max_size=6).map(sorted)] * 2),
+    checkpoint_ids=st.tuples(*[st.lists(st.integers(1, 4), max_size=6).map(sorted)] * 2),
     turns=st.randoms(use_true_random=False),
     bound=st.sampled_from([0, ONE_FRAME, 3 * ONE_FRAME, 1 << 20]),
     memory=st.sampled_from([0, 1 << 20]),
 )
 def test_each_checkpoint_holds_exactly_its_records(
-    labels: tuple[list[int], list[int]], turns: Random, bound: int, memory: int
+    checkpoint_ids: tuple[list[int], list[int]], turns: Random, bound: int, memory: int
 ) -> None:
     """For any interleaving of two producers and any bound, a commit adds its checkpoints' records once (A4-A6)."""
     task, *producers = running(early_bytes_max=bound, early_memory_bytes_max=memory)
     todo = [
         sorted([*((each, "send") for each in of), *((each, "then mark") for each in range(1, 5))])[::-1]
-        for of in labels
+        for of in checkpoint_ids
     ]
     named: list[tuple[int, str]] = []
     while any(todo):

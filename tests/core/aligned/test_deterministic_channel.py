@@ -176,7 +176,7 @@ def lost_record(a0: Writer) -> None:
     a0.send(("z", 900, A0))
 
 
-def lost_before_heartbeat(a0: Writer) -> None:
+def lost_before_progress(a0: Writer) -> None:
     """Leave a record out, and be idle."""
     a0.next_seq += 1
     a0.progress(900)
@@ -218,7 +218,7 @@ def watermark_without_time(a0: Writer) -> None:
     ("mistake", "text"),
     [
         (lost_record, "expected seq 2: a record was lost"),
-        (lost_before_heartbeat, "expected seq 2: a record before the progress message was lost"),
+        (lost_before_progress, "expected seq 2: a record before the progress message was lost"),
         (lost_before_watermark, "expected seq 2: a record before the watermark was lost"),
         (watermark_without_time, "no logical time: its producer is not deterministic"),
         (other_record, "record seq 1 was received before with value b'x', now b'other'"),

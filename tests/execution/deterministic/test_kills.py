@@ -124,7 +124,7 @@ def test_killed_workers_change_no_byte_of_the_output(tmp_path: Path) -> None:
 
 
 def test_killed_workers_find_what_they_have_sent(tmp_path: Path) -> None:
-    """D5 without releases: what is outside is read back, and nothing comes twice."""
+    """D5 without releases: what is outside is recovered, and nothing comes twice."""
     job_directory = JobDirectory(tmp_path / "job", address=IN_DIRECTORY)
     run_with_kills(WORDS, job_directory, the_reference_is_outside, "sequenced")
 

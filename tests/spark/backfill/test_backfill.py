@@ -35,7 +35,7 @@ from tests.spark.backfill.scene import (
     parquet,
     plain,
 )
-from tests.spark.conftest import TopicHistory
+from tests.spark.conftest import FinishedJob
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,37 +57,37 @@ def poll_for_ever(local: LocalJob) -> None:
 
 def test_a_job_goes_live_from_files_and_is_audited(spark: "SparkSession", scene: Scene, tmp_path: Path) -> None:
     """Two stages from Parquet, real workers over what follows: the plain result of both; an audit sees any other."""
-    past, live = made(600, 1), made(200, 2)
+    history, live = made(600, 1), made(200, 2)
     for number in range(2):
-        parquet(tmp_path / "past" / f"{number}.parquet", past[number * 300 : (number + 1) * 300])
-    done = scene.backfill(spark, str(tmp_path / "past"), outputs=True)
-    assert scene.sent("letters") == sum(text == "x" for _, text, _ in past)
+        parquet(tmp_path / "history" / f"{number}.parquet", history[number * 300 : (number + 1) * 300])
+    done = scene.backfill(spark, str(tmp_path / "history"), outputs=True)
+    assert scene.sent("letters") == sum(text == "x" for _, text, _ in history)
     assert done.cover.resume == {TopicPartition("events", number): 0 for number in range(2)}
-    assert sum(report.letters for report in done.reports) == sum(text == "x" for _, text, _ in past)
+    assert sum(report.letters for report in done.reports) == sum(text == "x" for _, text, _ in history)
     assert (scene.prebuilt(), scene.taken()) == (4, 0)
     scene.feed(live)
     scene.run()
-    assert scene.state() == plain(past, live)
+    assert scene.state() == plain(history, live)
     assert (scene.prebuilt(), scene.taken()) == (0, 4)
-    assert scene.sent("told") == sum(text != "x" for _, text, _ in [*past, *live])
+    assert scene.sent("told") == sum(text != "x" for _, text, _ in [*history, *live])
     assert not list((scene.job_directory.directory / "spark").glob("*"))
-    audited = scene.audit(spark, str(tmp_path / "past"))
+    audited = scene.audit(spark, str(tmp_path / "history"))
     assert (audited.wrong, audited.differences) == (0, [])
-    pq.write_table(pq.read_table(tmp_path / "past" / "1.parquet").slice(1), tmp_path / "past" / "1.parquet")
-    audited = scene.audit(spark, str(tmp_path / "past"))
+    pq.write_table(pq.read_table(tmp_path / "history" / "1.parquet").slice(1), tmp_path / "history" / "1.parquet")
+    audited = scene.audit(spark, str(tmp_path / "history"))
     changed = {(each.store, each.key.decode()) for each in audited.differences}
-    assert changed >= {("seen", past[300][0])}
+    assert changed >= {("seen", history[300][0])}
     assert audited.wrong == len(audited.differences) <= 2
     assert not tell_audit(Screen(Console()), scene.job, audited, aligned=True)
 
 
 def test_the_index_of_the_demonstration_is_audited(
-    spark: "SparkSession", past: TopicHistory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: "SparkSession", finished: FinishedJob, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Documents that came, changed and went, over two stages of four partitions: recomputed, the index is the same."""
-    command = ["grete", "audit", "tasks.inverted_index", "--directory", str(past.directory)]
+    command = ["grete", "audit", "tasks.inverted_index", "--directory", str(finished.directory)]
     monkeypatch.setattr(sys, "argv", command)
-    with unchanged(past.directory), pytest.raises(SystemExit) as ended:
+    with unchanged(finished.directory), pytest.raises(SystemExit) as ended:
         command_line()
     printed, errors = capsys.readouterr()
     assert not ended.value.code, errors
@@ -102,8 +102,8 @@ def test_the_topics_own_history_on_kafka(spark: "SparkSession", kafka_broker: Br
     The job goes on from there: no output of the history comes again, none of the rest is missing.
     """
     scene = Scene(tmp_path, f"-{tmp_path.name[-20:]}-{random.randrange(1 << 30)}", f"kafka://{kafka_broker.bootstrap}")
-    past, live = made(300, 3), made(100, 4)
-    scene.feed(past)
+    history, live = made(300, 3), made(100, 4)
+    scene.feed(history)
     archived = archive_of(scene, tmp_path, 100)
     with LocalJob(scene.job, scene.reference, scene.job_directory, SETTINGS) as local:
         drain(local)
@@ -115,9 +115,9 @@ def test_the_topics_own_history_on_kafka(spark: "SparkSession", kafka_broker: Br
     assert (scene.prebuilt(), scene.taken()) == (4, 0)
     scene.feed(live)
     scene.run()
-    assert scene.state() == plain(past, live)
+    assert scene.state() == plain(history, live)
     assert (scene.prebuilt(), scene.taken()) == (0, 4)
-    assert scene.sent("told") == sum(text != "x" for _, text, _ in [*past, *live])
+    assert scene.sent("told") == sum(text != "x" for _, text, _ in [*history, *live])
     assert scene.audit(spark, "kafka").wrong == 0
     scene.log.close()
 
@@ -145,8 +145,8 @@ def test_a_backfill_whose_driver_is_killed_is_run_again(spark: "SparkSession", t
         "            os.kill(pid, 9)\n"
     )
     scene = Scene(tmp_path, "-killed", more=kill)
-    past = made(300, 5)
-    path = parquet(tmp_path / "past" / "0.parquet", past)
+    history = made(300, 5)
+    path = parquet(tmp_path / "history" / "0.parquet", history)
     command = [sys.executable, "-m", "framework.cli", "backfill", scene.reference, f"--from={path}"]
     driver = subprocess.Popen([*command, f"--directory={scene.job_directory.directory}", "--spark=local[1]"])
     flag.write_text(str(driver.pid))
@@ -156,7 +156,7 @@ def test_a_backfill_whose_driver_is_killed_is_run_again(spark: "SparkSession", t
     assert max(settled_fold(scene.log, wiring).top for wiring in wirings) == 1  # claimed
     scene.backfill(spark, path)
     scene.run()
-    assert scene.state() == plain(past)
+    assert scene.state() == plain(history)
     scene.log.close()
 
 
@@ -168,8 +168,8 @@ def test_a_backfill_whose_driver_is_killed_before_the_outcome_is_settled(spark: 
     Workers refuse to guess until then; afterwards they go on from the one state or the other.
     """
     scene = Scene(tmp_path, "-settled")
-    past, live = made(300, 7), made(100, 8)
-    path = parquet(tmp_path / "past" / "0.parquet", past)
+    history, live = made(300, 7), made(100, 8)
+    path = parquet(tmp_path / "history" / "0.parquet", history)
     scene.feed(live)
     scene.log.close()
     deadly = (
@@ -193,7 +193,7 @@ def test_a_backfill_whose_driver_is_killed_before_the_outcome_is_settled(spark: 
             assert [last_commit(scene.log, wiring.changelog) for wiring in all_wirings(scene.job)] == [None] * 4
             scene.backfill(spark, path)
         scene.run()
-        assert scene.state() == plain(past, live)
+        assert scene.state() == plain(history, live)
         assert scene.sent("told") == sum(text != "x" for _, text, _ in live)
         scene.log.close()
 
@@ -226,15 +226,15 @@ def test_lines_that_are_not_json_and_a_task_that_fails(spark: "SparkSession", tm
         "{broken",
         json.dumps({"key": "a", "value": "1"}),
     ]
-    (tmp_path / "past.jsonl").write_text("\n".join(lines))
-    rows = read_files(spark, str(tmp_path / "past.jsonl"), 2).rows.select("value", "refused").collect()
+    (tmp_path / "history.jsonl").write_text("\n".join(lines))
+    rows = read_files(spark, str(tmp_path / "history.jsonl"), 2).rows.select("value", "refused").collect()
     assert {(bytes(row[0]), row[1]) for row in rows} == {
         (b"7", None),
         (b"{broken", "the line is not JSON"),
         (b"1", "the row has no timestamp"),
     }
     lenient = Scene(tmp_path, "-lenient")
-    done = lenient.backfill(spark, str(tmp_path / "past.jsonl"), outputs=True)
+    done = lenient.backfill(spark, str(tmp_path / "history.jsonl"), outputs=True)
     assert sum(report.refused for report in done.reports) == lenient.sent("letters") == 2
     lenient.run()
     assert lenient.state() == ({"key-1": 1}, {"1": 7})
@@ -243,7 +243,7 @@ def test_lines_that_are_not_json_and_a_task_that_fails(spark: "SparkSession", tm
     with pytest.raises(
         TaskError, match=r"stage parse, partition \d: topic events.*: the (line is not JSON|row has no)"
     ):
-        strict.backfill(spark, str(tmp_path / "past.jsonl"))
+        strict.backfill(spark, str(tmp_path / "history.jsonl"))
     assert all(settled_fold(strict.log, wiring).last is None for wiring in all_wirings(strict.job))
     strict.log.close()
     failing = Scene(tmp_path, "-failing", more='        assert record.value != "7", "seven"\n')

@@ -120,8 +120,8 @@ def test_pieces_of_files_and_frames_are_the_local_merge() -> None:
     weather = [(b"place-%d" % (n % 3), b'{"weather":"sunny","issued":%d}' % n, 1_005 + 40 * n) for n in range(50)]
 
     def history(source: TopicPartition) -> list[LogRow]:
-        past = places if source.topic == "locations" else weather
-        return [LogRow(offset, 0, time, key, value, None) for offset, (key, value, time) in enumerate(past)]
+        history = places if source.topic == "locations" else weather
+        return [LogRow(offset, 0, time, key, value, None) for offset, (key, value, time) in enumerate(history)]
 
     expected = run_job(job, history, Settings(), checkpoint_id=1)
     frames: list[dict[str, Any]] = []

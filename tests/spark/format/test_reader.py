@@ -24,7 +24,7 @@ from protocol.changelog import (
     encode_data,
 )
 from tasks.inverted_index import job
-from tests.spark.conftest import FILES, REFERENCE, State, TopicHistory
+from tests.spark.conftest import FILES, REFERENCE, FinishedJob, State
 from tests.state.pair_job import job as pair
 from tests.state.test_bulk_write import whole, write
 
@@ -36,9 +36,9 @@ pytestmark = pytest.mark.timeout(600)  # the first to come starts Spark
 WORDS = 11  # id of the second store of the stage
 
 
-def table(spark: "SparkSession", past: TopicHistory, form: str, **options: Any) -> "DataFrame":
+def table(spark: "SparkSession", finished: FinishedJob, form: str, **options: Any) -> "DataFrame":
     """Load one of the formats."""
-    return spark.read.format(form).options(job=REFERENCE, directory=str(past.directory), **options).load()
+    return spark.read.format(form).options(job=REFERENCE, directory=str(finished.directory), **options).load()
 
 
 def words(frame: "DataFrame") -> State:
@@ -46,28 +46,28 @@ def words(frame: "DataFrame") -> State:
     return {(row.partition, row.key): tuple(json.loads(row.value)) for row in frame.collect()}
 
 
-def test_a_fold_of_the_changelogs_is_the_state_then_and_now(past: TopicHistory) -> None:
+def test_a_fold_of_the_changelogs_is_the_state_then_and_now(finished: FinishedJob) -> None:
     """As of a checkpoint, every task's changelog gives what its store held then (K2, R1)."""
-    log = JobDirectory(past.directory).open_log(create=False)
-    for version, expected in ((past.first, past.at_first), (None, past.at_last)):
+    log = JobDirectory(finished.directory).open_log(create=False)
+    for checkpoint_id, expected in ((finished.first, finished.at_first), (None, finished.at_last)):
         found = {}
-        for snapshot in snapshots(log, job, version):
+        for snapshot in snapshots(log, job, checkpoint_id):
             if snapshot.task.startswith("index-"):
                 keys, values, _ = live(contents(segments(log, snapshot), frozenset({WORDS}))[WORDS])
                 for key, value in zip(keys, values, strict=True):
                     found[snapshot.changelog.partition, key.decode()] = tuple(json.loads(value))
         assert found == expected
     log.close()
-    assert past.at_first != past.at_last
+    assert finished.at_first != finished.at_last
 
 
-def test_a_checkpoint_that_not_all_tasks_committed_is_refused_with_the_nearest(past: TopicHistory) -> None:
+def test_a_checkpoint_that_not_all_tasks_committed_is_refused_with_the_nearest(finished: FinishedJob) -> None:
     """What no task committed cannot be read; the error says what can."""
-    log = JobDirectory(past.directory).open_log(create=False)
+    log = JobDirectory(finished.directory).open_log(create=False)
     common = set.intersection(
         *({at.commit.checkpoint_id for at in commits(log, w)} for w in all_wirings(job) if not w.is_source)
     )
-    missing = next(version + 1 for version in sorted(common - {0}) if version + 1 not in common)
+    missing = next(each + 1 for each in sorted(common - {0}) if each + 1 not in common)
     with pytest.raises(ConfigError, match=f"nearest committed: {missing - 1} and "):
         snapshots(log, job, missing)
     with pytest.raises(ConfigError, match="nearest committed: 0 and "):
@@ -76,53 +76,57 @@ def test_a_checkpoint_that_not_all_tasks_committed_is_refused_with_the_nearest(p
 
 
 @pytest.mark.spark
-def test_the_table_is_the_state_as_of_the_checkpoint_asked_for(spark: "SparkSession", past: TopicHistory) -> None:
+def test_the_table_is_the_state_as_of_the_checkpoint_asked_for(spark: "SparkSession", finished: FinishedJob) -> None:
     """The newest by default; by option or by filter any that is retained; keys and values decoded."""
-    newest = table(spark, past, "changelog", store="words")
-    assert words(newest) == past.at_last
-    assert words(table(spark, past, "changelog", store="index/words", version=past.first)) == past.at_first
-    assert words(newest.filter(newest.version == past.first)) == past.at_first
-    one = newest.filter((newest.partition == 2) & (newest.version == past.first))
-    assert words(one) == {at: value for at, value in past.at_first.items() if at[0] == 2}
+    newest = table(spark, finished, "changelog", store="words")
+    assert words(newest) == finished.at_last
+    assert (
+        words(table(spark, finished, "changelog", store="index/words", checkpoint=finished.first)) == finished.at_first
+    )
+    assert words(newest.filter(newest.checkpoint_id == finished.first)) == finished.at_first
+    one = newest.filter((newest.partition == 2) & (newest.checkpoint_id == finished.first))
+    assert words(one) == {at: value for at, value in finished.at_first.items() if at[0] == 2}
     assert {row.store for row in one.collect()} == {"words"}
-    assert all(row.written <= past.first and row.generation >= 1 for row in one.collect())
+    assert all(row.written <= finished.first and row.generation >= 1 for row in one.collect())
 
 
 @pytest.mark.spark
-def test_the_commits_are_a_table(spark: "SparkSession", past: TopicHistory) -> None:
+def test_the_commits_are_a_table(spark: "SparkSession", finished: FinishedJob) -> None:
     """Each valid commit with its inputs, outputs and rollback history; checkpoints grow."""
-    every = table(spark, past, "commits").orderBy("stage", "partition", "offset").collect()
+    every = table(spark, finished, "commits").orderBy("stage", "partition", "offset").collect()
     by_task: dict[tuple[str, int], list[Any]] = {}
     for row in every:
         by_task.setdefault((row.stage, row.partition), []).append(row)
     assert len(by_task) == 2 * job.partitions
     for (stage, _), rows in by_task.items():
-        checkpoint_ids = [row.version for row in rows]
+        checkpoint_ids = [row.checkpoint_id for row in rows]
         assert checkpoint_ids == sorted(set(checkpoint_ids))
         assert len(rows[-1].outputs) == (job.partitions if stage == "split" else 0)
-        assert [entry.generation for entry in rows[-1].lineage] == sorted({e.generation for e in rows[-1].lineage})
+        rollbacks = rows[-1].rollback_history
+        assert [each.generation for each in rollbacks] == sorted({each.generation for each in rollbacks})
+        assert {each.checkpoint_id for each in rollbacks} <= {0, *checkpoint_ids}
     read = sum(rows[-1].external[0].offset for (stage, _), rows in by_task.items() if stage == "split")
     assert read == FILES + 3  # each document, and the three changes
 
 
 @pytest.mark.spark
-def test_a_stream_shows_committed_records_once(spark: "SparkSession", past: TopicHistory) -> None:
+def test_a_stream_shows_committed_records_once(spark: "SparkSession", finished: FinishedJob) -> None:
     """A stream whose records are processed is trimmed (K3).
 
     The rest has no record twice and none beyond the last checkpoint.
     """
-    rows = table(spark, past, "stream", topic="postings").collect()
+    rows = table(spark, finished, "stream", topic="postings").collect()
     places = [(row.producer, row.partition, row.seq) for row in rows]
     assert len(places) == len(set(places))
 
 
 @pytest.mark.spark
-def test_a_wrong_option_is_refused_before_anything_runs(spark: "SparkSession", past: TopicHistory) -> None:
+def test_a_wrong_option_is_refused_before_anything_runs(spark: "SparkSession", finished: FinishedJob) -> None:
     """The error names the option and what there is."""
     with pytest.raises(Exception, match="none is called so: job 'inverted-index' has split/known"):
-        table(spark, past, "changelog", store="nope").schema  # noqa: B018  # asking is the test
+        table(spark, finished, "changelog", store="nope").schema  # noqa: B018  # asking is the test
     with pytest.raises(Exception, match="unknown option 'stoer'"):
-        table(spark, past, "changelog", stoer="words").schema  # noqa: B018  # as above
+        table(spark, finished, "changelog", stoer="words").schema  # noqa: B018  # as above
 
 
 def counted(spark: "SparkSession", job_directory: JobDirectory, **options: Any) -> set[tuple[int, str, int]]:
@@ -150,14 +154,14 @@ def test_what_is_odd_in_a_changelog_is_passed_over_or_refused(spark: "SparkSessi
     log.poll()
     assert (
         counted(spark, job_directory)
-        == counted(spark, job_directory, version=second.checkpoint_id)
+        == counted(spark, job_directory, checkpoint=second.checkpoint_id)
         == {(0, "a", 2), (1, "a", 2)}
     )
     for claimed in second.tasks:
         log.trim(claimed.changelog, claimed.begin - 1)
     assert counted(spark, job_directory) == {(0, "a", 2), (1, "a", 2)}
     with pytest.raises(Exception, match="it began later, or it is not retained"):
-        counted(spark, job_directory, version=first.checkpoint_id)
+        counted(spark, job_directory, checkpoint=first.checkpoint_id)
     three = tmp_path / "three.py"
     three.write_text(Path("tests/state/pair_job.py").read_text().replace("partitions=2", "partitions=3"))
     with pytest.raises(Exception, match=r"changelog has 2: write Job\(…, partitions=2\)"):

@@ -29,7 +29,7 @@ POINT_SHARE = 0.4  # of starts: the worker kills itself at a named point
 WIPED_SHARE, OLDER_SHARE, KEPT_SHARE = 0.05, 0.06, 0.1  # of deaths: state deleted, an older one brought back, copied
 ZOMBIE_SHARE, STOP_SHARE = 0.03, 0.05  # of strikes: SIGSTOP; SIGTERM, and SIGKILL in the middle of the graceful stop
 MODES = ["haste", "running", "running", "progress"]  # strike at once, when all run, when all run and something came out
-HASTE_S_MAX, CALM_INTERVALS_MAX = 0.12, 1.5
+HASTE_S_MAX, ALIVE_INTERVALS_MAX = 0.12, 1.5
 STALL_S = 60.0  # without what a round waits for: nothing goes on any more
 CRASHES_MAX = 30  # that were no kills, in a row without an output
 
@@ -199,7 +199,7 @@ class Campaign:
                 self.crew.all_running() and (self._mode == "running" or self.checker.entries > self._entries)
             )
             if ready:
-                most = HASTE_S_MAX if self._mode == "haste" else CALM_INTERVALS_MAX * self._interval_s
+                most = HASTE_S_MAX if self._mode == "haste" else ALIVE_INTERVALS_MAX * self._interval_s
                 self._due = now + self._rng.uniform(0.0, most)
             elif now - self._since > STALL_S:
                 phases = {member.partition: self.crew.phase(member) for member in self.crew.members.values()}

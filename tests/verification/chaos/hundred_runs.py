@@ -32,7 +32,7 @@ RUN_S_MAX = 120.0  # a run that is not done by then has stalled
 FEED_S_MAX = 0.04  # between two files, so that records are on their way at each moment
 WIPED_SHARE = 0.25
 HASTE_SHARE = 0.25  # of kills that do not wait for the workers to be back
-HASTE_S_MAX, CALM_S_MAX = 1.2, 0.5  # from one kill to the next; from all workers running to the next kill
+HASTE_S_MAX, ALIVE_S_MAX = 1.2, 0.5  # from one kill to the next; from all workers running to the next kill
 
 
 class Run(NamedTuple):
@@ -81,7 +81,7 @@ def one_run(folder: Path, directory: Path, seed: int, kills: int) -> Run:
             if now > started + RUN_S_MAX:
                 raise SystemExit(f"seed {seed}: stalled: {counts}; worker logs are in {directory}/logs")
             if next_kill is None and all(is_running(local, partition) for partition in local.supervisor.workers):
-                next_kill = now + rng.uniform(0.0, CALM_S_MAX)
+                next_kill = now + rng.uniform(0.0, ALIVE_S_MAX)
             allowed = FILES * (counts["kills"] + 1) / (kills + 1)
             if feeding and next_kill is not None and now >= next_feed and feed.report.done <= allowed:
                 feeding = next(scan, None) is not None

@@ -75,7 +75,7 @@ class Trouble:
             self._strike(kind, self._rng.randrange(self.local.job.partitions))
             self._seen[kind] += 1
 
-    def calm(self) -> None:
+    def take_back(self) -> None:
         """Take everything back."""
         for partition, _ in self._frozen:
             self._signal(partition, signal.SIGCONT)
@@ -142,7 +142,7 @@ def run(seed: int, directory: Path, *, records: int = 600) -> Ran:
                 for _ in range(rng.randrange(1, 12)):
                     local.poll(20)
                     trouble.step()
-            trouble.calm()
+            trouble.take_back()
             if build == 2 or rng.random() < 0.5:  # else it is stopped in the middle
                 _until(lambda local=local: local.drained(local.ends()), local)  # type: ignore[misc]  # mypy gives a default no type
             local.stop()
@@ -173,7 +173,7 @@ def _record(rng: random.Random, number: int) -> tuple[str, Amount]:
 
 def _feed(local: LocalJob, batch: Sequence[tuple[str, Amount]], partitions: int, trouble: Trouble) -> None:
     """Append from outside, when the log takes it."""
-    trouble.calm()
+    trouble.take_back()
     records = [
         ExternalRecord(
             TopicPartition("orders", partition_of(key.encode(), partitions)),

@@ -77,7 +77,7 @@ class Scene:
         self.campaign.held -= set(partitions)
 
     def restored(self, partition: int) -> int:
-        """Wait until the tasks of a worker have said how they got their state; return how many had to bootstrap."""
+        """Wait until the tasks of a worker have said how they got their state; return how many had to restore it."""
 
         def said() -> bool:
             counters = [self.crew.counter(partition, name) for name in ("redos", "restores")]

@@ -159,7 +159,7 @@ def damaged_log(directory: Path, seed: int) -> str:
         flip(copy / "log.db", rng)
         noticed += _runs_or_halts(copy, seed, fed, numbers)
     return (
-        f"{DAMAGES} bits flipped in log.db: {noticed} noticed, {DAMAGES - noticed} where nobody reads; no wrong output"
+        f"{DAMAGES} bits flipped in log.db: {noticed} noticed, {DAMAGES - noticed} where no read goes; no wrong output"
     )
 
 

@@ -221,7 +221,7 @@ class Checks:
         """Check a process that gives up as fenced."""
         claims = judged(tuple(changelog)).nonces
         if not any(g >= generation and who - {nonce} for g, who in claims.items()):
-            raise Violation("fenced", f"{self.world.wirings[task].name}: nobody else has claimed it: {reason}")
+            raise Violation("fenced", f"{self.world.wirings[task].name}: no other process has claimed it: {reason}")
 
     def at_rest(self, log: Log) -> None:
         """Check a world in which nothing is left to do: every checkpoint is committed, every record once a path."""
@@ -250,8 +250,8 @@ def _difference(rows: Sequence[Row], taken: list[bytes], sent: list[bytes], chec
     if value in sent:
         return "lost"
     frames = [row.value for row in rows if decode_header(row.value).type is MessageType.FRAME]
-    labels = [decode_header(frame).checkpoint_id for frame in frames if value in decode_columns(frame).values]
-    return "ahead" if min(labels, default=0) > checkpoint_id else "rolled back"
+    ids = [decode_header(frame).checkpoint_id for frame in frames if value in decode_columns(frame).values]
+    return "ahead" if min(ids, default=0) > checkpoint_id else "rolled back"
 
 
 def _text(values: object) -> str:

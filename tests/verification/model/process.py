@@ -128,7 +128,7 @@ class Process:
         self._run(on.Tick(now))
 
     def sent(self, partition: TopicPartition, offset: int, changelog: Sequence[Row]) -> None:
-        """Hear that the first message of a queue is in the log; ``changelog`` is the own one, it included."""
+        """Learn that the first message of a queue is in the log; ``changelog`` is the own one, it included."""
         token = self.queues[partition].pop(0).token
         if not self.queues[partition]:
             del self.queues[partition]

@@ -135,7 +135,7 @@ class System:
     def moves(self, state: State) -> list[Move]:
         """Return what may happen in a state; of what commutes with all else, one thing only."""
         faults = self.faults.values[state[-2]]
-        calm = self.reduced and not faults.crashes and not faults.zombies
+        alone_first = self.reduced and not faults.crashes and not faults.zombies
         moves: list[Move] = []
         for task in range(len(self.world.wirings)):
             processes, store, _ = self.task(state, task)
@@ -145,7 +145,7 @@ class System:
                     moves.append(Move("start", task, what=1))
             for one, process in enumerate(processes):
                 own = self._moves_of(state, task, one, process)
-                if calm and len(processes) == 1 and own:
+                if alone_first and len(processes) == 1 and own:
                     alone = self._alone(state, task, own, self.faces[process])
                     if alone is not None:
                         return [alone]

@@ -39,7 +39,7 @@ class SimLog(MemoryLog):
         end, asked = into.readable_end(self.shared.clock()), self._asked.get(partition)
         self.shared.seen["acknowledged and not readable yet"] += end < into.end
         if asked is not None and asked < end and not into.has_rows(asked):
-            end = asked  # what nobody can read at the end does not count, once it was read up to
+            end = asked  # what cannot be read at the end does not count, once it was read up to
         if partition not in self._looked:
             lookers = self.shared.lookers
             self._looked[partition] = lookers[self._number, partition] = lookers[self._number, partition] + 1

@@ -13,7 +13,7 @@ SOMETIMES = {
     "checkpoints closed by a full write batch": "a checkpoint is closed before its time because its write batch is "
     "nearly full (A9)",
     "commits over several checkpoints": "an alignment completes several checkpoints at once (A6)",
-    "checkpoints left out": "a task that nobody waits for has nothing new, and does not commit (A1, A6)",
+    "checkpoints left out": "a task that no other waits for has nothing new, and does not commit (A1, A6)",
     "duplicate markers": "a marker says what is known",
     "known records dropped": "a record is read again, or was appended twice",
     "rolled-back records dropped": "a record is dropped that its producer has taken back (R3)",
@@ -24,7 +24,7 @@ SOMETIMES = {
     "claims that lost a race": "two processes claim the same generation (C1)",
     "claim messages refused by the fence": "the log refuses a claim",
     "commit messages refused by the fence": "the log refuses a zombie's commit (C3)",
-    "zombie commits that are rolled back": "a zombie's commit lands, and does not count (C2)",
+    "zombie commits that are invalid": "a zombie's commit lands, and does not count (C2)",
     "fenced": "a process finds out that it was replaced (C5)",
     "tails verified": "a commit's offset is not the expected one (C3)",
     "lost acknowledgements of a commit that won": "a process dies without knowing that its commit counts (C4)",

@@ -54,7 +54,7 @@ def with_broadcast(plan: Plan) -> Plan:
 def with_many_keys(plan: Plan) -> Plan:
     """Return the same job with checkpoints that change hundreds of keys, in slices of a few, and with a hot key."""
     knobs = replace(plan.knobs, chunk_keys=5, data_bytes=1 << 18)
-    return plan if plan.tight_layer else replace(plan, wide=True, keys=KEYS_MANY, knobs=knobs)
+    return plan if plan.tight_batch else replace(plan, wide=True, keys=KEYS_MANY, knobs=knobs)
 
 
 def with_workers(plan: Plan) -> Plan:

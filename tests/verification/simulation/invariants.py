@@ -186,7 +186,7 @@ class Checker:
         if commit.checkpoint_id in history.offsets and history.generations[commit.checkpoint_id] == generation:
             return  # a repeat
         if generation < claims.top:
-            self.seen["zombie commits that are rolled back"] += 1
+            self.seen["zombie commits that are invalid"] += 1
             if outputs and task not in self.cut:  # else the claim that fences it was lost with the changelog
                 raise Violation("sink", f"{name}: {len(outputs)} outputs became visible with an invalid commit")
             return
@@ -369,7 +369,7 @@ class Checker:
         ):
             raise Violation(
                 "fenced",
-                f"{self.plan.wirings[task].name} generation {generation}, and nobody else has claimed it: {reason}",
+                f"{self.plan.wirings[task].name} generation {generation}, and no other has claimed it: {reason}",
             )
 
     def finish(self) -> None:

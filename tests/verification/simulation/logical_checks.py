@@ -91,7 +91,7 @@ class LogicalChecker(Checker):
             if before != advance:
                 raise Violation("again", f"{name}: {advance}, before it was {before}")
             if before is advance and t <= max(made.advanced, passed):
-                raise Violation("time", f"{name}: {advance} behind {made.records[-1:]}, promised {made.advanced}")
+                raise Violation("time", f"{name}: {advance} behind {made.records[-1:]}, advanced to {made.advanced}")
 
     def _frame(self, name: str, made: Made, header: Header, value: bytes) -> None:
         keys, values, timestamps, headers, logical, digest = decode_columns(value)[:6]
@@ -108,7 +108,7 @@ class LogicalChecker(Checker):
                 continue
             if record[0] <= made.advanced or (made.records and record[:2] < made.records[-1][:2]):
                 last = made.records[-1:]
-                raise Violation("time", f"{name}: seq {seq} at {record[:2]} after {last}, promised {made.advanced}")
+                raise Violation("time", f"{name}: seq {seq} at {record[:2]} after {last}, advanced to {made.advanced}")
             history = self.logical[header.producer]
             if history.wiring.is_source and record[0] > _last_t(history):
                 raise Violation("decision", f"{name}: seq {seq} at {record[:2]}, decided up to {_last_t(history)}")
@@ -327,7 +327,7 @@ class LogicalChecker(Checker):
                 _check_prefix(f"watermarks {key}", found, advances)
                 left = [advance for advance in advances[len(found) :] if advance.t <= made.advanced]
                 if left:
-                    raise Violation("event time", f"stream {key}: promised {made.advanced} without {left[0]}")
+                    raise Violation("event time", f"stream {key}: advanced to {made.advanced} without {left[0]}")
             elif not set(found) <= set(advances):
                 raise Violation("event time", f"stream {key}: {set(found) - set(advances)} are not in the reference")
         self._check_frontiers(channels)

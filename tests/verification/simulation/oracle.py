@@ -1,8 +1,9 @@
 """What is right: a recorder keeps the order in which each attempt processed records; a plain interpreter replays it.
 
 The recorder lives outside of the crash domain. Of all attempts at a checkpoint the log chooses one: the one whose
-commit is valid (C2). Its steps are replayed on dicts, by the same user code, without failures, checkpoints or layers.
-What a task has sent, written to the outside and stored must be just that: an explicit witness of a failure-free run
+commit is valid (C2). Its steps are replayed on dicts, by the same user code, without failures, checkpoints or write
+batches. What a task has sent, written to the outside and stored must be just that: an explicit witness of a
+failure-free run.
 """
 
 from bisect import bisect_right
@@ -72,7 +73,7 @@ class TaskHistory:
         self._run = PlainRun(code, wiring, self._state, self._sent)
         self._told: dict[TopicPartition, list[int]] = {p: [] for p in wiring.outputs}  # time before each record
         self._time_before = 0  # the step that is replayed
-        self._labels: list[int] = []
+        self._checkpoint_ids: list[int] = []
         self._external: list[ExternalRecord] = []  # of the checkpoint that is replayed
         self._for_files: list[bytes] = []
         self._counts: dict[TopicPartition, list[int]] = {partition: [0] for partition in wiring.outputs}
@@ -88,7 +89,7 @@ class TaskHistory:
 
     def sent_up_to(self, partition: TopicPartition, checkpoint_id: int) -> int:
         """Return how many records to ``partition`` carry a checkpoint id of at most ``checkpoint_id``."""
-        return self._counts[partition][bisect_right(self._labels, checkpoint_id)]
+        return self._counts[partition][bisect_right(self._checkpoint_ids, checkpoint_id)]
 
     @property
     def seen(self) -> Counter[str]:
@@ -141,7 +142,7 @@ class TaskHistory:
         """Take a valid commit, after its steps were replayed."""
         if self._for_files:
             self.files[commit.checkpoint_id], self._for_files = self._for_files, []
-        self._labels.append(self.checkpoint_id + 1)
+        self._checkpoint_ids.append(self.checkpoint_id + 1)
         for partition, counts in self._counts.items():
             counts.append(len(self.outputs[partition]))
         self.commit = commit

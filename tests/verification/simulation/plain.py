@@ -1,4 +1,4 @@
-"""What a task holds in the oracle: stores, outputs, timers and a window on one dict, without layers and checkpoints."""
+"""What a task holds in the oracle: stores, outputs, timers and a window on one dict, without checkpoints."""
 
 import struct
 from collections import Counter
@@ -8,7 +8,7 @@ from typing import Any
 from framework.api.timers import Timer
 from framework.api.windows import Window
 from framework.core.task_topology import TaskWiring
-from framework.execution.event_time import BEFORE_ALL, Source
+from framework.execution.event_time import BEFORE_ALL, TimeSource
 from framework.execution.reserved_stores import META, STREAM_TIME, TIMERS, TURN
 from framework.execution.timers import Due
 from protocol.ids import TopicPartition
@@ -38,7 +38,7 @@ _SIGN = 1 << 63
 
 
 class PlainStore:
-    """A store without layers."""
+    """A store without write batches."""
 
     def __init__(self, store: int, content: Content) -> None:
         self._store = store
@@ -154,26 +154,26 @@ class PlainTime:
         self._read = {(OUTSIDE, partition) for partition in wiring.external}
         self.reached = dict.fromkeys([*wiring.channels, *sorted(self._read)], BEFORE_ALL)
         self._logged = wiring.deterministic
-        self._idle: set[Source] = set()
+        self._idle: set[TimeSource] = set()
 
     @property
     def watermark(self) -> tuple[int, bool]:
         """The time, and whether all sources are idle."""
         return self.now, len(self._idle) == len(self.reached)
 
-    def record(self, source: Source, at: int) -> None:
+    def record(self, source: TimeSource, at: int) -> None:
         """Take a record."""
         self._idle.discard(source)
         if source in self._read:
             self.reached[source] = max(self.reached[source], at)
         self._advance()
 
-    def quiet(self, source: Source) -> None:
+    def quiet(self, source: TimeSource) -> None:
         """Take it that nothing comes from a source."""
         self._idle.add(source)
         self._advance()
 
-    def told(self, marks: Sequence[tuple[Source, int, bool]]) -> None:
+    def told(self, marks: Sequence[tuple[TimeSource, int, bool]]) -> None:
         """Take watermarks that are true at one time."""
         for source, watermark, idle in marks:
             if watermark >= self.reached[source]:
@@ -222,7 +222,7 @@ class PlainRun:
     def _now(self) -> int:
         return BEFORE_ALL if self.time is None else self.time.now
 
-    def take(self, records: Sequence[Record], source: Source | None, *, alone: bool = False) -> None:
+    def take(self, records: Sequence[Record], source: TimeSource | None, *, alone: bool = False) -> None:
         """Process records in one turn, and let time pass to them. ``source``: None if they do not say how far it is.
 
         A batch that fails is undone, and each of its records has a turn ``alone``. A record that fails leaves its
@@ -252,7 +252,7 @@ class PlainRun:
             self.time.record(source, at)
         self.fire()
 
-    def _is_new(self, value: bytes, source: Source | None) -> bool:
+    def _is_new(self, value: bytes, source: TimeSource | None) -> bool:
         if not self.code.once or source is None or not source[1].topic.startswith(IN):
             return True
         ident = value.partition(b";")[0]

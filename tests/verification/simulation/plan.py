@@ -20,7 +20,7 @@ WORLDS: tuple[World, ...] = ("aligned", "deterministic", "mixed")  # of each see
 
 JOB = "j"
 NEVER_IDLE_MS = 1 << 40
-SOURCE_KEYS = 3  # times as many keys in a source where layers are tight
+SOURCE_KEYS = 3  # times as many keys in a source where write batches are tight
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Plan:
     external_start: int  # offset of the first record that external topics still hold
     disorder: int  # ms by which timestamps in an external partition may be out of order, in worlds with timers
     pace: float  # of time: below 1 checkpoints are fewer and hold more
-    tight_layer: bool
+    tight_batch: bool
     unkind: Unkind = KIND
     letters: frozenset[int] = frozenset()  # stages that fail on some records, which go to their external topic
     batches: frozenset[int] = frozenset()  # stages that take batches

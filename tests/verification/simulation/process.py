@@ -21,7 +21,7 @@ from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.oracle import Recorder
 from tests.verification.simulation.plan import Plan
-from tests.verification.simulation.runners import Keeper, aligned_processor, logical_processor
+from tests.verification.simulation.runners import Recording, aligned_processor, logical_processor
 from tests.verification.simulation.sink import SimEarlySink, SimSink, SlowSteps
 from tests.verification.simulation.step_text import tell_steps
 from tests.verification.simulation.usercode import StageCode, stage_code, stage_graph
@@ -108,7 +108,7 @@ class Process:
         sink = SimSink(self.boundary, partial(checker.has_file, self.task), partial(checker.applied, self.task))
         executor = self.sink_steps if code.files and plan.unkind.sink_ms else None
         runner = aligned_processor(plan, self.task, code, self.overlay, sink, executor)
-        runner.keeper = self._keeper
+        runner.recording = self._recording
         return core, aligned_driver(self.owner, core, runner, self._io())
 
     def _deterministic(self, code: StageCode) -> tuple[DeterministicCore, TaskDriver]:
@@ -119,13 +119,13 @@ class Process:
         sink = SimEarlySink(self.boundary, partial(self._around.checker.early_account, self.task))
         executor = self.sink_steps if code.files and plan.unkind.sink_ms else None
         runner = logical_processor(plan, self.task, code, self.overlay, sink, executor)
-        runner.keeper = self._keeper
+        runner.recording = self._recording
         return core, deterministic_driver(self.owner, core, runner, self._io())
 
     @property
-    def _keeper(self) -> Keeper:
+    def _recording(self) -> Recording:
         suffix = b"!" if self.task in self._around.changed else b""
-        return Keeper(self._froze, self._around.draw, self._seen, suffix)
+        return Recording(self._froze, self._around.draw, self._seen, suffix)
 
     def _io(self) -> TaskIO:
         """Return what the task reads and writes."""

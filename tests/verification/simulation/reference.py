@@ -12,7 +12,7 @@ from framework.api.context import LogicalContext
 from framework.core.deterministic.logical_watermarks import step_at
 from framework.core.events import Advance
 from framework.core.task_topology import TaskWiring
-from framework.execution.event_time import BEFORE_ALL, Source
+from framework.execution.event_time import BEFORE_ALL, TimeSource
 from framework.ports import ExternalRecord
 from protocol.changelog import InputDecision
 from protocol.ids import TopicPartition, split_producer_id
@@ -37,7 +37,7 @@ class Reference(NamedTuple):
 
 
 class PlainTask:
-    """A deterministic task without layers, frames or crashes."""
+    """A deterministic task without write batches, frames or crashes."""
 
     def __init__(self, code: StageCode, wiring: TaskWiring, content: Content) -> None:
         self._run = PlainRun(code, wiring, content, self._sent)
@@ -57,7 +57,7 @@ class PlainTask:
         read = None if partition is None else (OUTSIDE, partition)
         self._run.take([(value, 0, stamp(value, self._code.disorder), key)], read)
 
-    def pass_time(self, t: int, idle: TopicPartition | None, marks: Sequence[tuple[Source, int, bool]]) -> None:
+    def pass_time(self, t: int, idle: TopicPartition | None, marks: Sequence[tuple[TimeSource, int, bool]]) -> None:
         """Take watermarks, or that an external partition is idle."""
         assert self.time is not None
         self._key = max(self._key, (t, self._producer))
@@ -182,7 +182,7 @@ def _merge(task: PlainTask, wiring: TaskWiring, made: Reference) -> None:
         for index, channel in enumerate(sorted(wiring.channels))
         for seq, (t, source, key, value) in enumerate(made.channels.get(channel, ()))
     ]
-    marks: dict[int, list[tuple[Source, int, bool]]] = {}
+    marks: dict[int, list[tuple[TimeSource, int, bool]]] = {}
     for channel in wiring.channels:
         for advance in made.told.get(channel, ()):
             marks.setdefault(advance.t, []).append((channel, advance.watermark, advance.idle))

@@ -25,7 +25,7 @@ from tests.verification.simulation.usercode import StageCode, draws_of, stage_gr
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
+class Recording:
     """What a processor tells of itself. ``froze`` gets the steps of each frozen checkpoint, in order."""
 
     froze: Callable[[int, list[Any]], None]
@@ -37,7 +37,7 @@ class Keeper:
 class Kept(Processor):
     """A processor that keeps its steps."""
 
-    keeper: Keeper
+    recording: Recording
     steps: list[Any]
 
     def reset(self) -> None:
@@ -46,20 +46,20 @@ class Kept(Processor):
         under_way = self._outbox._background._future is not None
         super().reset()
         task: Any = self._task
-        task.drawn, task.suffix = draws_of(self.keeper.draw()), self.keeper.suffix
-        self.keeper.seen["checkpoints that wait for a sink over a restart"] += len(self._outbox._pending) > 1
-        self.keeper.seen["steps of a sink under way at a rollback"] += under_way
+        task.drawn, task.suffix = draws_of(self.recording.draw()), self.recording.suffix
+        self.recording.seen["checkpoints that wait for a sink over a restart"] += len(self._outbox._pending) > 1
+        self.recording.seen["steps of a sink under way at a rollback"] += under_way
 
     def before_freeze(self, checkpoint_id: int) -> None:
         """Hand what was processed for this checkpoint to the recorder, which outlives any crash."""
         super().before_freeze(checkpoint_id)
         steps, self.steps = self.steps, []
-        self.keeper.froze(checkpoint_id, steps)
+        self.recording.froze(checkpoint_id, steps)
 
     def after_commit(self) -> None:
         """Let the outbox go on."""
         super().after_commit()
-        self.keeper.seen["checkpoints that wait for a sink together"] += len(self._outbox._pending) > 1
+        self.recording.seen["checkpoints that wait for a sink together"] += len(self._outbox._pending) > 1
 
 
 class AlignedKept(Kept):
@@ -82,7 +82,7 @@ class AlignedKept(Kept):
             offset, value = batch.offset_at(index), cell or b""
             draw, more = task.drawn(offset, value), index < last
             self.steps.append(Step(batch.source, producer, offset, value, draw, timestamp, key, more))
-        self.keeper.seen["batches in one turn"] += last > 0
+        self.recording.seen["batches in one turn"] += last > 0
         super().process_batch(producer, batch)
 
     def input_is_idle(self, partition: TopicPartition) -> None:

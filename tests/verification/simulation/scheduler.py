@@ -91,7 +91,7 @@ class Simulation:
         """Run until everything is committed and the world is at rest."""
         while self.step <= self.plan.steps * FAULTY:  # the last fault included
             self._one_step()
-        self._calm()
+        self._end_faults()
         if self.damaged:
             self._come_to_an_end()
             return
@@ -128,9 +128,9 @@ class Simulation:
             self._one_step()
         if not self._must_halt <= self._ended:
             raise Violation("unnoticed", f"tasks {sorted(self._must_halt - self._ended)} go on behind a damage")
-        self.seen["damages that nobody needed to notice"] += complete and not self._ended
+        self.seen["damages that no task needed to notice"] += complete and not self._ended
         if not (complete or self._ended or self.seen["exit 1 by OffsetOutOfRange"]):
-            raise Violation("liveness", "something was lost, and nobody halts")
+            raise Violation("liveness", "something was lost, and no task halts")
 
     def _one_step(self) -> None:
         self.step += 1
@@ -357,7 +357,7 @@ class Simulation:
             queue.items.clear()
             self.log.queues.remove(queue)
 
-    def _calm(self) -> None:
+    def _end_faults(self) -> None:
         """From here on nothing goes wrong any more; zombies go on soon."""
         self.log.blocked_until.clear()
         # slowness is a fault, too: with data in pieces, a commit could take longer than send_timeout_ms for ever (B1)

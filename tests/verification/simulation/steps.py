@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from framework.execution.event_time import Source
+from framework.execution.event_time import TimeSource
 from protocol.ids import TopicPartition
 
 TOLD, QUIET = -1, -2  # instead of a draw: the step is a watermark; a source that has become idle
@@ -46,5 +46,5 @@ class TimeStep(NamedTuple):
     offset: int
     value: bytes
     t: int
-    marks: tuple[tuple[Source, int, bool], ...]
+    marks: tuple[tuple[TimeSource, int, bool], ...]
     draw: int = -1

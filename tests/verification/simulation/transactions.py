@@ -1,7 +1,7 @@
 """Changelogs of sinks in transactions, as Kafka keeps them (S1): offsets without a message, aborts, time-outs.
 
-A transaction begins with the first message of its holder and ends with the one that has ``sync`` set. Nobody reads any
-of it before, nor, at times, for a while after it was acknowledged. Behind it is an offset that holds no message.
+A transaction begins with the first message of its holder and ends with the one that has ``sync`` set. No reader sees
+any of it before, nor, at times, for a while after it was acknowledged. Behind it is an offset that holds no message.
 """
 
 from collections import Counter
@@ -65,7 +65,7 @@ class SimPartition(MemoryPartition):
 
 
 class Written(NamedTuple):
-    """A message of an open transaction: nobody sees it."""
+    """A message of an open transaction: no reader sees it."""
 
     offset: int
     append_time_ms: int
@@ -80,7 +80,7 @@ class Coordinator:
 
     partition: SimPartition
     timeout_ms: float
-    holder: object = None  # None: who held it is fenced off, and nobody has taken over
+    holder: object = None  # None: who held it is fenced off, and no successor has taken over
     known: list[object] = field(default_factory=list)  # those that have taken over once
     written: list[Written] = field(default_factory=list)
     since: int = 0  # time at which the open transaction began

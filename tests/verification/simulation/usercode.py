@@ -204,7 +204,7 @@ def stage_code(plan: Plan, producer: int) -> StageCode:
     return StageCode(
         b"%d" % stage,
         plan.topology.stages[stage].name,
-        plan.keys * (SOURCE_KEYS if plan.tight_layer and plan.topology.is_source(stage) else 1),
+        plan.keys * (SOURCE_KEYS if plan.tight_batch and plan.topology.is_source(stage) else 1),
         tuple(tuple(TopicPartition(stream.topic, p) for p in range(stream.partitions)) for stream in streams),
         tuple(TopicPartition(out_topic(stage), p) for p in range(plan.out_partitions.get(stage, 0))),
         stage in plan.files,

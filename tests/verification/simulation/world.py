@@ -130,7 +130,7 @@ def _remade(plan: Plan, topology: Topology, r: random.Random, *, files: frozense
         files=files,
         timers=r.random() < 0.5,
         damaged=False,
-        tight_layer=False,
+        tight_batch=False,
     )
 
 
@@ -171,8 +171,8 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
     r = random.Random(seed)
     shape, stages, edges, _ = r.choices(SHAPES, weights=[entry[3] for entry in SHAPES])[0]
     aligned = r.random() < 0.88
-    tight_layer = r.random() < 0.15
-    keys = r.choice((4, 10)) if tight_layer else r.choice((1, 4, 12, 40))
+    tight_batch = r.random() < 0.15
+    keys = r.choice((4, 10)) if tight_batch else r.choice((1, 4, 12, 40))
     counts = [r.choice((1, 1, 2, 2, 3, 4)) if stages < 4 else r.choice((1, 1, 2)) for _ in range(stages)]
     if cut.tasks is not None:
         counts = [min(count, cut.tasks) for count in counts]
@@ -187,11 +187,11 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
     inputs = {TopicPartition(f"in.{s}", p): rows_of(r, s, p) for s in sorted(reads) for p in range(counts[s])}
     if cut.records is not None:
         inputs = {partition: rows[: cut.records] for partition, rows in inputs.items()}
-    settings = _settings(r, aligned=aligned, tight_layer=tight_layer, keys=keys)
+    settings = _settings(r, aligned=aligned, tight_batch=tight_batch, keys=keys)
     settings = minutes_apart(seed, settings) if seed >= WITHOUT_TABLES else settings
     of_itself = random.Random(f"more {seed}")
     damaged = aligned and of_itself.random() < DAMAGED
-    files = frozenset(s for s in sorted(writes) if of_itself.random() < 0.35 and not tight_layer)
+    files = frozenset(s for s in sorted(writes) if of_itself.random() < 0.35 and not tight_batch)
     out_partitions = {s: r.choice((1, 2)) for s in sorted(writes) if s not in files}
     return Plan(
         seed=seed,
@@ -221,17 +221,17 @@ def _make_plan(seed: int, cut: Cut) -> Plan:
         pace=r.choice((0.25, 0.5, 1.0)),
         external_start=r.choice((0, 0, 7)),
         files=files,
-        timers=of_itself.random() < 0.35 and not tight_layer,  # they may grow beyond a tight layer
+        timers=of_itself.random() < 0.35 and not tight_batch,  # they may grow beyond a tight write batch
         disorder=0,
         damaged=damaged,
-        tight_layer=tight_layer,
+        tight_batch=tight_batch,
     )
 
 
-def _settings(r: random.Random, *, aligned: bool, tight_layer: bool, keys: int) -> Settings:
-    batch = r.choice((1, 200, 200)) if tight_layer else r.choice((1, 200, 200, 1000))
+def _settings(r: random.Random, *, aligned: bool, tight_batch: bool, keys: int) -> Settings:
+    batch = r.choice((1, 200, 200)) if tight_batch else r.choice((1, 200, 200, 1000))
     # two stores: all keys of a task that closes by its alignment fit, those of a source do not
-    layer = max(TIGHT_BYTES, keys * 2 * 150) if tight_layer else 1 << 24
+    batch_bytes = max(TIGHT_BYTES, keys * 2 * 150) if tight_batch else 1 << 24
     interval = r.choice((20, 50, 100))
     return Settings(
         processing_guarantee="exactly-once" if aligned else "at-least-once",
@@ -239,7 +239,7 @@ def _settings(r: random.Random, *, aligned: bool, tight_layer: bool, keys: int) 
         batch_bytes_max=batch,
         early_memory_bytes_max=r.choice((0, 150, 400, ROOMY)),
         early_bytes_max=r.choice((0, 150, 500, 1500, ROOMY, ROOMY)),
-        uncommitted_state_bytes_max=layer,
+        uncommitted_state_bytes_max=batch_bytes,
         sink_buffer_bytes_max=r.choice((100, ROOMY)),
         unacked_bytes_max=r.choice((300, ROOMY)),
         send_timeout_ms=interval * 12,

@@ -14,7 +14,7 @@ from framework.execution.deterministic.lint.state import (
     MUTATORS,
     REMOVERS,
     Effect,
-    Write,
+    StateWrite,
     effect_of_item,
     is_constant,
     is_declared,
@@ -256,7 +256,7 @@ class CodeReader:
         if not named and (key is not None or isinstance(self.code.resolve(owner), ModuleType)):
             self._suspect(call, f"{function}() with a computed name", names.UNREADABLE)
         elif key is not None and function == "setattr":
-            self.found.writes.append(Write(key, call.lineno, Effect.STATE))
+            self.found.writes.append(StateWrite(key, call.lineno, Effect.STATE))
         elif key is not None:
             self.found.reads.append((key, call.lineno))
 
@@ -297,7 +297,7 @@ class CodeReader:
     def _moves(self, value: ast.expr, line: int) -> None:
         """Note that an iterator, or a generator of numbers, goes on."""
         if (key := key_of(self.code, value)) is not None:
-            self.found.writes.append(Write(key, line, Effect.STATE))
+            self.found.writes.append(StateWrite(key, line, Effect.STATE))
             self.found.reads.append((key, line))
             self._reference_base(value)
 
@@ -333,5 +333,5 @@ class CodeReader:
 
     def _write(self, target: ast.expr, line: int, effect: Effect) -> None:
         if (key := key_of(self.code, target)) is not None:
-            self.found.writes.append(Write(key, line, effect))
+            self.found.writes.append(StateWrite(key, line, effect))
             self._reference_base(target)

@@ -12,7 +12,7 @@ from framework.execution.deterministic.lint.patterns import unwrapped
 from framework.execution.deterministic.lint.reading import CodeReading
 from framework.execution.deterministic.lint.scope import Code
 from framework.execution.deterministic.lint.source import ModuleSource, Sources
-from framework.execution.deterministic.lint.state import Effect, Key, Write
+from framework.execution.deterministic.lint.state import Effect, StateKey, StateWrite
 
 FOR_RECORDS = ("process", "process_batch", "on_timer", "on_window")
 
@@ -35,8 +35,8 @@ class Project:
         self._known: set[tuple[int, type | None, bool, bool, bool]] = set()
         self._types: dict[type, dict[str, type]] = {}
         self._findings: set[Finding] = set()
-        self._writes: list[tuple[ModuleSource, Write]] = []
-        self._reads: set[Key] = set()
+        self._writes: list[tuple[ModuleSource, StateWrite]] = []
+        self._reads: set[StateKey] = set()
         for name in FOR_RECORDS:
             self._function(getattr(task, name, None), task, lives=True, runs=True, entry=True)
         self._function(task.init, task, lives=True, runs=False)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from framework.execution.deterministic.lint.state import Key, Write
+from framework.execution.deterministic.lint.state import StateKey, StateWrite
 
 
 class Suspicion(NamedTuple):
@@ -22,5 +22,5 @@ class CodeReading:
     calls: list[tuple[object, type | None, bool]] = field(default_factory=list)  # object, class of self, self lives
     variables: list[str] = field(default_factory=list)  # of the module
     attributes: list[str] = field(default_factory=list)  # of self, or of its class
-    writes: list[Write] = field(default_factory=list)
-    reads: list[tuple[Key, int]] = field(default_factory=list)
+    writes: list[StateWrite] = field(default_factory=list)
+    reads: list[tuple[StateKey, int]] = field(default_factory=list)

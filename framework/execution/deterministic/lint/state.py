@@ -18,7 +18,7 @@ REMOVERS = {"pop", "popleft", "popitem", "remove", "discard", "clear"}
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.Call)
 
 
-class Key(NamedTuple):
+class StateKey(NamedTuple):
     """A variable that outlives a record. ``name``: as a person would say it."""
 
     kind: str
@@ -33,10 +33,10 @@ class Effect(Enum):
 
 
 @dataclass(frozen=True)
-class Write:
+class StateWrite:
     """A write to such a variable."""
 
-    key: Key
+    key: StateKey
     line: int
     effect: Effect
 
@@ -51,7 +51,7 @@ def is_declared(code: Code, attribute: str) -> bool:
     return is_ours(code.resolve(ast.Attribute(ast.Name(code.myself), attribute)))
 
 
-def key_of(code: Code, node: ast.expr, depth: int = 8) -> Key | None:
+def key_of(code: Code, node: ast.expr, depth: int = 8) -> StateKey | None:
     """Return the variable that an expression is, or is a part of, if it outlives a record."""
     if depth == 0:
         return None
@@ -64,29 +64,29 @@ def key_of(code: Code, node: ast.expr, depth: int = 8) -> Key | None:
             member = code.resolve(node)
             if not code.lives or isinstance(member, FunctionType) or is_declared(code, attribute):
                 return None
-            return Key("attribute", attribute)
+            return StateKey("attribute", attribute)
         case ast.Attribute(value=value, attr=attribute):
             base = code.resolve(value)
             if isinstance(base, type | FunctionType):
                 own = (base.__module__ or "").partition(".")[0] == code.source.module.__name__.partition(".")[0]
-                return Key("attribute", attribute) if own and not callable(code.resolve(node)) else None
+                return StateKey("attribute", attribute) if own and not callable(code.resolve(node)) else None
             return None if isinstance(base, ModuleType) else key_of(code, value, depth - 1)
         case _:
             return None
 
 
-def _key_of_name(code: Code, name: str, depth: int) -> Key | None:
+def _key_of_name(code: Code, name: str, depth: int) -> StateKey | None:
     if name == code.myself:
         return None
     if name in code.variables:
         if (alias := code.alias(name)) is not None:
             return key_of(code, alias, depth - 1)
-        return Key("default argument", name) if name in mutable_defaults(code) else None
+        return StateKey("default argument", name) if name in mutable_defaults(code) else None
     if name in code.cells:
-        return Key("variable of a closure", name)
+        return StateKey("variable of a closure", name)
     value = code.resolve(ast.Name(name))
     if name in code.shared:
-        return Key("variable of the module", name)
+        return StateKey("variable of the module", name)
     if (
         value is UNKNOWN
         or isinstance(value, ModuleType | type)
@@ -94,7 +94,7 @@ def _key_of_name(code: Code, name: str, depth: int) -> Key | None:
         or name not in vars(code.source.module)
     ):
         return None
-    return Key("variable of the module", name)
+    return StateKey("variable of the module", name)
 
 
 def mutable_defaults(code: Code) -> set[str]:

@@ -221,7 +221,7 @@ def current_round_trimmed(trim: Any) -> Any:
     CommitPipeline,
     "data_written",
     "fenced",
-    shows=lambda plan: _unfenced(plan) and not plan.tight_layer,
+    shows=lambda plan: _unfenced(plan) and not plan.tight_batch,
     focus=_short_rounds,
 )
 def own_round_named(data_written: Any) -> Any:
@@ -309,7 +309,7 @@ def numbered_twice(next_slice: Any) -> Any:
     return mistaken
 
 
-@mutant(StartUp, "_probe", "store", "restore", shows=lambda plan: not plan.tight_layer, focus=_old_stores)
+@mutant(StartUp, "_probe", "store", "restore", shows=lambda plan: not plan.tight_batch, focus=_old_stores)
 def store_not_wiped(probe: Any) -> Any:
     """A restore fills a store that is not empty (R1)."""
     return lambda self: [action for action in probe(self) if not isinstance(action, WipeStore)]

@@ -45,7 +45,7 @@ def _many_lives(plan: Plan) -> Plan:
 
 
 def _tight(plan: Plan) -> bool:
-    return _aligned(plan) and plan.tight_layer
+    return _aligned(plan) and plan.tight_batch
 
 
 def _several_builds(plan: Plan) -> bool:

@@ -13,7 +13,7 @@ _CACHE_BYTES = 12_000  # both halves: some dozen keys each
 
 
 def _roomy(plan: Plan) -> bool:
-    return not plan.tight_layer
+    return not plan.tight_batch
 
 
 def _takes_back(plan: Plan) -> bool:

@@ -1,4 +1,4 @@
-"""Mistakes in how the outputs of deterministic tasks leave without transactions, and are read back (D5)."""
+"""Mistakes in how the outputs of deterministic tasks leave without transactions, and are recovered (D5)."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,13 +16,13 @@ from tests.verification.simulation.plan import Plan, with_settings
 _killed = full_of("crash", "crash at a boundary", "crash of several")
 
 
-def _reading_back(plan: Plan) -> Plan:
+def _recovering(plan: Plan) -> Plan:
     return _killed(with_settings(plan, output_delivery="sequenced", checkpoint_interval_ms=20))
 
 
 def _out_of_step(plan: Plan) -> Plan:
     """Outputs that are late while commits are quick."""
-    busy = full_of("crash", "slow partition", "crash at a boundary")(_reading_back(plan))
+    busy = full_of("crash", "slow partition", "crash at a boundary")(_recovering(plan))
     return replace(busy, reluctance=(0.0, 0.9, 0.0, 0.95))
 
 
@@ -40,13 +40,13 @@ def _in_doubt(plan: Plan) -> Plan:
     return replace(_out_of_step(plan), reluctance=(0.95, 0.0, 0.9, 0.0))
 
 
-@mutant(OutputRecovery, "begin", "outside twice", focus=_reading_back, world="deterministic")
+@mutant(OutputRecovery, "begin", "outside twice", focus=_recovering, world="deterministic")
 def nothing_recovered(_begin: Any) -> Any:
     """A restarted task sends all again that it makes again, whatever is outside."""
     return lambda self, last: None
 
 
-@mutant(OutputRecovery, "step", "outside twice", focus=_reading_back, world="deterministic")
+@mutant(OutputRecovery, "step", "outside twice", focus=_recovering, world="deterministic")
 def recovered_in_part(step: Any) -> Any:
     """A restarted task goes on after the first piece that it has read."""
 
@@ -61,7 +61,7 @@ def recovered_in_part(step: Any) -> Any:
     return mistaken
 
 
-@mutant(LogicalOutputs, "note_end", "outside twice", focus=_reading_back, world="deterministic")
+@mutant(LogicalOutputs, "note_end", "outside twice", focus=_recovering, world="deterministic")
 def place_ahead_of_acknowledged(at: Any) -> Any:
     """The state takes more to stand outside than was acknowledged: a restarted task begins to look too late."""
     return lambda self, partition, end: at(self, partition, end + 3)

@@ -179,9 +179,9 @@ def old_bounds_trusted(started: Any) -> Any:
     return mistaken
 
 
-@mutant(TaskCore, "step", "halted", shows=lambda plan: plan.tight_layer)
+@mutant(TaskCore, "step", "halted", shows=lambda plan: plan.tight_batch)
 def source_blind_to_its_batch(step: Any) -> Any:
-    """A source does not hear how large its write batch is until a checkpoint is due (A9; found by reading)."""
+    """A source does not learn how large its write batch is until a checkpoint is due (A9; found by reading)."""
 
     def mistaken(self: TaskCore, event: Any) -> Any:
         return step(self, replace(event, open_bytes=0) if isinstance(event, ExternalProcessed) else event)

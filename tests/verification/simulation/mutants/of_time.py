@@ -45,7 +45,7 @@ def _narrow(plan: Plan) -> Plan:
     return replace(tight, reluctance=(0.0, 0.9, 0.5, 0.0, 0.9, 0.0, 0.95))
 
 
-def _promising(plan: Plan) -> Plan:
+def _far_ahead(plan: Plan) -> Plan:
     """Two of a task at once, whose progress messages go far ahead."""
     return full_of("twin", "clock jump", "zombie")(with_settings(plan, time_lease_ms=2000, progress_interval_ms=5))
 
@@ -59,7 +59,7 @@ def _two_at_once(plan: Plan) -> Plan:
     return full_of("zombie", "twin", "slow partition")(plan)
 
 
-@mutant(LogicalClock, "start", "time", "again", "halted", shows=_unfenced, focus=_promising, world="deterministic")
+@mutant(LogicalClock, "start", "time", "again", "halted", shows=_unfenced, focus=_far_ahead, world="deterministic")
 def no_lease(start: Any) -> Any:
     """A restarted source does not start above what its predecessor has announced (D2)."""
     return lambda self, last_t, lease: start(self, last_t, 0)
