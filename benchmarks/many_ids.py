@@ -24,7 +24,8 @@ from framework.execution.deduplication import Deduplicator
 from framework.execution.timers import TimerQueue
 from framework.settings import MiB
 from framework.stores.overlay import Overlay
-from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
 
 CHECKPOINT = 20_000  # records
 HORIZON_MS = 1 << 50  # none expires

@@ -15,6 +15,7 @@ from framework.api.task import Task
 from framework.api.timers import Timers
 from framework.api.topic import DeadLetter, Input, Output, Topic
 from framework.api.windows import TumblingWindow
+from framework.core.topology import Topology
 from framework.errors import GraphError
 from protocol.ids import check_name
 
@@ -87,6 +88,13 @@ class StageGraph:
     def topics_written(self) -> list[Topic[Any, Any]]:
         """Return the topics of all outputs but files, tables and dead letters."""
         return [declared.target for declared in self.outputs.values() if isinstance(declared.target, Topic)]
+
+    def inputs_by_log_topic(self, topology: Topology) -> dict[str, Input[Any, Any]]:
+        """Return topic of the log → the input that reads it: a stream's topic has a name of the job's own."""
+        inputs = {declared.topic.name: declared for declared in self.inputs.values()}
+        streams = topology.streams_into(self.ordinal)
+        internal = {stream.topic: inputs[stream.user_topic] for stream in streams}
+        return internal | {topic: inputs[topic] for topic in topology.externals_of(self.ordinal)}
 
     def dead_letters(self) -> list[Topic[Any, Any]]:
         """Return the topics of all dead letters."""

@@ -7,7 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from framework.ports import Write
-from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
 
 
 class Scratch:

@@ -10,7 +10,7 @@ from framework.api.graph import StageGraph
 from framework.api.methods import refuse_return, run_now
 from framework.api.task import Task
 from framework.api.timers import Timer
-from framework.api.topic import Input, Topic
+from framework.api.topic import Topic
 from framework.api.windows import TumblingWindow
 from framework.core.task_topology import wire
 from framework.core.topology import Topology
@@ -97,7 +97,7 @@ class Processor:
             for attribute, output in stage.outputs.items()
             if not isinstance(output.target, Topic)
         }
-        self._inputs = self._inputs_by_log_topic(topology)
+        self._inputs = stage.inputs_by_log_topic(topology)
         self._task: Task | None = None
         self._windows: dict[str, TumblingWindow[Any, Any]] = {}
         self._deduplicators = deduplicators_of(stage, overlay, self._timers)  # by topic
@@ -264,12 +264,6 @@ class Processor:
             self._call("close", partial(run_now, "close", task.close))
 
     # --- Binding ---
-
-    def _inputs_by_log_topic(self, topology: Topology) -> dict[str, Input[Any, Any]]:
-        inputs = {declared.topic.name: declared for declared in self._stage.inputs.values()}
-        streams = topology.streams_into(self._stage.ordinal)
-        internal = {stream.topic: inputs[stream.user_topic] for stream in streams}
-        return internal | {topic: inputs[topic] for topic in topology.externals_of(self._stage.ordinal)}
 
     def _bind_state(self, task: Task) -> None:
         """Give the instance its stores, timers, windows and context."""

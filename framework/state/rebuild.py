@@ -9,7 +9,7 @@ from framework.execution.changelog_writer import apply_segment
 from framework.ports import LogReader
 from framework.settings import Settings
 from framework.state.snapshots import Snapshot, segments
-from framework.stores.rocksdb import RocksMemory
+from framework.stores.rocksdb_memory import RocksMemory
 from framework.stores.rocksdb_open import open_store
 from protocol.changelog_position import ChangelogPosition, encode_changelog_position
 

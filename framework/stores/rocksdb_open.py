@@ -4,7 +4,8 @@ import logging
 from pathlib import Path
 
 from framework.errors import StoreCorrupted
-from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
 from framework.stores.store_directory import wipe_directory
 
 logger = logging.getLogger("grete")

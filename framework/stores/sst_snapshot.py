@@ -14,7 +14,7 @@ import msgspec
 from rocksdict import SstFileWriter
 
 from framework.errors import StoreCorrupted, TransientError
-from framework.stores.rocksdb import RocksMemory
+from framework.stores.rocksdb_memory import RocksMemory
 from framework.stores.store_directory import make_private
 from protocol.changelog_position import ChangelogPosition, decode_changelog_position, encode_changelog_position
 from protocol.errors import DecodeError

@@ -25,7 +25,8 @@ from framework.job.key_check import JobKeys
 from framework.logs.patience import Patience
 from framework.ports import Log
 from framework.settings import Settings
-from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
 from framework.stores.rocksdb_open import open_store
 from framework.stores.spill import FileSpill
 from framework.stores.store_directory import wipe_directory

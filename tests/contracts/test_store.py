@@ -7,7 +7,8 @@ import pytest
 
 from framework.ports import StateStore
 from framework.stores.memory import MemoryDisk, MemoryStore
-from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
 from framework.testing.contracts import StoreContract
 
 

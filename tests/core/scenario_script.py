@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from framework.core import actions as do
 from framework.core import events as on
@@ -19,10 +18,11 @@ from framework.errors import FrameworkError
 from protocol.frames import decode_columns
 from protocol.ids import TopicPartition
 from tests.core.deterministic.scenario import Logical, Writer
-from tests.core.scenario import LIMITS, Scenario
+from tests.core.scenario import LIMITS
 from tests.core.scenario_text import parse
 from tests.core.streams import Log, Producer
-from tests.verification.simulation.step_text import action_text, event_text, history_text
+from tests.core.told import Told, ToldLogical
+from tests.verification.simulation.step_text import history_text
 
 HOLD: dict[str, type[do.Action]] = {
     "append": do.AppendChangelog,
@@ -30,55 +30,6 @@ HOLD: dict[str, type[do.Action]] = {
     "apply": do.ApplyFrozen,
     "data": do.WriteData,
 }
-
-
-class Told(Scenario):
-    """One process of a task; each event and each action becomes a line."""
-
-    script: "Script"
-    name: str
-
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self.answers = True  # to what it appends to its changelog
-        self.outside_open: list[str] = []  # what a sink of aligned mode holds back
-        self.outside_frozen: list[str] = []
-
-    def _tell(self, event: on.Event) -> None:
-        self.script.seen.add(type(event))
-        text = event_text(event, self.script.task_name)
-        if text is not None:
-            self.script.say(self.name, "<", text)
-        super()._tell(event)
-
-    def _perform(self, action: do.Action) -> None:
-        self.script.seen.add(type(action))
-        held = " – held" if type(action) in self.hold else ""
-        self.script.say(self.name, ">", action_text(action, self.script.task_name, self._spilled.__getitem__) + held)
-        super()._perform(action)
-
-    def _answer(self, action: do.Action) -> None:
-        if isinstance(action, do.Freeze):
-            self.outside_frozen, self.outside_open = self.outside_open, []
-        elif isinstance(action, do.DropOpen):
-            self.outside_open = []
-        elif isinstance(action, do.AppendChangelog):
-            if action.with_outputs and self.outside_frozen:
-                self.script.lines.append(f"outside of the job: {' '.join(self.outside_frozen)}")
-            if not self.answers:
-                self.log.append(self.task.changelog, *action.before, action.value)
-                return
-        super()._answer(action)
-
-
-class ToldLogical(Told, Logical):
-    """A deterministic task. What a sink has sent to topics outside of the job becomes a line, too."""
-
-    def _answer(self, action: do.Action) -> None:
-        before = len(self.outside)
-        super()._answer(action)
-        if self.outside[before:]:
-            self.script.lines.append(f"outside of the job: {' '.join(self.outside[before:])}")
 
 
 class Script:

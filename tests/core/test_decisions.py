@@ -16,7 +16,8 @@ from protocol.changelog import (
     encode_output_release,
 )
 from tests.core.deterministic.scenario import OUTSIDE
-from tests.core.deterministic.test_task import sink, source
+from tests.core.deterministic.test_releases import sink
+from tests.core.deterministic.test_task import source
 from tests.core.streams import A0, SINK, SOURCE
 
 

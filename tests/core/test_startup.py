@@ -1,7 +1,6 @@
-"""Starting: what is committed, redo or restore (R1), the announcement (R2), and what refuses to start (K3, 1.2)."""
+"""Starting: what is committed, redo or restore (R1), the announcement (R2), and inputs that are gone (K3)."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -11,15 +10,12 @@ from framework.core.lifecycle import TaskStatus
 from framework.core.limits import TAIL
 from framework.core.ownership import Ownership
 from framework.core.startup import StartUp
-from framework.core.task_topology import wire
-from framework.core.topology import Stage, Stream, Topology
-from framework.errors import ConfigError, Fenced, Halted
+from framework.errors import Fenced, Halted
 from protocol.changelog import ChangelogHeader, ChangelogType, encode_data
 from protocol.changelog_position import ChangelogPosition
 from protocol.control import decode_rollback_marker
-from protocol.ids import TopicPartition
 from tests.core.scenario import LIMITS, NONCE, Scenario, running
-from tests.core.streams import IN, INNER, JOB, OUT, SINK, SOURCE, Log, Producer, T
+from tests.core.streams import INNER, JOB, OUT, SINK, Log, T
 
 CHANGELOG = INNER.changelog
 
@@ -338,59 +334,3 @@ def test_a_genesis_after_its_inputs_were_trimmed_halts() -> None:
     log.start[T] = 4
     with pytest.raises(Halted, match=r"has no commit, but .* starts at 4: its changelog was deleted"):
         Scenario(log).start()
-
-
-# --- 1.2: the job's graph between two runs ----------------------------------------------------------------------------
-
-STAGES, STREAMS = JOB.stages, JOB.streams
-LATER = replace(
-    JOB, stages=(*STAGES, Stage("d", 3, 2)), streams=(*STREAMS, Stream("j.b.p.d", 1, 3, 2), Stream("j.a.t.d", 0, 3, 2))
-)
-
-
-def test_a_stage_may_be_added_after_the_others() -> None:
-    """New streams out of an old stage begin at seq 1; the new stage takes them from the rollback marker on (1.2)."""
-    task = committed()
-    added = wire(LATER, 1, 0)
-    after = Scenario(task.log, added).start()
-    new = TopicPartition("j.b.p.d", 0)
-    assert after.core.frozen == 3
-    assert [(header.checkpoint_id, header.seq) for header in after.sent(new)] == [(3, 1)]
-    reader = Scenario(task.log, wire(LATER, 3, 0)).start()
-    other = Producer(task.log, 1 << 16 | 1, new, fingerprint=LATER.fingerprint())
-    other.rollback_marker(3)
-    reader.read(new)
-    assert reader.core.inputs.channels[added.producer, new].marker == 3
-
-
-@pytest.mark.parametrize(
-    ("job", "text"),
-    [
-        (replace(JOB, stages=(Stage("a", 0, 3), *STAGES[1:])), r"input j\.a\.t\.b\[0\] from producer 2"),
-        (
-            Topology("j", (*STAGES[:2], Stage("c", 2, 1)), (STREAMS[0], replace(STREAMS[1], partitions=1))),
-            r"output j\.b\.o\.c\[1\]",
-        ),
-        (replace(JOB, streams=STREAMS[:1]), r"output j\.b\.o\.c\[0\]"),
-        (replace(JOB, streams=STREAMS[1:]), r"input j\.a\.t\.b\[0\] from producer 0"),
-        (
-            replace(JOB, streams=(*STREAMS, Stream("j.c.back.b", 2, 1, 2))),
-            r"input j\.c\.back\.b\[0\] from producer 131072",
-        ),
-    ],
-)
-def test_a_graph_that_lost_something_is_refused(job: Topology, text: str) -> None:
-    """Other partition counts, a removed or an added input, a removed output: refused with what to do instead (1.2)."""
-    task = committed()
-    with pytest.raises(ConfigError, match=text) as caught:
-        Scenario(task.log, wire(job, 1, 0)).start()
-    assert "checkpoint 3" in str(caught.value)
-    assert "put the stages back into their order and under their names" in str(caught.value)
-    assert "To change the number of partitions: grete rescale" in str(caught.value)
-
-
-def test_a_removed_external_input_is_refused() -> None:
-    """What was read of it is in the state: the graph that forgets it is refused, naming it (1.2)."""
-    task = Scenario(Log(), SOURCE).start()
-    with pytest.raises(ConfigError, match=rf"external input {IN.topic}\[0\]"):
-        Scenario(task.log, wire(replace(JOB, external_inputs={}), 0, 0)).start()

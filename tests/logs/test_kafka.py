@@ -1,4 +1,4 @@
-"""What is Kafka's own: seeks, transactions of others, topic settings, options, errors, and when things become known."""
+"""What is Kafka's own: seeks, transactions of others, topic settings, and when things become known."""
 
 import os
 import random
@@ -10,13 +10,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from framework.errors import ConfigError, Halted, OffsetOutOfRange, TransientError
-from framework.logs import patience
-from framework.logs.kafka import KafkaLog, KafkaReader, consumer
+from framework.logs.kafka import KafkaLog, consumer
 from framework.logs.kafka.errors import Troubles
 from framework.logs.kafka.producer import KafkaWriter
 from framework.ports import Delivery, ExternalRecord, LogRow
 from framework.testing.broker import Broker
-from framework.testing.broker.settings import free_port
 from protocol.frames import encode_headers
 from protocol.ids import TopicPartition
 
@@ -305,68 +303,3 @@ def test_unfit_topics_are_refused(kafka_broker: Broker, connect: Connect, topic:
     with pytest.raises(ConfigError, match=rf"topic {topic} has {name} = {value}"):
         log.create_topic(topic, 1)
     log.create_topic(topic, 1, plain=True)
-
-
-# --- options and errors ---
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("acks", "1"),
-        ("request.required.acks", 0),
-        ("producer.enable.idempotence", False),
-        ("message.timeout.ms", 30_000),
-        ("auto.offset.reset", "earliest"),
-        ("isolation.level", "read_uncommitted"),
-        ("enable.auto.commit", True),
-        ("transactional.id", "x"),
-        ("bootstrap.servers", "elsewhere:9092"),
-    ],
-)
-def test_contradictions_are_refused(name: str, value: str | int) -> None:
-    """An option that the protocol relies on cannot be changed: ConfigError, before anything is connected."""
-    with pytest.raises(ConfigError, match=rf"Kafka option {name}"):
-        KafkaLog("nowhere:1", {name: value})
-
-
-@pytest.mark.parametrize("options", [{"acks": "all"}, {"acks": -1}, {"enable.idempotence": True}, {"linger.ms": 5}])
-def test_agreement_is_accepted(kafka_broker: Broker, options: dict[str, str | int]) -> None:
-    """Options that say what we do anyway, or that are free, pass."""
-    KafkaLog(kafka_broker.bootstrap, options).close()
-
-
-def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither errors nor reprs show a secret, not even one that librdkafka quotes."""
-    monkeypatch.setattr(patience, "CONNECT_S_MAX", 0.5)
-    secret = "hunter2-in-the-clear"
-    for options in (
-        {"sasl.password": secret, "security.protocol": secret},
-        {"ssl.key.pem": secret, "security.protocol": "ssl"},
-        {
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "u",
-            "sasl.password": secret,
-            "security.protocol": "sasl_plaintext",
-        },
-    ):
-        with pytest.raises((ConfigError, TransientError)) as caught:
-            KafkaLog(f"127.0.0.1:{free_port()}", options)
-        assert secret not in str(caught.value)
-        assert secret not in "".join(str(each) for each in caught.traceback)
-        assert caught.value.__cause__ is None
-
-
-def test_an_unknown_option_is_refused() -> None:
-    """A misspelt option is a ConfigError that names it."""
-    with pytest.raises(ConfigError, match=r"no\.such\.thing"):
-        KafkaLog("nowhere:1", {"no.such.thing": "1"})
-
-
-def test_a_broker_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error has the address and the reason, and asks for another try: it may come up."""
-    monkeypatch.setattr(patience, "CONNECT_S_MAX", 1.0)
-    address = f"127.0.0.1:{free_port()}"
-    for connect in (KafkaLog, KafkaReader.connect):
-        with pytest.raises(TransientError, match=rf"Kafka at {address}.*refused"):
-            connect(address)

@@ -2,11 +2,8 @@
 
 import logging
 import os
-import socket
-import struct
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -24,7 +21,6 @@ from confluent_kafka.admin import (
 
 from framework.errors import ConfigError, ExitCode, Halted, exit_code
 from framework.job.directory import JobDirectory
-from framework.logs import patience
 from framework.logs.address import LogAddress
 from framework.logs.kafka import KafkaLog, admin
 from framework.logs.topic_identity import pin_topics
@@ -292,69 +288,3 @@ def test_a_changelog_that_the_broker_made_again_is_named_as_that(
     client.create_topics([NewTopic(changelog, 3)])[changelog].result()
     with pytest.raises(Halted, match=f"topic {changelog} was deleted and created again since the job first ran"):
         work(kafka_broker, job, tmp_path, 1)
-
-
-# --- a broker that is too old ---
-
-
-@pytest.fixture
-def old_broker() -> Iterator[str]:
-    """Something that speaks Kafka as of 0.9: it knows its own name, and no idempotent producers."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-
-        def answer(connection: socket.socket) -> None:
-            with connection, connection.makefile("rb") as requests:
-                while size := requests.read(4):
-                    request = requests.read(struct.unpack(">i", size)[0])
-                    key, version, correlation = struct.unpack_from(">hhi", request)
-                    body = _versions(version) if key == 18 else _metadata(port, version)
-                    connection.sendall(struct.pack(">ii", len(body) + 4, correlation) + body)
-
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = server.accept()
-                except OSError:
-                    return
-                threading.Thread(target=answer, args=(connection,), daemon=True).start()
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"127.0.0.1:{port}"
-        server.shutdown(socket.SHUT_RDWR)
-
-
-def _versions(version: int) -> bytes:
-    """ApiVersions response 0, which is also the answer to a later request: Produce, Fetch, ListOffsets, Metadata."""
-    keys = [(0, 0, 1), (1, 0, 1), (2, 0, 0), (3, 0, 1), (18, 0, 0)]
-    unsupported = 35
-    return struct.pack(">hi", unsupported if version else 0, len(keys)) + b"".join(
-        struct.pack(">hhh", *each) for each in keys
-    )
-
-
-def _metadata(port: int, version: int) -> bytes:
-    """Metadata response 0 or 1: one broker, no topics."""
-    host = b"127.0.0.1"
-    broker = struct.pack(f">iih{len(host)}si", 1, 1, len(host), host, port)
-    return broker + (struct.pack(">hii", -1, 1, 0) if version else struct.pack(">i", 0))
-
-
-def test_a_broker_that_is_too_old_is_named(old_broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker without idempotent producers is refused at once, with the version that is needed."""
-    monkeypatch.setattr(patience, "CONNECT_S_MAX", 5.0)
-    with pytest.raises(ConfigError, match=r"too old: Grete needs Kafka 2\.5"):
-        KafkaLog(old_broker)
-
-
-def test_a_topic_that_is_not_known_yet_is_awaited(kafka_broker: Broker, client: AdminClient, topic: str) -> None:
-    """A worker asks for it before the broker knows it: here it is made only once the worker has been told no."""
-    log = KafkaLog(kafka_broker.bootstrap)
-    assert log.partitions(topic) is None
-    later = threading.Timer(1.0, lambda: client.create_topics([NewTopic(topic, 1)]))
-    later.start()
-    assert log.bounds(TopicPartition(topic, 0)) == (0, 0)
-    later.join()
-    with pytest.raises(ConfigError, match=r"there is no partition .*\[1\]"):
-        log.bounds(TopicPartition(topic, 1))
-    log.close()

@@ -15,7 +15,7 @@ from framework.spark.format.sources import ChangelogSource
 from framework.spark.format.writer import state_writer
 from framework.state.prepare import prepare
 from protocol.ids import TopicPartition
-from tests.cli.test_upgrades import code
+from tests.cli.changed_shop import code
 
 
 def test_a_changed_serde_is_refused_before_anything_is_claimed(tmp_path: Path) -> None:

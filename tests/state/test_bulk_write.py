@@ -29,6 +29,7 @@ from protocol.changelog import (
     encode_claim,
 )
 from protocol.ids import TopicPartition
+from tests.state.faulty_logs import BreakingLog, RepeatingLog, UnfencedLog
 from tests.state.killed_bulk_writes import rewrite
 from tests.state.pair_job import job
 
@@ -123,7 +124,7 @@ def test_only_the_attempt_that_is_named_counts(log: Log) -> None:
 def test_a_commit_that_the_log_repeats_counts_once(log: Log) -> None:
     """As-of reads, a look back and the fold agree if a bulk write's commit comes twice before its outcome (C2)."""
     bulk_write = begin(log, job, SETTINGS)
-    repeating: Any = _Repeating(log)
+    repeating: Any = RepeatingLog(log)
     commit(
         repeating,
         bulk_write,
@@ -137,21 +138,6 @@ def test_a_commit_that_the_log_repeats_counts_once(log: Log) -> None:
         last = last_commit(log, wiring.changelog)
         assert last is not None
         assert (last.offset, last.commit) == (settled_fold(log, wiring).last_offset, settled_fold(log, wiring).last)
-
-
-class _Repeating:
-    """A log that holds each commit twice."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
-    def send(self, owner: int, token: int, partition: TopicPartition, value: bytes, **named: Any) -> None:
-        if decode_changelog_header(value).type is ChangelogType.COMMIT:
-            self._log.send(owner, -1, partition, value, **named)
-        self._log.send(owner, token, partition, value, **named)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
 
 
 def test_two_attempts_of_one_task_are_not_both_committed(log: Log) -> None:
@@ -179,14 +165,6 @@ def test_a_task_that_is_claimed_meanwhile_makes_the_bulk_write_invalid(log: Log,
         (at := settled_fold(log, w).last) is not None and at.checkpoint_id == before.checkpoint_id
         for w in all_wirings(job)
     )
-
-
-class UnfencedLog(EmbeddedLog):
-    """A log that does not compare before it appends, as Kafka without transactions: C3 alone protects."""
-
-    def send(self, owner: int, token: int, partition: TopicPartition, value: bytes, **others: Any) -> None:
-        """Queue a message, whatever is to fence it."""
-        super().send(owner, token, partition, value, **(others | {"fence": None}))
 
 
 @pytest.mark.parametrize("taken", range(4))
@@ -266,29 +244,13 @@ def test_doing_it_again_makes_invalid_what_was_left_in_doubt(tmp_path: Path) -> 
     create_topics(job, log)
     bulk_write = begin(log, job, SETTINGS)
     with pytest.raises(RuntimeError):
-        commit(_Breaking(log, 3), bulk_write, [], settings=SETTINGS, full=True)  # type: ignore[arg-type]  # acts as a log
+        commit(BreakingLog(log, 3), bulk_write, [], settings=SETTINGS, full=True)  # type: ignore[arg-type]  # acts as a log
     assert fold_to_end(log, all_wirings(job)[0]).in_doubt == bulk_write.bulk_write_id
     again = whole(log, {b"a": b"1"})
     assert state(log) == everywhere({b"a": b"1"})
     for wiring in all_wirings(job):
         assert [at.commit.bulk_write_id for at in commits(log, wiring)] == [again.bulk_write_id]
     log.close()
-
-
-class _Breaking:
-    """A log whose owner dies before its n-th message."""
-
-    def __init__(self, log: EmbeddedLog, left: int) -> None:
-        self._log, self._left = log, left
-
-    def send(self, *given: object, **named: object) -> None:
-        self._left -= 1
-        if not self._left:
-            raise RuntimeError
-        self._log.send(*given, **named)  # type: ignore[arg-type]  # handed on as given
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._log, name)
 
 
 def test_what_is_not_used_up_is_not_rewritten(log: Log) -> None:

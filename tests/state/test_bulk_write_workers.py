@@ -24,8 +24,8 @@ from framework.state.prepare import prepare
 from framework.state.snapshots import contents, live, segments, settled_fold, snapshots
 from framework.worker.local_job import LocalJob
 from protocol.ids import TopicPartition
+from tests.state.faulty_logs import BreakingLog
 from tests.state.pair_bulk_writes import run as run_pair
-from tests.state.test_bulk_write import _Breaking
 from tests.worker.workers import LIMIT_S
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]  # workers start and end, on a broker at that
@@ -212,7 +212,7 @@ def test_a_worker_does_not_guess_what_becomes_of_a_bulk_write(tmp_path: Path) ->
         bulk_write = begin(log, job, SETTINGS)
         written = [Attempt(log, bulk_write, task, 1, (STORE,)).close() for task in range(4)]
         with pytest.raises(RuntimeError):  # all four are committed, and its owner dies before the outcome
-            commit(_Breaking(log, 5), bulk_write, written, settings=SETTINGS, full=True)  # type: ignore[arg-type]  # acts as a log
+            commit(BreakingLog(log, 5), bulk_write, written, settings=SETTINGS, full=True)  # type: ignore[arg-type]  # acts as a log
         with pytest.raises(Halted, match=r"the bulk write .* is in doubt.*grete backfill JOB --resume or --abort"):
             run_pair(reference, directory)
         assert settle(log, job, counts=counts) == (bulk_write.bulk_write_id, counts)

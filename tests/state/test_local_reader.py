@@ -7,7 +7,8 @@ import pytest
 
 from framework.errors import ConfigError
 from framework.state.local_reader import LocalReader
-from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
 from grete import Input, Job, Record, Store, Task, Topic, int64, json, utf8
 from protocol.partitioner import partition_of
 

@@ -8,7 +8,8 @@ import pytest
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.state.commits import all_wirings
 from framework.state.newest import NewestReader
-from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
 from grete import Input, Job, Record, Store, Task, Topic, int64, utf8
 from protocol.changelog import ChangelogHeader, ChangelogType, Claim, encode_claim
 from protocol.changelog_position import ChangelogPosition, encode_changelog_position

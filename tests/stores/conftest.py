@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
 
 NAMES = {0: "counts", 1: "words"}
 

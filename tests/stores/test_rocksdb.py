@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from framework.errors import ConfigError, FrameworkError, TransientError
-from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
 from framework.stores.store_directory import wipe_directory
 from tests.stores.conftest import NAMES
 
@@ -101,7 +102,8 @@ CHILD = """
 import sys
 from pathlib import Path
 from framework.stores.overlay import Overlay
-from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
 
 store = RocksStore(Path(sys.argv[1]), {0: "counts", 1: "words"}, RocksMemory(16 << 20))
 def step():

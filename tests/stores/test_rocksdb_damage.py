@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from framework.errors import StoreCorrupted
-from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
 from framework.stores.store_directory import wipe_directory
 from tests.stores.conftest import NAMES
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from framework.errors import StoreCorrupted, TransientError
-from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
 from framework.stores.sst_snapshot import Builder, Prebuilt, SstFile, publish, remove
 from protocol.changelog_position import ChangelogPosition, encode_changelog_position
 

@@ -8,7 +8,8 @@ import pytest
 from framework.logs.embedded import EmbeddedLog
 from framework.ports import ExternalRecord
 from framework.state.local_reader import LocalReader
-from framework.stores.rocksdb import RocksMemory, RocksStore
+from framework.stores.rocksdb import RocksStore
+from framework.stores.rocksdb_memory import RocksMemory
 from protocol.ids import TopicPartition
 from protocol.partitioner import partition_of
 from tasks.demo.recount import audit, recorded

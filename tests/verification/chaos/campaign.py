@@ -4,9 +4,8 @@ import fcntl
 import random
 import signal
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +18,8 @@ from tests.verification.chaos.chain import PARTITIONS, Chain, Given, Spread, Tai
 from tests.verification.chaos.checker import Checker
 from tests.verification.chaos.crew import Crew, Death, Member
 from tests.verification.chaos.outside import Outside, names_at
-from tests.verification.chaos.worker import PHASES, POINTS
+from tests.verification.chaos.tally import Tally
+from tests.verification.chaos.worker import POINTS
 
 SOURCES = 40
 FEED = 8  # records at once: a trickle, so that there is something to lose at most moments
@@ -32,19 +32,6 @@ MODES = ["haste", "running", "running", "progress"]  # strike at once, when all 
 HASTE_S_MAX, ALIVE_INTERVALS_MAX = 0.12, 1.5
 STALL_S = 60.0  # without what a round waits for: nothing goes on any more
 CRASHES_MAX = 30  # that were no kills, in a row without an output
-
-
-@dataclass
-class Tally:
-    """What was done and what came of it."""
-
-    kills: int = 0
-    rollbacks: int = 0
-    rolled_back: int = 0
-    starts: int = 0
-    phases: Counter[str] = field(default_factory=Counter)
-    points: Counter[str] = field(default_factory=Counter)
-    others: Counter[str] = field(default_factory=Counter)
 
 
 class Frozen(NamedTuple):
@@ -333,19 +320,3 @@ class Campaign:
                 accounts += reader.all(Chain.accounts, partition)
         self.checker.state(f"sources, {how}", self.checker.sources, sources)
         self.checker.state(f"accounts, {how}", self.checker.accounts, accounts)
-
-
-def report(tally: Tally, seconds: float) -> list[str]:
-    """Return what happened, line by line."""
-    kills = max(tally.kills, 1)
-    return [
-        f"{tally.kills:,} kills in {seconds:,.1f} s ({seconds / kills:.2f} s each), {tally.starts:,} worker starts",
-        (
-            f"{tally.rollbacks:,} of them rolled back {tally.rolled_back:,} uncommitted records, "
-            f"{tally.kills - tally.rollbacks:,} rolled back none"
-        ),
-        "phase hit: " + ", ".join(f"{phase} {100 * tally.phases[phase] / kills:.1f} %" for phase in PHASES),
-        f"at named points: {tally.points.total():,}",
-        *(f"  {tally.points[point]:>6,}  {point}" for point in POINTS),
-        "besides: " + (", ".join(f"{count:,} {name}" for name, count in sorted(tally.others.items())) or "nothing"),
-    ]

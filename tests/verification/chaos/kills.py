@@ -29,9 +29,10 @@ from benchmarks.results import Kept, Run, Table, read, write
 from benchmarks.running import taken
 from framework.job.directory import JobDirectory
 from framework.testing.broker import find_broker
-from tests.verification.chaos.campaign import Campaign, Tally, report
+from tests.verification.chaos.campaign import Campaign
 from tests.verification.chaos.crew import JOB, Crew
 from tests.verification.chaos.outside import Outside, outside_of, place_of
+from tests.verification.chaos.tally import Tally
 from tests.verification.chaos.worker import PHASES
 from tests.verification.chaos.zygote import Zygote
 
@@ -115,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         held.callback(outside.close)
         tally, entries, violations = run(outside, job_directory, asked.seed, asked.kills, console)
     seconds = time.monotonic() - started
-    for line in report(tally, seconds):
+    for line in tally.report(seconds):
         console.print(line, markup=False)
     if violations:
         console.print("VIOLATED. The first:")

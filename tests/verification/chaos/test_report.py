@@ -3,8 +3,8 @@
 from collections import Counter
 
 from benchmarks.results import Kept, Run, Table
-from tests.verification.chaos.campaign import Tally
 from tests.verification.chaos.kills import with_run
+from tests.verification.chaos.tally import Tally
 
 
 def run(title: str = "") -> Run:

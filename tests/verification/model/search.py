@@ -5,7 +5,8 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tests.verification.model.system import MUST, Move, State, System
+from tests.verification.model.states import MUST, Move, State
+from tests.verification.model.system import System
 from tests.verification.simulation.oracle import Violation
 
 STATES_MAX = 20_000_000

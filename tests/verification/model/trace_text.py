@@ -8,7 +8,8 @@ from protocol.envelope import MessageType, decode_header
 from protocol.errors import DecodeError
 from protocol.frames import decode_columns
 from tests.verification.model.process import Row
-from tests.verification.model.system import Move, State, System
+from tests.verification.model.states import Move, State
+from tests.verification.model.system import System
 from tests.verification.model.world import World
 
 ENDINGS = {"start": " starts", "zombie": " starts beside it", "crash": " crashes"}

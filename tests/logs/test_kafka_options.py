@@ -1,0 +1,71 @@
+"""Options of the Kafka client, and what its errors become."""
+
+import pytest
+
+from framework.errors import ConfigError, TransientError
+from framework.logs import patience
+from framework.logs.kafka import KafkaLog, KafkaReader
+from framework.testing.broker import Broker
+from framework.testing.broker.settings import free_port
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("acks", "1"),
+        ("request.required.acks", 0),
+        ("producer.enable.idempotence", False),
+        ("message.timeout.ms", 30_000),
+        ("auto.offset.reset", "earliest"),
+        ("isolation.level", "read_uncommitted"),
+        ("enable.auto.commit", True),
+        ("transactional.id", "x"),
+        ("bootstrap.servers", "elsewhere:9092"),
+    ],
+)
+def test_contradictions_are_refused(name: str, value: str | int) -> None:
+    """An option that the protocol relies on cannot be changed: ConfigError, before anything is connected."""
+    with pytest.raises(ConfigError, match=rf"Kafka option {name}"):
+        KafkaLog("nowhere:1", {name: value})
+
+
+@pytest.mark.parametrize("options", [{"acks": "all"}, {"acks": -1}, {"enable.idempotence": True}, {"linger.ms": 5}])
+def test_agreement_is_accepted(kafka_broker: Broker, options: dict[str, str | int]) -> None:
+    """Options that say what we do anyway, or that are free, pass."""
+    KafkaLog(kafka_broker.bootstrap, options).close()
+
+
+def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither errors nor reprs show a secret, not even one that librdkafka quotes."""
+    monkeypatch.setattr(patience, "CONNECT_S_MAX", 0.5)
+    secret = "hunter2-in-the-clear"
+    for options in (
+        {"sasl.password": secret, "security.protocol": secret},
+        {"ssl.key.pem": secret, "security.protocol": "ssl"},
+        {
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "u",
+            "sasl.password": secret,
+            "security.protocol": "sasl_plaintext",
+        },
+    ):
+        with pytest.raises((ConfigError, TransientError)) as caught:
+            KafkaLog(f"127.0.0.1:{free_port()}", options)
+        assert secret not in str(caught.value)
+        assert secret not in "".join(str(each) for each in caught.traceback)
+        assert caught.value.__cause__ is None
+
+
+def test_an_unknown_option_is_refused() -> None:
+    """A misspelt option is a ConfigError that names it."""
+    with pytest.raises(ConfigError, match=r"no\.such\.thing"):
+        KafkaLog("nowhere:1", {"no.such.thing": "1"})
+
+
+def test_a_broker_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the address and the reason, and asks for another try: it may come up."""
+    monkeypatch.setattr(patience, "CONNECT_S_MAX", 1.0)
+    address = f"127.0.0.1:{free_port()}"
+    for connect in (KafkaLog, KafkaReader.connect):
+        with pytest.raises(TransientError, match=rf"Kafka at {address}.*refused"):
+            connect(address)

@@ -1,0 +1,50 @@
+"""Logs that repeat, that do not fence, and whose owner dies."""
+
+from typing import Any
+
+from framework.logs.embedded import EmbeddedLog
+from framework.ports import Log
+from protocol.changelog import (
+    ChangelogType,
+    decode_changelog_header,
+)
+from protocol.ids import TopicPartition
+
+
+class RepeatingLog:
+    """A log that holds each commit twice."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def send(self, owner: int, token: int, partition: TopicPartition, value: bytes, **named: Any) -> None:
+        if decode_changelog_header(value).type is ChangelogType.COMMIT:
+            self._log.send(owner, -1, partition, value, **named)
+        self._log.send(owner, token, partition, value, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
+class UnfencedLog(EmbeddedLog):
+    """A log that does not compare before it appends, as Kafka without transactions: C3 alone protects."""
+
+    def send(self, owner: int, token: int, partition: TopicPartition, value: bytes, **others: Any) -> None:
+        """Queue a message, whatever is to fence it."""
+        super().send(owner, token, partition, value, **(others | {"fence": None}))
+
+
+class BreakingLog:
+    """A log whose owner dies before its n-th message."""
+
+    def __init__(self, log: EmbeddedLog, left: int) -> None:
+        self._log, self._left = log, left
+
+    def send(self, *given: object, **named: object) -> None:
+        self._left -= 1
+        if not self._left:
+            raise RuntimeError
+        self._log.send(*given, **named)  # type: ignore[arg-type]  # handed on as given
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
