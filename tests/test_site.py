@@ -134,6 +134,14 @@ def test_the_lines_of_a_log_are_found() -> None:
     assert "| info | worker done | `code` |" in events.part()
 
 
+def test_a_line_of_a_log_is_shown_as_it_is_logged() -> None:
+    """Not as Python writes it: each text of a condition is a row, and values have names."""
+    texts = [each.text for each in events.events()]
+    assert [text for text in texts if re.search(r"%[sd]|\bif\b.*\belse\b|['\"]$", text)] == []
+    assert [text[:21] for text in texts if text.startswith("job NAME")] == ["job NAME has run with"]
+    assert [text[:25] for text in texts if text.startswith("trim")] == ["trimming PARTITION failed"]
+
+
 def test_every_key_that_a_job_writes_is_in_the_reference(tmp_path: Path) -> None:
     """The first start of a job writes no key into its metadata that the page does not have."""
     command = [sys.executable, "-m", "framework.cli", "run", "tasks.word_count", "--directory", str(tmp_path)]

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,10 @@ from docs.hooks.links import ROOT
 from docs.hooks.markdown import code, table
 from framework.cli.commands import checkpoints
 
+_LINES = (
+    "A worker logs JSON, one object a line, on standard error: time, level, text and fields. "
+    "A word in capitals in a text is a value."
+)
 _LEVELS = ("info", "warning", "error")
 
 
@@ -31,7 +36,7 @@ def part() -> str:
             "## The last commit of each task",
             f"`grete checkpoints JOB` prints a row for each task: {columns}.",
             "## Log lines",
-            "A worker logs JSON, one object a line, on standard error: time, level, text and fields.",
+            _LINES,
             table(("level", "text", "fields", "module"), rows),
         ]
     )
@@ -55,11 +60,26 @@ def _of_module(path: Path) -> Iterator[Event]:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LEVELS):
             continue
         if isinstance(node.func.value, ast.Name) and node.func.value.id == "logger" and node.args:
-            first = node.args[0]
-            text = first.value if isinstance(first, ast.Constant) else ast.unparse(first)
             given = [keyword.value for keyword in node.keywords if keyword.arg == "extra"]
             names = [key.value for each in given for key in _keys(each) if isinstance(key, ast.Constant)]
-            yield Event(node.func.attr, str(text), tuple(map(str, names)), str(path.relative_to(ROOT)))
+            for text in _texts(node.args[0], [_name(each) for each in node.args[1:]]):
+                yield Event(node.func.attr, text, tuple(map(str, names)), str(path.relative_to(ROOT)))
+
+
+def _texts(text: ast.expr, names: list[str]) -> Iterator[str]:
+    """Yield what may be logged: each text that a condition chooses, with the names of its values in capitals."""
+    if isinstance(text, ast.IfExp):
+        yield from (*_texts(text.body, names), *_texts(text.orelse, names))
+    else:
+        values = iter(names)
+        yield re.sub("%[sd]", lambda _: next(values), str(ast.literal_eval(text)))
+
+
+def _name(value: ast.expr) -> str:
+    """Return a name for a value of a text: ``TOPIC`` for ``partition.topic``, ``ERROR`` for ``str(error)``."""
+    if isinstance(value, ast.Call):
+        return _name(value.args[0] if value.args else value.func)
+    return (value.attr if isinstance(value, ast.Attribute) else ast.unparse(value)).strip("_").upper()
 
 
 def _keys(node: ast.expr) -> list[ast.expr]:

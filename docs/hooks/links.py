@@ -7,13 +7,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 # pages whose text is elsewhere in the repository: the file, and its place on the site
 OUTSIDE = {
+    "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "protocol/README.md": "reference/formats.md",
     "tasks/README.md": "examples.md",
     "tests/core/scenarios/README.md": "explanation/scenarios.md",
 }
-PLACES = {**OUTSIDE, "README.md": "index.md"}
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s#]*)(#[^()\s]*)?\)")
 _FENCE = re.compile(r"^ *(```|~~~)")
 _ITEM = re.compile(r"^( *)([-*]|\d+\.) ")
@@ -62,8 +62,8 @@ def _link(link: re.Match[str], page: str) -> str:
     target = os.path.normpath(Path(source_of(page)).parent / to)
     if (ROOT / target).is_dir() and (ROOT / target / "README.md").is_file():
         target = f"{target}/README.md"
-    if target in PLACES:
-        place = PLACES[target]
+    if target in OUTSIDE:
+        place = OUTSIDE[target]
     elif target.startswith("docs/") and target != "docs/decisions/0000-template.md":
         place = target.removeprefix("docs/")
     elif (ROOT / target).exists():

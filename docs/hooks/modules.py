@@ -1,0 +1,100 @@
+"""docs/MODULES.md, the list of all modules of the wheel by question: `python -m docs.hooks.modules` writes it again."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "MODULES.md"
+_HEAD = """# Modules
+
+Each module of the wheel, by the question that it answers, with the first line of its own docstring. From a question of
+yours to a file, and how the parts fit together: [architecture](ARCHITECTURE.md). Users import `grete`, which hands
+the public names of these on. This page is made from the code by `python -m docs.hooks.modules`; `tests/test_docs.py`
+holds it complete.
+"""
+# Question → folders, whose modules it has but those that another question names, and modules.
+GROUPS: dict[str, list[str]] = {
+    "What can I declare?": ["framework/api"],
+    "What does everything use?": ["framework"],
+    "What are the bytes?": ["protocol"],
+    "What does a task decide, in either mode?": ["framework/core"],
+    "What does an aligned task decide?": ["framework/core/aligned"],
+    "What does a deterministic task decide?": ["framework/core/deterministic"],
+    "How are a task's decisions performed?": ["framework/execution"],
+    "How does my code run?": [
+        "framework/execution/processor.py",
+        "framework/execution/process_loops.py",
+        "framework/execution/binding.py",
+        "framework/execution/decoding.py",
+        "framework/execution/reading.py",
+        "framework/execution/user_traceback.py",
+        "framework/execution/deduplication.py",
+        "framework/execution/outputs.py",
+        "framework/execution/frame_buffer.py",
+        "framework/execution/event_time.py",
+        "framework/execution/timers.py",
+        "framework/execution/watermarks.py",
+        "framework/execution/own_entries.py",
+        "framework/execution/reserved_stores.py",
+        "framework/execution/store_pins.py",
+    ],
+    "How is my code run in deterministic mode?": ["framework/execution/deterministic"],
+    "Which lines of my code may not be deterministic?": ["framework/execution/deterministic/lint"],
+    "How do outputs get to files and tables?": [
+        "framework/execution/outbox.py",
+        "framework/execution/outbox_executor.py",
+        "framework/execution/sink_targets.py",
+        "framework/execution/early_plan.py",
+        "framework/execution/early_release.py",
+        "framework/sinks",
+    ],
+    "How is state stored on disk?": ["framework/stores"],
+    "What is a log?": ["framework/logs"],
+    "How does the embedded log work?": ["framework/logs/embedded"],
+    "How does the log on Kafka work?": ["framework/logs/kafka"],
+    "Where are a job's files, code and topics?": ["framework/job"],
+    "What runs in a process, and who restarts it?": ["framework/worker"],
+    "How is state read and written from outside?": ["framework/state"],
+    "How do records get into a log from outside?": ["framework/feeds", "framework/client"],
+    "How does a job run over its history?": ["framework/batch", "framework/spark/backfill"],
+    "How does Spark read and write state?": ["framework/spark", "framework/spark/format"],
+    "How is a history run again?": ["framework/replay"],
+    "How do I test a job, or a back end?": [
+        "framework/testing",
+        "framework/testing/broker",
+        "framework/testing/contracts",
+    ],
+    "Which code does a command run?": ["framework/cli", "framework/cli/commands"],
+}
+
+
+def by_question() -> dict[str, list[Path]]:
+    """Return question → its modules, in the order in which GROUPS names their places. A module is in one of them."""
+    named = {ROOT / place for places in GROUPS.values() for place in places if place.endswith(".py")}
+    return {
+        question: [
+            path
+            for place in places
+            for path in ([ROOT / place] if place.endswith(".py") else sorted((ROOT / place).glob("*.py")))
+            if path.name != "__init__.py" and (place.endswith(".py") or path not in named)
+        ]
+        for question, places in GROUPS.items()
+    }
+
+
+def page() -> str:
+    """Return the page. Raises AttributeError for a module without a docstring."""
+    parts = [_HEAD]
+    for question, modules in by_question().items():
+        rows = [f"| `{path.relative_to(ROOT)}` | {_first_line(path)} |" for path in modules]
+        parts.append("\n".join([f"## {question}", "", "| module | what it is |", "|---|---|", *rows, ""]))
+    return "\n".join(parts)
+
+
+def _first_line(path: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    return docstring.splitlines()[0].replace("``", "`").replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
