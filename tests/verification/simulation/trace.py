@@ -52,7 +52,7 @@ def describe(partition: TopicPartition, offset: int, value: bytes) -> str:
         return f"{at} {_describe_changelog(value)}"
     count = f" x{frame_count(value)}" if header.type is MessageType.FRAME else ""
     what = f"{header.type.name.lower()}{count} of {header.producer:#x}"
-    return f"{at} {what} g{header.generation} v{header.checkpoint_id} seq {header.seq}"
+    return f"{at} {what} g{header.generation} checkpoint {header.checkpoint_id} seq {header.seq}"
 
 
 def _describe_changelog(value: bytes) -> str:
@@ -64,4 +64,4 @@ def _describe_changelog(value: bytes) -> str:
     inputs = ", ".join(
         f"{i.topic}[{i.partition}] from {i.resume} seqs {[c.seq for c in i.channels]}" for i in commit.inputs
     )
-    return f"{text} v{commit.checkpoint_id} after v{commit.previous}; {inputs}; cursor {commit.cursor!r}"
+    return f"{text} checkpoint {commit.checkpoint_id} after {commit.previous}; {inputs}; cursor {commit.cursor!r}"
