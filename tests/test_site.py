@@ -191,6 +191,7 @@ def test_a_diagram_that_is_not_mermaid_fails_the_build() -> None:
         ("explanation/scenarios.md", "[a](01_first_start.txt)", "a"),
         ("hacking.md", "[a](https://example.org/b.md)", "[a](https://example.org/b.md)"),
         ("hacking.md", "[a](gone.md)", "[a](gone.md)"),
+        ("index.md", "[your own\n  Kafka](docs/guides/kafka.md)", "[your own\n  Kafka](guides/kafka.md)"),
         ("guides/kafka.md", "[GLOSSARY.md](../GLOSSARY.md)", "[Glossary](../GLOSSARY.md)"),
         ("hacking.md", "```\n[a](../README.md)\n```", "```\n[a](../README.md)\n```"),
         ("hacking.md", "text:\n- one\n- two", "text:\n\n- one\n- two"),

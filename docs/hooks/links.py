@@ -2,6 +2,8 @@
 
 import os
 import re
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -27,17 +29,22 @@ def source_of(page: str) -> str:
 def for_site(text: str, page: str) -> str:
     """Return the text of a page with links that lead to pages of the site, and lists as Python-Markdown reads them."""
     lines: list[str] = []
+    prose: list[bool] = []  # of each line: whether it is neither code nor a fence
     fenced = False
     for line in text.split("\n"):
-        if _FENCE.match(line):
-            fenced = not fenced
-        elif not fenced and not line.startswith("    "):
-            if _begins_list(line, lines):
-                lines.append("")
-            lines.append(_LINK.sub(lambda link: _link(link, page), line))
-            continue
+        fence = bool(_FENCE.match(line))
+        fenced ^= fence
+        prose.append(not (fence or fenced or line.startswith("    ")))
+        if prose[-1] and _begins_list(line, lines):
+            lines.append("")
+            prose.append(True)
         lines.append(line)
-    return "\n".join(lines)
+    # A link may go over the end of a line.
+    chunks = [
+        (of, "\n".join(line for _, line in chunk))
+        for of, chunk in groupby(zip(prose, lines, strict=True), itemgetter(0))
+    ]
+    return "\n".join(_LINK.sub(lambda link: _link(link, page), chunk) if of else chunk for of, chunk in chunks)
 
 
 def _begins_list(line: str, before: list[str]) -> bool:
