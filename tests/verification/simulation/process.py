@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 from framework.core.deterministic.task import DeterministicCore
@@ -25,9 +25,7 @@ from tests.verification.simulation.runners import Recording, aligned_processor, 
 from tests.verification.simulation.sink import SimEarlySink, SimSink, SlowSteps
 from tests.verification.simulation.step_text import tell_steps
 from tests.verification.simulation.usercode import StageCode, stage_code, stage_graph
-
-if TYPE_CHECKING:
-    from tests.verification.simulation.worker import Worker
+from tests.verification.simulation.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ class Process:
         number: int,
         host: Host,
         wiring: TaskWiring,
-        worker: "Worker",
+        worker: "Worker[Process]",
         *,
         refused: bool = False,
     ) -> None:

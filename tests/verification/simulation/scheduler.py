@@ -171,7 +171,7 @@ class Simulation:
         """Return the processes that are not paused."""
         return [process for process in self._processes if not process.paused]
 
-    def _turn(self, worker: Worker) -> bool:
+    def _turn(self, worker: Worker[Process]) -> bool:
         """Let a process do a few things; True if it did any."""
         try:
             if not worker.started:
@@ -202,7 +202,7 @@ class Simulation:
             self._failed(worker, worker.whose(error), error)
         return worker.busy
 
-    def _failed(self, worker: Worker, process: Process, error: Exception) -> None:
+    def _failed(self, worker: Worker[Process], process: Process, error: Exception) -> None:
         """End a process by an error of one of its tasks, or raise Violation: it is one that must not be."""
         self.seen["tasks that end by the error of another"] += len(worker.tasks) - 1
         match error:
@@ -275,7 +275,7 @@ class Simulation:
     ) -> None:
         """Start a process of a task, and of those that it hosts together with it. ``wiring``: as its build has it."""
         hosted = (task,) if refused or lurks else self.plan.together_with(task)
-        worker = Worker(self.log, self.ambush, split_producer_id(task)[1], self.rand)
+        worker = Worker[Process](self.log, self.ambush, split_producer_id(task)[1], self.rand)
         for each in hosted:
             self._number += 1
             wired = wiring(self.plan.wirings[each])

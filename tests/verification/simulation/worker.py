@@ -2,8 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import Generic, Protocol, TypeVar
 
+from framework.core.task_topology import TaskWiring
 from framework.errors import FrameworkError
+from framework.execution.driver import TaskDriver
 from framework.execution.pending_sends import CHANGELOG
 from framework.worker.task_loop import TaskLoop
 from protocol.changelog import ChangelogType, decode_changelog_header
@@ -11,19 +14,41 @@ from tests.verification.simulation.boundary import Ambush, Boundary
 from tests.verification.simulation.connection import SimLog
 from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.oracle import TaskHistory
-from tests.verification.simulation.process import Process
+from tests.verification.simulation.sink import SlowSteps
 
 TICK_MS = 3  # of a turn, which one tick takes at most
 
 
-class Worker:
+class Hosted(Protocol):
+    """A task, as the worker knows it: a Process of process.py."""
+
+    driver: TaskDriver
+    sink_steps: SlowSteps
+    task: int
+    wiring: TaskWiring
+    lurks: bool
+
+    @property
+    def about_to_claim(self) -> bool:
+        """Whether the next thing that it does is a claim."""
+        ...
+
+    def start(self, wall_ms: int) -> None:
+        """Begin as a real process does."""
+        ...
+
+
+P = TypeVar("P", bound=Hosted)
+
+
+class Worker(Generic[P]):
     """What its tasks share: a thread, a client, a boundary to the outside, and an end."""
 
     def __init__(self, log: SharedLog, ambush: Ambush, partition: int, rand: Callable[[], float]) -> None:
         """``partition``: the number of its tasks in their stages. ``host`` them, then ``start``."""
         self.boundary = Boundary(ambush)
         self.log = SimLog(log, self.boundary, partition)
-        self.tasks: list[Process] = []
+        self.tasks: list[P] = []
         self.started = False
         self.paused = False
         self.wake_at = 0  # step at which it goes on
@@ -66,7 +91,7 @@ class Worker:
         else:
             self.busy = self.loop.go_round() or self.busy
 
-    def _turn_alone(self, process: Process) -> None:
+    def _turn_alone(self, process: P) -> None:
         for _ in range(1 + int(self._rand() * 12)):
             if not process.driver.tick():
                 break
@@ -88,7 +113,7 @@ class Worker:
                 lost[f"lost acknowledgements of a commit that {'won' if won else 'lost'}"] += 1
         return lost
 
-    def whose(self, error: BaseException) -> Process:
+    def whose(self, error: BaseException) -> P:
         """Return the task that an error is of. One of the log itself may be of any."""
         name = error.task if isinstance(error, FrameworkError) else None
         at = None if self.loop is None else self.loop.turn_of
