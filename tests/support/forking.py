@@ -176,7 +176,7 @@ def _at_start(environment: dict[str, str]) -> dict[str, str]:
 
 
 def serve(listener: int, alive: int, served: dict[str, list[Any]]) -> None:
-    """Fork on request until no process holds the other end of ``alive``. A forked process runs its program and returns."""
+    """Fork on request until the other end of ``alive`` is closed. A forked process runs its program and returns."""
     _served.update((seed, _Served(*values)) for seed, values in served.items())
     subprocess.Popen = ForkingPopen  # type: ignore[misc]  # what is forked starts workers
     for name in IMPORTED:
