@@ -14,11 +14,11 @@ import msgspec
 import pytest
 
 from framework.api.graph import FIRST_USER_STORE, RESERVED_STORES
-from framework.api.reader import PRODUCER, SEQ, TIME
+from framework.api.reader import OUTPUT, PRODUCER, SEQ, TIME
 from framework.core.partitioners import Partitioner
 from framework.core.topology import changelog_topic, stream_topic
 from framework.execution import early_release, outbox, process_loops, sink_targets
-from framework.execution.deterministic import outputs, processor
+from framework.execution.deterministic import numbering, outputs, processor
 from framework.execution.reserved_stores import EVENT_TIME, STREAM_TIME, TURN, pin_key
 from framework.feeds.folder import FolderFeed
 from framework.job.directory import JobDirectory
@@ -82,6 +82,7 @@ def test_keys_in_the_state_are_what_they_were() -> None:
     keys = [outputs._digest_key, outputs._sent_key, outputs._released_key, outputs._end_key]
     names = [b"digest t[1]", b"sent t[1]", b"released t[1]", b"end t[1]"]
     assert [key(PARTITION) for key in keys] == names
+    assert outputs.is_of_outputs(numbering.ONE)
     assert outputs._released_key(None) == b"released "
     assert all(outputs.is_of_outputs(name) for name in names)
 
@@ -280,7 +281,13 @@ def test_early_releases_have_their_names(tmp_path: Path) -> None:
 
 def test_headers_have_their_names() -> None:
     """Readers outside of the job look for them."""
-    assert (PRODUCER, SEQ, TIME) == ("grete.producer", "grete.seq", "grete.t")
+    assert (OUTPUT, PRODUCER, SEQ, TIME) == ("grete", "grete.producer", "grete.seq", "grete.t")
+    theirs = [("a", b"b")]
+    assert numbering.cell_of((), b"j/s-0", 12, 34, one=True) == b"\0\0\0\1\0\5grete\0\0\0\x0b12 34 j/s-0"
+    assert numbering.cell_of(theirs, b"j/s-0", 12, 34, one=False) == (
+        b"\0\0\0\4\0\1a\0\0\0\1b\0\x0egrete.producer\0\0\0\5j/s-0\0\tgrete.seq\0\0\0\00212\0\7grete.t\0\0\0\00234"
+    )
+    assert (numbering.ONE, numbering.FORMAT) == (b"headers", b"\2")
     letters = Path(inspect.getfile(process_loops)).read_text()
     assert set(re.findall(r'"(grete\.\w+)"', letters)) == {
         f"grete.{name}" for name in ("error", "stage", "partition", "topic", "source", "offset", "index", "traceback")

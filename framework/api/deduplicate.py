@@ -2,10 +2,9 @@
 
 import struct
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Generic, TypeVar
 
-from framework.api.reader import PRODUCER, SEQ
+from framework.api.reader import Origin, origin_of
 from framework.api.record import Record
 from framework.api.serdes import Codec, Serde, bytes_serde, int64
 from framework.api.store import Store
@@ -78,22 +77,29 @@ class BySequence(Generic[K, V]):
     @classmethod
     def from_headers(cls, horizon_ms: int, gaps_max: int = 1_000) -> "BySequence[K, V]":
         """Go by the headers that feeds, ``Writer`` and deterministic jobs write. A record without them is an error."""
-        return cls(partial(_header, PRODUCER), _seq, horizon_ms, gaps_max)
+        return cls(_producer, _seq, horizon_ms, gaps_max)
 
     def store(self, name: str) -> Store[bytes, Any]:
         """Return the declaration of the store: session → time (ms) and the ranges that were seen. For the runtime."""
         return Store(name, key=bytes_serde, value=_seen)
 
 
-def _header(name: str, record: Record[Any, Any]) -> bytes:
-    for each, value in record.headers:
-        if each == name:
-            return value
-    raise ValueError(f"the record has no header {name}: it is not from a feed, a Writer or a deterministic job")
+def _origin(record: Record[Any, Any]) -> Origin:
+    origin = origin_of(record.headers)
+    if origin is None:
+        raise ValueError(
+            "the record has no header grete, or grete.producer and grete.seq: it is not from a feed, a Writer or a "
+            "deterministic job"
+        )
+    return origin
+
+
+def _producer(record: Record[Any, Any]) -> str:
+    return _origin(record).producer
 
 
 def _seq(record: Record[Any, Any]) -> int:
-    return int(_header(SEQ, record))
+    return _origin(record).seq
 
 
 Deduplicate = ById[K, V] | BySequence[K, V]

@@ -1,8 +1,39 @@
 """For consumers outside of a deterministic job to which a record may come twice (docs/explanation/deterministic.md)."""
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-PRODUCER, SEQ, TIME = "grete.producer", "grete.seq", "grete.t"
+OUTPUT = "grete"  # a deterministic job's own header: "SEQ T PRODUCER", as text
+PRODUCER, SEQ, TIME = "grete.producer", "grete.seq", "grete.t"  # the same in three, as release 0.1 wrote them
+
+
+class Origin(NamedTuple):
+    """Who has written a record as its number ``seq``, from 1; ``t``: its logical time in µs, -1: it has none."""
+
+    producer: str
+    seq: int
+    t: int
+
+
+def origin_of(headers: Iterable[tuple[str, bytes]]) -> Origin | None:
+    """Return where a record comes from; None: it has no number.
+
+    A task puts its own headers behind those that it hands on from its input, so the last ones count. Feeds and Writer
+    write PRODUCER and SEQ.
+    """
+    producer, seq, t = "", -1, -1
+    for name, value in headers:
+        if name == OUTPUT:
+            parts = value.split(b" ", 2)
+            if len(parts) == 3 and parts[0].isdigit() and parts[1].isdigit():  # else another program's
+                seq, t, producer = int(parts[0]), int(parts[1]), parts[2].decode()
+        elif name == PRODUCER:
+            producer = value.decode()
+        elif name == SEQ:
+            seq = int(value)
+        elif name == TIME:
+            t = int(value)
+    return Origin(producer, seq, t) if producer and seq >= 0 else None
 
 
 class Once:
@@ -18,18 +49,16 @@ class Once:
 
     def is_new(self, topic: str, partition: int, headers: Iterable[tuple[str, bytes]] | None) -> bool:
         """Tell whether a record was not seen before, and remember it. Raises ValueError: no headers of Grete, a gap."""
-        found = dict(headers or ())
-        try:
-            producer, seq = found[PRODUCER].decode(), int(found[SEQ])
-        except KeyError as error:
-            raise ValueError(
-                f"{topic}[{partition}]: a record without header {error}: not from a deterministic job"
-            ) from error
-        place = (topic, partition, producer)
+        origin = origin_of(headers or ())
+        if origin is None:
+            raise ValueError(f"{topic}[{partition}]: a record without header {OUTPUT!r}: not from a deterministic job")
+        place, seq = (topic, partition, origin.producer), origin.seq
         last = self.seen.get(place)
         if last is not None and seq <= last:
             return False
         if last is not None and seq != last + 1:
-            raise ValueError(f"{topic}[{partition}]: seq {seq} of producer {producer} after {last}: records were lost")
+            raise ValueError(
+                f"{topic}[{partition}]: seq {seq} of producer {origin.producer} after {last}: records were lost"
+            )
         self.seen[place] = seq
         return True

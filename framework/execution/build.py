@@ -147,7 +147,7 @@ def assemble(
     releases = outside and not at_once
     if outside:
         _connect(log, owner, wiring.changelog, store.changelog_position(), transactions=aligned and releases)
-    logical = LogicalOutputs(topology.job, wiring) if graph.mode == "deterministic" else None
+    logical = LogicalOutputs(topology.job, wiring, releases=releases) if graph.mode == "deterministic" else None
     outputs = Outputs(graph, topology, settings, _counts(graph, log), mode=logical)
     io = TaskIO(log, store, overlay, spill, settings, mono_ms)
     if logical is not None:

@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from framework.api.reader import origin_of
 from framework.core.changelog_fold import ChangelogFold
 from framework.core.task_topology import TaskWiring
 from framework.errors import ConfigError
+from framework.execution.deterministic.numbering import theirs_of
 from framework.logs.partition_reader import rows_left
 from framework.ports import LogReader, LogRow
 from protocol.changelog import ChangelogType, InputDecision, decode_changelog_header, decode_data, decode_input_decision
@@ -118,13 +120,12 @@ def made_outside(log: LogReader, topic: str) -> dict[MadeAt, dict[int, MadeOutpu
         partition = TopicPartition(topic, number)
         for row in rows_of(log, partition):
             pairs = decode_headers(row.headers) if row.headers else ()
-            ours = dict(pairs)
-            if "grete.seq" not in ours:
+            origin = origin_of(pairs)
+            if origin is None:
                 continue  # another job's
-            headers = tuple((name, text) for name, text in pairs if name not in NOT_COMPARED)
-            records = found.setdefault((partition, ours["grete.producer"].decode()), {})
-            made = MadeOutput(row.key, row.value, row.timestamp_ms, headers, int(ours["grete.t"]))
-            records.setdefault(int(ours["grete.seq"]), made)
+            headers = tuple((name, text) for name, text in theirs_of(pairs) if name not in NOT_COMPARED)
+            made = MadeOutput(row.key, row.value, row.timestamp_ms, headers, origin.t)
+            found.setdefault((partition, origin.producer), {}).setdefault(origin.seq, made)
     return found
 
 

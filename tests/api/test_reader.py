@@ -2,11 +2,14 @@
 
 import pytest
 
+from framework.api.reader import Origin, origin_of
 from grete import Once
 
 
 def headers(producer: int, seq: int) -> list[tuple[str, bytes]]:
-    """Return the headers of a record as a deterministic job writes them."""
+    """Return the headers of a record as a deterministic job writes them: of odd seq as release 0.1 did."""
+    if seq % 2 == 0:
+        return [("theirs", b"x"), ("grete", b"%d 5 job/stage-%d" % (seq, producer))]
     return [
         ("theirs", b"x"),
         ("grete.producer", b"job/stage-%d" % producer),
@@ -40,3 +43,14 @@ def test_a_gap_and_a_foreign_record_are_said() -> None:
         once.is_new("out", 0, headers(1, 6))
     with pytest.raises(ValueError, match="without header"):
         once.is_new("out", 0, None)
+
+
+def test_the_last_headers_tell_where_a_record_comes_from() -> None:
+    """A job that hands on the headers of another one puts its own behind them, in whichever format either writes."""
+    for seq in (1, 2):
+        assert origin_of(headers(3, seq + 1) + headers(4, seq)) == Origin("job/stage-4", seq, 5)
+    spaced = [("grete", b"7 5 a job/stage 0-1")]
+    assert origin_of(spaced) == Origin("a job/stage 0-1", 7, 5)
+    assert origin_of([("grete.producer", b"s-0"), ("grete.seq", b"2")]) == Origin("s-0", 2, -1)
+    for foreign in (b"", b"1 2", b"x 2 y", b"1 x y"):
+        assert origin_of([("grete", foreign)]) is None

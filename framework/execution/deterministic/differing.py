@@ -1,7 +1,8 @@
 """Names the outputs that a task has made differently the second time, with both records where it can read them (D5)."""
 
-from framework.api.reader import PRODUCER, SEQ
+from framework.api.reader import origin_of
 from framework.errors import FrameworkError, Halted, OffsetOutOfRange
+from framework.execution.deterministic.numbering import content_of
 from framework.execution.deterministic.remade import OutputsDiffer
 from framework.execution.limits import ROWS_MAX
 from framework.logs.partition_reader import rows_left
@@ -19,8 +20,8 @@ def seq_of(cell: bytes | None, producer: bytes) -> int | None:
     """Return the seq in a record's headers, if they name this producer."""
     if cell is None or producer not in cell:
         return None
-    headers = dict(decode_headers(cell))
-    return int(headers[SEQ]) if headers.get(PRODUCER) == producer and SEQ in headers else None
+    origin = origin_of(decode_headers(cell))
+    return origin.seq if origin is not None and origin.producer.encode() == producer else None
 
 
 def explained(error: OutputsDiffer, name: str, producer: bytes, log: Log) -> Halted:
@@ -57,10 +58,14 @@ def _parts(was: LogRow, record: ExternalRecord) -> list[str]:
         ("timestamp", was.timestamp_ms, record.timestamp_ms),
         ("key", was.key, record.key),
         ("value", was.value, record.value),
-        ("headers", was.headers, record.headers),
+        ("headers", _content(was.headers), _content(record.headers)),
     )
     parts = [f"{name} {b!r:.80} is visible, {a!r:.80} was made" for name, b, a in compared if a != b]
     return parts[1:] if len(parts) > 1 and parts[0].startswith("timestamp") else parts
+
+
+def _content(cell: bytes | None) -> bytes | None:
+    return None if cell is None else content_of(cell)
 
 
 def _visible(error: OutputsDiffer, producer: bytes, log: Log) -> dict[int, LogRow]:

@@ -91,4 +91,4 @@ class OutputRecovery:
     def _look_at(self, partition: TopicPartition, row: LogRow) -> None:
         seq = seq_of(row.headers, self._code.producer_name)
         if seq is not None:
-            self._found.setdefault(partition, Visible()).add(seq, row.offset, row.key, row.value, row.headers)
+            self._found.setdefault(partition, Visible()).add(seq, row.offset, row.key, row.value, row.headers or b"")

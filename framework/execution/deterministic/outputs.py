@@ -3,8 +3,8 @@
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from framework.api.reader import PRODUCER, SEQ, TIME
 from framework.core.task_topology import TaskWiring
+from framework.execution.deterministic.numbering import FORMAT, ONE, Heads, cell_of
 from framework.execution.deterministic.remade import (
     Check,
     Made,
@@ -19,7 +19,7 @@ from framework.execution.frame_buffer import AnyHeaders, Buffer
 from framework.execution.outputs import HELD_BYTES, Append, Held
 from framework.ports import ExternalRecord
 from framework.stores.overlay_store import OverlayStore
-from protocol.frames import digest_records, encode_columns, encode_headers
+from protocol.frames import digest_records, encode_columns
 from protocol.ids import TopicPartition
 
 TimeAndSource = tuple[int, int]  # logical time: t in µs, id of the source (D1)
@@ -27,12 +27,8 @@ TimeAndSource = tuple[int, int]  # logical time: t in µs, id of the source (D1)
 AT = b"logical time"  # in META: the key of what was processed last
 _KEY = struct.Struct(">qi")
 _NUMBER = struct.Struct(">q")
-_INT32 = struct.Struct(">i")
-_OURS = 3  # headers of an external record
-_ONLY_OURS = _INT32.pack(_OURS)
 _UNKNOWN = -1  # no seq or time is negative
 _new = tuple.__new__  # a call in C: the named tuple's own ways to make one are in Python
-_LENGTHS = [_INT32.pack(length) for length in range(32)]
 
 
 class LogicalBuffer(Buffer):
@@ -98,22 +94,23 @@ class LogicalOutputs:
 
     _state: OverlayStore
 
-    def __init__(self, job: str, task: TaskWiring) -> None:
+    def __init__(self, job: str, task: TaskWiring, *, releases: bool) -> None:
+        """``releases``: output releases tell of the records outside, by digests."""
+        self._releases = releases
         self.at: TimeAndSource = (0, task.producer)
         self.released: dict[TopicPartition, int] = {}
         self._checks: dict[TopicPartition, list[Check]] = {}  # of what is released
         self._made: dict[TopicPartition, Made] = {}
         self._outside: dict[TopicPartition, Outside] = {}
         self._marked: list[tuple[Outside, int]] = []
-        self._time, self._time_header = _UNKNOWN, b""  # of the external record made last
+        self._one = False  # external records have one header of ours
         self.producer_name = f"{job}/{task.name}".encode()  # two jobs may write to one topic
-        self._before_seq = _header(PRODUCER, self.producer_name) + _name(SEQ)
         self._buffers: list[LogicalBuffer] = []
 
     def load(self, state: OverlayStore) -> None:
         """Go on from what the state holds; the senders are created again after it."""
         self._state, self._outside, self._made = state, {}, {}
-        raw = state.get(AT)
+        raw, self._one = state.get(AT), state.get(ONE) is not None
         if raw is not None:
             self.at = _KEY.unpack(raw)
         for buffer in self._buffers:
@@ -158,13 +155,18 @@ class LogicalOutputs:
     def save(self, saved: dict[bytes, bytes]) -> None:
         """Put what belongs to the state under its key. Nothing may be collected now."""
         saved[AT] = _KEY.pack(*self.at)
+        # what a successor makes again from here on is compared with what is made now, so the format is state
+        self._one = self._one or not any(made.checks or made.is_remaking for made in self._made.values())
+        if self._one:
+            saved[ONE] = FORMAT
         for buffer in self._buffers:
             if buffer.digest:
                 saved[_digest_key(buffer.partition)] = _NUMBER.pack(buffer.digest)
         for place in self._outside.values():
             if place.seq > 0:
                 saved[_sent_key(place.partition)] = _NUMBER.pack(place.seq)
-                saved[_digest_key(place.partition)] = pack_digest(place.made)
+                if self._releases:
+                    saved[_digest_key(place.partition)] = pack_digest(place.made)
             if place.end >= 0:
                 saved[_end_key(place.partition)] = _NUMBER.pack(place.end)
         # the changelog tells only of output releases since the last commit
@@ -175,9 +177,14 @@ class LogicalOutputs:
     def number(self, records: list[ExternalRecord]) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
         """Return those of the collected external records that are not visible yet, in order and with their headers.
 
-        Also return the last seq and digest of each partition among them. Raises OutputsDiffer.
+        Also return the last seq and digest of each partition among them, if releases tell of them. Raises
+        OutputsDiffer.
         """
-        return count(records, self._made)
+        if self._releases or any(made.is_remaking for made in self._made.values()):
+            return count(records, self._made)
+        for place in self._outside.values():
+            place.made.seq = max(place.made.seq, place.seq)
+        return records, {}
 
     def mark(self) -> None:
         """Remember this moment for ``rollback``."""
@@ -214,18 +221,15 @@ class LogicalOutputs:
         self, held: Held, add: Callable[[ExternalRecord], None], partitions: Sequence[TopicPartition]
     ) -> tuple[Append, Sequence[Outside]]:
         """Return (append a numbered record to a partition of an external topic, the targets)."""
-        before, only = self._before_seq, _ONLY_OURS + self._before_seq
-        before_time, lengths = _name(TIME), _LENGTHS
+        heads, producer = Heads(), self.producer_name
 
         def append(place: Outside, key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders) -> None:
             place.seq = seq = (place.seq if place.seq >= 0 else self._sent(place.partition)) + 1
-            t = self.at[0]
-            if t != self._time:  # what one record has made has one time
-                text = b"%d" % t
-                self._time, self._time_header = t, before_time + lengths[len(text)] + text
-            number = b"%d" % seq
-            ours = lengths[len(number)] + number + self._time_header
-            cell = only + ours if not headers else _joined(encode_headers(headers), before + ours)
+            if headers or not self._one:
+                cell = cell_of(tuple(headers), producer, seq, self.at[0], one=self._one)
+            else:
+                text = b"%d %d %b" % (seq, self.at[0], producer)
+                cell = heads[len(text)] + text
             add(_new(ExternalRecord, (place.partition, key, value, timestamp, cell)))
             held.external_bytes += HELD_BYTES + len(key or b"") + len(value or b"")
 
@@ -251,22 +255,7 @@ class LogicalOutputs:
 
 def is_of_outputs(key: bytes) -> bool:
     """Tell whether an entry of META is about outputs: a number, a digest, how far they are released."""
-    return key.startswith((b"digest ", b"sent ", b"released ", b"end "))
-
-
-def _joined(theirs: bytes, ours: bytes) -> bytes:
-    """Return one cell of the headers that the task gave and of ours."""
-    return _INT32.pack(_INT32.unpack_from(theirs)[0] + _OURS) + theirs[_INT32.size :] + ours
-
-
-def _name(name: str) -> bytes:
-    """Return the name of a header as a cell holds it, before the length of its value."""
-    return _header(name, b"")[: -_INT32.size]
-
-
-def _header(name: str, value: bytes) -> bytes:
-    """Return one header as a cell holds it."""
-    return encode_headers([(name, value)])[_INT32.size :]
+    return key == ONE or key.startswith((b"digest ", b"sent ", b"released ", b"end "))
 
 
 def _digest_key(partition: TopicPartition) -> bytes:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from framework.errors import Halted
+from framework.execution.deterministic.numbering import content_of
 from framework.execution.limits import CHECKS_MAX, KEPT
 from framework.ports import ExternalRecord
 from protocol.frames import digest_outputs
@@ -58,25 +59,28 @@ class Visible:
         """The highest seq; below ``first`` if there is none."""
         return self.first + len(self._digests) - 1
 
-    def add(self, seq: int, offset: int, key: bytes | None, value: bytes | None, cell: bytes | None) -> None:
+    def add(self, seq: int, offset: int, key: bytes | None, value: bytes | None, cell: bytes) -> None:
         """Take the next record that was read. A repeated one is known; behind a gap only those that follow are kept."""
         if self._digests and seq <= self.last:
             return
         if not self._digests or seq > self.last + 1:
             self.first, self._digests, self._offsets = seq, array("I"), array("q")
-        self._digests.append(digest_outputs(0, [key], [value], [0], [cell]))
+        self._digests.append(_digest(key, value, cell))
         self._offsets.append(offset)
 
     def differs(self, seq: int, record: ExternalRecord) -> bool:
         """Tell whether the visible record of a seq is known and another one."""
         if not self.first <= seq <= self.last:
             return False
-        _, key, value, _, cell = record
-        return digest_outputs(0, [key], [value], [0], [cell]) != self._digests[seq - self.first]
+        return _digest(record.key, record.value, record.headers or b"") != self._digests[seq - self.first]
 
     def offset(self, seq: int) -> int:
         """Return the offset of the record of a seq."""
         return self._offsets[seq - self.first]
+
+
+def _digest(key: bytes | None, value: bytes | None, cell: bytes) -> int:
+    return digest_outputs(0, [key], [value], [0], [content_of(cell)])
 
 
 @dataclass(slots=True)

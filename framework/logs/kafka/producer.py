@@ -1,6 +1,5 @@
 """Writing to Kafka: every message's fate is known before anything is built on it (A7), and nothing is dropped (B1)."""
 
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -11,24 +10,19 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
-from framework.api.reader import PRODUCER, SEQ, TIME
+from framework.api.reader import OUTPUT
 from framework.errors import ConfigError, FrameworkError, TransientError
 from framework.logs.kafka.errors import Troubles, failed, failure
 from framework.ports import Delivery, ExternalRecord
 from protocol.errors import DecodeError
-from protocol.frames import decode_headers
+from protocol.frames import decode_headers, encode_headers
 from protocol.ids import TopicPartition
 
 REASON_S_MAX = 0.5  # of waiting for librdkafka to say why it has given up
 HANDED_MAX = 500  # records given to librdkafka in one go: a fraction of a millisecond in which nothing else runs
 
-_NUMBERED = (PRODUCER, SEQ, TIME)  # each output of a deterministic task has these, and seldom others
-# A cell of just these, without zeros, which lengths below 256 begin with: in C, in a fifth of the time.
-_numbered = re.compile(
-    b"\\0\\0\\0\\x03"
-    + b"".join(b"\\0\\x%02x%b\\0\\0\\0.([^\\0]+)" % (len(n), re.escape(n.encode())) for n in _NUMBERED),
-    re.DOTALL,
-).fullmatch
+_ONE = encode_headers([(OUTPUT, b"")])  # each output of a deterministic task has this header, and seldom others
+_NAMED = _ONE[:-4]  # before the length of its value
 
 _GIVEN_UP = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 
@@ -214,9 +208,8 @@ def _pairs(partition: TopicPartition, cell: bytes | None) -> Sequence[tuple[str,
     """Return a record's headers as librdkafka takes them. Raises ConfigError."""
     if cell is None:
         return []
-    numbered = _numbered(cell)
-    if numbered is not None:
-        return list(zip(_NUMBERED, numbered.groups(), strict=True))
+    if cell.startswith(_NAMED):  # a fifth of the time
+        return [(OUTPUT, cell[len(_ONE) :])]
     try:
         return list(decode_headers(cell))
     except DecodeError as error:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from framework.api.reader import origin_of
 from framework.ports import Log, LogRow
 from grete import Job
 from protocol.changelog import ChangelogType, InputDecision, decode_changelog_header, decode_input_decision
@@ -72,7 +73,7 @@ def sent(log: Log, topic: str, partitions: int) -> dict[int, list[Sent]]:
     for partition in range(partitions):
         found[partition] = []
         for _, _, _, key, value, cell in rows_of(log, TopicPartition(topic, partition)):
-            headers = {name: text.decode() for name, text in decode_headers(cell or b"")}
-            numbers = int(headers["grete.t"]), headers["grete.producer"], int(headers["grete.seq"])
-            found[partition].append(Sent(key or b"", value or b"", *numbers))
+            origin = origin_of(decode_headers(cell or b""))
+            assert origin is not None
+            found[partition].append(Sent(key or b"", value or b"", origin.t, origin.producer, origin.seq))
     return found

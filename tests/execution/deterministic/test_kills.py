@@ -93,7 +93,7 @@ def the_reference_for_once(log: Log, job: Job) -> None:
     (output,) = job.external_sinks()
     once, found = Once(), sent(log, output, job.partitions)
     for partition, records in found.items():
-        ours = [[("grete.producer", record.producer.encode()), ("grete.seq", b"%d" % record.seq)] for record in records]
+        ours = [[("grete", f"{record.seq} {record.t} {record.producer}".encode())] for record in records]
         found[partition] = [
             record for record, headers in zip(records, ours, strict=True) if once.is_new(output, partition, headers)
         ]

@@ -26,6 +26,7 @@ LETTERS = Topic("letters", key=utf8, value=utf8)
 WORDS = Topic("words", key=utf8, value=utf8)
 OUT = Topic("out", key=utf8, value=utf8)
 PLACE = TopicPartition("out", 0)
+CELL = encode_headers([("grete", b"1 2 j/s-0")])
 OutputDelivery = Literal["transactional", "sequenced"]
 OUTPUT_DELIVERIES: list[OutputDelivery] = ["transactional", "sequenced"]
 chosen: Iterator[str] = iter(())  # what chance gives next
@@ -110,7 +111,7 @@ def test_the_record_that_differs_is_named_from_a_log_whose_reads_lag() -> None:
 
 
 def _record(text: str, seq: int = 0) -> ExternalRecord:
-    return ExternalRecord(PLACE, None, text.encode(), seq, b"cell")
+    return ExternalRecord(PLACE, None, text.encode(), seq, CELL)
 
 
 @given(
@@ -180,7 +181,7 @@ def test_a_record_that_was_recovered_twice_is_one() -> None:
     """A zombie's repeat changes nothing; behind a gap only what follows is compared."""
     visible = Visible()
     for seq, text in ((3, "c"), (4, "d"), (3, "other"), (7, "g")):
-        visible.add(seq, 10 + seq, None, text.encode(), b"cell")
+        visible.add(seq, 10 + seq, None, text.encode(), CELL)
     assert (visible.first, visible.last, visible.offset(7)) == (7, 7, 17)
     assert [visible.differs(seq, _record("g")) for seq in (3, 7, 8)] == [False, False, False]
     assert visible.differs(7, _record("other"))

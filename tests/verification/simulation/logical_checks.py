@@ -5,6 +5,7 @@ In a mixed world they hold for its deterministic tasks, those of aligned mode fo
 
 from collections.abc import Mapping, Sequence
 
+from framework.api.reader import origin_of
 from framework.core.deterministic.logical_watermarks import step_at
 from framework.core.events import Advance
 from framework.ports import ExternalRecord, LogRow
@@ -50,7 +51,7 @@ class LogicalChecker(Checker):
         self.outside: dict[Channel, list[bytes]] = {}
         self._early = EarlyFiles(plan, self.outside, self.seen, self.marks)
         self._copies: dict[Channel, list[Copy]] = {}  # of what left at once: the last of each seq
-        self._by_name = {f"{JOB}/{wiring.name}".encode(): task for task, wiring in plan.wirings.items()}
+        self._by_name = {f"{JOB}/{wiring.name}": task for task, wiring in plan.wirings.items()}
         self._reached: tuple[int, int] | None = None  # last t, the checkpoint that holds all up to it
 
     # --- streams ------------------------------------------------------------------------------------------------------
@@ -151,22 +152,21 @@ class LogicalChecker(Checker):
     def _let_out(self, task: int, outputs: Sequence[ExternalRecord]) -> None:
         """Check outputs that leave the job, with an output release or a commit: in order, each once."""
         for record in outputs:
-            headers = dict(decode_headers(record.headers or b""))
+            origin = origin_of(decode_headers(record.headers or b""))
             released = self.outside.setdefault((task, record.partition), [])
-            if int(headers["grete.seq"]) != len(released) + 1:
+            if origin is None or origin.seq != len(released) + 1:
                 name = self.plan.wirings[task].name
-                seq = headers["grete.seq"].decode()
-                raise Violation("release", f"{name}: seq {seq} into {record.partition} after {len(released)}")
+                raise Violation("release", f"{name}: {origin} into {record.partition} after {len(released)}")
             released.append(record.value or b"")
         self.marks.left(outputs)
 
     def produced(self, record: ExternalRecord, offset: int, sender: object, *, late: bool) -> None:
         """Check a record that left at once: in order, and twice only if one of the two came late (D5)."""
-        headers = dict(decode_headers(record.headers or b""))
-        if "grete.producer" not in headers:
+        origin = origin_of(decode_headers(record.headers)) if record.headers else None
+        if origin is None:
             super().produced(record, offset, sender, late=late)
             return
-        task, seq = self._by_name[headers["grete.producer"]], int(headers["grete.seq"])
+        task, seq = self._by_name[origin.producer], origin.seq
         name, copies = self.plan.wirings[task].name, self._copies.setdefault((task, record.partition), [])
         if seq > len(copies):
             self._let_out(task, (record,))

@@ -136,7 +136,8 @@ def logical_processor(
 ) -> LogicalKept:
     """Return the processor of a deterministic task."""
     graph, (_, partition), topology = stage_graph(code), split_producer_id(producer), plan.topology
-    logical = LogicalOutputs(topology.job, plan.wirings[producer])
+    releases = plan.settings.output_delivery == "transactional"
+    logical = LogicalOutputs(topology.job, plan.wirings[producer], releases=releases)
     outputs = Outputs(graph, topology, plan.settings, _counts(code), mode=logical)
     sinks: MakeSinks = (lambda _: {f"files:{DIRECTORY}": sink}) if code.files else no_sinks
     own = graph, topology, partition, overlay, outputs, plan.settings
