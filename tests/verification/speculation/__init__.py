@@ -1,0 +1,1 @@
+"""Speculative tasks under kills, zombies and lost sends, against a run in order."""
