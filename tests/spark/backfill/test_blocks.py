@@ -2,13 +2,20 @@
 
 import random
 import zlib
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from framework.spark.backfill.blocks import ORDER, cutter, rows_of
+from framework.spark.backfill.blocks import DDL, ORDER, cutter, rows_of
+from framework.spark.backfill.history import read_files
 from protocol.partitioner import partition_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 COUNT = 20_000  # of rows: several blocks to a partition
 SPLITS = [("b/1", 0), ("a/2", 128), ("a/2", 0)]
@@ -58,3 +65,43 @@ def test_rows_that_are_no_blocks_pass() -> None:
     batch = pa.RecordBatch.from_pydict({"key": pa.array([b"a"])})
     assert list(rows_of([batch.slice(0, 0), batch])) == [batch]
     assert list(cutter(3)([])) == []
+
+
+ROWS = [40, 2_000, 300, 5_000]  # of the files, by name: Spark reads large ones first
+SPLIT_BYTES = "8192"  # so that the large ones are read in several parts
+
+
+def values_of(rows: "DataFrame") -> list[bytes]:
+    """Return the values of the only partition, in the order in which its task gets them."""
+    return [value for batch in rows_of(rows.toArrow().to_batches()) for value in batch.column("value").to_pylist()]
+
+
+@pytest.fixture
+def small_splits(spark: "SparkSession") -> "Iterator[SparkSession]":
+    name = "spark.sql.files.maxPartitionBytes"
+    before = spark.conf.get(name)
+    spark.conf.set(name, SPLIT_BYTES)
+    yield spark
+    spark.conf.set(name, before or "128MB")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)  # the first to come starts Spark
+@pytest.mark.parametrize("archived", [False, True])
+def test_spark_brings_parts_of_files_in_another_order_and_a_task_gets_them_in_theirs(
+    small_splits: "SparkSession", tmp_path: Path, *, archived: bool
+) -> None:
+    """Large files come first, and parts of files apart: sorted by place, or by offset where the rows have one."""
+    expected: list[bytes] = []
+    for name, count in enumerate(ROWS):
+        values = [b"%d of %d" % (number, name) for number in range(count)]
+        columns: dict[str, Any] = {"key": [b"k"] * count, "value": values, "timestamp": list(range(count))}
+        if archived:
+            offsets = range(len(expected), len(expected) + count)
+            columns |= {"partition": [0] * count, "offset": list(offsets)}
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet", row_group_size=500)
+        expected += values
+    past = read_files(small_splits, str(tmp_path), 1)
+    as_it_comes = past.rows.coalesce(1) if archived else past.rows.mapInArrow(cutter(1), DDL).coalesce(1)
+    assert values_of(as_it_comes) != expected
+    assert values_of(past.by_partition(1)) == expected
