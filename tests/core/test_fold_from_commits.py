@@ -10,7 +10,7 @@ from framework.core.changelog_fold import ChangelogFold, Segment
 from framework.execution.changelog_writer import find_outcome
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import LogRow
-from framework.state.commits import Latest
+from framework.state.commits import Latest, latest_of
 from protocol.changelog import (
     ChangelogHeader,
     ChangelogType,
@@ -253,6 +253,34 @@ def test_who_looks_for_the_last_commit_only_agrees(events: list[tuple[str, int, 
             assert (latest.found.offset, latest.found.commit) == (into.last_offset, into.last)
 
 
+def as_log(log: Changelog, start: int = 0) -> tuple[MemoryLog, TopicPartition]:
+    """Return a log that holds a changelog, trimmed before ``start``."""
+    data = MemoryLogData(lambda: 0)
+    connection, changelog = MemoryLog(data), TopicPartition("j.b.changelog", 0)
+    connection.create_topic(changelog.topic, 1)
+    for message in log.messages:
+        data.append(changelog, None, message, 0, None)
+    connection.trim(changelog, start)
+    return connection, changelog
+
+
+@settings(max_examples=400, deadline=None)
+@given(EVENTS)
+@example(LOSING)
+def test_a_look_back_from_the_end_agrees(events: list[tuple[str, int, int]]) -> None:
+    """How far a look back goes before it judges does not matter, nor where the log was trimmed (C2, K2)."""
+    log = written(events)
+    into = ChangelogFold(NAME, 0)
+    for offset, message in enumerate(log.messages):
+        into.feed(offset, message)
+    for start in (0, *(at for at in by_definition(log) if at <= into.last_offset)):
+        latest = latest_of(*as_log(log, start))
+        found = (-1, None) if latest.found is None else (latest.found.offset, latest.found.commit)
+        assert (latest.top, found) == (into.top, (into.last_offset, into.last))
+        in_doubt = None if latest.in_doubt is None else latest.in_doubt.commit.bulk_write_id
+        assert in_doubt == into.in_doubt
+
+
 class _Asked(ChangelogFold):
     """A fold that keeps each outcome that it takes for valid."""
 
@@ -273,11 +301,7 @@ class _Asked(ChangelogFold):
 def test_who_looks_for_an_outcome_agrees(events: list[tuple[str, int, int]]) -> None:
     """A look for the outcome of a bulk write finds the first that the fold takes for valid, and else none (C2, 1.8)."""
     log = written(events)
-    data = MemoryLogData(lambda: 0)
-    connection, changelog = MemoryLog(data), TopicPartition("j.b.changelog", 0)
-    connection.create_topic(changelog.topic, 1)
-    for message in log.messages:
-        data.append(changelog, None, message, 0, None)
+    connection, changelog = as_log(log)
     for bulk_write_id in log.outcomes:
         into, valid = _Asked(), list[bool]()
         for offset, message in enumerate(log.messages):
