@@ -1,5 +1,6 @@
 """The error tree and the exit codes: one mapping, one table, and fields that survive a process boundary."""
 
+import ast
 import json
 import pickle
 import re
@@ -133,3 +134,72 @@ def test_spark_carries_bytes_that_cannot_be_decoded_and_nothing_else() -> None:
         raise RuntimeError("executor lost: no space")
     with pytest.raises(Halted), unpacked():
         raise full(Halted)
+
+
+PUBLIC = [
+    "framework/api",
+    "framework/client",
+    "framework/testing/kit.py",
+    "framework/settings.py",
+    "framework/sinks/sink.py",
+]
+Functions = dict[str, tuple[ast.FunctionDef, str]]  # by name, "Class.name" for a method; and what documents it
+
+
+def functions_of(tree: ast.Module) -> Functions:
+    """Return the functions and methods of a module. What a constructor raises may be said of the class."""
+    found = {
+        node.name: (node, ast.get_docstring(node) or "") for node in tree.body if isinstance(node, ast.FunctionDef)
+    }
+    for kind in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        for node in (each for each in kind.body if isinstance(each, ast.FunctionDef)):
+            of_class = ast.get_docstring(kind) or "" if node.name.startswith("__") else ""
+            found[f"{kind.name}.{node.name}"] = node, f"{ast.get_docstring(node) or ''} {of_class}"
+    return found
+
+
+def raised_by(name: str, functions: Functions, seen: frozenset[str] = frozenset()) -> set[str]:
+    """Return the errors of ours that a function raises, by itself or by functions of its module that it calls."""
+    errors_raised: set[str] = set()
+    for node in ast.walk(functions[name][0]):
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            errors_raised.add(ast.unparse(node.exc.func if isinstance(node.exc, ast.Call) else node.exc))
+        elif isinstance(node, ast.Call):
+            called = ast.unparse(node.func).replace("self.", f"{name.partition('.')[0]}.")
+            if called in functions and called not in seen | {name}:
+                errors_raised |= raised_by(called, functions, seen | {name})
+    return errors_raised & {kind.__name__ for kind in KINDS}
+
+
+def undocumented(source: str) -> list[str]:
+    """Return "function: error" for each error of ours that a public function raises and does not tell of."""
+    functions = functions_of(ast.parse(source))
+    return [
+        f"{name}: {error}"
+        for name, (_, told) in functions.items()
+        if not re.search(r"(^|\.)_(?!_)", name)
+        for error in sorted(raised_by(name, functions))
+        if not any(kind.__name__ in told for kind in getattr(errors, error).__mro__ if kind is not FrameworkError)
+    ]
+
+
+def test_each_error_of_the_public_api_is_documented() -> None:
+    """Who calls the API reads in the docstring what it raises, itself or by a function beside it."""
+    paths = [path for each in PUBLIC for path in ([ROOT / each] if "." in each else sorted((ROOT / each).glob("*.py")))]
+    assert len(paths) > 20
+    assert [f"{path.relative_to(ROOT)}: {each}" for path in paths for each in undocumented(path.read_text())] == []
+
+
+def test_an_error_that_is_not_documented_is_found() -> None:
+    """Of a function, of a method that calls another one, and of a constructor; a class above it is enough."""
+    source = """
+def good(): 'Raises ConfigError.'; raise GraphError('x')
+def bad(): _helps()
+def _helps(): raise Halted('x')
+class A:
+    'Raises TaskError.'
+    def __init__(self): raise TaskError('x')
+    def use(self): self._use()
+    def _use(self): raise SerdeError('x') from None
+"""
+    assert undocumented(source) == ["bad: Halted", "A.use: SerdeError"]

@@ -164,7 +164,7 @@ def id_of_all(found: Sequence[Snapshot]) -> int:
 def segments(log: LogReader, snapshot: Snapshot) -> Iterator[Segment]:
     """Yield what the valid commits up to a snapshot wrote, oldest first: all of its state, and what it overwrote (R1).
 
-    Raises ConfigError at the end if the snapshot's commit turns out rolled back, or has been trimmed; Halted if it is
+    Raises ConfigError at the end if the snapshot's commit turns out invalid, or has been trimmed; Halted if it is
     damaged.
     """
     task, changelog, offset, begin, commit = snapshot
@@ -183,7 +183,7 @@ def segments(log: LogReader, snapshot: Snapshot) -> Iterator[Segment]:
     if fold.last != commit:  # by its content: an at-least-once log may hold it twice
         raise ConfigError(
             f"task {task}: the commit of checkpoint {commit.checkpoint_id} at offset {offset} of {changelog} is "
-            "rolled back, it is of a process that had been replaced: read another checkpoint",
+            "invalid, it is of a process that had been replaced: read another checkpoint",
             task=task,
             partition=changelog,
             offset=offset,

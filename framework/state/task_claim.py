@@ -170,7 +170,7 @@ def _look(log: Log, task: Claimed, check: TailCheck, begin: int, end: int, *, ac
 
 def _fenced(task: Claimed, reason: str) -> Fenced:
     return Fenced(
-        f"{task.wiring.name}: {reason}; the bulk write of generation {task.generation} is rolled back: stop the "
-        f"job's workers",
+        f"{task.wiring.name}: {reason}; the bulk write of generation {task.generation} does not count: stop the job's "
+        "workers, and run it again",
         task=task.wiring.name,
     )
