@@ -116,7 +116,10 @@ class Drain:
             if partitions is not None:
                 return partitions
             if time.monotonic() - began_s > MISSING_S:
-                raise ConfigError("the topic is not there: check its name, or create it; what is spooled is kept")
+                topic = self._spool.topic
+                raise ConfigError(
+                    f"topic {topic!r} is not there: check its name, or create it; what is spooled is kept", topic=topic
+                )
             with self._changed:
                 self._changed.wait_for(self._closing.is_set, STEP_MS / 1000)
         raise TransientError("closed")

@@ -107,7 +107,7 @@ class Writer(Generic[K, V]):
     def offer(self, records: Sequence[Spooled]) -> bool:
         """Write records whose keys and values are bytes already. Return False if there is no room: then none is kept.
 
-        Raises what ``send`` raises.
+        Raises ConfigError (too large), and what keeps records from the log, as ``send`` does.
         """
         for key, value, _ in records:
             size = len(key or b"") + len(value or b"")
@@ -119,7 +119,10 @@ class Writer(Generic[K, V]):
         return self._drain.append(records)
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Wait until the log has acknowledged all that was sent, or the time is over; return whether it has."""
+        """Wait until the log has acknowledged all that was sent, or the time is over; return whether it has.
+
+        Raises what keeps records from the log and will not pass: ConfigError, Halted. So does ``close``.
+        """
         return self._drain.flush(timeout_s)
 
     def close(self, timeout_s: float = CLOSE_S) -> None:

@@ -65,7 +65,7 @@ class Spool:
 
         Raises ConfigError: another process has it, it cannot be written; Halted: it is damaged.
         """
-        self._path, self._topic = path, topic
+        self._path, self.topic = path, topic
         self._lock = threading.Lock()
         self._full = False  # the present PRAGMA synchronous
         with ExitStack() as opened:
@@ -116,7 +116,7 @@ class Spool:
         for turn_of, (_, key, value, timestamp_ms) in enumerate(rows, turn):
             partition = turn_of % partitions if key is None else partition_of(key, partitions)
             cell = cell_of(numbers.session, partition, numbers.next(partition))
-            records.append(ExternalRecord(TopicPartition(self._topic, partition), key, value, timestamp_ms, cell))
+            records.append(ExternalRecord(TopicPartition(self.topic, partition), key, value, timestamp_ms, cell))
         return SpooledBatch(records, rows[-1][0], _Numbered(numbers.session, partitions, numbers.counts))
 
     def acknowledge(self, batch: SpooledBatch) -> None:

@@ -175,7 +175,10 @@ class Kit:
         ]
 
     def pairs(self, topic: Topic[K, V]) -> list[tuple[K, V]]:
-        """Return (key, value) of ``outputs``; a dict of it holds the last value of each key."""
+        """Return (key, value) of ``outputs``; a dict of it holds the last value of each key.
+
+        Raises ConfigError as ``outputs`` does.
+        """
         return [(record.key, record.value) for record in self.outputs(topic)]
 
     @overload
@@ -220,6 +223,7 @@ class Kit:
         """Kill a task: what it has not committed is rolled back. It is started again by what runs next.
 
         On the same host it finds its store, with ``other_host`` an empty disk: its state comes from the changelog.
+        Raises ConfigError if the job has no such task.
         """
         self._task(stage, partition).crash(other_host=other_host)
 
@@ -231,7 +235,8 @@ class Kit:
     def rollback(self, stage: str | type[Task], partition: int = 0) -> None:
         """Make a living task go back to its last commit (R4): kill one whose uncommitted records it has processed.
 
-        Calls ``process`` before and after. Raises AssertionError if the task has nothing uncommitted of another stage.
+        Calls ``process`` before and after. Raises AssertionError if the task has nothing uncommitted of another stage,
+        ConfigError if the job has no such task.
         """
         task = self._task(stage, partition)
         self.process()

@@ -163,11 +163,12 @@ def test_an_error_that_stays_is_told_to_the_program(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(EmbeddedLog, "create_topic", lambda *_, **__: None)
     writer = Writer(job, NUMBERS, directory=tmp_path / "job")
     writer.send("k", 1)
-    with pytest.raises(ConfigError, match="the topic is not there"):
+    with pytest.raises(ConfigError, match="topic 'numbers' is not there") as told:
         writer.flush(LIMIT_S)
-    with pytest.raises(ConfigError, match="the topic is not there"):
+    assert told.value.topic == "numbers"
+    with pytest.raises(ConfigError, match="topic 'numbers' is not there"):
         writer.send("k", 2)
-    with pytest.raises(ConfigError, match="the topic is not there"):
+    with pytest.raises(ConfigError, match="topic 'numbers' is not there"):
         writer.close(0)
     monkeypatch.undo()
     with Writer(job, NUMBERS, directory=tmp_path / "job") as again:
