@@ -153,6 +153,13 @@ def test_the_command_says_bound_hit(capsys: pytest.CaptureFixture[str]) -> None:
     assert "bound hit" in capsys.readouterr().out
 
 
+def test_its_table_is_whole_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    """A world's name, its bounds and its result are on one line, however wide that is: no column is cut."""
+    main(["--world", "routed", "--states-max", "10"])
+    [row] = [line for line in capsys.readouterr().out.splitlines() if "bound hit" in line]
+    assert f"routed │ {SLICE['routed'].bounds} │" in row
+
+
 def test_the_command_tells_a_counterexample(capsys: pytest.CaptureFixture[str]) -> None:
     """The command line tells the literal rule, what is missing, the invariant and the way, and returns 0: found."""
     assert main(["--counterexample", "rollback_marker_loop"]) == 0

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
+from framework.cli.tables import print_table
 from tests.verification.model.counterexamples import COUNTEREXAMPLES, opened
 from tests.verification.model.search import STATES_MAX, Report, explore
 from tests.verification.model.system import System
@@ -30,16 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for name in (COUNTEREXAMPLES if asked.all_counterexamples else [asked.counterexample])
         )
     worlds = FULL if asked.full else SLICE
-    table = Table(title="every interleaving, within the bounds")
-    for column in COLUMNS:
-        table.add_column(column, no_wrap=column != "bounds")
+    table = Table(*COLUMNS, title="every interleaving, within the bounds")
     failures = []
     for world in [worlds[asked.world]] if asked.world else worlds.values():
         report, trace_text = _explore(console, world, asked.states_max)
         table.add_row(world.name, str(world.bounds), *_figures(report), style="" if report.complete else "red")
         if report.violation is not None:
             failures.append((world, report, trace_text))
-    console.print(table)
+    print_table(console, table)
     for world, report, trace_text in failures:
         _show(console, f"{world.name}: {report.violation}", trace_text)
     return 0 if not failures and report.complete else 1
