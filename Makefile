@@ -31,8 +31,9 @@ comma := ,
 VENV := .venv
 BIN := $(VENV)/bin
 PINS := pyproject.toml constraints.txt
+CORES := $(shell getconf _NPROCESSORS_ONLN)
 # Four more than cores: much of a test is waiting, for processes that start and for brokers.
-PYTEST_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 4)
+PYTEST_WORKERS ?= $(shell expr $(CORES) + 4)
 PYTEST = $(BIN)/pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal
 COVERED := tests/protocol tests/core
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -69,8 +70,9 @@ test: lint coverage
 check: lint
 	$(PYTEST) -m 'not (kafka or spark or postgres or chaos or docs)'
 
+# These tests wait for nothing: a process for each core.
 coverage: $(VENV)/.installed-dev
-	$(PYTEST) $(COVERED) --cov --cov-report=term-missing
+	$(PYTEST) -n $(CORES) $(COVERED) --cov --cov-report=term-missing
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(SERVE),serve,build --strict)
