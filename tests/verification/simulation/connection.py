@@ -8,7 +8,8 @@ from framework.ports import Delivery, ExternalRecord, LogRow
 from protocol.ids import TopicPartition
 from tests.verification.simulation.boundary import Boundary, name_of
 from tests.verification.simulation.feeds import is_broadcast, value_for
-from tests.verification.simulation.log import Plain, Queue, Sent, SharedLog
+from tests.verification.simulation.log import SharedLog
+from tests.verification.simulation.sends import Plain, Queue, Sent
 
 
 class SimLog(MemoryLog):

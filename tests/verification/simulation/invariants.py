@@ -11,6 +11,7 @@ from protocol.changelog import ChangelogType, decode_changelog_header, decode_cl
 from protocol.commit import Commit, decode_commit
 from protocol.envelope import Header, MessageType, decode_header
 from protocol.ids import TopicPartition
+from tests.verification.simulation.checkpoint_files import CheckpointFiles
 from tests.verification.simulation.claims import Claims
 from tests.verification.simulation.first_checks import StartEnds, check_first
 from tests.verification.simulation.log import SharedLog
@@ -18,6 +19,7 @@ from tests.verification.simulation.oracle import Recorder, TaskHistory, Violatio
 from tests.verification.simulation.outside import Outside
 from tests.verification.simulation.plan import Plan
 from tests.verification.simulation.resume_checks import check_resume
+from tests.verification.simulation.seq_checks import check_seqs
 from tests.verification.simulation.sink import EarlyAccount
 from tests.verification.simulation.steps import OUTSIDE, TOLD, Step
 from tests.verification.simulation.store_checks import check_restore, check_stored
@@ -42,7 +44,7 @@ class Checker:
         self._changelogs = {wiring.changelog: task for task, wiring in plan.wirings.items()}
         self._readers = {p: task for task, wiring in plan.wirings.items() for _, p in wiring.channels}
         self._said: dict[tuple[object, ...], object] = {}
-        self._files: dict[tuple[int, int], list[bytes]] = {}  # (task, checkpoint) -> what its file holds
+        self.files = CheckpointFiles(self.histories, self.marks, self.seen)
         self.cut: set[int] = set()  # tasks whose changelog was truncated: a damage
         self.damaged = False
 
@@ -71,30 +73,9 @@ class Checker:
         """The marks that are not outside yet."""
         return self.marks.missing
 
-    def applied(self, task: int, checkpoint_id: int, values: list[bytes]) -> None:
-        """Check the file of a checkpoint.
-
-        It is there once, with what the checkpoint holds, and not before its commit.
-        """
-        history = self.histories[task]
-        name = f"{history.wiring.name}: file of checkpoint {checkpoint_id}"
-        if values != history.files.get(checkpoint_id):
-            raise Violation("sink", f"{name}: {values[:3]}, the commit says {history.files.get(checkpoint_id, [])[:3]}")
-        self.seen["files written"] += 1
-        if self._files.setdefault((task, checkpoint_id), values) is values:
-            self.marks.written(values, name)
-        else:
-            self.seen["files written by two processes at once"] += 1
-
     def early_account(self, task: int) -> EarlyAccount:
         """Return how far the directory has the outputs of a deterministic task."""
         raise AssertionError(f"{self.plan.wirings[task].name} is not deterministic")
-
-    def has_file(self, task: int, checkpoint_id: int) -> bool:
-        """Tell whether the file of a checkpoint is there."""
-        found = (task, checkpoint_id) in self._files
-        self.seen["files found after a crash"] += found
-        return found
 
     def trimmed(self, partition: TopicPartition, before: int) -> None:
         """Check a trim that is about to happen."""
@@ -212,7 +193,7 @@ class Checker:
         else:
             history.received.update(step.value for step in steps if step.draw >= 0)
         ends = self.start_ends.of(commit.producer, commit.nonce, replays=history.wiring.deterministic)
-        self.seen["rows read before all others"] += check_first(name, ends, history, steps, self._next_row)
+        self.seen["rows read before all others"] += check_first(name, ends, history, steps, self._log.next_row)
         for step in steps:
             if step.draw >= 0 and step.timestamp != stamp(step.value, self.plan.disorder):
                 raise Violation("timestamp", f"{name}: {step} has another timestamp than its record")
@@ -233,7 +214,7 @@ class Checker:
             if commit.checkpoint_id > 0 and not self.damaged:  # or what was not included may be what was damaged
                 self._resume(name, history, commit)
         history.close(commit, offset)
-        self._seqs(name, history, commit)
+        check_seqs(name, history, commit, aligned=self.plan.is_aligned(commit.producer))
         self.seen["commits"] += 1
         self.seen["commits with a rewrite cursor"] += commit.cursor != b""
 
@@ -283,7 +264,7 @@ class Checker:
     def _external(self, name: str, history: TaskHistory, commit: Commit, steps: Sequence[Step]) -> None:
         for step in steps:
             if step.producer == OUTSIDE and step.draw >= 0:
-                if step.offset != self._next_row(step.partition, history.external[step.partition]):
+                if step.offset != self._log.next_row(step.partition, history.external[step.partition]):
                     raise Violation(
                         "position",
                         f"{name}: {step.partition} offset {step.offset} after {history.external[step.partition] - 1}",
@@ -296,29 +277,6 @@ class Checker:
             ends = {partition: self._log.partition(partition).end for partition in said}
             if any(self._log.partition(partition).has_rows(offset) for partition, offset in said.items()):
                 raise Violation("at end", f"{name}: says that its inputs have ended at {said}, they end at {ends}")
-
-    def _next_row(self, partition: TopicPartition, offset: int) -> int:
-        """Return the offset of the first message at an offset or behind it: some offsets hold none."""
-        into = self._log.partition(partition)
-        index = into.index(offset)
-        return into.rows[index].offset if index < len(into.rows) else offset
-
-    def _seqs(self, name: str, history: TaskHistory, commit: Commit) -> None:
-        for o in commit.outputs:
-            expected = len(history.outputs[TopicPartition(o.topic, o.partition)]) + 1
-            if o.next_seq != expected:
-                raise Violation(
-                    "seq", f"{name}: next seq {o.next_seq} in {o.topic}[{o.partition}], expected {expected}"
-                )
-        if not self.plan.is_aligned(commit.producer):
-            return
-        for i in commit.inputs:
-            for c in i.channels:
-                at = history.cursors[c.producer, TopicPartition(i.topic, i.partition)]
-                if c.seq != at:
-                    raise Violation(
-                        "seq", f"{name}: seq {c.seq} of producer {c.producer} in {i.topic}[{i.partition}], holds {at}"
-                    )
 
     def _resume(self, name: str, history: TaskHistory, commit: Commit) -> None:
         for i in commit.inputs:

@@ -4,72 +4,17 @@ It keeps the port's contract (framework.ports.Log) and nothing more: order withi
 queue, one delivery per send. Everything else is up to the scheduler.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from framework.logs.memory import MemoryLog, MemoryLogData
 from framework.ports import Delivery, ExternalRecord, LogRow
 from protocol.changelog import decode_changelog_header
-from protocol.ids import TopicPartition, split_producer_id
-from tests.verification.simulation.plan import Plan
+from protocol.ids import TopicPartition
+from tests.verification.simulation.behaviour import Behaviour
+from tests.verification.simulation.sends import Plain, Queue, Sent
 from tests.verification.simulation.transactions import Coordinator, SimPartition, Written
-from tests.verification.simulation.unkind import Unkind
-
-
-class SendingProcess(Protocol):
-    """What the log knows of the process that has sent something."""
-
-    stalled: bool  # the process is paused, and its client's thread with it
-    lose_ack: bool  # the next acknowledgement gets lost
-    taken_over: set[TopicPartition]  # changelogs of which another has the transactional id, or that took too long
-    deliveries: list[Delivery]
-    lost_acks: "list[tuple[Sent, Delivery]]"
-
-    def is_succeeded(self, partition: TopicPartition) -> bool:
-        """Whether another process of its task has looked into a partition since this one did first."""
-        ...
-
-
-class Plain:
-    """Plain records that share one delivery. Each of their partitions gets its own in its own time."""
-
-    __slots__ = ("ends", "left", "lost", "sender")
-
-    def __init__(self, left: int, sender: SendingProcess) -> None:
-        self.left = left
-        self.lost = False  # an acknowledgement was: none is reported
-        self.ends: dict[TopicPartition, int] = {}
-        self.sender = sender
-
-
-class Sent(NamedTuple):
-    """One send that is on its way."""
-
-    token: int
-    partition: TopicPartition | None  # None: a plain record
-    value: bytes
-    fence: int | None
-    outputs: tuple[ExternalRecord, ...]
-    sync: bool = False
-    plain: Plain | None = None
-    writer: SendingProcess | None = None
-    takes_over: bool = False  # nothing but that: the first thing that a writer of transactions does
-    owner: int = 0  # the task of the process that it is of
-
-
-class Queue:
-    """What one process has sent to one partition and the log has not yet applied. ``sender`` None: it is dead."""
-
-    __slots__ = ("acks", "items", "not_before", "partition", "sender")
-
-    def __init__(self, sender: SendingProcess | None, partition: TopicPartition) -> None:
-        self.sender = sender
-        self.partition = partition
-        self.items: deque[Sent] = deque()
-        self.not_before = 0  # time until which it stays in the network
-        self.acks = True  # False: an acknowledgement was lost, so no later one is reported either
 
 
 class Observer(Protocol):
@@ -90,36 +35,6 @@ class Observer(Protocol):
     def unmade(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
         """Take note of messages that a power loss has taken back."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Behaviour:
-    """How a log treats clients. ``fenced`` tells the partitions in which it compares and appends."""
-
-    fenced: Callable[[TopicPartition], bool]
-    repeat_rate: float
-    clock_goes_back: bool
-    reluctance: tuple[
-        float, ...
-    ]  # how often a partition puts off what it could append; each takes one of these in turn
-    transactional: frozenset[TopicPartition]  # changelogs that are written in transactions
-    unkind: Unkind
-    reads_ahead: bool  # a client fetches more than it is asked for
-
-
-def behaviour_of(plan: Plan) -> Behaviour:
-    """Return how the log of a world treats clients."""
-    sinks = {w.changelog for w in plan.wirings.values() if split_producer_id(w.producer)[0] in plan.out_partitions}
-    return Behaviour(
-        # a sink's outputs are fenced by the log even where all others are protected by C3 alone (S1)
-        fenced=(lambda _: True) if plan.compare_and_append else sinks.__contains__,
-        repeat_rate=plan.repeat_rate,
-        clock_goes_back=not plan.compare_and_append,
-        reluctance=plan.reluctance,
-        transactional=frozenset(w.changelog for task, w in plan.wirings.items() if plan.in_transactions(task)),
-        unkind=plan.unkind,
-        reads_ahead=plan.unkind.reads_ahead and not plan.damaged,  # or nothing may be read of what was damaged
-    )
 
 
 class SharedLog(MemoryLogData):
@@ -144,6 +59,12 @@ class SharedLog(MemoryLogData):
         self.reads_ahead = behaviour.reads_ahead
         self._trims: list[tuple[int, TopicPartition, int]] = []  # (when it is done, partition, before)
         self._unsynced: list[TopicPartition] = []  # where each message went that a power loss may still take
+
+    def next_row(self, partition: TopicPartition, offset: int) -> int:
+        """Return the offset of the first message at an offset or behind it: some offsets hold none."""
+        into = self.partition(partition)
+        index = into.index(offset)
+        return into.rows[index].offset if index < len(into.rows) else offset
 
     def add(self, partition: TopicPartition, start: int) -> None:
         """Make an empty partition; what was before ``start`` is trimmed."""

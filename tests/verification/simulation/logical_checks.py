@@ -28,11 +28,11 @@ from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.made import Made
 from tests.verification.simulation.oracle import Recorder, TaskHistory, Violation
 from tests.verification.simulation.plan import JOB, Plan
-from tests.verification.simulation.reference import LogicalHistory, Record, reference
+from tests.verification.simulation.reference import LogicalHistory, reference
+from tests.verification.simulation.reference_checks import Channel, Reference
 from tests.verification.simulation.sink import EarlyAccount
 from tests.verification.simulation.usercode import stage_code
 
-Channel = tuple[int, TopicPartition]
 Copy = tuple[int, ExternalRecord, object, bool]  # its offset, its sender, whether a successor had looked before it came
 
 
@@ -315,51 +315,11 @@ class LogicalChecker(Checker):
         """Check the world at rest: what was sent and what is outside begins as the reference does, byte for byte."""
         super().finish()
         rows = {p: {row.offset: row.value or b"" for row in self._log.partition(p).rows} for p in self.plan.inputs}
-        channels, told, outside = reference(self.plan, self.logical, rows)
-        for key, made in self.made.items():
-            _check_prefix(f"stream {key}", made.records, channels.get(key, []))
-        for key, values in self.outside.items():
-            _check_prefix(f"outside {key}", values, outside.get(key, []))
-        for key, advances in told.items():
-            found = [advance for _, advance in sorted(self.made[key].told.items())]
-            made = self.made[key]
-            if not made.cut:
-                _check_prefix(f"watermarks {key}", found, advances)
-                left = [advance for advance in advances[len(found) :] if advance.t <= made.advanced]
-                if left:
-                    raise Violation("event time", f"stream {key}: advanced to {made.advanced} without {left[0]}")
-            elif not set(found) <= set(advances):
-                raise Violation("event time", f"stream {key}: {set(found) - set(advances)} are not in the reference")
-        self._check_frontiers(channels)
-
-    def _check_frontiers(self, channels: Mapping[Channel, Sequence[Record]]) -> None:
-        """What the last commits say to hold of logical time, they hold: the reference has nothing else up to then."""
+        found = Reference(*reference(self.plan, self.logical, rows))
+        found.check_streams(self.made)
+        found.check_outside(self.outside)
         for history in self.histories.values():
-            commit = history.commit
-            for i in () if commit is None else commit.inputs:
-                for c in i.channels:
-                    key = c.producer, TopicPartition(i.topic, i.partition)
-                    if key in self.made:
-                        self._check_frontier(history, c.seq, key, channels.get(key, ()))
-
-    def _check_frontier(self, history: TaskHistory, seq: int, key: Channel, records: Sequence[Record]) -> None:
-        assert history.commit is not None and history.commit.deterministic is not None
-        frontiers = {
-            (f.producer, TopicPartition(f.topic, f.partition)): f.t for f in history.commit.deterministic.frontiers
-        }
-        left = [record for record in records[seq:] if record[0] <= frontiers[key]]
-        if left:
-            raise Violation(
-                "frontier", f"{history.wiring.name}: has all of {key} up to {frontiers[key]}, not {left[0]}"
-            )
-
-
-def _check_prefix(name: str, found: Sequence[object], expected: Sequence[object]) -> None:
-    for index, (one, other) in enumerate(zip(found, expected, strict=False)):
-        if one != other:
-            raise Violation("prefix", f"{name}: record {index + 1} is {one!r}, the reference has {other!r}")
-    if len(found) > len(expected):
-        raise Violation("prefix", f"{name}: {found[len(expected)]!r} is not in the reference")
+            found.check_frontiers(history, self.made)
 
 
 def _last_t(history: LogicalHistory) -> int:

@@ -103,7 +103,7 @@ class Process:
     def _aligned(self, code: StageCode) -> tuple[SimCore, TaskDriver]:
         plan, checker = self._around.plan, self._around.checker
         core = SimCore(self.wiring, plan.limits, aligned=plan.aligned)
-        sink = SimSink(self.boundary, partial(checker.has_file, self.task), partial(checker.applied, self.task))
+        sink = SimSink(self.boundary, partial(checker.files.has, self.task), partial(checker.files.applied, self.task))
         executor = self.sink_steps if code.files and plan.unkind.sink_ms else None
         runner = aligned_processor(plan, self.task, code, self.overlay, sink, executor)
         runner.recording = self._recording

@@ -12,13 +12,14 @@ from framework.ports import ExternalRecord, LogRow
 from framework.stores.memory import MemoryDisk
 from protocol.ids import TopicPartition, split_producer_id
 from tests.verification.simulation.arrivals import Arrivals
+from tests.verification.simulation.behaviour import behaviour_of
 from tests.verification.simulation.boundary import Ambush, Crashed
 from tests.verification.simulation.builds import Builds, check_refused, is_refusal
 from tests.verification.simulation.disk import Hosts, copy_of
 from tests.verification.simulation.fault_plan import DAMAGES, FAULTY, LOGICAL_DAMAGES, REVEALING, Fault
 from tests.verification.simulation.faults import FAULTS, WAITING, own_rand
 from tests.verification.simulation.invariants import Checker
-from tests.verification.simulation.log import SharedLog, behaviour_of
+from tests.verification.simulation.log import SharedLog
 from tests.verification.simulation.logical_checks import LogicalChecker
 from tests.verification.simulation.oracle import Recorder, Violation
 from tests.verification.simulation.plan import Plan

@@ -1,0 +1,61 @@
+"""What processes of a simulated world have sent, and the log has not applied yet."""
+
+from collections import deque
+from typing import NamedTuple, Protocol
+
+from framework.ports import Delivery, ExternalRecord
+from protocol.ids import TopicPartition
+
+
+class SendingProcess(Protocol):
+    """What the log knows of the process that has sent something."""
+
+    stalled: bool  # the process is paused, and its client's thread with it
+    lose_ack: bool  # the next acknowledgement gets lost
+    taken_over: set[TopicPartition]  # changelogs of which another has the transactional id, or that took too long
+    deliveries: list[Delivery]
+    lost_acks: "list[tuple[Sent, Delivery]]"
+
+    def is_succeeded(self, partition: TopicPartition) -> bool:
+        """Whether another process of its task has looked into a partition since this one did first."""
+        ...
+
+
+class Plain:
+    """Plain records that share one delivery. Each of their partitions gets its own in its own time."""
+
+    __slots__ = ("ends", "left", "lost", "sender")
+
+    def __init__(self, left: int, sender: SendingProcess) -> None:
+        self.left = left
+        self.lost = False  # an acknowledgement was: none is reported
+        self.ends: dict[TopicPartition, int] = {}
+        self.sender = sender
+
+
+class Sent(NamedTuple):
+    """One send that is on its way."""
+
+    token: int
+    partition: TopicPartition | None  # None: a plain record
+    value: bytes
+    fence: int | None
+    outputs: tuple[ExternalRecord, ...]
+    sync: bool = False
+    plain: Plain | None = None
+    writer: SendingProcess | None = None
+    takes_over: bool = False  # nothing but that: the first thing that a writer of transactions does
+    owner: int = 0  # the task of the process that it is of
+
+
+class Queue:
+    """What one process has sent to one partition and the log has not yet applied. ``sender`` None: it is dead."""
+
+    __slots__ = ("acks", "items", "not_before", "partition", "sender")
+
+    def __init__(self, sender: SendingProcess | None, partition: TopicPartition) -> None:
+        self.sender = sender
+        self.partition = partition
+        self.items: deque[Sent] = deque()
+        self.not_before = 0  # time until which it stays in the network
+        self.acks = True  # False: an acknowledgement was lost, so no later one is reported either
