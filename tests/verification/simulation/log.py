@@ -66,6 +66,24 @@ class SharedLog(MemoryLogData):
         index = into.index(offset)
         return into.rows[index].offset if index < len(into.rows) else offset
 
+    def end_faults(self) -> None:
+        """From here on be quick, and repeat nothing: slowness is a fault, too.
+
+        With data in pieces, a commit could take longer than send_timeout_ms for ever (B1).
+        """
+        self.blocked_until.clear()
+        self.reluctant = dict.fromkeys(self.reluctant, 0.0)
+        self.repeats.clear()
+        for coordinator in self.coordinators.values():
+            coordinator.timeout_ms = float("inf")
+        self.away_until = 0
+
+    def drop_queues(self, partition: TopicPartition) -> None:
+        """Lose what dead processes have sent to a partition."""
+        for queue in [q for q in self.queues if q.sender is None and q.partition == partition]:
+            queue.items.clear()
+            self.queues.remove(queue)
+
     def add(self, partition: TopicPartition, start: int) -> None:
         """Make an empty partition; what was before ``start`` is trimmed."""
         reluctance = self._behaviour.reluctance

@@ -353,19 +353,11 @@ class Simulation:
 
     def drop_queues(self, task: int) -> None:
         """Lose what dead processes of a task have sent and the log has not applied."""
-        changelog = self.plan.wirings[task].changelog
-        for queue in [q for q in self.log.queues if q.sender is None and q.partition == changelog]:
-            queue.items.clear()
-            self.log.queues.remove(queue)
+        self.log.drop_queues(self.plan.wirings[task].changelog)
 
     def _end_faults(self) -> None:
         """From here on nothing goes wrong any more; zombies go on soon."""
-        self.log.blocked_until.clear()
-        # slowness is a fault, too: with data in pieces, a commit could take longer than send_timeout_ms for ever (B1)
-        self.log.reluctant = dict.fromkeys(self.log.reluctant, 0.0)
-        self.log.repeats.clear()
-        for coordinator in self.log.coordinators.values():
-            coordinator.timeout_ms = float("inf")
+        self.log.end_faults()
         self.ambush.count = 0
         for process in self._processes:
             process.boundary.disarm()
@@ -373,7 +365,6 @@ class Simulation:
             process.sink_steps.sink_ms = 0
             process.worker.wake_at = min(process.worker.wake_at, self.step + 40)
         self._restarts = [(step, task, 0, False) for step, task, _, _ in self._restarts]
-        self.log.away_until = 0
 
     # --- what the log reports -----------------------------------------------------------------------------------------
 
