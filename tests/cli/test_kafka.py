@@ -112,7 +112,7 @@ class Shell:
     """Runs commands in this process, in the job's folder and with a short patience."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-        monkeypatch.setattr(patience, "CONNECT_S_MAX", 1.0)
+        monkeypatch.setattr(patience, "CONNECT_S_MAX", 5.0)  # a broker among busy processes needs more than one
         monkeypatch.setattr(sys, "path", list(sys.path))
         self._monkeypatch, self._capfd = monkeypatch, capfd
 
