@@ -136,7 +136,9 @@ class ForkingPopen(subprocess.Popen[Any]):
         if self._server is None:
             found: tuple[int, int] = super()._try_wait(flags)  # type: ignore[misc]  # likewise
             return found
-        if flags & os.WNOHANG and not select.select([self._server], [], [], 0)[0]:
+        ended = select.poll()  # select has no files beyond 1,023
+        ended.register(self._server, select.POLLIN)
+        if flags & os.WNOHANG and not ended.poll(0):
             return 0, 0
         status = self._answer()
         self._server.close()  # now the server may release the process id
