@@ -8,6 +8,8 @@ from framework.logs.kafka import KafkaLog, KafkaReader
 from framework.testing.broker import Broker
 from framework.testing.broker.settings import free_port
 
+pytestmark = pytest.mark.kafka
+
 
 @pytest.mark.parametrize(
     ("name", "value"),

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -288,3 +289,16 @@ def test_a_changelog_that_the_broker_made_again_is_named_as_that(
     client.create_topics([NewTopic(changelog, 3)])[changelog].result()
     with pytest.raises(Halted, match=f"topic {changelog} was deleted and created again since the job first ran"):
         work(kafka_broker, job, tmp_path, 1)
+
+
+def test_a_topic_that_is_not_known_yet_is_awaited(kafka_broker: Broker, client: AdminClient, topic: str) -> None:
+    """A worker asks for it before the broker knows it: here it is made only once the worker has been told no."""
+    log = KafkaLog(kafka_broker.bootstrap)
+    assert log.partitions(topic) is None
+    later = threading.Timer(1.0, lambda: client.create_topics([NewTopic(topic, 1)]))
+    later.start()
+    assert log.bounds(TopicPartition(topic, 0)) == (0, 0)
+    later.join()
+    with pytest.raises(ConfigError, match=r"there is no partition .*\[1\]"):
+        log.bounds(TopicPartition(topic, 1))
+    log.close()

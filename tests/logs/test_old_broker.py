@@ -6,16 +6,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    NewTopic,
-)
 
 from framework.errors import ConfigError
 from framework.logs import patience
 from framework.logs.kafka import KafkaLog
-from framework.testing.broker import Broker
-from protocol.ids import TopicPartition
 
 
 @pytest.fixture
@@ -66,16 +60,3 @@ def test_a_broker_that_is_too_old_is_named(old_broker: str, monkeypatch: pytest.
     monkeypatch.setattr(patience, "CONNECT_S_MAX", 5.0)
     with pytest.raises(ConfigError, match=r"too old: Grete needs Kafka 2\.5"):
         KafkaLog(old_broker)
-
-
-def test_a_topic_that_is_not_known_yet_is_awaited(kafka_broker: Broker, client: AdminClient, topic: str) -> None:
-    """A worker asks for it before the broker knows it: here it is made only once the worker has been told no."""
-    log = KafkaLog(kafka_broker.bootstrap)
-    assert log.partitions(topic) is None
-    later = threading.Timer(1.0, lambda: client.create_topics([NewTopic(topic, 1)]))
-    later.start()
-    assert log.bounds(TopicPartition(topic, 0)) == (0, 0)
-    later.join()
-    with pytest.raises(ConfigError, match=r"there is no partition .*\[1\]"):
-        log.bounds(TopicPartition(topic, 1))
-    log.close()
