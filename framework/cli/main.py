@@ -70,7 +70,7 @@ def run(
     from framework.cli.job_target import target
 
     found = target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings))
-    run_job(found, folder=input_dir, lines=input or [], keys=keys, follow=follow)
+    _end(waiting=run_job(found, folder=input_dir, lines=input or [], keys=keys, follow=follow))
 
 
 @app.command()
@@ -86,7 +86,17 @@ def up(
     from framework.cli.commands.up import up as run_workers
     from framework.cli.job_target import target
 
-    run_workers(target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings)))
+    _end(
+        waiting=run_workers(target(job, directory, address_of(log, kafka_config, settings), settings_of(set, settings)))
+    )
+
+
+def _end(*, waiting: bool) -> None:
+    """End the command; at once if the log does not answer."""
+    if waiting:
+        from framework.worker.lifetime import end_at_once
+
+        end_at_once(ExitCode.DONE)
 
 
 @app.command()

@@ -52,9 +52,14 @@ class Patience:
         """Whether the log has not answered for so long that it was said."""
         return self._said_s is not None
 
+    @property
+    def waiting(self) -> bool:
+        """Whether something was asked that is not answered yet."""
+        return self._since_s is not None
+
     def unanswered_since(self, began_s: float) -> bool:
         """Tell whether something was asked, and nothing was answered since ``began_s``."""
-        return self._since_s is not None and self._answered_s < began_s
+        return self.waiting and self._answered_s < began_s
 
     def end_within(self, seconds: float) -> None:
         """Wait no longer than this from now on, whatever is asked. Safe to call from a signal handler."""

@@ -55,14 +55,14 @@ def run_worker(make: Callable[[], Worker], whose: Whose) -> ExitCode:
             worker.wipe()
         code = exit_code(error, worker=True)
     if worker is not None and worker.gave_up:
-        _end(code)
+        end_at_once(code)
     if code is ExitCode.DONE and worker is not None:
         worker.close()
     return code
 
 
-def _end(code: ExitCode) -> NoReturn:
-    """End the process at once: librdkafka's clients would wait for brokers that do not answer, and the time is over."""
+def end_at_once(code: ExitCode) -> NoReturn:
+    """End the process: the interpreter would wait for librdkafka's clients, and these for brokers that are away."""
     logging.shutdown()
     sys.stdout.flush()
     os._exit(code)

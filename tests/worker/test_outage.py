@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -275,6 +277,37 @@ def is_ready(found: JobTarget, worker: int) -> bool:
     """Whether a worker has said that it works. A stop ends one that is still starting without a word of its own."""
     log = found.job_directory.worker_log(worker)
     return log.exists() and any(json.loads(line)["event"] == "ready" for line in log.read_text().splitlines())
+
+
+UP = "import atexit; from framework.cli import command_line; atexit.register(print, 'at exit'); command_line()"
+
+
+def test_a_command_that_is_stopped_while_the_network_is_cut_waits_for_no_client(
+    network: Network, tmp_path: Path
+) -> None:
+    """The interpreter's own end is left out: it took two seconds for what librdkafka's clients had in flight."""
+    found = network.target(tmp_path, "ended", "aligned", Settings())
+    (tmp_path / "kafka.conf").write_text("")
+    job, log = str(tmp_path / "ended.py"), found.job_directory.address.url
+    options = "--log", log, "--kafka-config", str(tmp_path / "kafka.conf"), "--set=shutdown_timeout_ms=500"
+    command = [sys.executable, "-c", UP, "up", job, "--directory", str(tmp_path / "job"), *options]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    ) as ran:
+        assert ran.stdout is not None
+        try:
+            assert "2 workers in" in ran.stdout.readline()
+            network.line.cut()
+            while "has not answered" not in ran.stdout.readline():
+                assert ran.poll() is None
+            ran.terminate()
+            rest = ran.stdout.read()
+        finally:
+            network.line.heal()
+            ran.kill()
+    assert ran.returncode == 0
+    assert "stopping …" in rest
+    assert "at exit" not in rest
 
 
 def stopped_while_away(found: JobTarget, leave: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,8 +39,11 @@ from framework.worker.local_job import LocalJob
 Opened = tuple[Topic[Any, Any], int, str | None]  # what --input names: topic, handle, path of a regular file
 
 
-def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bool, follow: bool) -> None:
-    """Run the job until its inputs are drained, or with ``follow`` until it is stopped; print a summary."""
+def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bool, follow: bool) -> bool:
+    """Run the job until its inputs are drained, or with ``follow`` until it is stopped; print a summary.
+
+    Return whether an answer of the log is still to come.
+    """
     screen = Screen(Console())
     opened = _open_lines(found.job, lines)
     patience = Patience(say=screen.say)
@@ -78,6 +81,7 @@ def run(found: JobTarget, *, folder: Path | None, lines: Sequence[str], keys: bo
         done = local.records_committed()
         ready_s = ended_s if ready_s is None else ready_s
         _summary(screen, found, feeding, done, ready_s - started_s, ended_s - ready_s, stopped=stop.asked)
+    return patience.waiting
 
 
 def _line_feeds(

@@ -11,8 +11,8 @@ from framework.logs.patience import Patience
 from framework.worker.local_job import LocalJob
 
 
-def up(found: JobTarget) -> None:
-    """Keep the workers running until Ctrl-C."""
+def up(found: JobTarget) -> bool:
+    """Keep the workers running until Ctrl-C; return whether an answer of the log is still to come."""
     screen = Screen(Console())
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
@@ -32,3 +32,4 @@ def up(found: JobTarget) -> None:
         screen.say("stopping …")
         local.stop()
         tell(local, screen)
+    return patience.waiting
