@@ -14,6 +14,7 @@
 #                                         PEERS=1 (Flink, quixstreams, Kafka Streams beside it; needs Maven and a JDK)
 #                EXPERIMENT=intervals     early outputs, from an interval of 100 ms to one of 10 minutes
 #                EXPERIMENT=dead_producer what goes on while a worker is dead, in each mode
+#                EXPERIMENT=shared_channel  early records: kept, read again, and what two other ways would cost
 #                EXPERIMENT=backfill      on Spark
 #   make lint    only the checks that run no code
 #   make simulate SEEDS=A..B   the simulator on these seeds   SEED=N (one, with its trace)  MUTANT=name  MUTANTS=1 (all)
