@@ -1,5 +1,6 @@
 """Which Pythons Grete runs on: all that say it agree, and `make` takes the one that is asked for."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 VERSIONS = re.findall(r"Python :: (3\.\d+)", " ".join(PYPROJECT["project"]["classifiers"]))  # all tests ran on them
 LEAST = VERSIONS[0]
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/start/word-count.md")
 
 
 def test_the_least_version_is_one_everywhere() -> None:
@@ -25,6 +27,19 @@ def test_the_least_version_is_one_everywhere() -> None:
     assert PYPROJECT["tool"]["ruff"]["target-version"] == f"py{major}{minor}"
     assert set(re.findall(r"sys\.version_info < \((\d+), (\d+)\)", (ROOT / "Makefile").read_text())) == {(major, minor)}
     assert tomllib.loads(NEW_PROJECT)["project"]["requires-python"] == asked
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_pages_name_the_versions_that_the_tests_ran_on(page: str) -> None:
+    """As in the metadata of the package."""
+    said = f"Python {', '.join(VERSIONS[:-1])} or {VERSIONS[-1]}"
+    assert said in " ".join((ROOT / page).read_text("utf-8").split())
+
+
+def test_what_each_version_does_to_speed_is_measured() -> None:
+    """docs/results/python.json has a row of figures for each."""
+    tables = json.loads((ROOT / "docs/results/python.json").read_text("utf-8"))["runs"][-1]["tables"]
+    assert [row[0] for row in tables[0]["rows"]] == [f"Python {version}" for version in VERSIONS]
 
 
 @pytest.fixture
