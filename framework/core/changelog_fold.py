@@ -45,12 +45,12 @@ class ChangelogFold:
     the next commit, which follows it or its predecessor (1.8).
 
     A generation commits at most one of its numbered attempts, and only in its first commit. A message of a numbered
-    attempt behind a commit of the same generation is rolled back: its attempt has lost (C2). Its ChangelogSeq says
+    attempt behind a commit of the same generation is invalid: its attempt has lost (C2). Its ChangelogSeq says
     nothing to a reader that begins at that commit, because its predecessors lie before ``start``.
     """
 
-    def __init__(self, name: str, start: int) -> None:
-        self.name = name  # of the changelog, for errors
+    def __init__(self, changelog: TopicPartition, start: int) -> None:
+        self.changelog = changelog  # for errors
         self.start = start
         self.next_offset = start
         self.top = 0  # highest generation seen
@@ -85,9 +85,9 @@ class ChangelogFold:
         """Take the next message; return the segment that it closes, if any. Raises Halted: a broken log."""
         if offset < self.next_offset:
             raise Halted(
-                f"{self.name}: read offset {offset} after {self.next_offset - 1}: the log went backwards: start again; "
-                "if "
-                "it halts again, restore the topic",
+                f"{self.changelog}: read offset {offset} after {self.next_offset - 1}: the log went backwards: start "
+                "again; if it halts again, restore the topic",
+                partition=self.changelog,
                 offset=offset,
             )
         try:
@@ -123,7 +123,8 @@ class ChangelogFold:
                 return self.settle(*decode_outcome(value))
         except DecodeError as error:
             raise Halted(
-                f"{self.name}, offset {offset}: {unreadable(error)}",
+                f"{self.changelog}, offset {offset}: {unreadable(error)}",
+                partition=self.changelog,
                 offset=offset,
             ) from error
         return None
@@ -160,8 +161,9 @@ class ChangelogFold:
             return False  # a repeat of an at-least-once log
         if seq != last + 1:
             raise Halted(
-                f"{self.name}, offset {offset}: ChangelogSeq {seq} after {last} in generation {self.top}: "
+                f"{self.changelog}, offset {offset}: ChangelogSeq {seq} after {last} in generation {self.top}: "
                 "a message was lost; check acks and retention of the topic",
+                partition=self.changelog,
                 offset=offset,
             )
         self._seqs[attempt] = seq
@@ -182,9 +184,10 @@ class ChangelogFold:
                 digest = zlib.crc32(message, digest)
             if (len(messages), digest) != (commit.data_count, commit.data_digest):
                 raise Halted(
-                    f"{self.name}, offset {offset}: commit of checkpoint {commit.checkpoint_id} closes "
+                    f"{self.changelog}, offset {offset}: commit of checkpoint {commit.checkpoint_id} closes "
                     f"{commit.data_count} data messages with digest {commit.data_digest:#x}, found {len(messages)} "
                     f"with {digest:#x}: {DAMAGED}",
+                    partition=self.changelog,
                     offset=offset,
                     checkpoint_id=commit.checkpoint_id,
                 )
@@ -199,8 +202,9 @@ class ChangelogFold:
                 messages = (*(() if segment is None else segment.messages), *messages)
             if self.last is not None and commit.checkpoint_id <= self.last.checkpoint_id:
                 raise Halted(
-                    f"{self.name}, offset {offset}: commit of checkpoint {commit.checkpoint_id} after "
+                    f"{self.changelog}, offset {offset}: commit of checkpoint {commit.checkpoint_id} after "
                     f"{self.last.checkpoint_id}, and checkpoints only grow: {DAMAGED}",
+                    partition=self.changelog,
                     offset=offset,
                     checkpoint_id=commit.checkpoint_id,
                 )

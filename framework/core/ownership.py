@@ -11,6 +11,7 @@ from protocol.changelog import (
     encode_claim,
 )
 from protocol.errors import DecodeError
+from protocol.ids import TopicPartition
 
 NOWHERE = 1 << 62  # the offset of a message that the log did not take: everything is before it
 
@@ -21,10 +22,10 @@ class TailCheck:
     It is fed from where the writer's verified messages end, up to and with the own message at ``offset``.
     """
 
-    def __init__(self, name: str, offset: int, highest_own: int, begin: int) -> None:
+    def __init__(self, changelog: TopicPartition, offset: int, highest_own: int, begin: int) -> None:
         """``highest_own``: the highest generation that is the writer's own; ``begin``: the first offset to be read."""
         self.offset = offset
-        self._name, self._highest_own = name, highest_own
+        self._changelog, self._highest_own = changelog, highest_own
         self._read = begin - 1  # offset of the last message read
 
     def row(self, offset: int, value: bytes, own_claim: Claim | None = None) -> int | None:
@@ -37,7 +38,8 @@ class TailCheck:
             repeated = kind is ChangelogType.CLAIM and decode_claim(value) == own_claim
         except DecodeError as error:
             raise Halted(
-                f"{self._name} offset {offset}: {unreadable(error)}",
+                f"{self._changelog} offset {offset}: {unreadable(error)}",
+                partition=self._changelog,
                 offset=offset,
             ) from error
         return None if repeated else generation  # the log may hold the own claim twice, and have reported the later one
@@ -49,9 +51,11 @@ class TailCheck:
         """
         if self._read < self.offset:
             raise Halted(
-                f"{self._name}: own message at offset {self.offset}, but the changelog ends behind offset "
+                f"{self._changelog}: own message at offset {self.offset}, but the changelog ends behind offset "
                 f"{self._read}: the log has lost messages that it acknowledged: restore the topic, or delete the job's "
-                "state (if its leader has just changed and lagged behind, starting again is enough)"
+                "state (if its leader has just changed and lagged behind, starting again is enough)",
+                partition=self._changelog,
+                offset=self.offset,
             )
 
 
@@ -62,8 +66,8 @@ class Ownership:
     gap also shows the writes of a process that has not taken the transactional id over.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name  # of the changelog, for errors
+    def __init__(self, changelog: TopicPartition) -> None:
+        self.changelog = changelog  # for errors
         self.claim: Claim | None = None  # of this process; None before its start
         self.generation = 0
         self.next_seq = 0
@@ -77,12 +81,12 @@ class Ownership:
     @property
     def nonce(self) -> bytes:
         """The random bytes that tell this process from all others."""
-        assert self.claim is not None, f"{self.name}: no process has started"
+        assert self.claim is not None, f"{self.changelog}: no process has started"
         return self.claim.nonce
 
     def claim_message(self, generation: int) -> bytes:
         """Return the claim of a new generation; its ChangelogSeq is 0."""
-        assert self.claim is not None, f"{self.name}: no process has started"
+        assert self.claim is not None, f"{self.changelog}: no process has started"
         self.generation, self.next_seq, self._sent, self._behind = generation, 1, self._sent + self._behind + 1, 0
         return encode_claim(ChangelogHeader(ChangelogType.CLAIM, generation, 0, 0), self.claim)
 
@@ -109,11 +113,12 @@ class Ownership:
             return None
         if offset < self._verified + self._sent:
             raise Halted(
-                f"{self.name}: own message at offset {offset}, expected at {self._verified + self._sent} or later: the "
-                "log has lost messages that it acknowledged: restore the topic, or delete the job's state",
+                f"{self.changelog}: own message at offset {offset}, expected at {self._verified + self._sent} or "
+                "later: the log has lost messages that it acknowledged: restore the topic, or delete the job's state",
+                partition=self.changelog,
                 offset=offset,
             )
-        self._check, self._trailing = TailCheck(self.name, offset, highest_own, self._verified + 1), trailing
+        self._check, self._trailing = TailCheck(self.changelog, offset, highest_own, self._verified + 1), trailing
         return self._verified + 1
 
     def refused(self, highest_own: int) -> int:
@@ -121,22 +126,25 @@ class Ownership:
         return self.doubted(
             highest_own,
             TransientError(
-                f"{self.name}: the log refused a message of generation {self.generation}, though no newer one has "
+                f"{self.changelog}: the log refused a message of generation {self.generation}, though no newer one has "
                 "claimed it: its transaction took longer than the Kafka option producer.transaction.timeout.ms, or "
-                "another process is just starting this task"
+                "another process is just starting this task",
+                partition=self.changelog,
             ),
         )
 
     def doubted(self, highest_own: int, error: FrameworkError) -> int:
         """Return from where on to look for a newer claim; without one, ``tail_verified`` raises ``error``."""
-        self._doubt, self._check = error, TailCheck(self.name, NOWHERE, highest_own, self._verified + 1)
+        self._doubt, self._check = error, TailCheck(self.changelog, NOWHERE, highest_own, self._verified + 1)
         return self._verified + 1
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless this holds between any two steps of a task."""
         assert min(self._sent, self._behind) >= 0 and self._verified >= -1, (self._sent, self._behind, self._verified)
         assert self.generation == 0 or (self.claim is not None and self.next_seq >= 1), (self.generation, self.next_seq)
-        assert self._check is None or self._sent or self.in_doubt, f"{self.name}: reads a tail that has nothing of it"
+        assert self._check is None or self._sent or self.in_doubt, (
+            f"{self.changelog}: reads a tail that has nothing of it"
+        )
 
     @property
     def in_doubt(self) -> bool:
@@ -149,7 +157,9 @@ class Ownership:
         newer = self._check.row(offset, value, self.claim)
         if newer is not None:
             raise Fenced(
-                f"{self.name}: generation {newer} claimed at offset {offset}; {self.generation} gives up", offset=offset
+                f"{self.changelog}: generation {newer} claimed at offset {offset}; {self.generation} gives up",
+                partition=self.changelog,
+                offset=offset,
             )
 
     def tail_verified(self) -> None:

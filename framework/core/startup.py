@@ -38,7 +38,7 @@ class StartUp:
         self.phase = START.first
         self.restored = False
         self.segments = 0
-        self.fold = ChangelogFold(str(changelog), 0)
+        self.fold = ChangelogFold(changelog, 0)
         self.bounds: Bounds = {}
         self._check = check
         self._changelog = changelog
@@ -73,7 +73,7 @@ class StartUp:
             )
         if changelog_position is not None and self._log_start <= changelog_position.offset < self._log_end:
             self._become(StartupPhase.READING)
-            self.fold = ChangelogFold(str(self._changelog), changelog_position.offset)
+            self.fold = ChangelogFold(self._changelog, changelog_position.offset)
             return [ReadChangelog(changelog_position.offset)]
         return self._probe()
 
@@ -132,7 +132,7 @@ class StartUp:
         if self.phase is StartupPhase.PROBING:
             begin = max(self._log_start, self._base)
             self._become(StartupPhase.READING)
-            self.fold = ChangelogFold(str(self._changelog), begin)
+            self.fold = ChangelogFold(self._changelog, begin)
             return [ReadChangelog(begin)]
         if self.fold.in_doubt is not None:
             self._read_to = event.offset

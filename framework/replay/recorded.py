@@ -50,7 +50,7 @@ def rows_of(log: LogReader, partition: TopicPartition) -> Iterator[LogRow]:
 
 def recorded_task(log: LogReader, changelog: TopicPartition) -> RecordedTask:
     """Read a whole changelog (C2)."""
-    recorded, fold = RecordedTask(), ChangelogFold(str(changelog), log.bounds(changelog)[0])
+    recorded, fold = RecordedTask(), ChangelogFold(changelog, log.bounds(changelog)[0])
     for row in rows_of(log, changelog):
         value = row.value or b""
         invalid = fold.invalid_messages
@@ -70,7 +70,7 @@ def recorded_task(log: LogReader, changelog: TopicPartition) -> RecordedTask:
 def state_at(log: LogReader, changelog: TopicPartition, checkpoint_id: int) -> State:
     """Return the state of a task as of its commit of ``checkpoint_id``."""
     state: State = {}
-    fold = ChangelogFold(str(changelog), log.bounds(changelog)[0])
+    fold = ChangelogFold(changelog, log.bounds(changelog)[0])
     for row in rows_of(log, changelog):
         closed = fold.feed(row.offset, row.value or b"")
         if closed is None:

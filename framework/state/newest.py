@@ -145,7 +145,7 @@ class NewestReader:
         A worker that was replaced never applies a commit that does not count, so the first one does (R1).
         """
         changelog = wiring.changelog
-        fold = ChangelogFold(str(changelog), changelog_position.offset)
+        fold = ChangelogFold(changelog, changelog_position.offset)
         for row in rows(self._log, changelog, changelog_position.offset, self._log.bounds(changelog)[1]):
             fold.feed(row.offset, row.value or b"")
             commit = fold.base

@@ -47,7 +47,7 @@ def commits(log: LogReader, wiring: TaskWiring) -> Iterator[CommittedAt]:
     """
     changelog = wiring.changelog
     start, end = log.bounds(changelog)
-    fold = ChangelogFold(str(changelog), start)
+    fold = ChangelogFold(changelog, start)
     in_doubt: CommittedAt | None = None
     for row in rows(log, changelog, start, end):
         segment = fold.feed(row.offset, row.value or b"")
@@ -75,7 +75,7 @@ def fold_to_end(log: LogReader, wiring: TaskWiring) -> ChangelogFold:
     for row in rows(log, changelog, max(start, end - TAIL), end):
         commit = commit_in(changelog, row)
         base = base if commit is None else max(base, commit.base)
-    fold = ChangelogFold(str(changelog), base)
+    fold = ChangelogFold(changelog, base)
     for row in rows(log, changelog, base, end):
         fold.feed(row.offset, row.value or b"")
     return fold
@@ -168,7 +168,7 @@ def segments(log: LogReader, snapshot: Snapshot) -> Iterator[Segment]:
     damaged.
     """
     task, changelog, offset, begin, commit = snapshot
-    fold = ChangelogFold(str(changelog), begin)
+    fold = ChangelogFold(changelog, begin)
     try:
         for row in rows(log, changelog, begin, offset + 1):
             segment = fold.feed(row.offset, row.value or b"")

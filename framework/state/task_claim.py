@@ -126,7 +126,7 @@ def append(
             )
     except TransientError:  # its transactional id was taken over: the changelog tells by which process (S1)
         if task.begin:
-            check = TailCheck(str(task.changelog), NOWHERE, task.generation, task.begin)
+            check = TailCheck(task.changelog, NOWHERE, task.generation, task.begin)
             _look(log, task, check, task.begin, log.bounds(task.changelog)[1])
         raise
     found: dict[int, Delivery] = {}
@@ -152,7 +152,7 @@ def verify(log: Log, task: Claimed, begin: int, own: int) -> int:
 
     Raises Fenced if there is something newer; Halted, TransientError if the own message cannot be read.
     """
-    check = TailCheck(str(task.changelog), own, task.generation, begin)
+    check = TailCheck(task.changelog, own, task.generation, begin)
     _look(log, task, check, begin, own + 1, acknowledged=own + 1)
     check.done()
     return own + 1

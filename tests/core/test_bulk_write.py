@@ -122,7 +122,7 @@ def started(messages: list[bytes]) -> tuple[StartUp, list[do.Action]]:
     """Return a restore that has read all messages, and what it wants then."""
     changelog = TopicPartition("j.b.changelog", 1)
     bounds = {changelog: (0, len(messages))}
-    start = StartUp("b-1", changelog, Ownership(str(changelog)), lambda _commit: None)
+    start = StartUp("b-1", changelog, Ownership(changelog), lambda _commit: None)
     actions = start.begin(on.Start(0, bytes(16), "here", 1, 0, None, bounds))
     for _ in range(2):  # the probe, then the whole log
         for offset, message in enumerate(messages):

@@ -22,7 +22,7 @@ from protocol.changelog import (
     encode_outcome,
 )
 from protocol.commit import Commit, encode_commit
-from protocol.ids import RollbackEntry
+from protocol.ids import RollbackEntry, TopicPartition
 
 DATA, COMMIT, CLAIM, OUTCOME = ChangelogType.DATA, ChangelogType.COMMIT, ChangelogType.CLAIM, ChangelogType.OUTCOME
 BASE = Commit(1, 1, 0, -1, (), (), 0, 0, 0, b"k", 0, 0, 7, False, (), (), ())
@@ -89,7 +89,7 @@ class Writer:
 
 def fold(messages: list[bytes], start: int = 0) -> tuple[ChangelogFold, list[Segment]]:
     """Fold a changelog from an offset; return the fold and the segments that it found."""
-    into = ChangelogFold("j.b.changelog[0]", start)
+    into = ChangelogFold(TopicPartition("j.b.changelog", 0), start)
     fed = [into.feed(offset, message) for offset, message in enumerate(messages) if offset >= start]
     return into, [segment for segment in fed if segment is not None]
 

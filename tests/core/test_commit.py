@@ -243,7 +243,7 @@ def test_the_changelog_stays_bounded(rewrite_keys: int) -> None:
         advance(task, checkpoint_id, a0, a1)
         sizes.append(len(task.log.rows[CHANGELOG]) - task.log.start[CHANGELOG])
     assert max(sizes[20:]) <= max(sizes[:20])
-    fold = ChangelogFold("changelog", task.log.start[CHANGELOG])
+    fold = ChangelogFold(CHANGELOG, task.log.start[CHANGELOG])
     for offset in range(task.log.start[CHANGELOG], len(task.log.rows[CHANGELOG])):
         fold.feed(offset, task.log.rows[CHANGELOG][offset][1])
     assert fold.complete

@@ -27,7 +27,7 @@ from protocol.commit import Commit, decode_commit, encode_commit
 from protocol.ids import RollbackEntry, TopicPartition
 from tests.core.test_changelog_fold import BASE
 
-NAME = "j.b.changelog[0]"
+NAME = TopicPartition("j.b.changelog", 0)
 DATA, COMMIT = ChangelogType.DATA, ChangelogType.COMMIT
 FIELDS = {name: getattr(BASE, name) for name in BASE.__struct_fields__}
 
@@ -256,12 +256,12 @@ def test_who_looks_for_the_last_commit_only_agrees(events: list[tuple[str, int, 
 def as_log(log: Changelog, start: int = 0) -> tuple[MemoryLog, TopicPartition]:
     """Return a log that holds a changelog, trimmed before ``start``."""
     data = MemoryLogData(lambda: 0)
-    connection, changelog = MemoryLog(data), TopicPartition("j.b.changelog", 0)
-    connection.create_topic(changelog.topic, 1)
+    connection = MemoryLog(data)
+    connection.create_topic(NAME.topic, 1)
     for message in log.messages:
-        data.append(changelog, None, message, 0, None)
-    connection.trim(changelog, start)
-    return connection, changelog
+        data.append(NAME, None, message, 0, None)
+    connection.trim(NAME, start)
+    return connection, NAME
 
 
 @settings(max_examples=400, deadline=None)

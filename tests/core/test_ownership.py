@@ -42,9 +42,9 @@ def ready_to_commit() -> Scenario:
     return task
 
 
-def started(name: str) -> Ownership:
+def started() -> Ownership:
     """Return the ownership of a process that is to claim a task."""
-    ownership = Ownership(name)
+    ownership = Ownership(CHANGELOG)
     ownership.claim = Claim(NONCE, "here", 1, 0)
     return ownership
 
@@ -62,7 +62,7 @@ def rolling_back() -> Scenario:
 
 def test_an_own_message_before_its_place_halts() -> None:
     """Offsets never go back: a log that appends before the expected place has lost messages (decision 0011)."""
-    ownership = started("log[0]")
+    ownership = started()
     ownership.settle(10)
     ownership.count_data(2)
     ownership.header(ChangelogType.COMMIT)
@@ -261,7 +261,7 @@ def test_a_fenced_commit_is_not_what_the_successor_finds() -> None:
 @given(st.lists(st.booleans(), max_size=30))
 def test_contiguity_is_proof(appends: list[bool]) -> None:
     """For any mix of own (True) and foreign messages, only a mix without foreign ones is taken without reading (C3)."""
-    ownership = started("changelog")
+    ownership = started()
     ownership.settle(9)
     offset = 9
     for own in appends:
@@ -275,7 +275,7 @@ def test_contiguity_is_proof(appends: list[bool]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=30))
 def test_contiguity_counts_the_ends_of_transactions(checkpoint_ids: list[tuple[int, bool]]) -> None:
     """S1: the offset behind each own transaction is known to be its end, so that a foreign message still shows (C3)."""
-    ownership = started("changelog")
+    ownership = started()
     ownership.settle(0, trailing=1)
     first = 2
     for own, foreign in checkpoint_ids:
@@ -291,7 +291,7 @@ def test_contiguity_counts_the_ends_of_transactions(checkpoint_ids: list[tuple[i
 
 def test_data_behind_a_message_is_not_before_it() -> None:
     """Data is sent on while the log has not answered: the answer is about the message, the next one about the data."""
-    ownership = started("changelog")
+    ownership = started()
     ownership.settle(9)
     ownership.count_data(2)
     ownership.header(ChangelogType.OUTPUT_RELEASE)

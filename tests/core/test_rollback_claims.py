@@ -65,7 +65,7 @@ def test_a_repeat_of_a_rollbacks_claim_is_not_another_ones() -> None:
 def test_the_nonce_tells_own_and_foreign_claims_apart() -> None:
     """Two processes that claim the same generation differ by nonce only: the second one's read-back finds the first."""
     others = Claim(NONCE[::-1], "here", 1, 0)
-    ownership = started("changelog")
+    ownership = started()
     ownership.settle(4)
     message = ownership.claim_message(2)
     assert ownership.appended(6, 1) == 5
@@ -78,5 +78,6 @@ def test_damage_in_the_gap_halts_with_its_place() -> None:
     """What cannot be read cannot be judged: neither own nor foreign (C3, 1.2)."""
     task = ready_to_commit()
     offset = task.log.append(CHANGELOG, b"\x19damaged")
-    with pytest.raises(Halted, match=rf"j\.b\.changelog\[0\],? offset {offset}: .* the changelog is damaged"):
+    with pytest.raises(Halted, match=rf"j\.b\.changelog\[0\],? offset {offset}: .* the changelog is damaged") as told:
         task.release()
+    assert (told.value.partition, told.value.offset) == (CHANGELOG, offset)

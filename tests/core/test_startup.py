@@ -105,7 +105,7 @@ def test_a_changelog_position_to_an_offset_without_a_message_is_wiped() -> None:
     data = encode_data(ChangelogHeader(ChangelogType.DATA, 1, 7, 0), [], [], [])
     for event in (on.ChangelogRow(6, 0, data), on.ChangelogEnd(5)):
         start = on.Start(0, NONCE, "here", 1, 0, ChangelogPosition(5, 1, 1, NONCE), {CHANGELOG: (0, 9)})
-        begun = StartUp("b-0", CHANGELOG, Ownership(str(CHANGELOG)), lambda _commit: None)
+        begun = StartUp("b-0", CHANGELOG, Ownership(CHANGELOG), lambda _commit: None)
         assert begun.begin(start) == [do.ReadChangelog(5)]
         actions = begun.row(event) if isinstance(event, on.ChangelogRow) else begun.end(event)
         assert actions == [do.WipeStore(), do.ReadChangelog(0)]

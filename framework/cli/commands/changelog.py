@@ -44,7 +44,7 @@ def changelog_verify(reference: str, directory: Path | None, address: LogAddress
 def _verified(log: LogReader, changelog: TopicPartition) -> str:
     """Fold a changelog and return what is in it. Raises Halted."""
     start, end = log.bounds(changelog)
-    fold = ChangelogFold(str(changelog), start)
+    fold = ChangelogFold(changelog, start)
     commits = messages = 0
     for row in rows_from(log, changelog, start):
         segment = fold.feed(row.offset, row.value or b"")

@@ -50,7 +50,7 @@ class TaskCore:
         self.clock = CheckpointClock(limits.checkpoint_interval_ms)
         intervals = limits.checkpoint_interval_ms, limits.idle_checkpoint_interval_ms
         self.idleness = Idleness(*intervals, awaited=aligned and bool(task.outputs))
-        self.ownership = Ownership(str(task.changelog))
+        self.ownership = Ownership(task.changelog)
         self.outputs = AlignedSender(task, self.sender, self.ownership)
         self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_aligned, task))
         self.commits = CommitPipeline(task, self.ownership, self.sender, limits.changelog_retention_ms)

@@ -53,7 +53,7 @@ class DeterministicCore:
         self.sender = Sender(task.producer, task.outputs)
         self.closing = Closing(limits)
         self.idleness = self.closing.idleness
-        self.ownership = Ownership(str(task.changelog))
+        self.ownership = Ownership(task.changelog)
         self.outputs = LogicalSender(task, self.sender, self.ownership, releases=releases)
         self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_deterministic, task))
         self.commits = CommitPipeline(task, self.ownership, self.sender, limits.changelog_retention_ms)

@@ -43,7 +43,7 @@ def check_restore(history: TaskHistory, rows: Sequence[LogRow], start: int, *, d
     name = str(history.wiring.changelog)
     state: dict[tuple[int, bytes], bytes] = {}  # what the outbox holds is judged by what it does
     try:
-        fold = ChangelogFold(name, start)
+        fold = ChangelogFold(history.wiring.changelog, start)
         for row in rows:
             segment = fold.feed(row.offset, row.value or b"")
             for message in () if segment is None else segment.messages:

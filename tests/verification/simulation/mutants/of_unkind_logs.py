@@ -179,7 +179,7 @@ def refused_is_fenced(_refused: Any) -> Any:
     """A task whose message the log has refused takes it that another process has claimed it (C5)."""
 
     def mistaken(self: Ownership, highest_own: int) -> int:
-        raise Fenced(f"{self.name}: generation {highest_own} was refused")
+        raise Fenced(f"{self.changelog}: generation {highest_own} was refused")
 
     return mistaken
 
