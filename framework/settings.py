@@ -55,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     early_memory_bytes_max: int = 16 * MiB
     """Early frames of one task in memory; beyond, they go to disk (A4)."""
     early_bytes_max: int = 1 * GiB
-    """Early frames of one task in all; beyond, it skips them and seeks back (A5). 0: it always skips."""
+    """Early frames of one task in all; beyond, it reads them again from the stream (A5). 0: it keeps none."""
     uncommitted_state_bytes_max: int = 256 * MiB
     """Uncommitted state of one task; beyond, it takes no input until it has committed (A9)."""
     sink_buffer_bytes_max: int = 64 * MiB

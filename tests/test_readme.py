@@ -58,7 +58,7 @@ def test_the_job_on_ones_own_broker_runs_as_printed(tmp_path: Path, kafka_broker
     log = f"kafka://{kafka_broker.bootstrap}"
     commands = re.findall(r"^    grete (.*) --log kafka://localhost:9092", README, re.MULTILINE)
     first, second = (run(tmp_path, "-m", "framework.cli", *command.split(), "--log", log) for command in commands)
-    assert "all input is used up" in first
+    assert "all input is processed" in first
     assert sorted(second.splitlines()) == ["ann\t7", "bob\t5"]
 
 

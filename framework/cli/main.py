@@ -50,7 +50,8 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="TOPIC=FILE|-",
-            help="Feed the lines of a file, or of standard input (-): a record for each. Every run feeds all of them.",
+            help="Feed the lines of a file, or of standard input (-): a record for each. "
+            "Each run feeds the whole file again.",
         ),
     ] = None,
     keys: Annotated[

@@ -12,7 +12,7 @@ AssumeKeyed = Annotated[
     bool,
     typer.Option(
         "--assume-keyed",
-        help="Trust me that store keys equal record keys; skip the check.",
+        help="Skip the check that store keys are the record keys. If they are not, the state is split.",
     ),
 ]
 
@@ -24,7 +24,7 @@ def state_get(
     job: JobName,
     store: Annotated[str, typer.Argument(help="STORE, or STAGE/STORE where several stages have one of the name.")],
     key: Annotated[
-        str, typer.Argument(help="The key as its serde has it: text, a number, JSON or hex digits; \\0 is NUL.")
+        str, typer.Argument(help="The key as state scan prints it: text, a number, JSON or hex digits; \\0 is NUL.")
     ],
     *,
     checkpoint_id: Checkpoint = None,
@@ -87,7 +87,7 @@ def fork(
         str,
         typer.Argument(
             metavar="SECOND",
-            help="The new job, a module or a file: the same stages, and more behind them, under another name.",
+            help="The new job, a module or a file: another name, the same stages in order, new ones only at the end.",
         ),
     ],
     *,

@@ -52,8 +52,8 @@ class TailCheck:
         if self._read < self.offset:
             raise Halted(
                 f"{self._changelog}: own message at offset {self.offset}, but the changelog ends behind offset "
-                f"{self._read}: the log has lost messages that it acknowledged: restore the topic, or delete the job's "
-                "state (if its leader has just changed and lagged behind, starting again is enough)",
+                f"{self._read}: the log has lost messages that it acknowledged: restore the topic, or start the "
+                "job under another name (if its leader has just changed and lagged behind, starting again is enough)",
                 partition=self._changelog,
                 offset=self.offset,
             )
@@ -114,7 +114,8 @@ class Ownership:
         if offset < self._verified + self._sent:
             raise Halted(
                 f"{self.changelog}: own message at offset {offset}, expected at {self._verified + self._sent} or "
-                "later: the log has lost messages that it acknowledged: restore the topic, or delete the job's state",
+                "later: the log has lost messages that it acknowledged: restore the topic, or start the job "
+                "under another name",
                 partition=self.changelog,
                 offset=offset,
             )

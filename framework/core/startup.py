@@ -116,9 +116,9 @@ class StartUp:
         """
         if event.counts is None:
             raise Halted(
-                f"{self.name}: the bulk write {event.bulk_write_id} has rewritten its state, and is in doubt: it is "
-                "at work, or has died: look for it, then run it again, or settle it: grete backfill JOB --resume or "
-                "--abort",
+                f"{self.name}: the bulk write {event.bulk_write_id} has rewritten its state, and has not written "
+                "its outcome. If it still runs, wait for it. If it has died, run the same command again, or settle it "
+                "by grete backfill JOB --resume or --abort",
                 task=self.name,
             )
         return self._applied(self.fold.settle(event.bulk_write_id, event.counts)) + self.end(

@@ -112,7 +112,7 @@ def _check_fit(job: Job, target: Job) -> None:
         raise ConfigError(f"both jobs are called {job.name!r}: give the second one another name")
     if target.partitions != job.partitions and "deterministic" in job.modes:
         counts = f"{job.name!r} has {job.partitions} partitions, {target.name!r} {target.partitions}"
-        raise ConfigError(f"{counts}: need equal, as the jobs are deterministic")
+        raise ConfigError(f"{counts}: a deterministic job is forked with its own number of partitions only")
     for stage, other in zip(job.stages, target.stages, strict=False):
         ours, theirs = stage.store_ids(), other.store_ids()
         lost = [name for name, store in ours.items() if theirs.get(name) != store]

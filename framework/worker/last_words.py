@@ -61,7 +61,7 @@ def _hung(seconds: str, stacks: list[str]) -> dict[str, Any]:
             main = []
         elif (frame := _FRAME.match(line)) and not in_grete(frame["file"]):
             main.append(line)
-    error = f"its loop did not turn for {seconds}"
+    error = f"it made no progress for {seconds}"
     if main and (frame := _FRAME.match(main[0])):
         error += f": it was in {frame['function']} ({frame['file']}, line {frame['line']})"
     return {"level": "ERROR", "event": HUNG, "error": error, "traceback": "\n".join(line[2:] for line in main)}

@@ -276,7 +276,7 @@ def _how(worker: WorkerProcess, code: int, event: str | None) -> str:
     """Return how a worker has ended."""
     if worker.was_silent:
         return f"said nothing for {worker.silent_s:.0f} s (is its process stopped?), and was killed"
-    known = {LOG_AWAY: "has waited in vain", HUNG: "hung, and was ended"}
+    known = {LOG_AWAY: "gave up waiting for the log", HUNG: "hung, and was ended"}
     return known.get(event or "", f"was {_code(code)}" if code < 0 else f"crashed, {_code(code)}")
 
 

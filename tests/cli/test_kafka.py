@@ -145,7 +145,7 @@ def test_a_topic_that_is_there_is_used_up(cluster: Cluster, shell: Shell) -> Non
     cluster.order({"ann": 4}, **{"transactional.id": cluster.name})
     log = ("--log", cluster.log)
     out = grete("run", "totals.py", *log, cwd=cluster.folder)
-    assert "all input is used up" in out
+    assert "all input is processed" in out
     assert f"grete state scan totals.py total/sums --log {cluster.log}" in out
     assert cluster.read_totals(3) == {"ann": [3, 7], "bob": [5]}
     assert sorted(shell("state", "scan", "totals.py", "sums", *log)) == ["ann\t7", "bob\t5"]

@@ -56,7 +56,7 @@ class Shop:
 
     def run(self, code: str = "totals.py") -> dict[str, int]:
         """Let workers use up what is there; return the state."""
-        assert "all input is used up" in grete("run", code, self.log, cwd=self.cluster.folder)
+        assert "all input is processed" in grete("run", code, self.log, cwd=self.cluster.folder)
         lines = (line.split("\t") for line in self.shell("state", "scan", code, "sums", self.log))
         return {name: int(total) for name, total in lines}
 

@@ -63,7 +63,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder in which the word count has run."""
     folder = tmp_path_factory.mktemp("words")
     out = grete("run", "tasks.word_count", "--input", "sentences=-", cwd=folder, stdin="so it\nso\n\x1b[2J\n")
-    assert "all input is used up; 3 input records" in out
+    assert "all input is processed; 3 input records" in out
     assert "grete state scan tasks.word_count count-words/counts" in out
     return folder
 

@@ -171,7 +171,7 @@ def test_a_fork_goes_on_from_an_older_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_fork_has_fewer_partitions_or_more(tmp_path: Path, partitions: int) -> None:
-    """Every key of a job of two goes where it belongs now, and is counted on; only if all input is used up."""
+    """Every key of a job of two goes where it belongs now, and is counted on; only if all input is processed."""
     first, directory = code(tmp_path, "first.py"), tmp_path / "job"
     lines = [(f"k{number}", WORDS) for number in range(25)]
     before = run(first, directory, *lines)
@@ -287,7 +287,10 @@ def test_a_deterministic_job_is_forked_and_not_rescaled(tmp_path: Path) -> None:
     into = f"--second-directory={forked}"
     third = code(tmp_path, "third.py", partitions='3, mode="deterministic"', pair="third")
     refused = grete("fork", code_of, third, where, f"--second-directory={tmp_path / 't'}", fails=REFUSED)
-    assert "'pair' has 2 partitions, 'third' 3: need equal, as the jobs are deterministic" in refused
+    assert (
+        "'pair' has 2 partitions, 'third' 3: a deterministic job is forked with its own number of partitions only"
+        in refused
+    )
     refused = grete("fork", code_of, aligned, where, f"--second-directory={tmp_path / 'a'}", fails=REFUSED)
     assert "'pair' is deterministic, 'aligned' aligned: need the same mode" in refused
     assert "count/counts\t40 entries" in grete("fork", code_of, second, where, into)

@@ -39,7 +39,7 @@ class Moving:
         """Order for each customer, let workers use it up; return the state."""
         if amount:
             self.cluster.order(dict.fromkeys(CUSTOMERS, amount))
-        assert "all input is used up" in grete("run", code, self.log, cwd=self.cluster.folder)
+        assert "all input is processed" in grete("run", code, self.log, cwd=self.cluster.folder)
         return self.scan(code)
 
     def scan(self, code: str, *more: str) -> dict[str, int]:

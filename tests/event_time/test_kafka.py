@@ -101,7 +101,7 @@ def _run(job: Job, broker: Broker, directory: Path, maker: str) -> LocalJob:
 
 
 def _work(local: LocalJob, kills: int) -> None:
-    """Run until all input is used up; kill the workers in turn, each after another share of the input."""
+    """Run until all input is processed; kill the workers in turn, each after another share of the input."""
     ends, partitions = local.ends(), itertools.cycle(range(local.job.partitions))
     total, killed = sum(ends.values()), 0
     deadline = time.monotonic() + LIMIT_S

@@ -213,7 +213,9 @@ def test_a_worker_does_not_guess_what_becomes_of_a_bulk_write(tmp_path: Path) ->
         written = [Attempt(log, bulk_write, task, 1, (STORE,)).close() for task in range(4)]
         with pytest.raises(RuntimeError):  # all four are committed, and its owner dies before the outcome
             commit(BreakingLog(log, 5), bulk_write, written, settings=SETTINGS, full=True)  # type: ignore[arg-type]  # acts as a log
-        with pytest.raises(Halted, match=r"the bulk write .* is in doubt.*grete backfill JOB --resume or --abort"):
+        with pytest.raises(
+            Halted, match=r"the bulk write .* has not written its outcome.*grete backfill JOB --resume or --abort"
+        ):
             run_pair(reference, directory)
         assert settle(log, job, counts=counts) == (bulk_write.bulk_write_id, counts)
         assert all(settled_fold(log, wiring).in_doubt is None for wiring in all_wirings(job))

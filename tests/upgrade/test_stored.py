@@ -110,7 +110,7 @@ def end(request: pytest.FixtureRequest) -> str:
 def once_each(stored: Stored) -> dict[str, list[int]]:
     """Let a job go on; check that state and running totals hold each word once. Return the rest of the outputs."""
     out = stored.go_on()
-    assert f"all input is used up; {len(MORE) + stored.uncommitted} input records committed" in out
+    assert f"all input is processed; {len(MORE) + stored.uncommitted} input records committed" in out
     everything = stored.before + MORE
     totals = stored.totals()
     assert stored.state("split/seen") == Counter(key for key, _ in everything)

@@ -131,7 +131,7 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path, hang: str, mode: str) -
         local.stop()
         assert worker.exit_code == ExitCode.DONE
         news = local.supervisor.news[0]
-        assert news.startswith("worker 0 hung, and was ended: its loop did not turn for 0:00:02")
+        assert news.startswith("worker 0 hung, and was ended: it made no progress for 0:00:02")
         function = "lock_twice" if "call" in hang else hang
         assert f"it was in {function} ({reference}, line " in news
         assert news.endswith(" in process")  # the innermost call comes first, the first one that is not ours last

@@ -137,12 +137,14 @@ def test_thirty_minutes_without_the_log_use_up_no_restart(tmp_path: Path) -> Non
     worker, log = supervisor.workers[0], job_directory.worker_log(0)
     log.write_text('{"level": "ERROR", "event": "log away", "error": "Kafka at b:1 did not answer for 60 s"}\n')
     supervisor._plan_restart(worker, 1)
-    assert supervisor.news[-1].startswith("worker 0 has waited in vain: Kafka at b:1 did not answer for 60 s (log: ")
+    assert supervisor.news[-1].startswith(
+        "worker 0 gave up waiting for the log: Kafka at b:1 did not answer for 60 s (log: "
+    )
     for _ in range(29):  # one a minute
         supervisor._plan_restart(worker, 1)
     assert (worker.crashes, worker.exit_code) == (0, None)
     assert worker.restart_at - time.monotonic() <= settings.restart_backoff_ms_max / 1000
-    assert supervisor.news[-1] == "worker 0 has waited in vain, as the last time; restart in 10.0 s"
+    assert supervisor.news[-1] == "worker 0 gave up waiting for the log, as the last time; restart in 10.0 s"
     log.write_text('{"level": "ERROR", "event": "crashed", "error": "disk full"}\n')
     for _ in range(2):
         supervisor._plan_restart(worker, 1)

@@ -128,7 +128,7 @@ def _summary(
     say: Callable[[str], None] = screen.say
     for report in feeding.fed[:1]:
         say(f"read: {described(report)}")
-    how = "stopped" if stopped else "all input is used up"
+    how = "stopped" if stopped else "all input is processed"
     say(
         f"{found.job.name}: {how}; {counted(records, 'input record')} committed in {seconds:.1f} s "
         f"({records / max(seconds, 0.001):,.0f}/s), after a start of {start:.1f} s"

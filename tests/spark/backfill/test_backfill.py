@@ -184,7 +184,7 @@ def test_a_backfill_whose_driver_is_killed_before_the_outcome_is_settled(spark: 
     shutil.copytree(scene.job_directory.directory, tmp_path / "other")
     for directory, choice in ((scene.job_directory.directory, "--resume"), (tmp_path / "other", "--abort")):
         scene.move_to(directory)
-        with pytest.raises(Halted, match="is in doubt"):
+        with pytest.raises(Halted, match="has not written its outcome"):
             scene.run()
         settled = ["backfill", scene.reference, f"--directory={directory}", choice]
         assert ("counts" if choice == "--resume" else "does not count") in grete(*settled)
