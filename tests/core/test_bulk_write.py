@@ -154,7 +154,8 @@ def test_a_start_passes_over_a_bulk_write_that_is_invalid() -> None:
 def test_a_start_refuses_a_bulk_write_in_doubt() -> None:
     """It would have to guess; nothing is claimed, so the run can still be decided (1.8)."""
     start, _ = started(bulk_write_after_two_checkpoints()[0])
-    with pytest.raises(Halted, match=r"b-1: the bulk write r .* has not written its outcome.*grete backfill JOB --resume or --abort"):
+    wanted = r"b-1: the bulk write r .* has not written its outcome.*grete backfill JOB --resume or --abort"
+    with pytest.raises(Halted, match=wanted):
         start.outcome(on.OutcomeFound("r", counts=None))
 
 
