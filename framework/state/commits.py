@@ -47,6 +47,7 @@ class Latest:
         self.top = 0
         self.count = 0
         self._in_doubt: CommittedAt | None = None  # of a bulk write without an outcome
+        self._settled: str | None = None  # the last bulk write with an outcome: a log at least once repeats its commit
 
     @property
     def in_doubt(self) -> CommittedAt | None:
@@ -68,14 +69,16 @@ class Latest:
                 self._count(self._in_doubt)  # this one builds on the bulk write's commit: its process knew the outcome
             if at.commit.bulk_write_id is None:
                 self._count(at)
-            elif self._in_doubt is None or self._in_doubt.commit.bulk_write_id != at.commit.bulk_write_id:
+            elif at.commit.bulk_write_id != self._settled and (
+                self._in_doubt is None or self._in_doubt.commit.bulk_write_id != at.commit.bulk_write_id
+            ):
                 self._in_doubt = at
         elif header.type is ChangelogType.OUTCOME and self._in_doubt is not None:
             bulk_write_id, counts = decode_outcome(value)
             if bulk_write_id == self._in_doubt.commit.bulk_write_id:
                 if counts:
                     self._count(self._in_doubt)
-                self._in_doubt = None
+                self._in_doubt, self._settled = None, bulk_write_id
 
     def begin_at(self, at: CommittedAt) -> None:
         """Take a commit that is known to be valid: the message to begin with."""

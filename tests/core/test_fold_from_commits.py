@@ -267,6 +267,7 @@ def as_log(log: Changelog, start: int = 0) -> tuple[MemoryLog, TopicPartition]:
 @settings(max_examples=400, deadline=None)
 @given(EVENTS)
 @example(LOSING)
+@example([("claim", 0, 0), ("claim", 0, 1), ("commit", 0, 1), ("repeat", 0, 3)])  # rolled back, and its commit again
 def test_a_look_back_from_the_end_agrees(events: list[tuple[str, int, int]]) -> None:
     """How far a look back goes before it judges does not matter, nor where the log was trimmed (C2, K2)."""
     log = written(events)
