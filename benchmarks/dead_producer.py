@@ -153,6 +153,9 @@ class Scene:
         self._locks = [] if kafka else [Path(f"{place}-{name}") for name in ("queue", "lock")]
         self.writer = sender(place, source)
         self.readers = {name: receiver(place, topic, PARTITIONS) for name, topic in self.topics.items()}
+        stack.callback(self.writer.close)
+        for reader in self.readers.values():
+            stack.callback(reader.close)
         self.seen = Seen()
         self._fed_from = NEVER
 

@@ -15,13 +15,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.progress import track
 
-from benchmarks.latency.ends import receiver, sender
+from benchmarks.latency.ends import Receiver, Sender, receiver, sender
 from benchmarks.on_kafka import make_topic
 from benchmarks.results import Kept, Table, write
 from benchmarks.running import console, taken
@@ -153,7 +153,14 @@ def _said(worker: "subprocess.Popen[str]") -> str:
 
 def _feed(place: str, run: str, seconds: float, *, repeats: bool) -> list[float]:
     """Send lines at their rate, read what comes of them; return the latency of each line in ms."""
-    writer, reader = sender(place, f"bench-lines-{run}"), receiver(place, f"bench-totals-{run}", PARTITIONS)
+    with (
+        closing(sender(place, f"bench-lines-{run}")) as writer,
+        closing(receiver(place, f"bench-totals-{run}", PARTITIONS)) as reader,
+    ):
+        return _latencies(writer, reader, seconds, repeats=repeats)
+
+
+def _latencies(writer: Sender, reader: Receiver, seconds: float, *, repeats: bool) -> list[float]:
     total = round((WARM_S + seconds) * RATE)
     jitter = random.Random(2).random  # else lines and checkpoints keep the same step
     sent, latest, outputs = [0.0] * total, [0.0] * total, Counter[int]()

@@ -30,12 +30,20 @@ class Sender(Protocol):
         """Return when all are in the log. Raises SystemExit if one is not."""
         ...
 
+    def close(self) -> None:
+        """Disconnect."""
+        ...
+
 
 class Receiver(Protocol):
     """Reads changes."""
 
     def take(self, timeout_s: float) -> Sequence[tuple[int, bytes, bytes]]:
         """Return what has come, as (partition, key, value); wait for something, but no longer than that."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect."""
         ...
 
 
@@ -59,6 +67,9 @@ class _KafkaSender:
         if self._producer.flush(30) or self._failed is not None:
             raise SystemExit(f"the broker did not take all documents: {self._failed}")
 
+    def close(self) -> None:
+        self._producer.close()
+
 
 class _KafkaReceiver:
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
@@ -75,6 +86,9 @@ class _KafkaReceiver:
         messages = [first, *self._consumer.consume(5_000, 0)]
         return [(m.partition() or 0, m.key() or b"", m.value() or b"") for m in messages if m.error() is None]
 
+    def close(self) -> None:
+        self._consumer.close()
+
 
 class _EmbeddedSender:
     def __init__(self, path: Path, topic: str) -> None:
@@ -87,6 +101,9 @@ class _EmbeddedSender:
         self._log.poll()
 
     def flush(self) -> None:
+        self._log.close()
+
+    def close(self) -> None:
         self._log.close()
 
 
@@ -104,6 +121,9 @@ class _EmbeddedReceiver:
                 self._next[partition] = rows[-1].offset + 1
                 found += [(partition.partition, row.key or b"", row.value or b"") for row in rows]
         return found
+
+    def close(self) -> None:
+        self._log.close()
 
 
 def sender(log: str, topic: str) -> Sender:

@@ -26,6 +26,9 @@ class Canned:
     def take(self, _timeout_s: float) -> Sequence[tuple[int, bytes, bytes]]:
         return [self._records.pop(0)] if self._records else []
 
+    def close(self) -> None:
+        """Hold nothing."""
+
 
 def test_a_whole_index_is_accepted_and_its_times_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """All records that are due, each once: the run counts, and a document is done with its last record."""

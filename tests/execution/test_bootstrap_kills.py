@@ -18,7 +18,7 @@ from protocol.partitioner import partition_of
 from tests.execution.priced_job import bills_of, orders_of, pricing, table_of
 from tests.worker.workers import LIMIT_S
 
-ITEMS = 60_000
+ITEMS = 120_000
 ORDERED = range(0, ITEMS, 20)
 EARLIER_MS = 100_000  # by time, the orders would come first; not so old that a broker deletes them
 
