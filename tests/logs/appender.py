@@ -2,6 +2,7 @@
 
 stream: after a line on stdin, append NAME:0, NAME:1, … to shared[0], BATCH at a time; print each last offset.
 answer: append one message for each line on stdin.
+next: append BATCH messages in one poll, without being asked; print the last offset.
 hang: append BATCH messages, print a line and stay inside of the transaction until killed.
 """
 
@@ -28,6 +29,10 @@ def main(mode: str, path: str, name: str, count: str, batch: str) -> None:
     tell("ready")
     if mode == "hang":
         hang(log, name, int(batch))
+    if mode == "next":
+        for each in range(int(batch)):
+            log.send(0, each, SHARED, f"{name}:{each}".encode())
+        tell(str(log.poll()[-1].offset))
     for number, _ in enumerate(sys.stdin):
         numbers = range(int(count)) if mode == "stream" else range(number, number + 1)
         for start in range(0, len(numbers), int(batch)):

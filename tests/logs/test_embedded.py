@@ -1,7 +1,9 @@
 """The embedded log beyond the port's contract: many processes, durability, bounded files, metadata."""
 
 import contextlib
+import fcntl
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.errors import ConfigError, TransientError
+from framework.errors import ConfigError, LogAway
 from framework.logs.embedded import EmbeddedLog, notifier, writer_queue
 from framework.logs.embedded import log as log_module
 from framework.ports import ExternalRecord
@@ -108,14 +110,49 @@ def test_processes_make_one_log(path: Path, spawn: Callable[..., Appender]) -> N
 
 
 def test_a_stuck_writer_is_an_error(log: EmbeddedLog, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A holder that does not go on is a TransientError with the lock's name; the queue stays for another poll."""
+    """A holder that does not go on is an error with the lock's name and its pid; the queue stays for another poll."""
     monkeypatch.setattr(writer_queue, "HOLD_S_MAX", 0.01)
     append(log, b"x")
     with contextlib.closing(EmbeddedLog(path)) as other:
         log.send(0, 0, A0, b"y")
-        with other._transaction(sync=False), pytest.raises(TransientError, match=r"log\.db-lock: held by another"):
+        with (
+            other._transaction(sync=False),
+            pytest.raises(LogAway, match=rf"log\.db-lock: .* process {os.getpid()} \(.*\) holds it"),
+        ):
             log.poll()
     assert [delivery.offset for delivery in log.poll()] == [1]
+
+
+def test_a_process_that_is_stopped_while_it_is_next_holds_up_none(
+    log: EmbeddedLog, path: Path, spawn: Callable[..., Appender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in the queue: the others get an error that names it and the way, and write when it goes on."""
+    monkeypatch.setattr(writer_queue, "HOLD_S_MAX", 0.05)
+    queue = os.open(path.with_name("log.db-queue"), os.O_RDWR)
+    with log._transaction(sync=False):
+        stopped = spawn("next")
+        while is_free(queue):
+            pass
+        stopped.send_signal(signal.SIGSTOP)
+        os.waitpid(stopped.pid, os.WUNTRACED)
+    os.close(queue)
+    log.send(0, 0, SHARED, b"mine")
+    way = rf"log\.db-queue: held .* process {stopped.pid} \(.*\) is stopped: continue it \(kill -CONT {stopped.pid}\)"
+    with pytest.raises(LogAway, match=way):
+        log.poll()
+    stopped.send_signal(signal.SIGCONT)
+    assert int(listen(stopped)) == 0
+    assert [delivery.offset for delivery in log.poll()] == [1]
+
+
+def is_free(lock: int) -> bool:
+    """Whether no process holds a file lock."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    return True
 
 
 @pytest.mark.parametrize("inotify", [True, False])

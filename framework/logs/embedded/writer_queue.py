@@ -2,28 +2,31 @@
 
 import fcntl
 import os
+import re
 import time
 from pathlib import Path
 from types import TracebackType
 
-from framework.errors import TransientError
+from framework.errors import LogAway
 
-HOLD_S_MAX = 10.0  # far above any transaction: who holds the lock longer is stopped, or its disk is
+HOLD_S_MAX = 10.0  # far above any transaction: a process that holds a lock for longer is stopped, or its disk is
 PAUSE_MIN_S, PAUSE_MAX_S = 0.00002, 0.001  # between tries of the process that is next
+PAUSE_QUEUED_S = 0.0005  # between tries of the others: the kernel's own wait knows no time-out
 
 
 class WriterLock:
     """Two file locks, released by the kernel when their process dies. Not re-entrant.
 
-    Waiters sleep in the kernel for the queue lock; its holder alone is next for the writer lock. So a process that has
-    just written cannot overtake it, and only one process tries again and again, which is what makes a time-out
-    possible.
+    A process waits for the queue lock, and its holder alone is next for the writer lock. So a process that has just
+    written cannot overtake it. Each wait has a time-out, because a process that is stopped (SIGSTOP, a debugger) keeps
+    its locks.
     """
 
     def __init__(self, path: Path) -> None:
         """Open or make the lock files ``<path>-lock`` and ``<path>-queue``, mode 0600. Raises OSError."""
         self.path = path.with_name(path.name + "-lock")
-        self._queue = _open(path.with_name(path.name + "-queue"))
+        self._queue_path = path.with_name(path.name + "-queue")
+        self._queue = _open(self._queue_path)
         try:
             self._writer = _open(self.path)
         except OSError:
@@ -31,19 +34,10 @@ class WriterLock:
             raise
 
     def __enter__(self) -> None:
-        """Wait for the lock. Raises TransientError if one process holds it for HOLD_S_MAX while this one is next."""
-        fcntl.flock(self._queue, fcntl.LOCK_EX)
+        """Wait for the lock. Raises LogAway if one of the two is not free for HOLD_S_MAX: no fault of this process."""
+        _wait(self._queue, self._queue_path, PAUSE_QUEUED_S, PAUSE_QUEUED_S)
         try:
-            deadline = time.monotonic() + HOLD_S_MAX
-            pause = PAUSE_MIN_S
-            while not self._try():
-                if time.monotonic() > deadline:
-                    raise TransientError(
-                        f"{self.path}: held by another process for {HOLD_S_MAX:.0f} s: find it with `fuser -v` on this "
-                        "file; if it is stopped, continue or kill it (its transaction is undone), then restart"
-                    )
-                time.sleep(pause)
-                pause = min(pause * 1.5, PAUSE_MAX_S)
+            _wait(self._writer, self.path, PAUSE_MIN_S, PAUSE_MAX_S)
         finally:
             fcntl.flock(self._queue, fcntl.LOCK_UN)
 
@@ -58,13 +52,45 @@ class WriterLock:
         os.close(self._writer)
         os.close(self._queue)
 
-    def _try(self) -> bool:
-        try:
-            fcntl.flock(self._writer, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
 
 def _open(path: Path) -> int:
     return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+
+def _wait(file: int, path: Path, pause_s: float, pause_s_max: float) -> None:
+    """Take one of the locks. Raises LogAway after HOLD_S_MAX, with the process that holds it."""
+    deadline = time.monotonic() + HOLD_S_MAX
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise LogAway(
+                    f"{path}: held by another process for {HOLD_S_MAX:.0f} s: {_holder(path)}, then restart; what it "
+                    "had not committed is undone if it is killed"
+                ) from None
+        else:
+            return
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, pause_s_max)
+
+
+def _holder(path: Path) -> str:
+    """Return which process holds the lock, and what to do about it; without Linux's /proc, how to find it."""
+    try:
+        inode = path.stat().st_ino
+        pids = {int(pid) for pid, held in _HELD.findall(Path("/proc/locks").read_text()) if int(held) == inode}
+        for pid in pids:
+            # another file system may have a file of this number
+            if any(path.samefile(file) for file in Path(f"/proc/{pid}/fd").iterdir() if file.exists()):
+                command, state = _STAT.findall(Path(f"/proc/{pid}/stat").read_text())[0]
+                if state in "Tt":  # stopped by a signal, or by a debugger
+                    return f"process {pid} ({command}) is stopped: continue it (kill -CONT {pid}) or kill it"
+                return f"process {pid} ({command}) holds it: see what it waits for, as its disk, or kill it"
+    except OSError:  # it is gone, or another user's
+        pass
+    return "find it with `fuser -v` on this file, and continue it if it is stopped, or kill it"
+
+
+_HELD = re.compile(r"^\d+: FLOCK .* (\d+) \w+:\w+:(\d+) ", re.MULTILINE)  # of /proc/locks: pid and inode
+_STAT = re.compile(r"^\d+ \((.*)\) (\w)", re.DOTALL)  # of /proc/PID/stat: command and state
