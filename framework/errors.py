@@ -15,15 +15,15 @@ class ExitCode(IntEnum):
     meaning: str
     advice: str
 
-    DONE = 0, "asked to stop (SIGTERM), and did; or the command has done its work", "leave it"
+    DONE = 0, "asked to stop (SIGTERM), and did; or the command has done its work", "not restart it"
     FAILED = (
         1,
-        "crashed, hung, did not stop in time, the broker did not answer, or a command found a difference",
+        "crashed, hung, did not stop in time, the broker did not answer, or a check of the job found a difference",
         "restart it, with a pause",
     )
-    USAGE = 2, "the command line, a setting or the job's code is wrong; nothing was started", "leave it"
-    FENCED = 3, "fenced: another process has the partition", "leave it"
-    HALTED = 4, "halted: an assumption is broken, or a worker found a wrong configuration", "call a person"
+    USAGE = 2, "the command line, a setting or the job's code is wrong; nothing was started", "not restart it"
+    FENCED = 3, "fenced: another process has the partition", "not restart it"
+    HALTED = 4, "halted: an assumption is broken, or a worker found a wrong configuration", "page an operator"
 
     def __new__(cls, code: int, meaning: str, advice: str) -> Self:
         """Keep what is known about the code beside it."""

@@ -100,7 +100,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     shutdown_timeout_ms: int = 10_000
     """A graceful stop waits this long for its alignment (R6)."""
     liveness_timeout_ms: int = 300_000
-    """A worker that goes on by no record and no turn of its loop for this long logs all stacks, ends, and is restarted.
+    """A worker that makes no progress (no record, no turn of its loop) for this long logs all stacks and is
+    restarted.
 
     As Kafka's ``max.poll.interval.ms``: a record, a timer or a call of ``process_batch`` may take almost as long.
     """
@@ -111,7 +112,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     restarts_max: int = 10
     """Crashes of one worker in a row, without a commit in between, after which the supervisor gives up.
 
-    The end of a worker that has waited in vain for the log does not count.
+    An exit because the log did not answer is not counted.
     """
 
     def __post_init__(self) -> None:

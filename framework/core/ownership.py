@@ -158,7 +158,8 @@ class Ownership:
         newer = self._check.row(offset, value, self.claim)
         if newer is not None:
             raise Fenced(
-                f"{self.changelog}: generation {newer} claimed at offset {offset}; {self.generation} gives up",
+                f"{self.changelog}: another worker has taken over this task (generation {newer}, claim at offset "
+                f"{offset}); this worker (generation {self.generation}) is fenced and stops",
                 partition=self.changelog,
                 offset=offset,
             )

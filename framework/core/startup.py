@@ -140,9 +140,9 @@ class StartUp:
         if self.phase is StartupPhase.VERIFYING:
             if self.fold.next_offset <= self._own_offset:
                 raise Halted(
-                    f"{self.name}: own claim at offset {self._own_offset}, but the changelog ends at {event.offset}: "
-                    "the log "
-                    "has lost a message that it acknowledged: start again; if it halts again, restore the topic",
+                    f"{self.name}: the claim that this worker wrote at offset {self._own_offset} is gone, the "
+                    f"changelog ends at {event.offset}: the log has lost a message that it acknowledged. Start again; "
+                    "if it halts again, restore the topic",
                     task=self.name,
                 )
             if not self._lost:

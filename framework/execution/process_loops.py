@@ -250,7 +250,7 @@ def failure(
         which = f"offset {batch.offset_at(index)}, record {batch.first + index}"
         cause = _cause(declared, batch, index, error)
     passable = isinstance(declared.errors, DeadLetter) or isinstance(cause, ReturnError)
-    way = "" if passable else "; to let such records pass: Input(…, errors=DeadLetter(Topic(…)))"
+    way = "" if passable else "; to send such records to a dead-letter topic: Input(…, errors=DeadLetter(Topic(…)))"
     where = f"stage {site.stage}, partition {site.partition}: topic {declared.topic.name} ({batch.source}), {which}"
     return TaskError(
         f"{where}: {type(cause).__name__}: {cause}{user_line(error)}{way}",

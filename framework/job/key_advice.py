@@ -34,7 +34,8 @@ def misplaced(
     return (
         f"{partition} offset {at.offset:,}: key {_shown(at.key)} belongs in partition "
         f"{partitioner.place(at.key, partitions)}: topic {partition.topic} is partitioned by {_NAMES[partitioner]}, "
-        f"and state is by partition. {_whose(partition, partitions, partitioner, at.key, before)}. {_AND_THEN}"
+        "and state is kept per partition: two tasks would hold this key. "
+        f"{_whose(partition, partitions, partitioner, at.key, before)}. {_AND_THEN}"
     )
 
 
@@ -62,7 +63,7 @@ def two_producers(job: str, partition: TopicPartition, found: Recognized) -> str
     )
     return (
         f"{partition}: of its keys some are placed by murmur2 and some by CRC32 ({shown}): two producers of job "
-        f"{job!r} have different partitioners, so a key is in two partitions, and state is by partition. Set in both "
+        f"{job!r} have different partitioners, so a key is in two partitions, and its state in two tasks. Set in both "
         f"{_SET[Partitioner.MURMUR2]}. {_AND_THEN}"
     )
 
@@ -73,7 +74,7 @@ def differing_inputs(stage: str, known: Mapping[str, Partitioner]) -> str:
     others = ", ".join(sorted(topic for topic, each in known.items() if each is not Partitioner.MURMUR2))
     return (
         f"stage {stage}: its inputs are partitioned differently: {shown}. Records of one key come to different tasks, "
-        f"and state is by partition. For {others} set {_SET[Partitioner.MURMUR2]}. {_AND_THEN}"
+        f"and state is kept per partition. For {others} set {_SET[Partitioner.MURMUR2]}. {_AND_THEN}"
     )
 
 

@@ -46,7 +46,7 @@ class Kit:
         processing_guarantee: Literal["exactly-once", "at-least-once"] | None = None,
         settings: Settings | None = None,
     ) -> None:
-        """Make the job's topics. ``partitions`` and ``guarantee`` replace those of the job and of the settings."""
+        """Make the job's topics. ``partitions`` and ``processing_guarantee`` replace those of job and settings."""
         if partitions is not None:
             job = Job(job.name, [stage.task for stage in job.stages], partitions, job.mode)
         settings = settings or Settings()

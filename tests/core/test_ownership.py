@@ -210,7 +210,7 @@ def test_a_higher_generation_before_a_commit_fences(message: str) -> None:
         task.log.claim(INNER, 3)
     else:
         task.log.append(CHANGELOG, data(3, 1))
-    with pytest.raises(Fenced, match="generation 3 claimed at offset"):
+    with pytest.raises(Fenced, match="generation 3, claim at offset"):
         task.release()
     assert list(task.committed) == [0]
     assert [header.checkpoint_id for header in task.sent(OUT[0])] == [0]
@@ -236,7 +236,7 @@ def test_a_commit_that_the_log_refuses_fences() -> None:
     """A log that compares and appends in one transaction refuses the commit: the process gives up (C3)."""
     task = ready_to_commit()
     task.log.claim(INNER, 3)
-    with pytest.raises(Fenced, match="generation 3 claimed at offset"):
+    with pytest.raises(Fenced, match="generation 3, claim at offset"):
         task.step(on.ChangelogAppended(-1, 0, 0, fenced=True))
     assert list(task.committed) == [0]
 

@@ -41,7 +41,7 @@ def test_a_foreign_claim_before_a_rollbacks_claim_fences(foreign: int) -> None:
     """g = own + 1 exactly, and any foreign claim before it ends the process: it never claims above (C6, 1.8 C1)."""
     task = rolling_back()
     task.log.claim(INNER, foreign)
-    with pytest.raises(Fenced, match=f"generation {foreign} claimed"):
+    with pytest.raises(Fenced, match=f"generation {foreign}, claim at"):
         task.release()
     assert [header.generation for header in task.sent(OUT[0])] == [1]
 

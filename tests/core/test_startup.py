@@ -218,7 +218,7 @@ def test_a_changelog_that_ends_before_the_own_claim_halts() -> None:
     task.start()
     task.held, task.hold = [], {do.ReadChangelog}
     task.step(on.ChangelogAppended(5, 0, 0, fenced=False))
-    with pytest.raises(Halted, match="own claim at offset 5, but the changelog ends at 0"):
+    with pytest.raises(Halted, match="the claim that this worker wrote at offset 5 is gone, the changelog ends at 0"):
         task.step(on.ChangelogEnd(0))
 
 
@@ -258,7 +258,7 @@ def test_messages_behind_the_own_claim_do_not_concern_the_start() -> None:
 def test_a_genesis_behind_another_claim_is_fenced() -> None:
     """The first commit is checked like any other: nothing is announced (C3, A2)."""
     task = Scenario(Log())
-    with pytest.raises(Fenced, match="generation 2 claimed at offset 1"):
+    with pytest.raises(Fenced, match="generation 2, claim at offset 1"):
         claimed_before(task)
     assert (task.committed, task.all(do.Send)) == ({}, [])
 

@@ -78,9 +78,8 @@ class Merge:
         """Note that the message at ``offset`` was read (R5). Raises Halted if it lies before the position."""
         if offset < self.position[partition]:
             raise Halted(
-                f"{self.name}: {partition} offset {offset} was delivered, though {self.position[partition]} is next: "
-                "the log "
-                "went backwards: start the worker again; if it halts again, restore the topic",
+                f"{self.name}: {partition}: received offset {offset}, expected {self.position[partition]} or later: "
+                "the log was truncated or rewritten. Start the worker again; if it halts again, restore the topic",
                 task=self.name,
                 partition=partition,
                 offset=offset,

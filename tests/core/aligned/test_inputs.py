@@ -223,7 +223,7 @@ def test_a_message_before_the_position_halts() -> None:
     task, a0, _ = running()
     a0.send(1, "x")
     task.read()
-    with pytest.raises(Halted, match="offset 2 was delivered, though 3 is next"):
+    with pytest.raises(Halted, match="received offset 2, expected 3 or later"):
         task.deliver(2, task.log.rows[T][2][1])
 
 

@@ -209,7 +209,7 @@ def test_a_message_before_the_position_halts() -> None:
     task, a0, _ = inner()
     at = a0.send(("x", 100, A0))
     task.read()
-    with pytest.raises(Halted, match="offset 0 was delivered, though 1 is next"):
+    with pytest.raises(Halted, match="received offset 0, expected 1 or later"):
         task.deliver(at, task.log.rows[T][at][1])
 
 
