@@ -10,8 +10,8 @@
 #   make docs-look   the site in Chromium at two widths, as pictures; fails if a page is too wide or a script fails
 #   make bench   the benchmarks           LOG=kafka (a broker of its own) or kafka://host:9092
 #                                         WRITE=1 (figures and tables into docs)
-#                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)
-#                                         PEERS=1 (Flink, quixstreams, Kafka Streams beside it; needs Maven and a JDK)
+#                PEERS=1                  Flink, quixstreams, Kafka Streams beside it, on Kafka (needs Maven and a JDK)
+#                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)  PEERS=1
 #                EXPERIMENT=intervals     early outputs, from an interval of 100 ms to one of 10 minutes
 #                EXPERIMENT=dead_producer what goes on while a worker is dead, in each mode
 #                EXPERIMENT=shared_channel  early records: kept, read again, and what two other ways would cost

@@ -1,8 +1,11 @@
 """The benchmarks on Kafka: counting beside a bare loop, and coming back with state."""
 
+from collections.abc import Sequence
+
 from rich.table import Table
 
 from benchmarks import results as kept
+from benchmarks.peers.tools import PEERS, TOOLS, asked_peers
 from benchmarks.running import Results, console, keep, measure, median, run_all, say_where, show, taken
 from framework.logs.address import KAFKA
 from framework.testing.broker import find_broker
@@ -19,13 +22,18 @@ STARTS = {
 }
 
 
-def plan(bootstrap: str, messages: int) -> dict[str, tuple[str, ...]]:
-    """Return label → measurement, in the order of one round."""
+def plan(bootstrap: str, messages: int, tools: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
+    """Return label → measurement, in the order of one round. ``tools``: the peers beside it."""
     common = ("count", bootstrap, f"messages={messages}")
     exactly, at_least = (
         (*common, f"checkpoint_interval_ms={INTERVAL_MS}", f"processing_guarantee={name}")
         for name in ("exactly-once", "at-least-once")
     )
+    beside = {
+        name: (*common, f"checkpoint_interval_ms={INTERVAL_MS}", f"form={name}")
+        for name, peer in PEERS.items()
+        if peer.tool.name in tools
+    }
     return {
         "exactly once": (*exactly, "form=process"),
         AT_LEAST: (*at_least, "form=process"),
@@ -33,6 +41,7 @@ def plan(bootstrap: str, messages: int) -> dict[str, tuple[str, ...]]:
         BARE: (*common, "form=bare"),
         "exactly once, batch": (*exactly, "form=process_batch"),
         "at least once, batch": (*at_least, "form=process_batch"),
+        **beside,
     }
 
 
@@ -77,9 +86,14 @@ def measure_kafka(log: str, rounds: int, messages: int, keys: int) -> Results:
 def _measure(bootstrap: str, how: str, rounds: int, messages: int, keys: int) -> Results:
     console.print(f"Kafka: {bootstrap} ({how})")
     measure(MODULE, "events", bootstrap, f"messages={messages}")
-    results = run_all(MODULE, plan(bootstrap, messages), rounds)
+    tools = asked_peers()
+    for tool in tools:
+        console.print(f"{tool}: fetching and building it, once")
+        TOOLS[tool].command("Count")
+    results = run_all(MODULE, plan(bootstrap, messages, tools), rounds)
     say_where("confluent-kafka", "rocksdict", "msgspec")
     run, counting = taken("confluent-kafka", "rocksdict", "msgspec"), show_counting(results, messages)
+    run.notes = [f"{tool} {TOOLS[tool].version}: {TOOLS[tool].counting}." for tool in tools]
     restart = measure(MODULE, "restart", bootstrap, f"keys={keys}", f"checkpoint_interval_ms={RESTART_INTERVAL_MS}")
     keep("kafka", run, [counting, show_restarts(restart, keys)])
     return results | {"restart": [restart]}

@@ -21,7 +21,8 @@ import msgspec
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.counting import PARTITIONS, Counted, events_topic
+from benchmarks.counting import JOBS, PARTITIONS, Counted, events_topic
+from benchmarks.peers.tools import PEERS, Peer
 from framework.logs.address import KAFKA
 from framework.settings import Settings, with_texts
 from framework.worker.process_main import WorkerSpec
@@ -32,6 +33,7 @@ VALUE_BYTES = 80
 LIMIT_S = 240.0
 CHANGES = 50_000  # between two kills
 SETTLE_S = 1.5
+PEER_THREADS = 2  # as many as cores: more were slower
 STATUS_S = 0.1  # between two statuses of a worker, at most
 Result = dict[str, float]
 
@@ -125,11 +127,14 @@ def spec(bootstrap: str, directory: Path, partition: int, **settings: int | str)
 
 
 def count(bootstrap: str, messages: int, form: str, **settings: int | str) -> Result:
-    """Count with one worker for each of four partitions, or with the bare loop: messages/s, as its readers see it."""
+    """Count with one worker for each of four partitions: messages/s, as its readers see it.
+
+    ``form``: a job of ``benchmarks.counting``, "bare" (the bare loop), or the name of a peer.
+    """
     run = os.urandom(4).hex()
     topic = f"bench-counted-{run}"
     make_topic(bootstrap, topic, PARTITIONS)
-    job = "process" if form == "bare" else form
+    job = form if form in JOBS else "process"
     os.environ |= {"BENCH_RUN": run, "BENCH_JOB": job, "BENCH_MESSAGES": str(messages)}
     with tempfile.TemporaryDirectory(prefix="grete-bench-") as name:
         directory = Path(name)
@@ -141,6 +146,8 @@ def count(bootstrap: str, messages: int, form: str, **settings: int | str) -> Re
             make_topic(bootstrap, f"{topic}-changelog", PARTITIONS)
             command = [sys.executable, "-m", "benchmarks.bare_kafka", bootstrap, topic, str(messages), name]
             processes = [subprocess.Popen(command)]
+        elif form in PEERS:
+            processes = [_peer(PEERS[form], bootstrap, (events_topic(messages), topic), directory, **settings)]
         else:
             started = [spawner.start(spec(bootstrap, directory, p, **settings)) for p in range(PARTITIONS)]
             processes = [one.process for one in started]
@@ -160,6 +167,18 @@ def count(bootstrap: str, messages: int, form: str, **settings: int | str) -> Re
         "cpu_s": used.ru_utime + used.ru_stime,
         "rss_mib": used.ru_maxrss / 1024,
     }
+
+
+def _peer(
+    peer: Peer, bootstrap: str, topics: tuple[str, str], directory: Path, *, checkpoint_interval_ms: int | str
+) -> "subprocess.Popen[bytes]":
+    """Start a peer's counting job; it ends with its standard input, so with us."""
+    (directory / "peer").mkdir()
+    more = [topics[1], str(directory / "peer"), peer.guarantee, str(checkpoint_interval_ms), str(PEER_THREADS)]
+    with (directory / "worker-0.log").open("wb") as log:
+        return subprocess.Popen(
+            [*peer.tool.command("Count"), bootstrap, *topics, *more], stdin=subprocess.PIPE, stdout=log, stderr=log
+        )
 
 
 def _watch(

@@ -18,10 +18,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.latency.articles import paragraphs
 from benchmarks.latency.cell import RATE
 from benchmarks.latency.modes import MODES
-from benchmarks.latency.peers.tools import PEERS, TOOLS
 from benchmarks.latency.pictures import draw
 from benchmarks.latency.report import as_cells, figures, peers_table, tables
 from benchmarks.latency.results import KILLS_S, QUICK_KILLS_S, Cell, Found
+from benchmarks.peers.tools import PEERS, TOOLS, asked_peers
 from benchmarks.results import Kept, Run, write
 from benchmarks.running import console, measure_any, taken, where
 from framework.errors import ConfigError
@@ -125,15 +125,6 @@ def for_docs(found: Found) -> Kept:
     return Kept([run], cells)
 
 
-def asked_peers() -> list[str]:
-    """Return the peers that the environment asks for. Raises SystemExit if there is one that we do not know."""
-    asked = os.environ.get("PEERS") or ""
-    names = list(TOOLS) if asked == "1" else [name.strip() for name in asked.split(",") if name.strip()]
-    if unknown := set(names) - set(TOOLS):
-        raise SystemExit(f"PEERS={asked}: no peer {', '.join(unknown)}; 1 for all, or: {', '.join(TOOLS)}")
-    return names
-
-
 def experiment(log: str, seconds: float, modes: Sequence[str], tools: Sequence[str], *, quick: bool) -> Found:
     """Run all cells on one log, or on both."""
     console.print(f"{len(paragraphs()):,} paragraphs of real articles, {RATE:.0f} documents a second")
@@ -169,7 +160,7 @@ def prepared(tools: Sequence[str], found: Found) -> list[str]:
     ready = []
     for tool in tools:
         try:
-            TOOLS[tool].command()
+            TOOLS[tool].command("Index")
             ready.append(tool)
         except ConfigError as error:
             leave_out(found, f"{tool}: {error}")

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.latency.modes import MODES
-from benchmarks.latency.peers.process import Process
-from benchmarks.latency.peers.tools import PEERS
 from benchmarks.latency.workers import Running, Workers
 from benchmarks.on_kafka import make_topic
+from benchmarks.peers.process import Process
+from benchmarks.peers.tools import PEERS
 from framework.logs.address import EMBEDDED, KAFKA
 from framework.logs.embedded import EmbeddedLog
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.latency.modes import MODES
-from benchmarks.latency.peers.tools import PEERS
 from benchmarks.latency.report import NAMES
 from benchmarks.latency.results import Results
+from benchmarks.peers.tools import PEERS
 
 BIN_S = 0.1  # of a curve over time: its worst document
 COLOURS = {

@@ -5,8 +5,8 @@ from typing import Any
 
 from benchmarks import results as kept
 from benchmarks.latency.cell import PEERS_WARM_S, Result
-from benchmarks.latency.peers.tools import PEERS
 from benchmarks.latency.results import Cell, Results
+from benchmarks.peers.tools import PEERS
 
 QUANTILES = ("p50", "p75", "p95", "p99", "max")
 NAMES = {"kafka": "Kafka", "embedded": "the embedded log"}

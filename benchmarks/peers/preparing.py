@@ -48,7 +48,7 @@ def python_with(tool: str, requirements: Path) -> str:
 def _once(tool: str, inputs: list[Path], build: Callable[[Path], None]) -> Path:
     """Return the directory that ``build`` made out of just these files, now or earlier."""
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in inputs)).hexdigest()[:12]
-    target = made(cache()) / f"latency-{tool.lower().replace(' ', '-')}-{digest}"
+    target = made(cache()) / f"peer-{tool.lower().replace(' ', '-')}-{digest}"
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=cache()) as name:
             build(Path(name) / "draft")

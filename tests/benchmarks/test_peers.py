@@ -1,4 +1,4 @@
-"""The peers of the latency experiment: their records are checked as ours are, and their rows stand beside ours."""
+"""The peers of the benchmarks: their records are checked as ours are, and their rows stand beside ours."""
 
 import json
 from pathlib import Path
@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks.kafka_tables import plan as counting
 from benchmarks.latency import __main__ as experiment
 from benchmarks.latency.__main__ import measure_all, plan
-from benchmarks.latency.peers.tools import HERE, PEERS, TOOLS
 from benchmarks.latency.pictures import draw
 from benchmarks.latency.reader import Seen
 from benchmarks.latency.report import figures
 from benchmarks.latency.results import Cell, Found
+from benchmarks.peers.tools import HERE, PEERS, TOOLS, asked_peers
 
 TEXTS = ["One two one", "two three"]
 RESULT = {
@@ -140,9 +141,17 @@ def test_the_checkpoint_in_the_tables_is_the_one_that_is_fetched(tool: str, line
 def test_an_unknown_peer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """PEERS: 1 for all, or names."""
     monkeypatch.setenv("PEERS", "1")
-    assert experiment.asked_peers() == list(TOOLS)
+    assert asked_peers() == list(TOOLS)
     monkeypatch.setenv("PEERS", "Flink, quixstreams")
-    assert experiment.asked_peers() == ["Flink", "quixstreams"]
+    assert asked_peers() == ["Flink", "quixstreams"]
     monkeypatch.setenv("PEERS", "Flimk")
     with pytest.raises(SystemExit, match="no peer Flimk; 1 for all, or: Flink, quixstreams, Kafka Streams"):
-        experiment.asked_peers()
+        asked_peers()
+
+
+def test_counting_has_the_peers_that_are_asked_for() -> None:
+    """Behind our own forms, each guarantee a row; none if none is asked for."""
+    alone = counting("localhost:9092", 400_000)
+    beside = counting("localhost:9092", 400_000, ["Flink"])
+    assert list(beside) == [*alone, "Flink, at-least-once", "Flink, exactly-once"]
+    assert "form=Flink, exactly-once" in beside["Flink, exactly-once"]

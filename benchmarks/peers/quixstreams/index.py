@@ -42,7 +42,7 @@ def main(bootstrap: str, documents: str, changes: str, name: str, directory: str
         commit_interval=int(ms) / 1000,
         state_dir=directory,
         consumer_extra_config={"fetch.queue.backoff.ms": 5},
-        producer_extra_config={"linger.ms": float(__import__("os").environ.get("LL", "0"))},
+        producer_extra_config={"linger.ms": 2},
         loglevel="WARNING",
     )
     texts = application.topic(documents, key_deserializer="str", value_deserializer="str")

@@ -1,11 +1,11 @@
-"""A peer's job as it is measured: one process."""
+"""A peer's job of the latency experiment: one process."""
 
 import subprocess
 import time
 from pathlib import Path
 
-from benchmarks.latency.peers.tools import Peer
 from benchmarks.latency.workers import cpu_s
+from benchmarks.peers.tools import Peer
 
 CLOSE_S_MAX = 10.0
 TAIL = 4_000  # characters of a log
@@ -24,7 +24,7 @@ class Process:
         self._log = directory / "log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*peer.tool.command(), *arguments], stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=directory
+                [*peer.tool.command("Index"), *arguments], stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=directory
             )
 
     def started(self) -> bool:

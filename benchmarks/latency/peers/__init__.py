@@ -1,1 +1,0 @@
-"""The same job on other stream processors, measured by the same two ends in the same run."""
