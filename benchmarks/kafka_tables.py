@@ -48,7 +48,7 @@ def plan(bootstrap: str, messages: int, tools: Sequence[str] = ()) -> dict[str, 
 def show_counting(results: Results, messages: int) -> kept.Table:
     """Print both guarantees beside the bare loop."""
     table = Table(title=f"Messages/s: counting {messages:,} JSON messages by key, 4 partitions, a commit a second")
-    columns = ("", "median", "runs", "/ at least", "/ bare", "CPU s", "RSS MiB")
+    columns = ("", "median", "runs", "/ at least", "/ bare", "CPU s", "RSS MiB of the largest process")
     for column in columns:
         table.add_column(column, justify="left" if not column else "right", no_wrap=not column)
     at_least, bare = (median(results, label, "messages_per_s") for label in (AT_LEAST, BARE))
