@@ -18,6 +18,7 @@
 #                EXPERIMENT=backfill      on Spark
 #   make lint    only the checks that run no code
 #   make simulate SEEDS=A..B   the simulator on these seeds   SEED=N (one, with its trace)  MUTANT=name  MUTANTS=1 (all)
+#                              WRITE=1 (the seeds counted, or the hunts of all mutants, into docs)
 #   make model   small jobs in every order                    FULL=1 (wide bounds)
 #   make chaos KILLS=N         real workers, killed N times   LOG=kafka (a broker of its own) or kafka://host:9092
 #              MINUTES=N       random jobs under random troubles, each through an upgrade, instead

@@ -18,6 +18,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "mutants": verification.mutants,
     "rare-things": verification.rare_things,
     "settings": settings_page.part,
+    "unkindnesses": verification.unkindnesses,
 }
 _MARKER = re.compile(r"^<!-- generate: (.*) -->$", re.MULTILINE)
 

@@ -5,6 +5,7 @@ from docs.hooks.markdown import code, one_line, summary, table
 from tests.verification.simulation.counters import SOMETIMES
 from tests.verification.simulation.fault_plan import DAMAGES, HOURS, KINDS, LOGICAL_DAMAGES, UNKIND, UNKIND_SHARE
 from tests.verification.simulation.faults import FAULTS
+from tests.verification.simulation.kinder import UNKINDNESSES
 from tests.verification.simulation.mutants import MUTANTS
 from tests.verification.simulation.rules import INVARIANTS
 
@@ -41,3 +42,11 @@ def mutants() -> str:
         seeds = [str(hunts.get(figure, "–")) for figure in ("seeds_median", "seeds_most")]
         rows.append((code(name), one_line(mutant.mistake), ", ".join(sorted(mutant.killed_by)), *seeds))
     return table(("mutant", "mistake", "dies on", "seeds, median", "most"), rows)
+
+
+def unkindnesses() -> str:
+    """Return each way in which worlds are unkind, what counts it, and the mutants that die of nothing else."""
+    rows = [
+        (each.what, "; ".join(each.counters), ", ".join(code(name) for name in each.mutants)) for each in UNKINDNESSES
+    ]
+    return table(("unkindness", "counted as", "mutants that die of nothing else"), rows)

@@ -5,16 +5,21 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
+from itertools import count, takewhile
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_struct
 from typer.testing import CliRunner, Result
 
+from benchmarks import results
+from benchmarks.results import Run
+from tests.verification.simulation import kept
 from tests.verification.simulation.__main__ import app
-from tests.verification.simulation.batch import find, known_kills, run_batch
+from tests.verification.simulation.batch import Batch, find, known_kills, run_batch
 from tests.verification.simulation.counters import SOMETIMES
+from tests.verification.simulation.kinder import KINDER, UNKINDNESSES
 from tests.verification.simulation.mutants import MUTANTS
 from tests.verification.simulation.mutants.registry import unchanged
 from tests.verification.simulation.plan import WORLDS, Cut, Plan
@@ -120,54 +125,61 @@ def test_a_world_in_focus_is_clean_without_the_mistake(name: str, monkeypatch: p
     """A mutant dies of its mistake, not of the world that was made to show it."""
     each = MUTANTS[name]
     monkeypatch.setitem(MUTANTS, name, replace(each, make=lambda original: original))
-    for seed in range(6):
-        plan = make_plan(seed, world=each.world)
-        if each.shows(plan) and (world := each.focus(plan)) not in clean_worlds:
+    shows = (seed for seed in count() if each.shows(make_plan(seed, world=each.world)))
+    first = next(shows)
+    for seed in (first, *takewhile(lambda seed: seed < 6, shows)):
+        if (world := each.focus(make_plan(seed, world=each.world))) not in clean_worlds:
             assert str(run_seed(seed, name).violation) == "None", repeat_command(run_seed(seed, name))
             clean_worlds.append(world)
 
 
-def unkind(**kind: object) -> Callable[[Plan], Plan]:
-    """Return what takes one unkindness out of a world."""
-    return lambda plan: replace(plan, unkind=replace(plan.unkind, **kind))  # type: ignore[arg-type]  # its fields
-
-
-def without(kind: str) -> Callable[[Plan], Plan]:
-    """Return what takes the faults of a kind out of a world."""
-    return lambda plan: replace(plan, faults=tuple(fault for fault in plan.faults if fault.kind != kind))
-
-
-def with_few_keys(plan: Plan) -> Plan:
-    """Return a world whose checkpoints are one slice."""
-    return replace(plan, wide=False, keys=4, knobs=replace(plan.knobs, chunk_keys=1000))
-
-
-KINDER: dict[str, Callable[[Plan], Plan]] = {
-    "records_counted_for_offsets": unkind(holes=0.0),
-    "mark_counted_twice": unkind(transactions=False),
-    "refused_is_fenced": unkind(transactions=False),
-    "empty_read_is_the_end": unkind(late=0.0, lag=0.0),
-    "lagging_read_is_the_end": unkind(lag=0.0),
-    "trimmed_is_left_out": unkind(trim_ms=0),
-    "fetched_before_a_seek": unkind(reads_ahead=False),
-    "block_numbers_used_again": unkind(sink_ms=0),
-    "result_of_a_plan_given_up": unkind(sink_ms=0),
-    "equal_claim_overlooked": without("twin in a rollback"),
-    "no_answer_is_an_empty_log": without("outage"),
-    "lower_numbers_known": lambda plan: replace(plan, reordered=False),
-    "cache_kept_over_a_large_checkpoint": with_few_keys,
-    "rollback_between_two_slices": with_few_keys,
-    "answers_to_whose_turn_it_is": lambda plan: replace(plan, together=False),
-    "error_ends_the_turn_alone": lambda plan: replace(plan, together=False),
-}
-
-
 @pytest.mark.parametrize("name", sorted(KINDER))
 def test_a_mistake_does_not_show_where_the_world_is_kinder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a mutant is for is what it dies of: its known seed is clean without that, though the mistake is there."""
+    """A mutant of an unkindness dies of nothing else: its known seed is clean without that, though it is there."""
     each, kinder = MUTANTS[name], KINDER[name]
     monkeypatch.setitem(MUTANTS, name, replace(each, focus=lambda plan: kinder(each.focus(plan))))
     assert str(run_seed(known_kills()[name], name).violation) == "None"
+
+
+def test_seeds_are_counted_by_commit() -> None:
+    """A batch adds to the last row if it goes on where that ends, at its commit and day; else it has its own."""
+    run = Run("", "c0ffee", "2026-11-23", "", {}, [])
+    first = kept.row_of(run, Batch(first=100, seeds=20, steps=7000, faults=90), 61.0)
+    assert first == ["2026-11-23", "c0ffee", "100..120", 20, 7000, 90, 0, 1]
+    rows = kept.added([], first)
+    rows = kept.added(rows, kept.row_of(run, Batch(first=120, seeds=5, steps=1, faults=2), 3600.0))
+    assert rows == [["2026-11-23", "c0ffee", "100..125", 25, 7001, 92, 0, 61]]
+    apart = kept.row_of(run, Batch(first=126, seeds=1, failures=[run_seed(0)]), 0.0)
+    other = kept.row_of(replace_struct(run, commit="decade"), Batch(first=127, seeds=1), 0.0)
+    rows = kept.added(kept.added(rows, apart), other)
+    assert [row[2:4] for row in rows] == [["100..125", 25], ["126..127", 1], ["127..128", 1]]
+    assert kept.sum_of(rows) == "In all 27 seeds, 7,001 steps, 1 failures."
+
+
+def test_a_counted_batch_is_in_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """WRITE=1 adds a row and the sum; what was counted before and the mutants' table stay as they were."""
+    before = (ROOT / "docs" / "results" / "simulation.json").read_bytes()
+    (tmp_path / "simulation.json").write_bytes(before)
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    monkeypatch.setattr(results, "pages", list)
+    monkeypatch.setenv("WRITE", "1")
+    was = results.read("simulation")
+    ended = simulate("--seeds", "0..2", "--processes", "1")
+    assert ended.exit_code == 0, ended.output
+    now = results.read("simulation")
+    *rows, last = now.runs[0].tables[0].rows
+    assert rows == was.runs[0].tables[0].rows
+    assert last[2:4] == ["0..2", 2]
+    assert now.runs[0].notes == [kept.sum_of([*rows, last])]
+    assert (now.runs[1:], now.cells) == (was.runs[1:], was.cells)
+
+
+def test_each_unkindness_is_counted_and_has_a_mutant() -> None:
+    """A batch without one of them fails, and each has a known mistake whose only death it is."""
+    counted = [name for each in UNKINDNESSES for name in each.counters]
+    assert set(counted) <= set(SOMETIMES)
+    assert all(each.counters and each.mutants for each in UNKINDNESSES)
+    assert set(KINDER) <= set(known_kills())
 
 
 def test_mutants_are_named_for_invariants_that_exist() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import secrets
 import time
 from collections.abc import Iterable
@@ -9,6 +10,7 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import count
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 from statistics import median
 from typing import Annotated, NamedTuple
 
@@ -17,10 +19,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from benchmarks.results import Kept, read, write
 from tests.verification.simulation.batch import HUNTS, Batch, Kill, hunt_all, run_batch
 from tests.verification.simulation.boundary import CALLS, LOGICAL_CALLS, SIDES
 from tests.verification.simulation.counters import BATCH, SOMETIMES
+from tests.verification.simulation.kept import keep_batch, keep_hunts
 from tests.verification.simulation.mutants import MUTANTS
 from tests.verification.simulation.plan import WORLDS, Cut, World
 from tests.verification.simulation.run import Result, run_seed
@@ -56,7 +58,10 @@ def replay(seed: int, mutant: str | None, cut: Cut, world: World = "aligned", st
 
 
 def batch(asked: Asked) -> int:
-    """Run many seeds; 1 if one fails, or if something rare never happened in a batch that is large enough."""
+    """Run many seeds; 1 if one fails, or if something rare never happened in a batch that is large enough.
+
+    WRITE=1: they are counted in docs/results.
+    """
     console, started = Console(), time.monotonic()
     check_mutant(asked.mutant)
     with _bar(console) as bar:
@@ -74,6 +79,8 @@ def batch(asked: Asked) -> int:
             job = bar.add_task(f"making seed {result.seed} smaller")
             smaller.append(shrink(result, asked.mutant, partial(bar.advance, job)))
     _show(console, done, seconds)
+    if os.environ.get("WRITE") and asked.mutant is None:
+        keep_batch(done, _cpu_seconds())
     for result in smaller:
         _show_failure(console, result, asked.mutant)
     never = [name for name in SOMETIMES if not done.counters[name]]
@@ -91,8 +98,13 @@ def all_mutants(processes: int) -> int:
     for line in mutants_table(kills):
         typer.echo(line)
     if os.environ.get("WRITE"):
-        keep(kills)
+        keep_hunts(kills, _cpu_seconds())
     return 0 if all(kill.expected for each in kills.values() for kill in each) else 1
+
+
+def _cpu_seconds() -> float:
+    """Return what this process and those that it started, and that have ended, took of a core."""
+    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, (RUSAGE_SELF, RUSAGE_CHILDREN)))
 
 
 def mutants_table(kills: dict[str, list[Kill]]) -> list[str]:
@@ -103,16 +115,6 @@ def mutants_table(kills: dict[str, list[Kill]]) -> list[str]:
         on = sorted({kill.invariant if kill.expected else "**survived**" for kill in each})
         lines.append(f"| {name} | {MUTANTS[name].mistake} | {', '.join(on)} | {median(tried):.0f} | {max(tried)} |")
     return lines
-
-
-def keep(kills: dict[str, list[Kill]]) -> None:
-    """Put the seeds that the hunts took into docs/results/simulation.json, for the table of docs/SIMULATION.md."""
-    cells = []
-    for name, each in kills.items():
-        tried = [kill.tried for kill in each]
-        found = {"mutant": name, "died_on": sorted({kill.invariant for kill in each})}
-        cells.append(found | {"seeds_median": round(median(tried)), "seeds_most": max(tried)})
-    write("simulation", Kept(read("simulation").runs, cells))
 
 
 def asked_for(seeds: str | None, minutes: float | None, mutant: str | None, processes: int, fresh: int) -> Asked:

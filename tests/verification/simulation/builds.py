@@ -26,7 +26,7 @@ class Builds:
     def __init__(self, plan: Plan) -> None:
         self._random = random.Random(f"builds {plan.seed}")
         self._earlier = sorted(plan.topology.fingerprints())
-        self.at_work = self._random.random() < SHARE
+        self.at_work = self._random.random() < SHARE and plan.builds
         starts = self._random.randint(1, STARTS_MAX) if self.at_work else 0
         shares = sorted(self._random.uniform(0.1, FAULTY) for _ in range(starts))
         self._due = deque(int(share * plan.steps) for share in shares)

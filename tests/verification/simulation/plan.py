@@ -95,6 +95,7 @@ class Plan:
     numbered: frozenset[int] = frozenset()  # of those, the ones that know a record by its number in a session
     wide: bool = False  # some records change all keys of a task, and most records change the same one
     together: bool = False  # the tasks of one number, of all stages, are in one process
+    builds: bool = True  # others may be at work, where the seed says so
     reordered: bool = False  # what comes to the inputs of ``once`` may come behind later records of its partition
 
     @property

@@ -12,8 +12,8 @@ from framework.core.aligned.early_buffer import EarlyBuffer
 from framework.core.aligned.inputs import Inputs
 from framework.core.aligned.rollbacks import Rollbacks
 from framework.core.aligned.task import TaskCore
+from framework.core.task_topology import TaskWiring
 from protocol.commit import InputCommit
-from protocol.control import RollbackMarker
 from protocol.ids import RollbackEntry, TopicPartition
 from tests.verification.simulation.builds import Builds
 from tests.verification.simulation.mutants.registry import full_of, mutant
@@ -52,15 +52,13 @@ def _several_builds(plan: Plan) -> bool:
     return bool(plan.topology.streams) and Builds(plan).at_work and len(plan.topology.fingerprints()) > 1
 
 
-@mutant(Rollbacks, "other_graph", "halted", shows=_several_builds)
-def only_the_own_graph_taken(other_graph: Any) -> Any:
+@mutant(Inputs, "__init__", "halted", shows=_several_builds)
+def only_the_own_graph_taken(init: Any) -> Any:
     """A producer of the code before a stage was added is taken for one of another job."""
 
-    def mistaken(self: Rollbacks, marker: RollbackMarker) -> Any:
-        known, self.fingerprints = self.fingerprints, frozenset({max(self.fingerprints)})
-        found = other_graph(self, marker)
-        self.fingerprints = known
-        return found
+    def mistaken(self: Inputs, task: TaskWiring, *given: Any, **more: Any) -> None:
+        init(self, task, *given, **more)
+        self.rollbacks.fingerprints = frozenset({task.fingerprint})
 
     return mistaken
 
