@@ -210,8 +210,12 @@ class JobLog(Log, JobLogReader, Protocol):
         """See Log. ``grow``: a topic with fewer partitions gets more, its records stay; its readers may halt."""
         ...
 
-    def open_metadata(self, job: str) -> JobMetadata:
-        """Return what the log keeps beside a job's topics, and make the place for it."""
+    def open_metadata(self, job: str, transactional: str | None = None) -> JobMetadata:
+        """Return what the log keeps beside a job's topics, and make the place for it.
+
+        ``transactional``: what is produced together goes out as a whole, on Kafka in transactions of this id; who
+        opens it later with the same id fences who has it.
+        """
         ...
 
     def identities(self, topics: Sequence[str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from framework.cli.main_dlq import dlq_app
 from framework.cli.main_state import fork, replay, rescale, state_app
 from framework.cli.options import Directory, JobName, KafkaConfig, LogOption, Set, SettingsPath
 from framework.cli.settings_file import address_of, settings_of
@@ -23,6 +24,7 @@ topic_app = typer.Typer(no_args_is_help=True, help="Read the external topics of 
 app.add_typer(state_app, name="state")
 app.add_typer(changelog_app, name="changelog")
 app.add_typer(topic_app, name="topic")
+app.add_typer(dlq_app, name="dlq")
 
 
 def _print_version(wanted: bool) -> None:

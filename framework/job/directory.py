@@ -59,7 +59,14 @@ class JobDirectory:
 
     def lock_supervisor(self) -> int:
         """Become the one supervisor here; the lock ends with the process. Raises ConfigError if there is another."""
-        path = self.directory / "supervisor.lock"
+        return self._lock("supervisor.lock", "already has a supervisor")
+
+    def lock_redrive(self) -> int:
+        """Become the one that sends dead letters again; the lock ends with the process. Raises ConfigError."""
+        return self._lock("redrive.lock", "is where `grete dlq redrive` runs")
+
+    def _lock(self, name: str, said: str) -> int:
+        path = self.directory / name
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -72,8 +79,7 @@ class JobDirectory:
             other = os.pread(handle, 32, 0).decode() or "unknown"
             os.close(handle)
             raise ConfigError(
-                f"{self.directory} already has a supervisor (process {other}): stop it first, "
-                "or choose another --directory"
+                f"{self.directory} {said} (process {other}): stop it first, or choose another --directory"
             ) from error
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)

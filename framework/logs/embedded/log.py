@@ -85,7 +85,7 @@ class EmbeddedLog(EmbeddedReader):
                 f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic", topic=topic
             )
 
-    def open_metadata(self, job: str) -> "EmbeddedLog":
+    def open_metadata(self, job: str, transactional: str | None = None) -> "EmbeddedLog":
         """Return this object: a file is one job's, and holds its metadata."""
         return self
 

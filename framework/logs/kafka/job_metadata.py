@@ -7,6 +7,7 @@ it feeds that batch again.
 from collections.abc import Mapping, Sequence
 
 from framework.errors import ConfigError
+from framework.logs.kafka.whole_writer import WholeWriter
 from framework.logs.partition_reader import rows
 from framework.ports import ExternalRecord, Log, LogReader
 from protocol.ids import TopicPartition
@@ -56,10 +57,11 @@ class KafkaMetadataReader:
 class KafkaJobMetadata(KafkaMetadataReader):
     """Metadata by name: the port of ``framework.feeds`` and of the pins to a log."""
 
-    def __init__(self, log: Log, job: str) -> None:
-        """``log`` is to have the topic."""
+    def __init__(self, log: Log, job: str, whole: WholeWriter | None = None) -> None:
+        """``log`` is to have the topic. With ``whole``, what is produced together goes out in one transaction."""
         super().__init__(log, job)
         self._writing = log
+        self._whole = whole
 
     def partitions(self, topic: str) -> int | None:
         """Return the number of partitions, or None if there is no such topic."""
@@ -70,15 +72,19 @@ class KafkaJobMetadata(KafkaMetadataReader):
     ) -> int:
         """Append plain records, then put metadata (None: delete); return when all are acknowledged.
 
-        Return the offset of the last record, -1 if there are none. ``sync`` changes nothing: what is acknowledged is
-        on all replicas in sync.
+        Return the offset of the last record, -1 if there are none or if they went out in a transaction. ``sync``
+        changes nothing: what is acknowledged is on all replicas in sync.
         """
-        offset = self._produce(records)
         metadata = [
             ExternalRecord(TopicPartition(self.topic, _partition_of(key)), key.encode(), entry, 0)
             for key, entry in meta.items()
         ]
-        self._produce(metadata)
+        offset = -1
+        if self._whole is None:
+            offset = self._produce(records)
+            self._produce(metadata)
+        else:
+            self._whole.write([*records, *metadata])
         for key, entry in meta.items():
             known = self._read(_partition_of(key))
             known.pop(key, None)

@@ -14,6 +14,7 @@ from framework.logs.kafka.metadata_client import SPREAD_S_MAX
 from framework.logs.kafka.producer import KafkaWriter
 from framework.logs.kafka.reader import KafkaReader
 from framework.logs.kafka.transactions import Transactions
+from framework.logs.kafka.whole_writer import WholeWriter
 from framework.logs.patience import Patience
 from framework.logs.topic_identity import METADATA_GONE, OUTPUT_GONE
 from framework.ports import Delivery, ExternalRecord
@@ -97,9 +98,10 @@ class KafkaLog(KafkaReader):
             self._topics.check(topic)
         self._counts[topic] = found
 
-    def open_metadata(self, job: str) -> KafkaJobMetadata:
+    def open_metadata(self, job: str, transactional: str | None = None) -> KafkaJobMetadata:
         """Return what the cluster keeps beside a job's topics; make the topic for it. Raises ConfigError."""
-        metadata = KafkaJobMetadata(self, job)
+        whole = None if transactional is None else WholeWriter(self._producer, self._troubles, transactional)
+        metadata = KafkaJobMetadata(self, job, whole)
         self.create_topic(metadata.topic, 2, compacted=True)
         self._topics.watch([metadata.topic], METADATA_GONE)
         return metadata

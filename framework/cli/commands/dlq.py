@@ -1,0 +1,165 @@
+"""`grete dlq`: the dead letters of a job, listed, shown and sent again."""
+
+import contextlib
+import functools
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from framework.api.job import Job
+from framework.api.serdes import bytes_serde
+from framework.api.topic import Topic
+from framework.cli.job_target import existing_log, existing_log_to_write
+from framework.cli.progress import printable
+from framework.cli.reading import decoded
+from framework.cli.tables import print_table
+from framework.errors import ConfigError
+from framework.job.dead_letters import Letter, Offsets, Redrive, letters, redriven
+from framework.job.directory import JobDirectory, directory_of
+from framework.logs.address import LogAddress
+from framework.ports import JobLogReader
+from protocol.ids import TopicPartition
+
+FIELDS = ("dlq", "partition", "offset", "error", "stage", "topic", "source", "key")
+
+
+def dlq_list(reference: str, directory: Path | None, address: LogAddress, *, as_json: bool) -> None:
+    """Print how many letters there are by topic, stage and error, and how many of them were sent again."""
+    with existing_log(reference, directory, address) as (job, log):
+        _check_has_letters(job)
+        held, again = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+        times: dict[tuple[str, ...], list[int]] = {}
+        sent = _sent(job, log)
+        for letter in letters(log, job):
+            kind = letter.at.topic, letter.told.get("stage", ""), letter.told["error"].partition(":")[0], letter.topic
+            held[kind] += 1
+            again[kind] += letter.offset in sent(letter.at)
+            times.setdefault(kind, []).append(letter.timestamp_ms)
+    rows = [
+        {
+            **dict(zip(("dlq", "stage", "error", "topic"), kind, strict=True)),
+            "letters": count,
+            "sent_again": again[kind],
+            "first": _time(min(times[kind])),
+            "last": _time(max(times[kind])),
+        }
+        for kind, count in sorted(held.items())
+    ]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    columns = "dead-letter topic", "stage", "error", "from topic", "letters", "sent again", "first", "last"
+    table = Table(*columns, box=None)
+    for row in rows:
+        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else printable(str(cell)) for cell in row.values()))
+    print_table(Console(), table)
+
+
+def dlq_show(
+    reference: str, where: Sequence[str], count: int, directory: Path | None, address: LogAddress, *, as_json: bool
+) -> None:
+    """Print letters whole: error, traceback, and the record as it came."""
+    wanted = condition(where)
+    with existing_log(reference, directory, address) as (job, log):
+        _check_has_letters(job)
+        found = [letter for letter in letters(log, job) if wanted(letter)][-count:]
+        _print_letters(job, log, found, as_json=as_json)
+
+
+def dlq_redrive(reference: str, where: Sequence[str], directory: Path | None, address: LogAddress) -> None:
+    """Send the records of letters to their topic again, each once."""
+    wanted = condition(where)
+    with existing_log_to_write(reference, directory, address) as (job, log):
+        _check_has_letters(job)
+        place = JobDirectory(directory_of(job, directory, address), address=address)
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, place.lock_redrive())
+            redrive = Redrive(job, log)
+            console = Console(stderr=True)
+            with console.status("sending letters again") as status:
+                for sent in redrive.run(wanted):
+                    status.update(f"{sent:,} letters sent again")
+    for topic, count in sorted(redrive.sent.items()):
+        print(f"{topic}: sent again: {count:,}")
+    for topic, count in sorted(redrive.left.items()):
+        print(f"{topic}: left: {count:,}: the job reads no topic of this name from outside")
+    if not redrive.sent and not redrive.left:
+        print("no letter to send: none matches, or all were sent before")
+
+
+def condition(where: Sequence[str]) -> Callable[[Letter], bool]:
+    """Return what FIELD=TEXT asks for; all must hold. Raises ConfigError naming the fields."""
+    asked: list[tuple[str, str]] = []
+    for each in where:
+        field, equals, text = each.partition("=")
+        if not equals or field not in FIELDS:
+            raise ConfigError(f"--where {each}: write FIELD=TEXT, with one of the fields {', '.join(FIELDS)}")
+        asked.append((field, text))
+
+    def wanted(letter: Letter) -> bool:
+        has = {
+            "dlq": letter.at.topic,
+            "partition": str(letter.at.partition),
+            "offset": str(letter.offset),
+            "stage": letter.told.get("stage", ""),
+            "topic": letter.topic,
+            "source": letter.told.get("source", ""),
+            "key": (letter.key or b"").decode(errors="replace"),
+        }
+        return all(text in letter.told["error"] if field == "error" else text == has[field] for field, text in asked)
+
+    return wanted
+
+
+def _check_has_letters(job: Job) -> None:
+    if not any(stage.dead_letters() for stage in job.stages):
+        raise ConfigError(
+            f"job {job.name!r} has no dead-letter topic: write Input(…, errors=DeadLetter(topic)) in a task"
+        )
+
+
+def _print_letters(job: Job, log: JobLogReader, found: Sequence[Letter], *, as_json: bool) -> None:
+    topics: dict[str, Topic[Any, Any]] = {topic.name: topic for stage in job.stages for topic in stage.topics_read()}
+    sent = _sent(job, log)
+    for letter in found:
+        topic = topics.get(letter.topic)
+        key = decoded(bytes_serde if topic is None else topic.key, letter.key)
+        value = decoded(bytes_serde if topic is None else topic.value, letter.value)
+        told = {name: text for name, text in letter.told.items() if name != "traceback"}
+        again = letter.offset in sent(letter.at)
+        headers = {name: printable(content.decode(errors="replace")) for name, content in letter.headers}
+        lines = {
+            **{name: printable(text) for name, text in told.items()},
+            "time": _time(letter.timestamp_ms),
+            "key": key,
+            "value": value,
+            "headers": headers,
+            "sent_again": again,
+        }
+        traceback = letter.told.get("traceback", "")
+        if as_json:
+            place = {"dlq": letter.at.topic, "dlq_partition": letter.at.partition, "dlq_offset": letter.offset}
+            print(json.dumps({**place, **lines, "traceback": traceback}))
+            continue
+        print(f"{letter.at} offset {letter.offset}")
+        for name, text in lines.items():
+            shown = json.dumps(text, ensure_ascii=False) if isinstance(text, dict) else str(text)
+            print(f"  {name.replace('_', ' '):<11}{shown}")
+        for line in traceback.splitlines():
+            print(f"  {printable(line)}")
+
+
+def _sent(job: Job, log: JobLogReader) -> Callable[[TopicPartition], Offsets]:
+    """Return what says which letters of a partition were sent again; each is looked up once."""
+    return functools.cache(functools.partial(redriven, log.read_metadata(job.name)))
+
+
+def _time(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(" ", "seconds").removesuffix("+00:00") + "Z"

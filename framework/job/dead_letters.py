@@ -1,0 +1,155 @@
+"""The dead letters of a job: reading them, and sending their records to the input topic again, each once."""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from framework.api.job import Job
+from framework.core.partitioners import Partitioner
+from framework.job.key_metadata import pinned, rescaled
+from framework.job.limits import REDRIVE_BYTES, REDRIVE_RECORDS
+from framework.logs.partition_reader import rows_left
+from framework.ports import ExternalRecord, JobLog, LogReader, LogRow, MetadataReader
+from protocol.frames import decode_headers, encode_headers
+from protocol.ids import TopicPartition
+
+FIRST = "grete.error"  # of the headers that a dead letter has behind those of its record
+_KEY = "redriven/"  # metadata: which letters were sent again
+
+
+class Letter(NamedTuple):
+    """A dead letter. ``at``, ``offset``: its place in the dead-letter topic; ``source``: where its record was read."""
+
+    at: TopicPartition
+    offset: int
+    timestamp_ms: int  # the record's own
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]  # those that the record came with
+    told: dict[str, str]  # error, stage, partition, topic, source, offset, index, traceback: as far as they are known
+
+    @property
+    def topic(self) -> str:
+        """Return the topic that the record was read from."""
+        return self.told.get("topic", "")
+
+
+def letter_of(at: TopicPartition, row: LogRow) -> Letter | None:
+    """Return the letter in a row of a dead-letter topic, None if the row is another's."""
+    headers = () if row.headers is None else decode_headers(row.headers)
+    names = [name for name, _ in headers]
+    if FIRST not in names:
+        return None
+    begin = len(names) - 1 - names[::-1].index(FIRST)  # the last one: the record may have been a letter itself
+    told = {name.removeprefix("grete."): value.decode(errors="replace") for name, value in headers[begin:]}
+    return Letter(at, row.offset, row.timestamp_ms, row.key, row.value, headers[:begin], told)
+
+
+def letters(log: LogReader, job: Job) -> Iterator[Letter]:
+    """Yield the letters that the dead-letter topics of a job hold, in the order of their partitions."""
+    for topic in dict.fromkeys(each.name for stage in job.stages for each in stage.dead_letters()):
+        for number in range(log.partitions(topic) or 0):
+            yield from letters_in(log, TopicPartition(topic, number))
+
+
+def letters_in(log: LogReader, at: TopicPartition) -> Iterator[Letter]:
+    """Yield the letters of one partition, as it is now."""
+    start, end = log.bounds(at)
+    found = (letter_of(at, row) for row in rows_left(log, at, start, end))
+    yield from (letter for letter in found if letter is not None)
+
+
+class Offsets:
+    """A set of offsets, kept as ranges: most letters are sent again in their order."""
+
+    def __init__(self, text: bytes | None = None) -> None:
+        """``text``: what ``encode`` gave, such as ``0-4,7``."""
+        self._ranges: list[tuple[int, int]] = []
+        for each in [] if text is None else text.decode().split(","):
+            first, _, last = each.partition("-")
+            self._ranges.append((int(first), int(last or first)))
+
+    def __contains__(self, offset: int) -> bool:
+        place = bisect_right(self._ranges, (offset, offset)) - 1
+        return any(first <= offset <= last for first, last in self._ranges[max(place, 0) : place + 2])
+
+    def add(self, offset: int) -> None:
+        """Take an offset in."""
+        if offset in self:
+            return
+        place = bisect_right(self._ranges, (offset, offset))
+        first = last = offset
+        if place < len(self._ranges) and self._ranges[place][0] == offset + 1:
+            last = self._ranges.pop(place)[1]
+        if place and self._ranges[place - 1][1] == offset - 1:
+            first = self._ranges.pop(place - 1)[0]
+            place -= 1
+        self._ranges.insert(place, (first, last))
+
+    def encode(self) -> bytes:
+        """Return the set as text."""
+        return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in self._ranges).encode()
+
+
+def redriven(metadata: MetadataReader, at: TopicPartition) -> Offsets:
+    """Return the offsets of the letters of a partition that were sent again."""
+    return Offsets(metadata.meta_get(f"{_KEY}{at.topic}/{at.partition}"))
+
+
+class Redrive:
+    """One run of ``grete dlq redrive``. ``sent``, ``left``: letters by the topic that their records came from."""
+
+    def __init__(self, job: Job, log: JobLog) -> None:
+        """Become the one that sends letters of this job: on Kafka, another one that is at it is fenced."""
+        self._job, self._log = job, log
+        self._metadata = log.open_metadata(job.name, transactional=f"{job.name}.redrive")
+        self._inputs = {topic for stage in job.stages for topic in job.topology().externals_of(stage.ordinal)}
+        self._partitioners = pinned(self._metadata, self._inputs)
+        self._moved = rescaled(self._metadata, job) is not None
+        self.sent, self.left = Counter[str](), Counter[str]()
+
+    def run(self, wanted: Callable[[Letter], bool]) -> Iterator[int]:
+        """Send the records of the letters that are wanted; yield how many so far, after each transaction.
+
+        Each record goes out in one transaction with the note that it did, so a run that is killed at any moment can be
+        repeated. A letter whose record came from a stream between stages is left.
+        """
+        for topic in dict.fromkeys(each.name for stage in self._job.stages for each in stage.dead_letters()):
+            for number in range(self._log.partitions(topic) or 0):
+                yield from self._partition(TopicPartition(topic, number), wanted)
+
+    def _partition(self, at: TopicPartition, wanted: Callable[[Letter], bool]) -> Iterator[int]:
+        done = redriven(self._metadata, at)
+        batch: list[ExternalRecord] = []
+        size = 0
+        for letter in letters_in(self._log, at):
+            if letter.offset in done or not wanted(letter):
+                continue
+            if letter.topic not in self._inputs:
+                self.left[letter.topic] += 1
+                continue
+            batch.append(self._record(letter))
+            done.add(letter.offset)
+            size += len(letter.key or b"") + len(letter.value or b"")
+            self.sent[letter.topic] += 1
+            if len(batch) >= REDRIVE_RECORDS or size >= REDRIVE_BYTES:
+                yield self._commit(at, batch, done)
+                batch, size = [], 0
+        if batch:
+            yield self._commit(at, batch, done)
+
+    def _commit(self, at: TopicPartition, batch: list[ExternalRecord], done: Offsets) -> int:
+        self._metadata.produce_with_meta(batch, {f"{_KEY}{at.topic}/{at.partition}": done.encode()}, sync=True)
+        return self.sent.total()
+
+    def _record(self, letter: Letter) -> ExternalRecord:
+        """Return the record as it came: into its partition, or after a rescale into that of its key."""
+        partitions = self._log.partitions(letter.topic) or 1
+        number = int(letter.told.get("source", "[0]").rpartition("[")[2].rstrip("]"))
+        if letter.key is not None and (self._moved or number >= partitions):
+            place = self._partitioners.get(letter.topic, Partitioner.MURMUR2).place(letter.key, partitions)
+            number = number if place is None else place
+        cell = encode_headers(letter.headers) if letter.headers else None
+        at = TopicPartition(letter.topic, number % partitions)
+        return ExternalRecord(at, letter.key, letter.value, letter.timestamp_ms, cell)

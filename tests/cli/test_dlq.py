@@ -1,0 +1,193 @@
+"""`grete dlq`: dead letters are counted, shown, and sent to their topic again, once, wherever the command dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from framework.logs.address import LogAddress, open_reader
+from framework.logs.partition_reader import rows_left
+from framework.testing.broker import Broker
+from protocol.ids import TopicPartition
+from tests.cli.test_kafka import Cluster
+from tests.cli.test_run import ROOT, grete
+from tests.worker.workers import LIMIT_S
+
+JOB = """
+from grete import DeadLetter, Input, Job, Output, Record, Store, Task, Topic, int64, json, utf8
+orders = Topic("NAME-orders", key=utf8, value=json(dict[str, int]))
+parts = Topic("NAME-parts", key=utf8, value=int64)
+refused = Topic("NAME-refused", key=utf8, value=utf8)
+broken = Topic("NAME-broken", key=utf8, value=utf8)
+
+class Split(Task):
+    orders = Input(orders, errors=DeadLetter(refused))
+    out = Output(parts)
+    def process(self, record: Record[str, dict[str, int]]) -> None:
+        self.out.send(record.key, record.value["amount"])
+
+class Total(Task):
+    parts = Input(parts, errors=DeadLetter(broken))
+    sums = Store("sums", key=utf8, value=int64)
+    def process(self, record: Record[str, int]) -> None:
+        if record.value < 0:
+            raise ValueError(f"{record.value} is below zero")
+        self.sums.put(record.key, self.sums.get(record.key, 0) + record.value)
+
+job = Job("NAME", stages=[Split, Total], partitions=2)
+"""
+MENDED = ('record.value["amount"]', 'record.value.get("amount", record.value.get("amuont", 0))')
+ORDERS = [("ann", {"amount": 5}), ("bob", {"amuont": 1}), ("ann", {"amuont": 2}), ("cid", {"amount": -1})]
+
+# Dies by SIGKILL in the second transaction: on Kafka when the broker has its records, on a file before or after it.
+KILLED = """
+import os, signal, sys
+from framework.cli import command_line
+from framework.job import dead_letters
+from framework.logs.embedded import EmbeddedLog
+from framework.logs.kafka.whole_writer import WholeWriter
+dead_letters.REDRIVE_RECORDS = 20
+when, seen = sys.argv.pop(1), []
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+produce, call = EmbeddedLog.produce_with_meta, WholeWriter._call
+def file(log, records, meta, *, sync=False):
+    seen.append(1)
+    if when == "before" and len(seen) == 2:
+        die()
+    produce(log, records, meta, sync=sync)
+    if when == "after" and len(seen) == 2:
+        die()
+    return -1
+def kafka(writer, function, doing):
+    seen.append(doing)
+    second = doing == "committing" and seen.count(doing) == 2
+    if second and when == "before":
+        writer._producer.flush(60)
+        die()
+    call(writer, function, doing)
+    if second:
+        die()
+EmbeddedLog.produce_with_meta, WholeWriter._call = file, kafka
+sys.exit(command_line())
+"""
+
+
+class Shop:
+    """A job with letters of two stages, in a folder of its own."""
+
+    def __init__(self, folder: Path, name: str = "shop", log: str = "embedded") -> None:
+        self.folder, self.name, self.log = folder, name, log
+        (folder / "shop.py").write_text(JOB.replace("NAME", name))
+
+    def feed(self, orders: list[tuple[str, dict[str, int]]]) -> None:
+        """Run the job over these orders."""
+        lines = "".join(f"{customer}\t{json.dumps(order)}\n" for customer, order in orders)
+        self("run", "shop.py", f"--input={self.name}-orders=-", "--keys", stdin=lines)
+
+    def __call__(self, *arguments: str, stdin: str = "") -> str:
+        """Run a command to its good end; return what it printed."""
+        return grete(*arguments, f"--log={self.log}", cwd=self.folder, stdin=stdin)
+
+    def dlq(self, command: str, *options: str) -> str:
+        """Run a command about dead letters."""
+        return self("dlq", command, "shop.py", *options)
+
+    def orders(self) -> "Counter[tuple[bytes | None, bytes | None]]":
+        """Return the records of the input, each with how often it is there."""
+        found = Counter[tuple[bytes | None, bytes | None]]()
+        with closing(open_reader(LogAddress(self.log), self.folder / ".grete" / self.name / "log.db")) as log:
+            for number in range(2):
+                at = TopicPartition(f"{self.name}-orders", number)
+                found.update((row.key, row.value) for row in rows_left(log, at, *log.bounds(at)))
+        return found
+
+
+def sums(shop: Shop) -> dict[str, str]:
+    """Return the totals by customer."""
+    lines = shop("state", "scan", "shop.py", "sums").splitlines()
+    return dict(line.split("\t") for line in lines)
+
+
+def test_letters_are_counted_shown_and_sent_again(tmp_path: Path) -> None:
+    """The job is mended, the letters go back, each once; those of a stream between stages cannot."""
+    shop = Shop(tmp_path)
+    shop.feed(ORDERS)
+    counts = {(row["dlq"], row["error"]): row for row in json.loads(shop.dlq("list", "--json"))}
+    assert counts["shop-refused", "KeyError"]["letters"] == 2
+    assert counts["shop-broken", "ValueError"]["topic"] == "shop-parts"
+    shown = [
+        json.loads(line) for line in shop.dlq("show", "--json", "--where=error=amount", "--where=key=bob").splitlines()
+    ]
+    assert [(each["key"], each["value"], each["topic"]) for each in shown] == [("bob", '{"amuont": 1}', "shop-orders")]
+    assert 'in process\n    self.out.send(record.key, record.value["amount"])' in shown[0]["traceback"]
+    code = (tmp_path / "shop.py").read_text()
+    (tmp_path / "shop.py").write_text(code.replace(*MENDED))
+    assert shop.dlq("redrive", "--where=key=bob") == "shop-orders: sent again: 1\n"
+    said = shop.dlq("redrive").splitlines()
+    assert said[0] == "shop-orders: sent again: 1"
+    assert said[1].startswith("shop-parts: left: 1: the job reads no topic of this name from outside")
+    assert shop.dlq("redrive").splitlines() == said[1:]
+    shop("run", "shop.py")
+    assert sums(shop) == {"ann": "7", "bob": "1"}
+    assert {row["sent_again"] for row in json.loads(shop.dlq("list", "--json")) if row["dlq"] == "shop-refused"} == {2}
+
+
+def test_a_mistake_in_a_condition_names_the_fields(tmp_path: Path) -> None:
+    """Before anything is read."""
+    shop = Shop(tmp_path)
+    with pytest.raises(AssertionError, match="write FIELD=TEXT, with one of the fields dlq, partition"):
+        shop.dlq("redrive", "--where=amount=5")
+
+
+def test_a_job_without_a_dead_letter_topic_is_told_how(tmp_path: Path) -> None:
+    """Not an empty table."""
+    shop = Shop(tmp_path)
+    code = (tmp_path / "shop.py").read_text()
+    for topic in ("refused", "broken"):
+        code = code.replace(f", errors=DeadLetter({topic})", "")
+    (tmp_path / "shop.py").write_text(code)
+    shop.feed(ORDERS[:1])
+    with pytest.raises(AssertionError, match=r"write Input\(…, errors=DeadLetter\(topic\)\)"):
+        shop.dlq("list")
+
+
+def killed(shop: Shop, when: str) -> None:
+    """Kill a redrive at its second transaction, then repeat it: each letter is back once."""
+    shop.feed([(f"customer {number}", {"amuont": number}) for number in range(100)])
+    before = shop.orders()
+    command = [sys.executable, "-c", KILLED, when, "dlq", "redrive", "shop.py", f"--log={shop.log}"]
+    done = subprocess.run(
+        command,
+        cwd=shop.folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=2 * LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    shop.dlq("redrive")
+    assert shop.orders() == before + before
+    assert "no letter to send" in shop.dlq("redrive")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_killed_redrive_is_repeated(tmp_path: Path, when: str) -> None:
+    """On the embedded log: records and the note that they were sent are one transaction."""
+    killed(Shop(tmp_path), when)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_killed_redrive_is_repeated_on_kafka(kafka_broker: Broker, tmp_path: Path, when: str) -> None:
+    """On Kafka: the broker has the records of a transaction that was never committed, and drops them."""
+    cluster = Cluster(kafka_broker.bootstrap, tmp_path)
+    cluster.make(cluster.orders, 2)
+    killed(Shop(tmp_path, cluster.name, cluster.log), when)

@@ -1,0 +1,46 @@
+"""What is read of a dead letter, and which of them were sent again."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from framework.job.dead_letters import Offsets, letter_of
+from framework.ports import LogRow
+from protocol.frames import encode_headers
+from protocol.ids import TopicPartition
+
+AT = TopicPartition("refused", 0)
+
+
+def row(*headers: tuple[str, bytes]) -> LogRow:
+    """Return a row of a dead-letter topic."""
+    return LogRow(7, 0, 5, b"k", b"v", encode_headers(headers) if headers else None)
+
+
+@given(st.lists(st.integers(0, 40)))
+def test_offsets_are_a_set(offsets: list[int]) -> None:
+    """In any order, repeated or not; as text they are the fewest ranges."""
+    kept = Offsets()
+    for offset in offsets:
+        kept.add(offset)
+    again = Offsets(kept.encode() or None)
+    assert [n for n in range(42) if n in again] == sorted(set(offsets))
+    runs = sum(n - 1 not in offsets for n in set(offsets))
+    assert kept.encode().count(b",") == max(runs - 1, 0)
+
+
+def test_the_records_own_headers_are_those_before_the_letters() -> None:
+    """A record that was a letter itself keeps what it came with."""
+    own = ("trace", b"1"), ("grete.error", b"ValueError: old"), ("grete.topic", b"elsewhere")
+    letter = letter_of(
+        AT, row(*own, ("grete.error", b"KeyError: 'x'"), ("grete.topic", b"orders"), ("grete.offset", b"3"))
+    )
+    assert letter is not None
+    assert letter.headers == own
+    assert letter.told == {"error": "KeyError: 'x'", "topic": "orders", "offset": "3"}
+    assert (letter.topic, letter.offset, letter.key, letter.value) == ("orders", 7, b"k", b"v")
+
+
+def test_a_record_of_another_writer_is_no_letter() -> None:
+    """Who else writes to the topic is left alone."""
+    assert letter_of(AT, row()) is None
+    assert letter_of(AT, row(("trace", b"1"))) is None
