@@ -145,10 +145,10 @@ def test_seeds_are_counted_by_commit() -> None:
     """A batch adds to the last row if it goes on where that ends, at its commit and day; else it has its own."""
     run = Run("", "c0ffee", "2026-11-23", "", {}, [])
     first = kept.row_of(run, Batch(first=100, seeds=20, steps=7000, faults=90), 61.0)
-    assert first == ["2026-11-23", "c0ffee", "100..120", 20, 7000, 90, 0, 1]
+    assert first == ["2026-11-23", "c0ffee", "100..120", 20, 7000, 90, 0, 61]
     rows = kept.added([], first)
     rows = kept.added(rows, kept.row_of(run, Batch(first=120, seeds=5, steps=1, faults=2), 3600.0))
-    assert rows == [["2026-11-23", "c0ffee", "100..125", 25, 7001, 92, 0, 61]]
+    assert rows == [["2026-11-23", "c0ffee", "100..125", 25, 7001, 92, 0, 3661]]
     apart = kept.row_of(run, Batch(first=126, seeds=1, failures=[run_seed(0)]), 0.0)
     other = kept.row_of(replace_struct(run, commit="decade"), Batch(first=127, seeds=1), 0.0)
     rows = kept.added(kept.added(rows, apart), other)

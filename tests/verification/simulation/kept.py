@@ -8,7 +8,7 @@ from benchmarks.running import taken
 from tests.verification.simulation.batch import HUNTS, Batch, Kill
 
 COUNTED = "Fresh seeds, of three worlds each"
-COLUMNS = ["date", "commit", "seeds", "count", "steps", "faults that hit", "failures", "minutes of one core"]
+COLUMNS = ["date", "commit", "seeds", "count", "steps", "faults that hit", "failures", "seconds of one core"]
 HUNTED = "Mutants: how many, hunted from five first seeds each, and how many hunts ended without the death expected"
 
 
@@ -24,7 +24,7 @@ def keep_batch(done: Batch, cpu_seconds: float) -> None:
 def row_of(run: Run, done: Batch, cpu_seconds: float) -> list[Cell]:
     """Return the row of a batch of consecutive seeds."""
     first = done.first or 0
-    figures = done.seeds, done.steps, done.faults, len(done.failures), round(cpu_seconds / 60)
+    figures = done.seeds, done.steps, done.faults, len(done.failures), round(cpu_seconds)
     return [run.date, run.commit, f"{first}..{first + done.seeds}", *figures]
 
 
