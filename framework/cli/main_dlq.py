@@ -8,7 +8,7 @@ from framework.cli.options import Directory, JobName, KafkaConfig, LogOption, Se
 from framework.cli.settings_file import address_of
 
 dlq_app = typer.Typer(no_args_is_help=True, help="List, show and send again the dead letters of a job.")
-Where = Annotated[
+OnlyLetters = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FIELD=TEXT",
@@ -16,14 +16,14 @@ Where = Annotated[
         "stage, topic, source (such as orders[0]), key, which are to equal the text; error is to contain it.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dlq_app.command("list")
 def dlq_list(
     job: JobName,
     *,
-    json: Json = False,
+    json: AsJson = False,
     directory: Directory = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,
@@ -39,9 +39,9 @@ def dlq_list(
 def dlq_show(
     job: JobName,
     *,
-    where: Where = None,
+    where: OnlyLetters = None,
     count: Annotated[int, typer.Option("-n", min=1, help="Print only this many last letters.")] = 10,
-    json: Json = False,
+    json: AsJson = False,
     directory: Directory = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,
@@ -57,7 +57,7 @@ def dlq_show(
 def dlq_redrive(
     job: JobName,
     *,
-    where: Where = None,
+    where: OnlyLetters = None,
     directory: Directory = None,
     log: LogOption = None,
     kafka_config: KafkaConfig = None,

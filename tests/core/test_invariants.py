@@ -102,7 +102,7 @@ SHARED: dict[str, Break] = {
 }
 ALIGNED: dict[str, Break] = {
     "a frame is processed while rolling back": both(put("status", TaskStatus.RECLAIMING), put("_processing", True)),
-    "a checkpoint is closed while another is on its way": put("_closing", 5),
+    "a checkpoint is closed while another is on its way": put("_flushing", 5),
     "a generation that the rollback history does not end with": put("rollback_history", (RollbackEntry(9, 0),)),
     "rolled back without alignment": both(put("aligned", False), put("inputs.taken_back", True)),
     "an early frame of a closed checkpoint": lambda core: core.inputs.early._frames.update(
@@ -118,7 +118,7 @@ ALIGNED: dict[str, Break] = {
     ),
 }
 LOGGING: dict[str, Break] = {
-    "rows are processed before the task runs": both(put("status", TaskStatus.GENESIS), put("_processing", True)),
+    "rows are processed before the task runs": both(put("status", TaskStatus.GENESIS), put("processing.active", True)),
     "time has advanced beyond what is leased": put("outputs.advanced", 1 << 60),
     "more time is leased than was asked for": put("time.lease", 1 << 60),
     "an input decision is logged between a freeze and its commit": batch("logged", True),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from framework.errors import Halted
+from framework.core.halts import halted
 from protocol.commit import ChannelCommit
 from protocol.envelope import Header
 from protocol.ids import TopicPartition
@@ -60,15 +60,3 @@ class Channel:
         """Raise AssertionError unless this holds between any two steps of a task that has frozen ``frozen``."""
         assert self.skip_checkpoint is None or self.skip_checkpoint > frozen, self
         assert all(checkpoint_id > frozen for checkpoint_id, _ in self.future), self
-
-
-def halted(task: str, partition: TopicPartition, offset: int, header: Header, text: str) -> Halted:
-    """Return the error for a message that cannot be there."""
-    return Halted(
-        f"{task}: {partition} offset {offset}: producer {header.producer} generation {header.generation} "
-        f"checkpoint {header.checkpoint_id} seq {header.seq}: {text}",
-        task=task,
-        partition=partition,
-        offset=offset,
-        checkpoint_id=header.checkpoint_id,
-    )

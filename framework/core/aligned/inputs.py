@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from framework.core.actions import DropSpilled, Process, Spill
-from framework.core.aligned.channel import Channel, halted
+from framework.core.aligned.channel import Channel
 from framework.core.aligned.deterministic_channel import LogicalChannel
 from framework.core.aligned.early_buffer import EarlyBuffer, EarlyFrame
 from framework.core.aligned.rollbacks import Rollbacks
 from framework.core.events import Message
+from framework.core.halts import halted, undecodable, went_back
 from framework.core.limits import Limits
 from framework.core.task_topology import TaskWiring
 from framework.errors import Halted
@@ -76,24 +77,12 @@ class Inputs:
             dropped = self.early.take_dropped()
             return DropSpilled(dropped) if dropped else None
         except DecodeError as error:
-            raise Halted(
-                f"{self.name}: {partition} offset {offset}: {error}; "
-                "an internal topic must hold only what Grete wrote: find the writer",
-                task=self.name,
-                partition=partition,
-                offset=offset,
-            ) from error
+            raise undecodable(self.name, partition, offset, error) from error
 
     def read(self, partition: TopicPartition, offset: int) -> None:
         """Note that the message at ``offset`` was read (R5). Raises Halted if it lies before the position."""
         if offset < self.position[partition]:
-            raise Halted(
-                f"{self.name}: {partition}: received offset {offset}, expected {self.position[partition]} or later: "
-                "the log was truncated or rewritten. Start the worker again; if it halts again, restore the topic",
-                task=self.name,
-                partition=partition,
-                offset=offset,
-            )
+            raise went_back(self.name, partition, offset, self.position[partition])
         self.position[partition] = offset + 1
 
     def frame(

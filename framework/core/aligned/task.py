@@ -13,14 +13,13 @@ from functools import partial
 
 from framework.core import actions as do
 from framework.core import events as on
+from framework.core.aligned.closing import AlignedClosing
 from framework.core.aligned.inputs import Inputs
 from framework.core.aligned.outputs import AlignedSender
 from framework.core.changelog_fold import extend_rollback_history
-from framework.core.checkpoint_clock import CheckpointClock
 from framework.core.commit_pipeline import CommitPipeline, PendingCommit
 from framework.core.external_inputs import ExternalInputs
 from framework.core.graph_check import check_aligned
-from framework.core.idleness import Idleness
 from framework.core.lifecycle import ALIGNED_TASK, TaskStatus
 from framework.core.limits import Limits
 from framework.core.ownership import Ownership
@@ -47,20 +46,16 @@ class TaskCore:
         self.seen = self.inputs.seen
         self.external = ExternalInputs(task.external, task.bootstrap)
         self.sender = Sender(task.producer, task.outputs)
-        self.clock = CheckpointClock(limits.checkpoint_interval_ms)
-        intervals = limits.checkpoint_interval_ms, limits.idle_checkpoint_interval_ms
-        self.idleness = Idleness(*intervals, awaited=aligned and bool(task.outputs))
         self.ownership = Ownership(task.changelog)
         self.outputs = AlignedSender(task, self.sender, self.ownership)
         self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_aligned, task))
         self.commits = CommitPipeline(task, self.ownership, self.sender, limits.changelog_retention_ms)
         self.changelog = TaskChangelog(self.start_up, self.ownership, self.commits, self.seen)
-        self._closing: int | None = None  # checkpoint to freeze when the outputs are flushed
+        self.closing = AlignedClosing(task, limits, self.inputs, self.external, self.commits, aligned=aligned)
+        self.idleness = self.closing.idleness
+        self._flushing: int | None = None  # checkpoint to freeze when the outputs are flushed
         self._processing = False
-        self._stopping = False
-        self._stop_closed = False  # the last checkpoint of a graceful stop was closed
         self._mono_ms = 0
-        self._open_bytes = 0
 
     # --- what the driver may ask ---
 
@@ -76,14 +71,14 @@ class TaskCore:
             self.status is TaskStatus.RUNNING
             and self.at_rest
             and not self.inputs.taken_back
-            and not (self._stopping and self.task.is_source)
-            and not (self._by_timer and self._open_batch_is_full and self.commits.pending is not None)
+            and not (self.closing.stopping and self.task.is_source)
+            and not (self.closing.by_timer and self.closing.batch_is_full and self.commits.pending is not None)
         )
 
     @property
     def at_rest(self) -> bool:
         """Whether nothing is being processed, and no checkpoint is being closed."""
-        return not self._processing and self._closing is None
+        return not self._processing and self._flushing is None
 
     @property
     def waits_for_tasks(self) -> bool:
@@ -97,8 +92,8 @@ class TaskCore:
 
     def due_in_ms(self, mono_ms: int) -> int:
         """Return in how many ms a Tick can close a checkpoint; a minute if this task closes by its alignment only."""
-        if self.status is TaskStatus.RUNNING and self._by_timer and self.commits.pending is None:
-            return self.clock.next_due_ms(self.idleness.closed(self.frozen) + 1, mono_ms)
+        if self.status is TaskStatus.RUNNING and self.closing.by_timer and self.commits.pending is None:
+            return self.closing.next_due_ms(self.frozen, mono_ms)
         return 60_000
 
     @property
@@ -109,20 +104,6 @@ class TaskCore:
             return 0
         return min(frontier.t for frontier in frontiers.frontiers)
 
-    @property
-    def _at_end(self) -> bool:
-        """Whether the inputs have ended, as far as is known (A2b)."""
-        return self.external.all_ended and self.inputs.all_ended
-
-    @property
-    def _by_timer(self) -> bool:
-        return self.task.is_source or not self.aligned
-
-    @property
-    def _open_batch_is_full(self) -> bool:
-        """Whether the open write batch is near its bound: its checkpoint must be closed (A9), a source can wait."""
-        return self._open_bytes > self.limits.uncommitted_state_bytes_max // 2
-
     # --- dispatch ---
 
     def step(self, event: on.Event) -> Sequence[do.Action]:
@@ -132,7 +113,7 @@ class TaskCore:
             case on.Message():
                 actions = self._message(event)
             case on.Processed():
-                self._processing, self._open_bytes = False, event.open_bytes
+                self._processing, self.closing.open_bytes = False, event.open_bytes
             case on.OutputFrames():
                 actions = self._output_frames(event)
             case on.Acked():
@@ -141,9 +122,9 @@ class TaskCore:
             case on.ExternalProcessed():
                 self.external.position[event.partition] = event.next_offset
                 self.external.ended[event.partition] = event.ended
-                self._open_bytes, self.idleness.news = event.open_bytes, True
+                self.closing.open_bytes, self.idleness.news = event.open_bytes, True
             case on.Tick():
-                self._mono_ms, self._open_bytes = event.mono_ms, event.open_bytes
+                self._mono_ms, self.closing.open_bytes = event.mono_ms, event.open_bytes
                 self.idleness.news |= event.open_bytes > 0  # a timer has fired
             case on.DataWritten():
                 actions = self.commits.data_written(event)
@@ -156,7 +137,7 @@ class TaskCore:
             case on.InputGone(error):
                 return [do.ReadChangelog(self.ownership.doubted(self.generation, error))]
             case on.Stop():
-                self._stopping = True
+                self.closing.stopping = True
             case on.Start():
                 self._mono_ms = event.mono_ms
                 return self.start_up.begin(event)
@@ -174,21 +155,19 @@ class TaskCore:
             return []
         if self.inputs.taken_back:
             return self._begin_rollback() if self.commits.pending is None else []
-        frame = self.inputs.early.pop(self.frozen + 1)
+        frame = self.inputs.early.pop(self.closing.drains_to(self.frozen))
         if frame is not None:
             return self._process(self.inputs.include(frame))
         if self.commits.pending is not None:
             return []
-        if self._stopping and self._nothing_open():
-            return self._exit()
-        return self._close_by_timer() if self._by_timer else self._close_by_alignment()
+        return self._exit() if self.closing.stopped else self._close_due()
 
     # --- the own changelog ---
 
     def _appended(self, event: on.ChangelogAppended) -> list[do.Action]:
         self._mono_ms = event.mono_ms
         if not event.fenced:
-            self.clock.anchor(event.append_time_ms, event.mono_ms)
+            self.closing.clock.anchor(event.append_time_ms, event.mono_ms)
         return self._valid(*self.changelog.appended(event))
 
     def _valid(self, actions: list[do.Action], kind: ChangelogType | None) -> list[do.Action]:
@@ -208,18 +187,18 @@ class TaskCore:
             self.external.begin(start.bounds)
             self._become(TaskStatus.GENESIS)
             return self._freeze(0)
-        self.commits.resume(start.fold, self.clock.now(self._mono_ms))
+        self.commits.resume(start.fold, self.closing.clock.now(self._mono_ms))
         self._resume(start.fold.last)
         start.check_resumed(self.inputs.position | self.external.position)
         return self._announce()
 
     def _resume(self, commit: Commit) -> None:
         """Set everything that is a function of the last commit."""
-        self.frozen, self._open_bytes, self.idleness.news = commit.checkpoint_id, 0, True
+        self.frozen, self.closing.open_bytes, self.idleness.news = commit.checkpoint_id, 0, True
         self.external.resume(commit, self.start_up.bounds)
         self.sender.resume(commit)
         self.inputs.reset(commit)
-        self._closing, self._processing = None, False
+        self._flushing, self._processing = None, False
 
     def _announce(self) -> list[do.Action]:
         """Send the rollback marker of this generation everywhere (R2); records follow when it is acknowledged."""
@@ -254,49 +233,20 @@ class TaskCore:
     def _output_frames(self, event: on.OutputFrames) -> list[do.Action]:
         actions = self.outputs.send(event, self.frozen + 1, timed=self.status is TaskStatus.RUNNING)
         self.idleness.news |= bool(event.frames) or event.watermark is not None
-        if self._closing is not None:
-            checkpoint_id, self._closing = self._closing, None
+        if self._flushing is not None:
+            checkpoint_id, self._flushing = self._flushing, None
             actions += self._freeze(checkpoint_id)
         return actions
 
     # --- closing a checkpoint ---
 
-    def _close_by_timer(self) -> list[do.Action]:
-        open_checkpoint, boundary = self.idleness.closed(self.frozen) + 1, self.clock.boundary(self._mono_ms)
-        self._stop_closed = self._stopping
-        due = self._stopping or boundary >= open_checkpoint
-        self.seen["checkpoints closed by a full write batch"] += self._open_batch_is_full and not due
-        if not (due or self._open_batch_is_full):
+    def _close_due(self) -> list[do.Action]:
+        """Close the checkpoint that is due, if any: its last outputs come first (A8)."""
+        checkpoint_id = self.closing.due(self.frozen, self._mono_ms)
+        if checkpoint_id is None:
             return []
-        if not self._stopping and self.idleness.leave_out(self.frozen, boundary):
-            self.seen["checkpoints left out"] += 1
-            return []
-        return self._close(max(open_checkpoint, boundary))
-
-    def _close_by_alignment(self) -> list[do.Action]:
-        least = self.inputs.least_marker()
-        if least <= self.frozen:
-            return []
-        early = self.inputs.early
-        waiting = early.least_checkpoint()
-        if waiting is not None and waiting <= least:  # drain, checkpoint by checkpoint (1.8 A6)
-            if self._open_batch_is_full and max(self.frozen + 1, self.inputs.greatest_checkpoint) < waiting:
-                self.seen["checkpoints closed by a full write batch"] += 1
-                return self._close(waiting - 1)  # nothing of ``waiting`` is in the write batch yet (A9)
-            frame = early.pop(waiting)
-            assert frame is not None
-            return self._process(self.inputs.include(frame))
-        last = self.commits.committed
-        self.idleness.news |= waiting is not None or self.inputs.skipping
-        self.idleness.news |= self._at_end and last is not None and not last.at_end
-        if self.idleness.leave_out(self.frozen, least):
-            self.seen["checkpoints left out"] += 1
-            return []
-        return self._close(least)  # also one that was left out, before the next record is taken
-
-    def _close(self, checkpoint_id: int) -> list[do.Action]:
         assert checkpoint_id > self.frozen and self.commits.pending is None
-        self._closing = checkpoint_id
+        self._flushing = checkpoint_id
         return [do.FlushOutputs()]
 
     def _freeze(self, checkpoint_id: int) -> list[do.Action]:
@@ -305,7 +255,7 @@ class TaskCore:
             0 < self.frozen < checkpoint_id - self.limits.checkpoint_interval_ms
         )
         inputs = self.inputs.commit(checkpoint_id)
-        self.frozen, self._open_bytes, self.idleness.news = checkpoint_id, 0, False
+        self.frozen, self.closing.open_bytes, self.idleness.news = checkpoint_id, 0, False
         captured = PendingCommit(
             checkpoint_id=checkpoint_id,
             last_token=self.sender.token,
@@ -314,7 +264,7 @@ class TaskCore:
             external=self.external.commit(),
             outputs=self.sender.commit(),
             known=self.inputs.rollbacks.commit(),
-            at_end=self._at_end,
+            at_end=self.closing.at_end,
             deterministic=self.inputs.frontiers(),
             genesis=self.status is TaskStatus.GENESIS,
             marks=self.aligned,
@@ -349,12 +299,6 @@ class TaskCore:
         self._resume(commit)
         return self._announce()
 
-    def _nothing_open(self) -> bool:
-        """Whether a graceful stop has nothing left to commit (R6)."""
-        if self._by_timer:
-            return self._stop_closed
-        return not self.inputs.holds_input
-
     def _exit(self) -> list[do.Action]:
         if not self.sender.all_acked:
             return []
@@ -369,9 +313,9 @@ class TaskCore:
         self.changelog.check_invariants(self.status, self.frozen)
         self.inputs.check_invariants(self.frozen)
         status, pending = self.status, self.commits.pending
-        assert status is TaskStatus.RUNNING or not (self._processing or self._closing), status
-        if self._closing is not None:
-            assert self._closing > self.frozen and pending is None and not self._processing, (self._closing, pending)
+        assert status is TaskStatus.RUNNING or not (self._processing or self._flushing), status
+        if self._flushing is not None:
+            assert self._flushing > self.frozen and pending is None and not self._processing, (self._flushing, pending)
         assert self.idleness.news or not self.inputs.included, self.inputs.included
         assert not (self.idleness.covered and self.aligned and self.task.outputs), self.idleness.covered
         if self.inputs.taken_back:

@@ -78,6 +78,10 @@ class Closing:
         """Note that the state store has what was frozen."""
         self._frozen_bytes = 0
 
+    def anchor(self, append_time_ms: int, mono_ms: int) -> None:
+        """Take the append time of an own message as the present, but never go back: no other task waits for it."""
+        self.clock.anchor(max(append_time_ms, self.clock.now(mono_ms)), mono_ms)
+
     def committed(self, mono_ms: int) -> None:
         """Let a commit that took long be followed by a rest."""
         self._rest_until_ms = mono_ms + min(REST * (mono_ms - self._frozen_ms), REST_MS_MAX)

@@ -16,6 +16,7 @@ from framework.core.actions import MergedWatermarks, Seek
 from framework.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
 from framework.core.deterministic.merge_channel import ALL, Bound, MergeChannel, upto
 from framework.core.events import Message
+from framework.core.halts import undecodable, went_back
 from framework.errors import Halted
 from protocol.commit import ChannelCommit, Commit, Frontier, InputCommit
 from protocol.control import ProgressMessage, Watermark, decode_progress, decode_watermark
@@ -59,13 +60,7 @@ class Merge:
                 self.watermark(partition, offset, decode_watermark(value))
                 return
         except DecodeError as error:
-            raise Halted(
-                f"{self.name}: {partition} offset {offset}: {error}; "
-                "an internal topic must hold only what Grete wrote: find the writer",
-                task=self.name,
-                partition=partition,
-                offset=offset,
-            ) from error
+            raise undecodable(self.name, partition, offset, error) from error
         found = f"a {header.type.name} message"
         raise Halted(
             f"{self.name}: {partition} offset {offset}: {found} does not belong in deterministic mode",
@@ -77,13 +72,7 @@ class Merge:
     def read(self, partition: TopicPartition, offset: int) -> None:
         """Note that the message at ``offset`` was read (R5). Raises Halted if it lies before the position."""
         if offset < self.position[partition]:
-            raise Halted(
-                f"{self.name}: {partition}: received offset {offset}, expected {self.position[partition]} or later: "
-                "the log was truncated or rewritten. Start the worker again; if it halts again, restore the topic",
-                task=self.name,
-                partition=partition,
-                offset=offset,
-            )
+            raise went_back(self.name, partition, offset, self.position[partition])
         self.position[partition] = offset + 1
 
     def frame(self, partition: TopicPartition, offset: int, header: Header, value: bytes) -> None:

@@ -19,6 +19,7 @@ from framework.core.deterministic.closing import Closing
 from framework.core.deterministic.logical_clock import LogicalClock
 from framework.core.deterministic.merge import Merge
 from framework.core.deterministic.outputs import LogicalSender
+from framework.core.deterministic.processing import Processing
 from framework.core.deterministic.source import Source
 from framework.core.deterministic.write_ahead import WriteAhead
 from framework.core.external_inputs import ExternalInputs
@@ -62,9 +63,7 @@ class DeterministicCore:
         logged = self.time, self.source, self.outputs
         own = self.changelog, self.ownership, self.commits
         self._appends = Appends(*own, *logged, releases=releases, durable=durable)
-        self._processing = False
-        self._timer = 0  # when the code has something to tell though nothing comes, as far as is known
-        self._upto = -1  # the time up to which all is processed
+        self.processing = Processing(task, self.external, self.source, self.merge, self.time, self.outputs)
         self._mono_ms = self._mono_us = 0
 
     # --- what the driver may ask ---
@@ -79,16 +78,16 @@ class DeterministicCore:
         """Whether the next message or external batch may be fed."""
         return (
             self.status is TaskStatus.RUNNING
-            and not (self._processing or self.closing.stopping)
+            and not (self.processing.active or self.closing.stopping)
             and self.source.has_room
-            and not (self._committing and self.closing.has_no_room)
+            and not self.ahead.has_no_room
             and not (self.source.batches and self._closes)  # a checkpoint is frozen between batches
         )
 
     @property
     def gathers(self) -> bool:
         """Whether what could be released waits for more: only while more is certain to come at once."""
-        return self.releases and self.source.gathers and (self._processing or self.wants_input)
+        return self.releases and self.source.gathers and (self.processing.active or self.wants_input)
 
     @property
     def awaits_answers(self) -> bool:
@@ -99,7 +98,7 @@ class DeterministicCore:
         """Return in how many ms a Tick can do something; a minute if nothing depends on time."""
         due = 60_000.0
         if self.status is TaskStatus.RUNNING and self.at_rest:
-            if not self._committing:
+            if not self.ahead.committing:
                 due = self.closing.next_due_ms(self.frozen, mono_ms)
             if self._emits_progress:
                 due = min(due, self.time.next_emit_ms(int(mono_ms * 1000)))
@@ -108,12 +107,12 @@ class DeterministicCore:
     @property
     def covered_t(self) -> int:
         """The time in µs up to which the last commit has all of the channels; 0: not known."""
-        return 0 if self.idleness.news or self._committing else max(0, self._upto)
+        return 0 if self.idleness.news or self.ahead.committing else max(0, self.processing.upto)
 
     @property
     def at_rest(self) -> bool:
         """Whether nothing is being processed: what is in the write batch was also sent."""
-        return not self._processing and self.source.at_rest
+        return not self.processing.active and self.source.at_rest
 
     @property
     def waits_for_tasks(self) -> bool:
@@ -128,12 +127,7 @@ class DeterministicCore:
     @property
     def _closes(self) -> bool:
         """Whether a checkpoint is to be frozen as soon as all is at rest."""
-        return not self._committing and self.closing.due(self.frozen, self._mono_ms)
-
-    @property
-    def _committing(self) -> bool:
-        """Whether a checkpoint is on its way to changelog and store, or a part of the open one is."""
-        return self.commits.pending is not None or self.ahead.active
+        return not self.ahead.committing and self.closing.due(self.frozen, self._mono_ms)
 
     @property
     def _emits_progress(self) -> bool:
@@ -201,8 +195,8 @@ class DeterministicCore:
                     return actions + self._exit()
                 self.closing.last_is_closed = self.closing.stopping
                 actions += self._freeze(self.closing.checkpoint_id(self.frozen, self._mono_ms))
-            if self.task.channels and not self.closing.last_is_closed:
-                actions += self._take()
+            if self.task.channels and not (self.closing.last_is_closed or self.ahead.has_no_room):
+                actions += self.processing.take(self.frozen + 1)
         return actions
 
     # --- start ---
@@ -236,76 +230,33 @@ class DeterministicCore:
     def _go_on(self) -> list[do.Action]:
         """Take up the work from the last commit."""
         self._become(TaskStatus.RUNNING)
-        return [*(do.Seek(*place) for place in self.merge.position.items()), *self._replay_next()]
-
-    def _replay_next(self) -> list[do.Action]:
-        """Process the next decision of a predecessor; after the last one take new rows."""
-        if self.source.replay:
-            action = self.source.replay_next()
-            self.seen["notes replayed" if isinstance(action, do.ProcessIdle) else "decisions replayed"] += 1
-            self._processing = True
-            return [action]
-        seeks: list[do.Action] = [do.Seek(partition, offset) for partition, offset in self.external.position.items()]
-        return seeks + self._pass(self.time.floor) if self.task.is_source else seeks
+        seeks = [do.Seek(*place) for place in self.merge.position.items()]
+        return [*seeks, *self.processing.go_on(self.frozen + 1)]
 
     def _become(self, status: TaskStatus) -> None:
         self.status = DETERMINISTIC_TASK.change(self.task.name, self.status, status)
 
-    # --- input ---
-
-    def _take(self) -> list[do.Action]:
-        """Process what may go (D1); once nothing may, tell downstream up to when nothing will come."""
-        if self._committing and self.closing.has_no_room:
-            return []
-        batches, upto = self.merge.take()
-        if batches or self._timer <= upto > self._upto:
-            self._processing, self._upto = True, max(self._upto, upto)
-            return [do.ProcessRecords(batches, upto)]
-        self._upto = max(self._upto, upto)
-        progress = self.outputs.progress(self._upto, self.frozen + 1)
-        return [*progress, *self.outputs.to_sinks(self._upto), *self.merge.seeks()]
+    # --- input and output ---
 
     def _decide(self, event: on.ExternalBatch | on.InputIdle) -> list[do.Action]:
         """Take rows, or that an input is idle: the decision goes to the log while it is processed."""
         assert self.wants_input, f"{self.task.name}: a batch was fed in {self.status}"
         assert not self.external.waits(event.partition), f"{self.task.name}: {event.partition} was read before its turn"
-        self._mono_us, self._processing, self.idleness.news = event.mono_us, True, True
-        self.seen["inputs idle"] += isinstance(event, on.InputIdle)
-        process = self.source.decide_idle(event) if isinstance(event, on.InputIdle) else self.source.decide(event)
+        self._mono_us, self.idleness.news = event.mono_us, True
+        process = self.processing.decide(event)
         return [*self._append_next(), process]
 
-    # --- output ---
-
     def _ran(self, event: on.Ran) -> list[do.Action]:
-        self._processing, self.closing.open_bytes, self._timer = False, event.open_bytes, event.timer
-        self.idleness.news = True
-        self.outputs.hold(event)
-        if self.source.batches:
-            self.source.batches[-1].outputs = event
-            return self._batches_done()
-        actions = self.outputs.send(event, self.frozen + 1)
-        if self.source.replay:
-            self.source.replayed(event.next_offset)
-            return actions + self.outputs.to_sinks(self.source.last_t) + self._replay_next()
-        if self.task.channels:
-            return actions + self.outputs.to_sinks(self._upto)
-        return actions + self.outputs.progress(self.time.floor, self.frozen + 1)
-
-    def _batches_done(self) -> list[do.Action]:
-        return self.outputs.send_batches(self.source.done(), self.frozen + 1)
+        self.closing.open_bytes, self.idleness.news = event.open_bytes, True
+        return self.processing.ran(event, self.frozen + 1)
 
     def _emit_progress(self) -> list[do.Action]:
         """Advance logical time where no record does it."""
         if self.status is not TaskStatus.RUNNING or not (self.at_rest and self._emits_progress):
             return []
-        return self._pass(self.time.advance(self._mono_us)) if self.time.emit_due(self._mono_us) else []
-
-    def _pass(self, t: int) -> list[do.Action]:
-        """Nothing up to ``t`` is still to come: the code tells first what is due, then all downstream may know."""
-        if t <= self.outputs.advanced or t < self._timer:
-            return self.outputs.progress(t, self.frozen + 1)
-        self._processing = True
-        return [do.ProcessRecords((), t)]
+        if not self.time.emit_due(self._mono_us):
+            return []
+        return self.processing.advance(self.time.advance(self._mono_us), self.frozen + 1)
 
     # --- the own changelog ---
 
@@ -316,9 +267,7 @@ class DeterministicCore:
     def _appended(self, event: on.ChangelogAppended) -> list[do.Action]:
         self._mono_ms, self._mono_us = event.mono_ms, event.mono_us or event.mono_ms * 1000
         if not event.fenced:
-            clock = self.closing.clock
-            forward = max(event.append_time_ms, clock.now(event.mono_ms))  # no checkpoint spans tasks: none waits
-            clock.anchor(forward, event.mono_ms)
+            self.closing.anchor(event.append_time_ms, event.mono_ms)
             self.time.anchor(event.append_time_ms, self._mono_us)
             if self.changelog.appending is ChangelogType.COMMIT:
                 self.closing.committed(event.mono_ms)
@@ -332,7 +281,7 @@ class DeterministicCore:
             return actions
         self.time.lease = self.time.lease_sent
         self.source.logged_are_valid()
-        return actions + self._batches_done()
+        return actions + self.processing.decided(self.frozen + 1)
 
     # --- commit, stop ---
 
@@ -378,7 +327,10 @@ class DeterministicCore:
         self.changelog.check_invariants(self.status, self.frozen)
         self.merge.check_invariants()
         self.source.check_invariants(committing=self._appends.committing)
-        assert self.status is TaskStatus.RUNNING or not self._processing, self.status
-        assert self.outputs.advanced <= max(self.time.floor, self._upto), (self.outputs.advanced, self.time.floor)
+        assert self.status is TaskStatus.RUNNING or not self.processing.active, self.status
+        assert self.outputs.advanced <= max(self.time.floor, self.processing.upto), (
+            self.outputs.advanced,
+            self.time.floor,
+        )
         assert self.time.lease <= self.time.lease_sent, (self.time.lease, self.time.lease_sent)
         assert self.releases or not self.outputs.held, self.outputs.held

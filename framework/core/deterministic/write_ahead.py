@@ -21,6 +21,16 @@ class WriteAhead:
         self._commits, self._closing, self._seen = commits, closing, seen
         self._part_bytes = 0  # of the last part; 0: the open checkpoint has none
 
+    @property
+    def committing(self) -> bool:
+        """Whether a checkpoint is on its way to changelog and store, or a part of the open one is."""
+        return self._commits.pending is not None or self.active
+
+    @property
+    def has_no_room(self) -> bool:
+        """Whether nothing may be processed before all that is on its way is there."""
+        return self.committing and self._closing.has_no_room
+
     def next(self, *, closes: bool) -> list[Action]:
         """Ask for the next slice of a part; begin one if the checkpoint is about to be closed and much is dirty."""
         if self._commits.writing or self._commits.pending is not None:

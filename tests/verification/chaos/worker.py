@@ -42,7 +42,7 @@ def phase_of(core: TaskCore) -> str:
             return "rolling back"
         case TaskStatus.STOPPED:
             return "stopping"
-        case _ if core._stopping:
+        case _ if core.closing.stopping:
             return "stopping"
         case TaskStatus.GENESIS:
             return "committing"
@@ -100,7 +100,7 @@ POINTS: dict[str, tuple[str, Test]] = {
     "store written, no marker sent": ("before", _marks),
     "one marker sent, the others not": ("after", _marks),
     "part of the logs trimmed": ("after", lambda _d, a: isinstance(a, do.Trim)),
-    "commit done, stop under way": ("after", lambda d, a: isinstance(a, do.Committed) and _aligned(d)._stopping),
+    "commit done, stop under way": ("after", lambda d, a: isinstance(a, do.Committed) and _aligned(d).closing.stopping),
     "open records, store flushed to a file": ("flushed", lambda _d, a: isinstance(a, do.Process)),
     "commit valid, store flushed to a file": ("flushed", lambda _d, a: isinstance(a, do.ApplyFrozen)),
 }

@@ -42,9 +42,9 @@ class Arrivals:
             self._leave_out(partition)
             self._log.append(partition, None, value, stamp(value, self._plan.disorder), None)
 
-    def again(self, step: int, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
-        """Send again what a power loss has taken back."""
-        self._due.extendleft((step, partition, row.value or b"") for row in reversed(rows))
+    def again(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:
+        """Send again at once what a power loss has taken back."""
+        self._due.extendleft((0, partition, row.value or b"") for row in reversed(rows))
 
     def _leave_out(self, partition: TopicPartition) -> None:
         """At times, let offsets before a record hold nothing: aborted records, marks of transactions, compaction."""

@@ -43,17 +43,17 @@ def truncated_changelog(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     ):
         return ""
     offset = decode_changelog_position(changelog_position).offset
-    others = [p for p in sim.processes if p.task == target.task and p is not target]
+    others = [p for p in sim.population.all if p.task == target.task and p is not target]
     for process in others:
-        sim.kill(process, "goes with the damage", restart=False)
-    sim.drop_queues(target.task)
-    for host in sim.hosts[target.task]:
+        sim.population.kill(process, "goes with the damage", restart=False)
+    sim.log.drop_queues(target.wiring.changelog)
+    for host in sim.population.hosts[target.task]:
         host.in_use = True
     end = into.start + 1 + int(rand() * (offset - into.start))
     count = sim.log.truncate(target.wiring.changelog, end)
     sim.checker.cut.add(target.task)
     if rand() < 0.5:
-        sim.kill(target, "dies with it")
+        sim.population.kill(target, "dies with it")
     return f"{target.wiring.changelog} loses {count} messages"
 
 
@@ -84,7 +84,7 @@ def thinned_input(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     gone = [index for index in range(at, at + decision.records) if rand() < 0.5] or [at + decision.records - 1]
     for index in reversed(gone):
         del rows[index]
-    sim.must_halt(target.task)
+    sim.must_halt.add(target.task)
     return f"{decision.topic}[{decision.partition}] loses {len(gone)} records from offset {decision.first_offset} on"
 
 
@@ -95,17 +95,17 @@ def other_outputs(sim: FaultyWorld, target: Process, _rand: Rand) -> str:
     if visible == 0:
         return ""
     _kill_all(sim, target)
-    sim.change_outputs(target.task)
-    sim.must_halt(target.task)
+    sim.around.changed.add(target.task)
+    sim.must_halt.add(target.task)
     return f"{target.name}, {visible} of its outputs are visible and not committed"
 
 
 def _kill_all(sim: FaultyWorld, target: Process) -> None:
     """Kill every process of a task, one of which is started again; what they have sent to its changelog is lost."""
-    for process in [p for p in sim.processes if p.task == target.task and p is not target]:
-        sim.kill(process, "goes with the damage", restart=False)
-    sim.kill(target, "dies before the damage")
-    sim.drop_queues(target.task)
+    for process in [p for p in sim.population.all if p.task == target.task and p is not target]:
+        sim.population.kill(process, "goes with the damage", restart=False)
+    sim.population.kill(target, "dies before the damage")
+    sim.log.drop_queues(target.wiring.changelog)
 
 
 def _flip(sim: FaultyWorld, partitions: list[TopicPartition], kind: int, start: int, rand: Rand) -> str:

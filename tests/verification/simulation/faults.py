@@ -27,7 +27,7 @@ Fault = Callable[[FaultyWorld, Process, Rand], str]  # the text is empty if noth
 
 def crash(sim: FaultyWorld, target: Process, _rand: Rand) -> str:
     """Kill a process between two things that it does."""
-    sim.kill(target, "killed")
+    sim.population.kill(target, "killed")
     return target.name
 
 
@@ -50,27 +50,27 @@ def crash_at_boundary(_sim: FaultyWorld, target: Process, rand: Rand) -> str:
 
 def crash_in_restore(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Kill a process, and its successor while that restores; half of them without a store to begin with."""
-    sim.kill(target, "killed", restart=False)
+    sim.population.kill(target, "killed", restart=False)
     if rand() < 0.5:
         target.host.replace(MemoryDisk())
     crossings = 1 + int(rand() * 40)
-    sim.restart(target.task, 0, crash_at=crossings)
+    sim.population.restart(target.task, 0, crash_at=crossings)
     return f"{target.name}, its successor at crossing {crossings}"
 
 
 def crash_several(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Kill several processes at once."""
     share = 0.3 + 0.7 * rand()
-    victims = [p for p in sim.awake() if p is target or rand() < share]
+    victims = [p for p in sim.population.awake() if p is target or rand() < share]
     for victim in victims:
-        sim.kill(victim, "killed")
+        sim.population.kill(victim, "killed")
     return ", ".join(victim.name for victim in victims)
 
 
 def zombie(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Pause a process, start a successor, let the old one go on later."""
     pause(sim, target, 150, rand)
-    sim.restart(target.task, int(rand() * 20))
+    sim.population.restart(target.task, int(rand() * 20))
     return f"{target.name} until step {target.worker.wake_at}"
 
 
@@ -84,27 +84,28 @@ def twin(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Start a second instance of a task, or two, beside a living one."""
     count = 1 + (rand() < 0.4)
     for _ in range(count):
-        sim.restart(target.task, int(rand() * 4))
+        sim.population.restart(target.task, int(rand() * 4))
     return f"{target.name}, {count} more"
 
 
 def twin_in_rollback(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
     """Let a second instance of a task make its claim while the first one claims for a rollback; a producer dies."""
-    targets = [p for p in sim.awake() if p.wiring.channels and sim.plan.is_aligned(p.task) and not p.restoring]
+    awake = sim.population.awake()
+    targets = [p for p in awake if p.wiring.channels and sim.plan.is_aligned(p.task) and not p.restoring]
     if not targets:
         return ""
     target = targets[int(rand() * len(targets))]
     producers = {producer for producer, _ in target.wiring.channels}
-    victims = [p for p in sim.awake() if p.task in producers]
-    sim.restart(target.task, 0, lurks=True)
+    victims = [p for p in awake if p.task in producers]
+    sim.population.restart(target.task, 0, lurks=True)
     if victims:
-        sim.kill(victims[int(rand() * len(victims))], "killed, for a rollback behind it")
+        sim.population.kill(victims[int(rand() * len(victims))], "killed, for a rollback behind it")
     return target.name
 
 
 def outage(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
     """Let the log answer nothing, for up to four times as long as a task waits for an answer."""
-    until = sim.now + int((0.2 + 3.8 * rand() * rand()) * sim.plan.settings.send_timeout_ms)
+    until = sim.time.now + int((0.2 + 3.8 * rand() * rand()) * sim.plan.settings.send_timeout_ms)
     sim.log.away_until = max(sim.log.away_until, until)
     return f"until {until} ms"
 
@@ -112,7 +113,7 @@ def outage(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
 def idle_hours(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
     """Let hours pass in which no process does anything, and then all go on: a machine that sleeps."""
     hours = 0.5 + 11.5 * rand()
-    sim.now += int(hours * 3_600_000)
+    sim.time.now += int(hours * 3_600_000)
     return f"for {hours:.1f} hours"
 
 
@@ -132,13 +133,13 @@ def delay(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Let a partition that the process writes to not answer for a while."""
     partitions = (*target.wiring.outputs, target.wiring.changelog)
     partition = partitions[int(rand() * len(partitions))]
-    sim.log.blocked_until[partition] = sim.now + int(rand() * 8 * sim.plan.settings.checkpoint_interval_ms)
+    sim.log.blocked_until[partition] = sim.time.now + int(rand() * 8 * sim.plan.settings.checkpoint_interval_ms)
     return str(partition)
 
 
 def broker_restart(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
     """Let no partition answer for a while."""
-    until = sim.now + int(rand() * 4 * sim.plan.settings.checkpoint_interval_ms)
+    until = sim.time.now + int(rand() * 4 * sim.plan.settings.checkpoint_interval_ms)
     for partition in sim.log.partitions:
         sim.log.blocked_until[partition] = until
     return f"until {until} ms"
@@ -155,7 +156,7 @@ def clock_jump(sim: FaultyWorld, target: Process, rand: Rand) -> str:
 
 def stale_store(sim: FaultyWorld, target: Process, rand: Rand) -> str:
     """Kill a process and bring back an older copy of its store, or none."""
-    sim.kill(target, "killed")
+    sim.population.kill(target, "killed")
     host = target.host
     if host.backup is not None and rand() < 0.75:
         host.replace(copy_of(host.backup))
@@ -172,20 +173,20 @@ def corrupt_store(_sim: FaultyWorld, target: Process, _rand: Rand) -> str:
 
 def power_loss(sim: FaultyWorld, _target: Process, rand: Rand) -> str:
     """Kill everything at once; stores lose their last writes, and a log in one file loses what was not synced."""
-    running = sim.processes
+    running = list(sim.population.all)
     for process in running:
-        sim.kill(process, "lost its power", restart=False)
+        sim.population.kill(process, "lost its power", restart=False)
     share = rand() if rand() < 0.8 else 1.0
     lost = 0
     if sim.plan.compare_and_append:  # the embedded log: on the same machine
         sim.log.forget_queues()
         lost = sim.log.lose_power(share)
-    for task, hosts in sim.hosts.items():
+    for task, hosts in sim.population.hosts.items():
         for host in hosts:
             host.lose_power(rand())
         delay = int(rand() * 10)
         if task == sim.plan.together_with(task)[0]:
-            sim.restart(task, delay)
+            sim.population.restart(task, delay)
     return f"of {len(running)} processes, {lost} messages"
 
 
@@ -193,13 +194,13 @@ def stop(sim: FaultyWorld, target: Process, _rand: Rand) -> str:
     """Ask a process to stop (R6)."""
     if not target.worker.started or target.worker.stop_by:
         return ""
-    target.worker.stop(sim.now + 6 * sim.plan.settings.checkpoint_interval_ms)
+    target.worker.stop(sim.time.now + 6 * sim.plan.settings.checkpoint_interval_ms)
     return target.name
 
 
 def pause(sim: FaultyWorld, target: Process, steps: int, rand: Rand) -> None:
     """Let a process do nothing for up to that many steps; what it has sent may or may not go on."""
-    target.worker.pause(sim.step + 1 + int(rand() * steps))
+    target.worker.pause(sim.time.step + 1 + int(rand() * steps))
     target.log.stalled = rand() < 0.5
 
 

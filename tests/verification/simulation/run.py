@@ -106,7 +106,7 @@ def run_seed(
         seed=seed,
         shape=plan.shape,
         digest=simulation.trace.digest,
-        steps=simulation.step,
+        steps=simulation.time.step,
         cut=cut,
         faults=simulation.faults,
         happened=tuple(simulation.happened),

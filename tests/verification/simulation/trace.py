@@ -1,6 +1,7 @@
 """The trace of a run: a digest over everything, and the last lines for people, made only when somebody asks."""
 
 from collections import deque
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from protocol.changelog import CHANGELOG_HEADER_SIZE, ChangelogType, decode_changelog_header
@@ -11,12 +12,22 @@ from protocol.frames import frame_count
 from protocol.ids import TopicPartition
 
 LINES = 80
+EPOCH_MS = 1_000_000
+
+
+@dataclass(slots=True)
+class WorldTime:
+    """How far a world is, in steps of the scheduler and in ms of its clock."""
+
+    step: int = 0
+    now: int = EPOCH_MS
 
 
 class Trace:
     """Feed it in order; equal digests mean equal runs."""
 
-    def __init__(self, lines: int = LINES) -> None:
+    def __init__(self, time: WorldTime, lines: int = LINES) -> None:
+        self._time = time
         self._hash = blake2b(digest_size=12)
         self._lines: deque[tuple[int, int, str | tuple[TopicPartition, int, bytes]]] = deque(maxlen=lines)
 
@@ -25,13 +36,15 @@ class Trace:
         """Return the digest of all so far."""
         return self._hash.hexdigest()
 
-    def note(self, step: int, now: int, text: str) -> None:
+    def note(self, text: str) -> None:
         """Take a line."""
+        step, now = self._time.step, self._time.now
         self._hash.update(b"%d %d " % (step, now) + text.encode())
         self._lines.append((step, now, text))
 
-    def message(self, step: int, now: int, partition: TopicPartition, offset: int, value: bytes) -> None:
+    def message(self, partition: TopicPartition, offset: int, value: bytes) -> None:
         """Take a message that is now in the log."""
+        step, now = self._time.step, self._time.now
         self._hash.update(b"%d %d %d " % (step, now, offset) + value)
         self._lines.append((step, now, (partition, offset, value)))
 

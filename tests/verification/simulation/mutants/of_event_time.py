@@ -93,7 +93,7 @@ def watermark_before_frames(output_frames: Any) -> Any:
     """Event time is sent in front of the frames that led to it (E2)."""
 
     def mistaken(self: TaskCore, event: Any) -> Any:
-        if event.watermark is None or not event.frames or self._closing is not None:
+        if event.watermark is None or not event.frames or self._flushing is not None:
             return output_frames(self, event)
         first = self.outputs.watermarks(event.watermark, self.frozen + 1)
         return [*first, *output_frames(self, type(event)(event.frames))]

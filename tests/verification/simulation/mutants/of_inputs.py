@@ -231,7 +231,7 @@ def checkpoint_id_too_high(output_frames: Any) -> Any:
     """Records carry the checkpoint after the open one."""
 
     def mistaken(self: TaskCore, event: Any) -> Any:
-        if self._closing is not None:
+        if self._flushing is not None:
             return output_frames(self, event)
         self.frozen += 1
         try:

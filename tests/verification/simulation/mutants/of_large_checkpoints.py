@@ -54,7 +54,7 @@ def rollback_between_two_slices(pump: Any) -> Any:
     def mistaken(self: TaskCore) -> Any:
         pending = self.commits.pending
         sending = pending is not None and pending.step is CommitStep.DATA
-        if sending and self.inputs.taken_back and not self._processing and self._closing is None:
+        if sending and self.inputs.taken_back and not self._processing and self._flushing is None:
             return self._begin_rollback()
         return pump(self)
 

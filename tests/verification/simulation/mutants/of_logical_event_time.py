@@ -39,7 +39,7 @@ def idleness_not_logged(decide: Any) -> Any:
     def mistaken(self: DeterministicCore, event: Any) -> Any:
         if not isinstance(event, InputIdle):
             return decide(self, event)
-        self._mono_us, self._processing = event.mono_us, True
+        self._mono_us, self.processing.active = event.mono_us, True
         note = IdleNote(*event.partition, self.time.give(1, event.mono_us))
         self.source.batches.append(Batch(note, logged=True, valid=True))
         return [ProcessIdle(event.partition, note.t)]

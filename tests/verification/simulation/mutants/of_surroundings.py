@@ -105,10 +105,11 @@ def checkpoint_id_by_boundary(output_frames: Any) -> Any:
     """Records carry the next boundary of the clock, not the checkpoint after the last one (A1)."""
 
     def mistaken(self: TaskCore, event: Any) -> Any:
-        if self._closing is not None or not self._by_timer:
+        if self._flushing is not None or not self.closing.by_timer:
             return output_frames(self, event)
         frozen = self.frozen
-        self.frozen = max(frozen, self.clock.boundary(self._mono_ms) + self.limits.checkpoint_interval_ms - 1)
+        boundary = self.closing.clock.boundary(self._mono_ms)
+        self.frozen = max(frozen, boundary + self.limits.checkpoint_interval_ms - 1)
         try:
             return output_frames(self, event)
         finally:

@@ -63,13 +63,14 @@ def early_record_is_no_news(process: Any) -> Any:
     return mistaken
 
 
-@mutant(TaskCore, "_close_by_alignment", "core", shows=_rests_behind)
+@mutant(TaskCore, "_close_due", "core", shows=_rests_behind)
 def left_out_taken_for_closed(close: Any) -> Any:
     """A task goes on as if the checkpoint that it has left out were the last one that it closed (A4, A6)."""
 
     def mistaken(self: TaskCore) -> Any:
         actions = close(self)
-        self.frozen = self.idleness.closed(self.frozen)
+        if not self.closing.by_timer:
+            self.frozen = self.idleness.closed(self.frozen)
         return actions
 
     return mistaken

@@ -11,6 +11,7 @@ from framework.core.deterministic.logical_clock import LogicalClock
 from framework.core.deterministic.logical_watermarks import NEVER
 from framework.core.deterministic.merge import Merge
 from framework.core.deterministic.merge_channel import ALL
+from framework.core.deterministic.processing import Processing
 from framework.core.deterministic.source import Source
 from framework.core.deterministic.task import DeterministicCore
 from framework.core.ownership import Ownership
@@ -137,13 +138,13 @@ def decided_during_a_commit(append_next: Any) -> Any:
     return mistaken
 
 
-@mutant(DeterministicCore, "_batches_done", "time", "lease", "halted", shows=_streams, world="deterministic")
-def advanced_over_a_batch(batches_done: Any) -> Any:
+@mutant(Processing, "decided", "time", "lease", "halted", shows=_streams, world="deterministic")
+def advanced_over_a_batch(decided: Any) -> Any:
     """A progress message goes out while a batch of a lower time waits for its input decision (D1)."""
 
-    def mistaken(self: DeterministicCore) -> Any:
-        actions = batches_done(self)
-        return [*actions, *self.outputs.progress(self.time.floor, self.frozen + 1)] if self.source.batches else actions
+    def mistaken(self: Processing, checkpoint_id: int) -> Any:
+        actions = decided(self, checkpoint_id)
+        return [*actions, *self._outputs.progress(self._time.floor, checkpoint_id)] if self._source.batches else actions
 
     return mistaken
 
@@ -162,17 +163,17 @@ def advanced_beyond_the_lease(advance: Any) -> Any:
 
 
 @mutant(
-    DeterministicCore,
-    "_pass",
+    Processing,
+    "advance",
     "time",
     "event time",
     "halted",
     shows=_tells_time,
     world="deterministic",
 )
-def advanced_over_a_watermark(pass_: Any) -> Any:
+def advanced_over_a_watermark(advance: Any) -> Any:
     """A progress message goes out before the watermark of a lower time (D1, E2)."""
-    return lambda self, t: self.outputs.progress(t, self.frozen + 1)
+    return lambda self, t, checkpoint_id: self._outputs.progress(t, checkpoint_id)
 
 
 @mutant(Merge, "take", *_WRONG, shows=_merges, world="deterministic")

@@ -1,0 +1,97 @@
+"""When an aligned task closes a checkpoint, and which one (A1, A6, A9). At least once each does so by its timer."""
+
+from framework.core.aligned.inputs import Inputs
+from framework.core.checkpoint_clock import CheckpointClock
+from framework.core.commit_pipeline import CommitPipeline
+from framework.core.external_inputs import ExternalInputs
+from framework.core.idleness import Idleness
+from framework.core.limits import Limits
+from framework.core.task_topology import TaskWiring
+
+
+class AlignedClosing:
+    """The reasons for which the open checkpoint is closed: its timer, its alignment, a full write batch, a stop."""
+
+    def __init__(
+        self,
+        task: TaskWiring,
+        limits: Limits,
+        inputs: Inputs,
+        external: ExternalInputs,
+        commits: CommitPipeline,
+        *,
+        aligned: bool,
+    ) -> None:
+        self.clock = CheckpointClock(limits.checkpoint_interval_ms)
+        intervals = limits.checkpoint_interval_ms, limits.idle_checkpoint_interval_ms
+        self.idleness = Idleness(*intervals, awaited=aligned and bool(task.outputs))
+        self.by_timer = task.is_source or not aligned
+        self.open_bytes = 0  # in the open write batch
+        self.stopping = False
+        self._last_is_closed = False  # that of a graceful stop, of a task that goes by its timer
+        self._inputs, self._external, self._commits = inputs, external, commits
+        self._limits, self._seen = limits, inputs.seen
+
+    @property
+    def batch_is_full(self) -> bool:
+        """Whether the open write batch is near its bound: its checkpoint must be closed (A9), a source can wait."""
+        return self.open_bytes > self._limits.uncommitted_state_bytes_max // 2
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the inputs have ended, as far as is known (A2b)."""
+        return self._external.all_ended and self._inputs.all_ended
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a graceful stop has nothing left to close (R6)."""
+        return self.stopping and (self._last_is_closed if self.by_timer else not self._inputs.holds_input)
+
+    def next_due_ms(self, frozen: int, mono_ms: int) -> int:
+        """Return in how many ms the timer can close the checkpoint behind ``frozen``."""
+        return self.clock.next_due_ms(self.idleness.closed(frozen) + 1, mono_ms)
+
+    def drains_to(self, frozen: int) -> int:
+        """Return up to which checkpoint early records go into the open write batch: the open one (A4), or more (A6).
+
+        The alignment covers all checkpoints that it has reached. A full write batch takes no further one (A9).
+        """
+        if self.by_timer or not self._inputs.early.bytes or self._commits.pending is not None:
+            return frozen + 1
+        reached = self._inputs.least_marker()
+        if self.batch_is_full:
+            reached = min(reached, self._inputs.greatest_checkpoint)
+        return max(frozen + 1, reached)
+
+    def due(self, frozen: int, mono_ms: int) -> int | None:
+        """Return the checkpoint to close now, while none is being committed and all is drained; None: none is due."""
+        return self._due_by_timer(frozen, mono_ms) if self.by_timer else self._due_by_alignment(frozen)
+
+    def _due_by_timer(self, frozen: int, mono_ms: int) -> int | None:
+        open_checkpoint, boundary = self.idleness.closed(frozen) + 1, self.clock.boundary(mono_ms)
+        self._last_is_closed = self.stopping
+        due = self.stopping or boundary >= open_checkpoint
+        self._seen["checkpoints closed by a full write batch"] += self.batch_is_full and not due
+        if not (due or self.batch_is_full):
+            return None
+        if not self.stopping and self._leave_out(frozen, boundary):
+            return None
+        return max(open_checkpoint, boundary)
+
+    def _due_by_alignment(self, frozen: int) -> int | None:
+        least = self._inputs.least_marker()
+        if least <= frozen:
+            return None
+        waiting = self._inputs.early.least_checkpoint()
+        if waiting is not None and waiting <= least:  # the write batch is full, and has nothing of ``waiting`` yet
+            self._seen["checkpoints closed by a full write batch"] += 1
+            return waiting - 1
+        last = self._commits.committed
+        self.idleness.news |= waiting is not None or self._inputs.skipping
+        self.idleness.news |= self.at_end and last is not None and not last.at_end
+        return None if self._leave_out(frozen, least) else least  # also one that was left out, before the next record
+
+    def _leave_out(self, frozen: int, checkpoint_id: int) -> bool:
+        left_out = self.idleness.leave_out(frozen, checkpoint_id)
+        self._seen["checkpoints left out"] += left_out
+        return left_out
