@@ -191,7 +191,7 @@ def test_a_worker_that_is_fenced_on_a_log_whose_reads_lag_says_so(tmp_path: Path
 
     claimed: list[int] = []
     worker.report = claim_when_running
-    with pytest.raises(Fenced, match="generation 2 claimed at offset"):
+    with pytest.raises(Fenced, match="generation 2, claim at offset"):
         worker.run()
     worker.close()
     outside.close()
