@@ -66,7 +66,7 @@ demo: $(VENV)/.installed $(if $(SPARK),$(VENV)/.installed-spark)
 	@$(BIN)/python -m tasks.demo
 
 # Each test once: those of the protocol and the core with coverage, then all others.
-test: lint coverage
+test: lint coverage $(VENV)/spark-classes.jsa
 	$(PYTEST) $(addprefix --ignore=,$(COVERED))
 
 check: lint
@@ -122,6 +122,10 @@ $(VENV)/.installed: $(PINS) | $(BIN)/python same-python
 $(VENV)/.installed-dev: $(PINS) | $(BIN)/python same-python
 	$(call install,[dev$(comma)docs$(comma)spark])
 	@touch $(VENV)/.installed $(VENV)/.installed-docs $(VENV)/.installed-spark
+
+# A third of what the tests compute in Java was to load and check Spark's classes.
+$(VENV)/spark-classes.jsa: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.spark.kept_classes 2> /dev/null
 
 $(VENV)/.installed-docs: $(PINS) | $(BIN)/python same-python
 	$(call install,[docs])

@@ -17,9 +17,9 @@ import pyspark
 from framework.spark.java import find_java
 from framework.spark.session import java_home
 from framework.testing.broker.settings import free_port
+from tests.spark.kept_classes import JAVA
 
 LIMIT_S = 120
-_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # they start quickly, and do little
 
 
 class SparkCluster:
@@ -56,7 +56,7 @@ class SparkCluster:
         home = Path(pyspark.__file__).parent
         env = os.environ | {
             "JAVA_HOME": str(self._java),
-            "SPARK_DAEMON_JAVA_OPTS": _JAVA,
+            "SPARK_DAEMON_JAVA_OPTS": JAVA,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_HOME": str(home),
         }

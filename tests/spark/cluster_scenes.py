@@ -22,6 +22,7 @@ from protocol.changelog import ChangelogHeader, ChangelogType, decode_changelog_
 from protocol.ids import TopicPartition
 from tests.spark.cluster import SparkCluster
 from tests.spark.cluster_backfills import play
+from tests.spark.kept_classes import JAVA
 from tests.spark.troubles import LIMIT_S, kill_executor
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ MIDDLE = 150  # that many of its rows have been read when a part of them is in t
 
 SETTINGS = {
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": JAVA,
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
     "spark.speculation.multiplier": "1.1",

@@ -1,5 +1,6 @@
 """One real job with two moments in its history, and one Spark session for all tests."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,12 +15,14 @@ from framework.state.local_reader import LocalReader
 from framework.state.snapshots import snapshots
 from framework.worker.local_job import LocalJob
 from tasks.inverted_index import Index, documents, job
+from tests.spark import kept_classes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REFERENCE = "tasks.inverted_index"
 FILES = 30
+IMPORTED = Path(__file__).parent / "imported"
 
 State = dict[tuple[int, str], Any]  # (partition, key) → value
 
@@ -68,9 +71,23 @@ def _run(folder: Path, directory: Path) -> tuple[int, State]:
         }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def started_soon() -> Iterator[None]:
+    """Let each Spark that is started in here begin with kept classes, and its Python processes with their imports."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(IMPORTED), prepend=os.pathsep)
+        for name, value in kept_classes.submitted().items():
+            patch.setenv(name, value)
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """Return a session with two executor threads and real Python worker processes: one for all tests of a process."""
-    session = local_session("local[2,3]", {"spark.sql.shuffle.partitions": "2"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(IMPORTED)
+        for name, value in kept_classes.submitted().items():
+            patch.setenv(name, value)
+        session = local_session("local[2,3]", {"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()

@@ -7,19 +7,28 @@ import pytest
 
 from framework.logs.kafka import KafkaLog
 from framework.ports import ExternalRecord
-from framework.testing.broker import NoBroker, find_broker
+from framework.spark.java import cache
+from framework.testing.broker import NoBroker, find, find_broker
+from framework.testing.broker.settings import KAFKA
 from protocol.ids import TopicPartition
 from tasks.inverted_index import documents, job
 
 
 @pytest.mark.kafka
 def test_a_kept_broker_goes_on_with_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in it when its last user leaves is there for the next one, at whatever address."""
+    """What is in it when its last user leaves is there for the next one, at whatever address.
+
+    Made from jars, it also leaves the classes of its Java, and the next one starts with them.
+    """
     monkeypatch.delenv("GRETE_KAFKA", raising=False)
     partition = TopicPartition("kept", 0)
+    jars = cache() / f"kafka-{KAFKA}"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache().mkdir()
+    (cache() / jars.name).symlink_to(jars)
     for run in range(2):
         try:
-            broker = find_broker(tmp_path, keep=True)
+            broker = find_broker(tmp_path / "broker", keep=True)
         except NoBroker as error:
             pytest.skip(f"no broker can be started here, only used: {error}")
         with broker:
@@ -30,6 +39,10 @@ def test_a_kept_broker_goes_on_with_its_data(tmp_path: Path, monkeypatch: pytest
             while not log.poll():
                 log.wait(1_000)
             log.close()
+            if process := re.search(r"jars, process (\d+)$", broker.how):
+                used = Path(f"/proc/{process[1]}/maps").read_text()
+                assert [str(path) in used for path in cache().glob("*.jsa")] == [True] * run
+        find._kept[-1].wait()  # else the next run finds this broker
 
 
 def test_docker_compose_runs_a_worker_for_each_partition() -> None:

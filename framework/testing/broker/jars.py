@@ -1,6 +1,11 @@
-"""A broker from Apache Kafka's own jars: for machines without Docker. It needs Maven once, and a Java."""
+"""A broker from Apache Kafka's own jars: for machines without Docker. It needs Maven once, and a Java.
+
+The first broker leaves the classes that its Java has loaded and checked beside the jars, some 50 MB; those after it
+start with them (AppCDS).
+"""
 
 import contextlib
+import hashlib
 import shutil
 import subprocess
 import tempfile
@@ -13,6 +18,7 @@ from framework.testing.broker.settings import KAFKA, answers, free_port, setting
 
 _WHAT = "Kafka's jars"
 CLOSE_S_MAX = 20  # then it is killed: nothing of it is needed
+_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")  # a file of classes that does not fit is ignored: no line is needed
 # One compiler and one collector: a broker starts with 3 s of computing instead of 5, and its tests take a third less
 # of it. What Java's second compiler makes pays only under long load.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -43,7 +49,9 @@ def jar_broker(
     """
     jars, java = find_jars(), find_java()  # without Maven no Java is fetched in vain
     common = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", str(jars / "*")]
-    run = [java, "-Xms256m", "-Xmx1g", *(() if loaded else SHORT_LIVED), *common]
+    classes, draft = classes_file(java, jars), directory / "classes.jsa"
+    keeps = [] if loaded or classes.exists() else [f"-XX:ArchiveClassesAtExit={draft}", *_QUIET]
+    run = [java, "-Xms256m", "-Xmx1g", *(() if loaded else SHORT_LIVED), *with_classes(classes), *keeps, *common]
     for attempt in range(START_TRIES):
         port = free_port()
         config = directory / "server.properties"
@@ -52,7 +60,7 @@ def jar_broker(
         config.write_text(_lines(changed(_own_settings(data, port))))
         if not (data / "meta.properties").exists():
             tool = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(config)]
-            call(_WHAT, [java, *SHORT_LIVED, *common, *tool], 60, "formatting its storage")
+            call(_WHAT, [java, *SHORT_LIVED, *with_classes(classes), *common, *tool], 60, "formatting its storage")
         with (directory / "broker.log").open("ab") as log:
             broker = subprocess.Popen(  # noqa: S603 - java and arguments are ours
                 [*run, "kafka.Kafka", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -60,7 +68,7 @@ def jar_broker(
         try:
             answers(f"127.0.0.1:{port}", alive=lambda broker=broker: broker.poll() is None)  # type: ignore[misc]  # mypy gives a default no type
         except ConfigError as error:
-            _end(broker)
+            _end(broker, 0)
             if attempt + 1 < START_TRIES:
                 continue
             tail = (directory / "broker.log").read_text(errors="replace")[-2_000:]
@@ -68,17 +76,36 @@ def jar_broker(
         try:
             yield f"127.0.0.1:{port}", f"Apache Kafka {KAFKA} from its jars, process {broker.pid}"
         finally:
-            if keep:
-                broker.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):  # what it has not closed, the next one recovers
-                    broker.wait(CLOSE_S_MAX)
-            _end(broker)
+            closed = _end(broker, CLOSE_S_MAX if keep or keeps else 0)
+            if keeps and closed and draft.exists():
+                copy = shutil.copyfile(draft, classes.with_suffix(f".{broker.pid}"))
+                copy.replace(classes)  # at once: others look for it
         return
 
 
-def _end(broker: "subprocess.Popen[bytes]") -> None:
+def _end(broker: "subprocess.Popen[bytes]", close_s_max: float) -> bool:
+    """End it; tell whether it has closed all. What it has not closed, the next one recovers."""
+    closed = False
+    if close_s_max:
+        broker.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            broker.wait(close_s_max)
+            closed = True
     broker.kill()
     broker.wait()
+    return closed
+
+
+def classes_file(java: str, jars: Path) -> Path:
+    """Return the file of the classes that this Java takes from these jars. The first broker to end makes it."""
+    place = Path(java).resolve()
+    of = f"{place} {place.stat().st_mtime_ns} {jars}"  # Java looks at the jars itself
+    return made(cache()) / f"kafka-{KAFKA}-{hashlib.sha256(of.encode()).hexdigest()[:12]}.jsa"
+
+
+def with_classes(classes: Path) -> list[str]:
+    """Return Java's options for a start with the classes of a file, if it is there."""
+    return [f"-XX:SharedArchiveFile={classes}", *_QUIET] if classes.exists() else []
 
 
 def _own_settings(data: Path, port: int) -> dict[str, str]:

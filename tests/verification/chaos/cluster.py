@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from framework.spark.java import find_java
-from framework.testing.broker.jars import SHORT_LIVED, find_jars
+from framework.testing.broker.jars import SHORT_LIVED, classes_file, find_jars, with_classes
 from framework.testing.broker.settings import answers, free_port, settings
 
 CLUSTER = "Z3JldGUtY2hhb3MtYnJva2Vycw"  # any 16 bytes
@@ -153,7 +153,9 @@ def _formatted() -> dict[str, bytes]:
 
 def _command(*arguments: str) -> list[str]:
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-    return [find_java(), *SHORT_LIVED, "-Xms128m", "-Xmx512m", quiet, "-cp", str(find_jars() / "*"), *arguments]
+    java, jars = find_java(), find_jars()
+    own = [*SHORT_LIVED, *with_classes(classes_file(java, jars)), "-Xms128m", "-Xmx512m", quiet]
+    return [java, *own, "-cp", str(jars / "*"), *arguments]
 
 
 def _lines(properties: dict[str, str]) -> str:

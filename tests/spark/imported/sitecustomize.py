@@ -1,0 +1,31 @@
+"""A daemon of Spark whose PYTHONPATH begins with this folder imports at its start what the processes it forks would.
+
+Spark forks a process for each use of a data source, and for each core that runs Python. In a test, imports are most of
+what such a process computes: it finds pyspark in a zip file, and compiles it. Here it gets the one that is installed,
+whose bytecode is kept. Spark imports nothing ahead, as pandas and pyarrow start threads. These are told not to.
+"""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+IMPORTED = (
+    "framework.spark.backfill.audit",
+    "framework.spark.backfill.backfill",
+    "framework.spark.format.sources",
+    "pandas",
+    "pyarrow.pandas_compat",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.worker",
+)
+
+if "pyspark.daemon" in sys.orig_argv:
+    sys.path[:] = [path for path in sys.path if not path.endswith("pyspark.zip")]
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+
+    for name in IMPORTED:
+        importlib.import_module(name)
+
+    assert len([*Path("/proc/self/task").iterdir()]) == 1, "a fork has no threads but one"
