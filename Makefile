@@ -66,7 +66,8 @@ demo: $(VENV)/.installed $(if $(SPARK),$(VENV)/.installed-spark)
 	@$(BIN)/python -m tasks.demo
 
 # Each test once: those of the protocol and the core with coverage, then all others.
-test: lint coverage $(VENV)/spark-classes.jsa
+test: $(VENV)/.installed-dev
+	@$(MAKE) --no-print-directory --jobs $(CORES) --output-sync lint coverage $(VENV)/spark-classes.jsa
 	$(PYTEST) $(addprefix --ignore=,$(COVERED))
 
 check: lint

@@ -16,7 +16,7 @@ pytest_plugins = ["pytester"]
 
 CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
-SLOW = ("spark", "chaos", "kafka", "verification")  # markers and a directory: what the slowest tests need comes first
+SLOW = ("spark", "verification", "chaos", "kafka")  # markers and a directory: what the slowest tests need comes first
 SERVERS = ("spark", "secure", "postgres")  # fixtures that start a server for each process that asks: one is to ask
 
 # A build is repeatable; a developer's run explores; HYPOTHESIS_PROFILE=thorough is for a night.
@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     parts: list[list[pytest.Item]] = [groups.pop("spark"), *([] for _ in range(processes - 1))]
     quick: list[pytest.Item] = []
     for number, tests in enumerate(sorted(groups.values(), key=_slowness)):
-        into = quick if _slowness(tests) == len(SLOW) else parts[1 + number % (processes - 1)]
+        into = quick if _slowness(tests)[0] == len(SLOW) else parts[1 + number % (processes - 1)]
         into += tests
     share = -(-len(items) // processes)
     for part in parts:
@@ -83,10 +83,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [item for part in parts for item in part] + quick
 
 
-def _slowness(tests: list[pytest.Item]) -> int:
-    """Return the place in SLOW of what the tests of a group need; of the rest, len(SLOW)."""
+def _slowness(tests: list[pytest.Item]) -> tuple[int, float]:
+    """Return the place in SLOW of what a group needs, of the rest len(SLOW); and less, the longer a test may take."""
     needs = {mark.name for test in tests for mark in test.iter_markers()} | {*tests[0].path.parts}
-    return next((place for place, name in enumerate(SLOW) if name in needs), len(SLOW))
+    limit_s = max((mark.args[0] for test in tests for mark in test.iter_markers("timeout")), default=0.0)
+    return next((place for place, name in enumerate(SLOW) if name in needs), len(SLOW)), -limit_s
 
 
 @pytest.hookimpl(wrapper=True)

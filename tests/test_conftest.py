@@ -83,3 +83,16 @@ def test_each_part_of_the_list_begins_with_what_is_slow(
     done = pytester.runpytest_subprocess("--collect-only", "-q", "-p", "no:xdist", "--disable-warnings")
     found = [line.partition(".py::")[0] for line in done.outlines if "::" in line]
     assert [int(module.removeprefix("test_")) for module in found] == [2, 2, 0, 0, 5, 5, 4, 4, 3, 3, 1, 1]
+
+
+def test_of_two_modules_the_one_with_a_longer_limit_begins(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module asks for a longer limit because it takes long: at the end, one process would work on it alone."""
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "2")
+    pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text())
+    marks = ["kafka", "timeout(300)", "timeout(600)\n@pytest.mark.kafka", "timeout(300)\n@pytest.mark.kafka", "chaos"]
+    pytester.makepyfile(**{f"test_{n}": MARKED.format(mark=mark) for n, mark in enumerate(marks)})
+    done = pytester.runpytest_subprocess("--collect-only", "-q", "-p", "no:xdist", "--disable-warnings")
+    found = [line.partition(".py::")[0] for line in done.outlines if "::" in line]
+    assert [int(module.removeprefix("test_")) for module in found[::2]] == [1, 4, 2, 3, 0]
