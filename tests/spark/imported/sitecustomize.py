@@ -28,4 +28,5 @@ if "pyspark.daemon" in sys.orig_argv:
     for name in IMPORTED:
         importlib.import_module(name)
 
-    assert len([*Path("/proc/self/task").iterdir()]) == 1, "a fork has no threads but one"
+    if len([*Path("/proc/self/task").iterdir()]) > 1:
+        sys.exit("what a daemon of Spark imports has started threads, which its forks would not have")
