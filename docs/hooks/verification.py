@@ -45,8 +45,8 @@ def mutants() -> str:
 
 
 def unkindnesses() -> str:
-    """Return each way in which worlds are unkind, what counts it, and the mutants that die of nothing else."""
+    """Return each way in which worlds are unkind, what counts it, and the mutants that die of it."""
     rows = [
         (each.what, "; ".join(each.counters), ", ".join(code(name) for name in each.mutants)) for each in UNKINDNESSES
     ]
-    return table(("unkindness", "counted as", "mutants that die of nothing else"), rows)
+    return table(("unkindness", "counted as", "mutants that die of it"), rows)

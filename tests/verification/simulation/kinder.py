@@ -1,4 +1,4 @@
-"""Each way in which worlds are unkind: the counters that show it, and the mistakes that die of nothing else.
+"""Each way in which worlds are unkind: the counters that show it, and the mutants that die of it.
 
 ``KINDER`` takes that one thing out of a world. A mutant's known seed must be clean there, though the mistake is in it.
 """

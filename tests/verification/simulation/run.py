@@ -16,8 +16,9 @@ from framework.execution.deterministic import outputs as logical_outputs
 from protocol.commit import decode_commit
 from tests.verification.simulation import invariants
 from tests.verification.simulation.mutants import MUTANTS, applied
+from tests.verification.simulation.mutants.registry import unchanged
 from tests.verification.simulation.oracle import Violation
-from tests.verification.simulation.plan import WHOLE, Cut, Knobs, World
+from tests.verification.simulation.plan import WHOLE, Cut, Knobs, Plan, World
 from tests.verification.simulation.scheduler import Simulation
 from tests.verification.simulation.world import make_plan
 
@@ -79,16 +80,17 @@ def run_seed(
     world: World = "aligned",
     traced: bool = False,
     tell: Tell = None,
+    kinder: Callable[[Plan], Plan] = unchanged,
 ) -> Result:
     """Run what is left of a seed. A violation is in the result; an unknown mutant raises KeyError.
 
     A seed has three worlds: of a job in aligned mode or at least once, of one in deterministic mode, and of one whose
     first stages are deterministic and the others aligned. A mutant lives in one of them. ``tell`` takes a line for each
-    event and action of each core, in the form of tests/core/scenarios.
+    event and action of each core, in the form of tests/core/scenarios. ``kinder`` changes the world of a mutant.
     """
     world = world if mutant is None else MUTANTS[mutant].world
     plan = make_plan(seed, cut, world)
-    plan = cut.of(plan if mutant is None else MUTANTS[mutant].focus(plan))
+    plan = cut.of(plan if mutant is None else kinder(MUTANTS[mutant].focus(plan)))
     violation = None
     with ExitStack() as stack:
         if mutant is not None:
